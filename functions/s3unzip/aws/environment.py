@@ -67,7 +67,7 @@ class LambdaClock(LocalClock):
 
 
 class Trigger(Struct, frozen=True):
-    """The keys that start runs: those in a bucket with a prefix and a suffix."""
+    """The bucket, prefix and suffix of the keys that start runs."""
 
     bucket: str
     prefix: str
@@ -84,7 +84,7 @@ class Trigger(Struct, frozen=True):
 
 
 class RunDefaults(Struct, frozen=True):
-    """The settings that the runs of one route, or those of no route, have in common."""
+    """The settings that all runs of one route share, or all runs without a route."""
 
     trigger: Trigger
     destination: Location

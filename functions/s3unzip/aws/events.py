@@ -106,7 +106,7 @@ class ObjectEvent(NamedTuple):
     bucket: str
     key: str
     time: float  # Unix seconds
-    etag: str | None  # without quotes; None: the event has none, or none that S3 makes
+    etag: str | None  # without quotes; None: the event has no valid ETag
     version_id: str | None
     sender: str  # aws.s3, aws.guardduty, s3unzip.submit, ...
     scan: ScanResult | None = None
@@ -116,8 +116,8 @@ class ArchivePut(NamedTuple):
     """An archive that an event names."""
 
     request: Request
-    etag: str | None  # without quotes; None: the event has none
-    version_id: str | None  # None: the event has none
+    etag: str | None  # without quotes; None: the event has no valid ETag
+    version_id: str | None  # None: the event does not say it
     scan: ScanResult | None = None  # of this version
 
     def is_of(self, pin: Pin) -> bool:

@@ -1,4 +1,4 @@
-"""Executions of the state machine: how they are started, and what follows the end of a run.
+"""Executions of the state machine, and the steps that follow the report of a run.
 
 The rules:
 
@@ -68,11 +68,11 @@ TOO_MANY = f"it has had {MAX_RESUMED} executions; see why it fails"
 INLINE_ROUNDS = 2  # later rounds of a run go through a Distributed Map
 EXECUTION_ROUNDS = 16  # then another execution goes on
 RUNNING = "RUNNING"
-WORKER_SECONDS = 900  # the longest time of a function of Lambda
+WORKER_SECONDS = 900  # Lambda ends each function after this time
 
 
 class Execution(NamedTuple):
-    """One execution, as DescribeExecution has it."""
+    """One execution, from the answer of DescribeExecution."""
 
     status: str
     began: float  # Unix seconds; the time of the redrive, if it was redriven
@@ -168,7 +168,7 @@ def find_execution(config: LambdaConfig, name: str) -> Execution | None:
 
 
 def find_run(config: LambdaConfig, run: str) -> Run | Report | None:
-    """Return what is on record of a run, with its route; None if the environment has no routes."""
+    """Return a run from its records, which have its route; None: the environment has no routes."""
     if not config.routes:
         return None
     return look_up_run(RunRecords.open(config.stores, run)).run
@@ -278,7 +278,9 @@ def end_run(
     check_replaced: bool = True,
     is_first: bool = True,
 ) -> None:
-    """Do what follows the end of a run whose report is written; it may be repeated.
+    """Do what follows the report of a run; it may be repeated.
+
+    The archive is deleted or tagged last, after `follow_newer` has compared its version.
 
     Args:
         report: as it is on record.

@@ -52,10 +52,8 @@ USAGE_WAIT = 1  # second: no later attempt can take such a message
 NEW_SECONDS = 600  # an older event was delivered before: it is from the dead letters, or by hand
 # From the Last-Modified of an archive to its event. An upload in parts is dated by its beginning.
 UPLOAD_SECONDS = 120
-REPORT_READERS = 16  # seconds whose reports are looked up at once
-BRIEF_SECONDS = (
-    1.0  # a run that took at most this long cannot have been overtaken by a newer archive
-)
+REPORT_READERS = 16  # LISTs at once; each finds the reports of one second
+BRIEF_SECONDS = 1.0  # a run of at most this time is not overtaken by a newer archive
 
 
 @lambda_function
@@ -105,7 +103,7 @@ def _choose_wait(attempts: int, error: Exception) -> int:
 
 
 def _redeliver_after(receipt: str, seconds: int) -> None:
-    """Ask SQS to deliver a message again soon; without that it waits for the queue's timeout."""
+    """Ask SQS to deliver a message again soon, not only after the queue's visibility timeout."""
     from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - few need it
 
     try:
@@ -170,7 +168,7 @@ def _find_archive(request: Request, invocation: Invocation) -> ArrivedArchive | 
 def _take_version(
     put: ArchivePut, archive: ArrivedArchive, invocation: Invocation, *, is_new: bool
 ) -> None:
-    """Extract a version, start its run or repeat its end, if the malware gate lets it be opened."""
+    """Extract a version, start its run or repeat its end, if the malware gate opens it."""
     if archive.refusal is None and not _may_open(put, archive, invocation):
         return
     bind_run(archive.run, str(put.request.source))
@@ -185,7 +183,7 @@ def _take_version(
 
 
 def _may_open(put: ArchivePut, archive: ArrivedArchive, invocation: Invocation) -> bool:
-    """Return whether the malware gate lets the version that is there be opened."""
+    """Return whether the malware gate opens the version that is there."""
     source = put.request.source
     pin = archive.tail.pin
     if put.scan is None:
@@ -226,9 +224,9 @@ def _report_unreadable(archive: ArrivedArchive, refusal: str, invocation: Invoca
 def _take_reported(
     report: Report, archive: ArrivedArchive, invocation: Invocation, *, is_new: bool = False
 ) -> None:
-    """Resume a run that FAILED; of another one repeat what follows its report.
+    """Resume a run that FAILED; if it has another verdict, repeat what follows its report.
 
-    A message that `is_new` repeats nothing: it is a second event of the same put.
+    A new message repeats nothing: it is a second event of the same put.
     """
     pin = archive.tail.pin
     check_same_archive(report.run, archive.request.source, pin, report)
@@ -250,7 +248,7 @@ def _repeat_ends(put: ArchivePut, invocation: Invocation, other_than: str | None
     """
     if put.request.event_time is None:
         return False
-    until = int(put.request.event_time) + 2  # the clocks of S3 differ by up to 2 seconds
+    until = int(put.request.event_time) + 2  # the clocks of S3 and EventBridge differ
     find = partial(
         _find_reports, put.request.source, invocation.context.stores, invocation.context.calls()
     )

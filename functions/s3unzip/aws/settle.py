@@ -1,4 +1,4 @@
-"""Function `settle`: the state Settle of a run, and what is to be done after an execution failed.
+"""Function `settle`: the state Settle of a run, and the report after an execution failed.
 
 The rules:
 
@@ -74,7 +74,7 @@ def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
 
 
 def _look_again(run: str, config: LambdaConfig, context: Context) -> dict[str, Any]:
-    """Compare a run's archive with what is there, when all functions of the run have ended."""
+    """Compare a run's archive once more with what is there, after all its functions ended."""
     bind_run(run)
     report = RunRecords.open(context.stores, run, context.calls()).find_report()
     if report is not None:

@@ -51,7 +51,7 @@ class LeftRun(NamedTuple):
 
 
 def run_here(archive: ArrivedArchive, context: Context, calls: Calls) -> LeftRun | None:
-    """Plan an archive whose directory is in its tail; extract and settle it, too, if it is small.
+    """Plan an archive whose directory is in its tail; if it is small, also extract and settle it.
 
     Returns:
         What is on record. None: the run is to be planned elsewhere, or another invocation has

@@ -34,7 +34,7 @@ E = TypeVar("E")  # event
 C = TypeVar("C")  # context
 R = TypeVar("R")  # answer
 
-ENDS = {  # metric of a run by its verdict
+ENDS = {  # the metric that counts the end of a run, by its verdict
     Verdict.COMPLETED: "ArchivesCompleted",
     Verdict.COMPLETED_WITH_ERRORS: "ArchivesWithErrors",
     Verdict.REJECTED: "ArchivesRejected",
@@ -47,7 +47,7 @@ STOPPED_RUNS = "ArchivesStopped"  # a person stopped the run, so it did not fail
 PACE_BYTES = 10_000_000_000
 PACE_MEMBERS = 100_000
 
-LOGGED_COUNTS = ("members", "extracted", "unchanged", "failed", "missing")  # of a report
+LOGGED_COUNTS = ("members", "extracted", "unchanged", "failed", "missing")  # fields of a report
 
 # The runtime client gives the root logger the application log level of the function. At INFO
 # botocore writes two lines for each client, at DEBUG whole answers, also those of Secrets Manager.

@@ -10,7 +10,7 @@ from s3unzip.errors import AccessDeniedError, S3UnzipError
 from s3unzip.operate.runs import UnsupportedActionError
 
 AGAIN = "deploy the stack again"
-NOT_CHECKED = {  # what to do, by the error
+NOT_CHECKED = {  # the advice, by the error that prevents a check
     UnsupportedActionError: "nothing to do on an emulator; on AWS report it",
     AccessDeniedError: "allow the action to whoever runs this command, or ask somebody who may",
 }
@@ -38,7 +38,7 @@ class Answer(NamedTuple):
 class CheckResult(Struct, frozen=True):
     """The answer of a check, with its name."""
 
-    name: str  # of the check: "concurrency"
+    name: str  # of the check, such as "concurrency"
     status: CheckStatus
     message: str  # the fact, one line
     advice: str = ""  # what to do; empty if there is nothing to do

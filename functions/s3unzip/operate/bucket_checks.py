@@ -16,7 +16,7 @@ from s3unzip.operate.runs import DeployedRuns, asking
 from s3unzip.settings import Variable
 
 FUNCTION = "AWS::Lambda::Function"
-# Functions by the beginning of their logical names: those that write members.
+# The functions that write members, by the beginning of their logical names.
 WRITERS = ("FunctionsIntake", "FunctionsPlan", "FunctionsExtract", "FunctionsSettle")
 BUCKETS = ("Ingest", "Destination", "Work")  # as the outputs of the stack name them
 
@@ -203,19 +203,25 @@ def _explain_key(runs: DeployedRuns, key: str) -> Answer | None:
 def _compare_encryption(
     runs: DeployedRuns, bucket: str, setting: str, key: str | None
 ) -> Answer | None:
-    """Return what is wrong if a bucket is encrypted with a key on which the roles have no rights.
+    """Return the failure of a bucket that is encrypted with a key that the roles may not use.
+
+    Returns None if the roles may use its key, or if it has none.
 
     https://docs.aws.amazon.com/AmazonS3/latest/API/API_GetBucketEncryption.html
     """
     try:
         with asking("s3:GetEncryptionConfiguration"):
             encryption = runs.client("s3").get_bucket_encryption(Bucket=bucket)
-    except S3UnzipError:  # SSE-S3, in the words of an older S3; or a bucket of another account
+    except (
+        S3UnzipError
+    ):  # an older S3 has no encryption for SSE-S3; or the bucket is of another account
         return None
     (rule,) = encryption["ServerSideEncryptionConfiguration"]["Rules"]
     default = rule["ApplyServerSideEncryptionByDefault"]
     actual = default.get("KMSMasterKeyID")
-    if "kms" not in default["SSEAlgorithm"] or actual is None:  # none, or the key of AWS itself
+    if (
+        "kms" not in default["SSEAlgorithm"] or actual is None
+    ):  # no key, or the one that AWS manages
         return None
     if key is not None and actual.rpartition("/")[2] == key.rpartition("/")[2]:
         return None

@@ -30,7 +30,7 @@ ALARM = "AWS::CloudWatch::Alarm"
 QUEUE = "AWS::SQS::Queue"
 RULE = "AWS::Events::Rule"
 MAX_NAMES = 100  # limit of one DescribeAlarms
-SHARE = 0.9  # of the available concurrency; more leaves too little for the other functions
+SHARE = 0.9  # of the available concurrency; the other functions need the rest
 QUOTA = "ask for more: Service Quotas, AWS Lambda, Concurrent executions (L-B99A9384)"
 READ_DEAD = (
     "read the messages and the functions' logs, fix the cause, then move the messages back: "
@@ -190,7 +190,7 @@ def check_trigger(runs: DeployedRuns) -> Answer:
 
 
 def check_dead_letters(runs: DeployedRuns) -> Answer:
-    """Are the dead-letter queues of the stack empty, that is all queues but that of the intake?"""
+    """Are the dead-letter queues empty: all queues of the stack, except that of the intake?"""
     queues = [url for url in runs.names(QUEUE) if url != runs.outputs["QueueUrl"]]
     if not queues:
         return Answer(

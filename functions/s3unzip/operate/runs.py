@@ -57,7 +57,7 @@ class UnsupportedActionError(S3UnzipError):
     """The endpoint is not AWS and does not have this action."""
 
 
-# Error codes of emulators for an operation that they do not have. AWS has all operations.
+# Emulators give these error codes for an operation that they do not have.
 _UNSUPPORTED_CODES = frozenset(
     {
         "InvalidAction",
@@ -327,7 +327,7 @@ class DeployedRuns(RunList):
         return self._find_last(run).state
 
     def map_counts(self, run: str) -> MapCounts | None:
-        """Return the item counts of the active Map, None if there is none."""
+        """Return the item counts of the last Map of a run; None: it had no Map."""
         execution = self._find_last(run)
         if execution.state is None:
             return None

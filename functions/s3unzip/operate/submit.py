@@ -293,7 +293,7 @@ def _list_recent(runs: DeployedRuns, since: float, names: Sequence[str]) -> Iter
     selections = [_select(word) for word in names] or [_Selection(prefix) for prefix in prefixes]
     listed = set[str]()
     for selection in selections:
-        # Not the listing of the stores, which has no times.
+        # The listing of the stores has no times, so it is not used.
         pages = runs.list_pages("list_objects_v2", defaults.own.trigger.bucket, selection.prefix)
         for archive in chain.from_iterable(page.get("Contents", ()) for page in pages):
             key = archive["Key"]
@@ -307,8 +307,8 @@ def _list_recent(runs: DeployedRuns, since: float, names: Sequence[str]) -> Iter
 class _Selection(NamedTuple):
     """The keys that a word names."""
 
-    prefix: str  # all of them begin with it
-    fits: Callable[[str], object] = bool  # true for a key that the word names; else all keys do
+    prefix: str  # with which all these keys begin
+    fits: Callable[[str], object] = bool  # whether the word names a key; by default, each key
 
 
 def _select(word: str) -> _Selection:
@@ -388,7 +388,7 @@ def _read_whole(runs: DeployedRuns, source: Location, stat: Tail) -> Tail:
 
 
 def _judge_end(report: Report, unfinished: Unsettled) -> Unsettled | str | None:
-    """Return the problem of an archive whose run has ended; None: there is none.
+    """Return the problem of an archive whose run has ended; None: it has no problem.
 
     Args:
         report: of the run.

@@ -78,8 +78,8 @@ NESTED = "nested.jsonl"
 REPORT = "report.json"
 PAGE = "report.html"
 
-RECORD_UNREADABLE = "record-unreadable"  # the reason of a run that begins anew when it goes on
-PLAN_TASK = "plan"  # the id of the outcomes of members that the plan refuses
+RECORD_UNREADABLE = "record-unreadable"  # the reason of a run that is planned anew if resumed
+PLAN_TASK = "plan"  # the task id in the record of the members that the plan refuses
 # All records, but not the lock of one machine. `RUN` is first: without it a run has no plan.
 RECORDS = (RUN, MEMBERS, FOLDERS, ROUNDS, OUTCOMES, SPLIT, STOP, NESTED, REPORT, PAGE)
 PIECE = 1024 * 1024  # bytes of lines that one write has at least
@@ -88,7 +88,7 @@ _ROUND = re.compile(r"rounds/\d\d+\.jsonl")
 
 
 class TaskOutcomes(Struct, frozen=True):
-    """What is on record of one task."""
+    """The record of one task."""
 
     report: TaskReport
     outcomes: list[Outcome]
@@ -232,7 +232,7 @@ class RunRecords:
     # Outcomes
 
     def find_outcomes(self, task: str) -> TaskOutcomes | None:
-        """Return what is on record of `task`; None: nothing that can be read."""
+        """Return the record of a task; None: there is no record that can be read."""
         return _parse_outcomes(self._find_bytes(outcomes_name(task)))
 
     def plan_outcomes(self) -> Iterator[Outcome]:
@@ -270,7 +270,7 @@ class RunRecords:
                 self.store.write(name, [data])
 
     def delete_outcomes(self, task: str) -> None:
-        """Delete what is on record of `task`."""
+        """Delete the record of a task."""
         self.store.delete([outcomes_name(task)])
 
     def list_outcomes(self) -> list[str]:
@@ -281,7 +281,7 @@ class RunRecords:
         ]
 
     def read_outcomes(self, tasks: Iterable[str]) -> Iterator[tuple[str, TaskOutcomes | None]]:
-        """Yield ids of tasks with what is on record of each, several read at once."""
+        """Yield the ids of tasks with their records; several records are read at once."""
 
         def find(task: str) -> tuple[str, bytes | None]:
             return task, self._find_bytes(outcomes_name(task))
@@ -384,19 +384,19 @@ class RunRecords:
         return self.store.read(PAGE)
 
     def nested(self) -> list[NestedRun]:
-        """Return what became of the nested archives of the run."""
+        """Return the results of the nested archives of the run."""
         return [
             self._decode(NESTED, line, NestedRun)
             for line in (self._find_bytes(NESTED) or b"").splitlines()
         ]
 
     def write_nested(self, nested: Sequence[NestedRun]) -> None:
-        """Write what became of the nested archives of the run."""
+        """Write the results of the nested archives of the run."""
         if nested:
             self.store.write(NESTED, join_lines(nested))
 
     def forget(self, *, keep: Sequence[str] = ()) -> None:
-        """Delete all records of the run, but for those whose names are in `keep`."""
+        """Delete all records of the run, except those with the names in `keep`."""
         prefixes = [prefix for prefix in RECORDS if prefix not in keep]
         names = [name for prefix in prefixes for name in self.store.names(prefix)]
         if names:

@@ -26,7 +26,7 @@ class RecentRun(NamedTuple):
     """A run in a list of runs."""
 
     run: str
-    state: str  # of its execution while it is at work; else empty
+    state: str  # `RUNNING` while it is at work, otherwise empty
     time: float  # Unix seconds
 
 
@@ -97,7 +97,7 @@ class RunList(ABC):
         """Return how the stores of a run are reached."""
 
     def map_counts(self, run: str) -> MapCounts | None:  # noqa: ARG002 - of a deployed run
-        """Return the item counts of the active Map; None: there is none."""
+        """Return the item counts of the last Map of a run; None: it had no Map."""
         return None
 
 

@@ -20,7 +20,7 @@ from s3unzip.model import (
 from s3unzip.runs.records import RECORD_UNREADABLE, RunRecords, TaskOutcomes
 from s3unzip.stores.calls import Calls
 
-MAX_FAILURES = 50  # shown of one update; the report counts them all
+MAX_FAILURES = 50  # that one update shows; the report counts all of them
 PROGRESS_SECONDS = 0.2  # between two updates of the progress display
 
 
@@ -48,7 +48,7 @@ class Step:
         self.warnings: Counter[str] = Counter()  # by code
 
     def read_rows(self, span: tuple[int, int]) -> list[PlannedMember]:
-        """Return the members of a task: those in bytes [start, stop) of the member list."""
+        """Return the members in bytes [start, stop) of the member list."""
         return self.records.read_rows(span, self.run.key_prefix)
 
     def check_time(self) -> None:
@@ -71,7 +71,7 @@ class TaskAttempt(Step):
         self.first_object: float | None = None  # Unix seconds
         self.uploaded: tuple[Part, ...] = ()  # for a slice of a split member
         self.has_no_outcome = False  # of a scan or a slice: settling gives the outcome
-        self.fault: str | None = None  # what ends this attempt too early
+        self.fault: str | None = None  # the fault that ends this attempt too early
         self._earlier: TaskReport | None = None  # of the attempts before this one
         self.done_before = 0  # `PlannedMember.work` of the members that these attempts did
         self._shown = 0  # outcomes that the progress display has

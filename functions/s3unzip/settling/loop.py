@@ -324,7 +324,7 @@ def resume(
         results = read_results(step, plan)
         drop_uploads(step, results)
     except UnreadableRecordError as damage:
-        results = read_results(step, plan)  # what can be read
+        results = read_results(step, plan)  # the records that can be read
         results.stop = stop_for(damage)
     resumed = Next(run, "few", len(records.list_rounds()) - 1, done=NOTHING_DONE, reopened=failed)
     return _go_on(step, plan, results, resumed)

@@ -29,7 +29,7 @@ from s3unzip.runs.step import Step
 from s3unzip.stores.ports import ObjectFacts
 
 NO_REQUESTS = Requests()
-TASKS_FAILED = "tasks-failed"  # reason of a run whose tasks did not all end
+TASKS_FAILED = "tasks-failed"  # the reason of a run in which some tasks did not end
 
 
 class Tally(Struct):

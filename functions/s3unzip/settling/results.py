@@ -252,7 +252,7 @@ def drop_slices(step: Step, results: Results) -> None:
 
 
 def drop_uploads(step: Step, results: Results) -> None:
-    """Abort the uploads of large members that killed workers left; those of slices stay."""
+    """Abort the uploads that killed workers left; the uploads that slices still need stay."""
     spans = sorted({task.rows for task in results.large})
     keys = [row.key for span in spans for row in step.read_rows(span)]
     abort_uploads(step, keys, results.uploads.keys())

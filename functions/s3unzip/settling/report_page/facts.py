@@ -138,7 +138,7 @@ def _count_calls(requests: Requests) -> list[tuple[str, int]]:
 
 
 def _cost_tile(report: Report, cost: Cost) -> Markup:
-    """Return the tile of the run's cost, with that of a TB or of a million members."""
+    """Return the tile of the cost: of the run, and per TB or per million members."""
     unit_price = ""
     if report.extracted:
         # Members below 1 MB cost by the PUT, larger ones by the byte.
@@ -150,7 +150,7 @@ def _cost_tile(report: Report, cost: Cost) -> Markup:
 
 
 def bill(cost: Cost | None) -> Markup:
-    """Return what each service cost; nothing if the run cost nothing."""
+    """Return the cost of each service; nothing if the run cost nothing."""
     if cost is None or not cost.lines:
         return NOTHING
     columns = (

@@ -21,7 +21,7 @@ from s3unzip.settling.report_page.markup import (
     text,
 )
 
-MAX_FAILURE_BYTES = 1_000_000  # of the rows of all listed failures
+MAX_FAILURE_BYTES = 1_000_000  # for the rows of all failures together
 MAX_UNFOLDED_FAILURES = 10  # more begin folded, so that the cost is on the first screen
 FAILED_COLUMNS = (
     Column("Key", "mono key", is_header=True),
@@ -103,7 +103,8 @@ def _filter(listed: list[str]) -> Markup:
     choice = element("label", {}, plain("Reason "), element("select", {"id": "reason"}, *choices))
     matches = element("output", {"id": "matches", "for": "query reason", "role": "status"})
     attributes = {"id": "filter", "role": "search", "aria-label": "Failures", "hidden": "hidden"}
-    return element("form", attributes, search, choice, matches)
+    controls = (search, choice, matches)
+    return element("form", attributes, *controls)
 
 
 def _failure_rows(report: Report) -> Iterator[Markup]:

@@ -110,7 +110,7 @@ def _section(section: Section) -> Markup:
 
 
 def _fill(values: Mapping[str, Markup]) -> str:
-    """Return the template with its placeholders replaced; those in a value stay as they are."""
+    """Return the template with its placeholders replaced; values are not searched for more."""
     return "".join(
         values[part] if position % 2 else part for position, part in enumerate(_template())
     )
