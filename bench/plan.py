@@ -55,9 +55,9 @@ def plan(source: str, work: str, include: tuple[str, ...]) -> None:
     from s3unzip.stores.clock import LocalClock  # noqa: PLC0415
     from s3unzip.stores.config import StoreConfig  # noqa: PLC0415
     from s3unzip.stores.locations import parse_destination, parse_source  # noqa: PLC0415
-    from s3unzip.stores.open import open_stores  # noqa: PLC0415
+    from s3unzip.stores.open import OpenedStores  # noqa: PLC0415
 
-    context = Context(stores=open_stores(StoreConfig(parse_destination(work))), clock=LocalClock())
+    context = Context(stores=OpenedStores(StoreConfig(parse_destination(work))), clock=LocalClock())
     target = parse_destination(f"{work}/out")
     request = Request(parse_source(source), target, Options(include=include))
     plans: list[Plan] = []

@@ -35,7 +35,7 @@ from s3unzip.stores.archives import ArchiveSource
 from s3unzip.stores.clock import Clock, LocalClock
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.folder import FolderDestination
-from s3unzip.stores.open import open_stores
+from s3unzip.stores.open import OpenedStores
 from s3unzip.stores.ports import (
     AskForKeys,
     Buffer,
@@ -154,7 +154,7 @@ class Maker:
     def __call__(
         self, clock: Clock, progress: Progress | None = None, ask: AskForKeys | None = None
     ) -> Context:
-        stores = open_stores(StoreConfig(Location("file", "", f"{self.home}/work/")), ask=ask)
+        stores = OpenedStores(StoreConfig(Location("file", "", f"{self.home}/work/")), ask=ask)
         return Context(
             LimitedStores(stores, self.rate), clock, tuning=self.tuning, progress=progress
         )

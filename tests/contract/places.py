@@ -11,7 +11,7 @@ from s3unzip.model import Location
 from s3unzip.stores import Stores
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.listing import BEYOND, list_pages
-from s3unzip.stores.open import open_stores
+from s3unzip.stores.open import OpenedStores
 from s3unzip.stores.ports import Destination, ListedObject, ObjectFacts, RunStore, Source
 from s3unzip.stores.s3.session import Session
 from tests.support.memory import MemoryStores
@@ -59,7 +59,7 @@ def stores_at(url: str, **settings: Any) -> Stores:
     """Return stores on a scripted S3; they wait for a server on a busy machine."""
     patience = dict.fromkeys(("stall_seconds", "put_seconds", "slow_seconds"), HANG_SECONDS)
     given = {"endpoint_url": url, "connect_seconds": 5.0, **patience, **settings}
-    return open_stores(StoreConfig(Location("s3", "work", ""), **given))
+    return OpenedStores(StoreConfig(Location("s3", "work", ""), **given))
 
 
 def untrusted_context(folder: Path) -> ssl.SSLContext:
@@ -92,7 +92,7 @@ def folder_place(scratch: Path) -> Place:
     """Return a folder."""
     return Place(
         "folder",
-        open_stores(StoreConfig(Location("file", "", f"{scratch}/work/"))),
+        OpenedStores(StoreConfig(Location("file", "", f"{scratch}/work/"))),
         Location("file", "", f"{scratch}/out/"),
         keeps_metadata=False,
         copies=False,
@@ -103,7 +103,7 @@ def folder_place(scratch: Path) -> Place:
 def s3_place(name: str, session: Session, *, takes_any_key: bool) -> Place:
     """Return an empty bucket of a running server."""
     bucket = f"bucket-{next(_numbers)}"
-    stores = open_stores(StoreConfig(Location("s3", bucket, "work/")), session)
+    stores = OpenedStores(StoreConfig(Location("s3", bucket, "work/")), session)
     session.control.create_bucket(Bucket=bucket)
     return Place(
         name, stores, Location("s3", bucket, "out/"), takes_any_key=takes_any_key, session=session

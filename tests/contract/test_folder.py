@@ -27,7 +27,7 @@ from s3unzip.model import Location
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.files import FileSource
 from s3unzip.stores.folder import OWN, FolderDestination
-from s3unzip.stores.open import open_stores
+from s3unzip.stores.open import OpenedStores
 from s3unzip.stores.open_folders import OPEN_SHARE
 from s3unzip.stores.ports import ListedObject, ObjectFacts, RunStore, Upload
 from s3unzip.zip import ByteRange
@@ -60,7 +60,7 @@ def _act_after_writes(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]
 
 
 def _records(home: Path, run: str = "run-1") -> RunStore:
-    return open_stores(StoreConfig(Location("file", "", str(home)))).run_store(run)
+    return OpenedStores(StoreConfig(Location("file", "", str(home)))).run_store(run)
 
 
 @pytest.mark.parametrize("in_parts", [False, True])

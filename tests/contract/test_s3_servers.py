@@ -9,7 +9,7 @@ from s3unzip.errors import AccessDeniedError, NotFoundError
 from s3unzip.model import Location
 from s3unzip.stores import Stores
 from s3unzip.stores.config import StoreConfig
-from s3unzip.stores.open import open_stores
+from s3unzip.stores.open import OpenedStores
 from s3unzip.stores.ports import CopiesParts, Upload
 from s3unzip.zip import ByteRange
 from tests.contract.conftest import session_of
@@ -90,7 +90,7 @@ CALLS: list[Callable[[Stores, Location], object]] = [
 @pytest.mark.parametrize("call", CALLS)
 def test_a_missing_bucket(s3: Place, call: Callable[[Stores, Location], object]) -> None:
     """Every call says which bucket there is not."""
-    stores = open_stores(StoreConfig(Location("s3", "no-such-bucket", "")), s3.session)
+    stores = OpenedStores(StoreConfig(Location("s3", "no-such-bucket", "")), s3.session)
     with pytest.raises(NotFoundError, match="no-such-bucket"):
         call(stores, Location("s3", "no-such-bucket", "a.zip"))
 

@@ -9,7 +9,7 @@ import pytest
 from s3unzip.errors import UsageError
 from s3unzip.model import Location, Pin
 from s3unzip.stores.config import StoreConfig
-from s3unzip.stores.open import open_stores
+from s3unzip.stores.open import OpenedStores
 
 S3 = Location("s3", "bucket", "prefix/")
 WEB = Location("https", "example.org", "a.zip")
@@ -17,7 +17,7 @@ WEB = Location("https", "example.org", "a.zip")
 
 def test_an_unknown_scheme_is_refused() -> None:
     """The message says what there is."""
-    stores = open_stores(StoreConfig(WEB))
+    stores = OpenedStores(StoreConfig(WEB))
     for ask in (
         lambda: stores.source(Location("ftp", "host", "a.zip")),
         lambda: stores.destination(WEB),
@@ -33,9 +33,9 @@ def test_a_folder_needs_no_aws(tmp_path: Path) -> None:
     script = f"""
 import sys
 from s3unzip.stores.config import StoreConfig
-from s3unzip.stores.open import open_stores
+from s3unzip.stores.open import OpenedStores
 from s3unzip.model import Location
-stores = open_stores(StoreConfig(Location("file", "", {f"{tmp_path}/"!r})))
+stores = OpenedStores(StoreConfig(Location("file", "", {f"{tmp_path}/"!r})))
 stores.destination(Location("file", "", {f"{tmp_path}/"!r}))
 stores.run_store("run")
 print([name for name in ("boto3", "botocore", "obstore", "urllib3") if name in sys.modules])

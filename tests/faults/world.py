@@ -26,7 +26,7 @@ from s3unzip.model import Location, Options, Report, Request
 from s3unzip.settings import Tuning
 from s3unzip.stores.clock import Clock, LocalClock
 from s3unzip.stores.config import StoreConfig
-from s3unzip.stores.open import open_stores
+from s3unzip.stores.open import OpenedStores
 from s3unzip.stores.ports import AskForKeys
 from s3unzip.zip import Policy
 from tests.faults.archives import PREFIX, TUNING
@@ -88,7 +88,7 @@ class ContextMaker:
     ) -> Context:
         os.environ.update(CREDENTIALS)
         access = StoreConfig(endpoint_url=self.endpoint, region=REGION, stall_seconds=5.0)
-        stores = open_stores(replace(access, work=Location("s3", WORK, "")), ask=ask)
+        stores = OpenedStores(replace(access, work=Location("s3", WORK, "")), ask=ask)
         return Context(stores, clock, self.policy, self.tuning, progress)
 
 

@@ -13,7 +13,7 @@ from s3unzip.errors import S3UnzipError
 from s3unzip.model import Location, Pin
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.listing import list_pages
-from s3unzip.stores.open import open_stores
+from s3unzip.stores.open import OpenedStores
 from s3unzip.stores.web import WebSource
 from s3unzip.zip import ByteRange
 from tests.support.servers import HOST, raw_server
@@ -131,7 +131,7 @@ def _ask_s3(host: str, chance: Random) -> None:
         connect_seconds=2.0,
         stall_seconds=STALL_SECONDS,
     )
-    target = open_stores(access).destination(Location("s3", "bucket", ""))
+    target = OpenedStores(access).destination(Location("s3", "bucket", ""))
     if chance.choice(("head", "list", "list")) == "head":
         found = target.head("a")
         assert found is None or found.size >= 0

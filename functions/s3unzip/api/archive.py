@@ -44,7 +44,7 @@ from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.locations import parse_source
 from s3unzip.stores.memory import NOWHERE, BinaryReader, ReaderSource
-from s3unzip.stores.open import open_stores
+from s3unzip.stores.open import OpenedStores
 from s3unzip.stores.ports import Source
 from s3unzip.zip import AFTER_LENGTH, METHODS, ByteRange, Limits, Member, close_member
 
@@ -184,7 +184,7 @@ class OpenArguments(Struct, frozen=True):
             SourceChangedError: the archive is no longer the version `pin`.
         """
         policy = make_policy(self.options, self.password, limits=self.limits)
-        context = Context(open_stores(self.stores), LocalClock(), policy)
+        context = Context(OpenedStores(self.stores), LocalClock(), policy)
         location = reader.location if reader else parse_source(self.source or "")
         source: Source = reader or context.stores.source(location)
         calls = context.calls()

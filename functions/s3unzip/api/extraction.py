@@ -40,7 +40,7 @@ from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.listing import Page, list_pages
 from s3unzip.stores.locations import parse_destination, parse_source, split_bucket
-from s3unzip.stores.open import open_stores
+from s3unzip.stores.open import OpenedStores
 from s3unzip.stores.ports import ListedObject
 
 SUFFIX = ".zip"
@@ -93,7 +93,7 @@ def extract(  # noqa: PLR0913 - options of a public function
     policy = make_policy(options, password, target)
     progress = progress or Progress()
     if delete_extra is not None:
-        check_extra(request, config.work, open_stores(config))
+        check_extra(request, config.work, OpenedStores(config))
     with open_machine(config, policy, tuning, workers, progress=progress) as machine:
         return extract_one(machine, request, progress, warn, delete_extra, max_cost=max_cost)
 
@@ -269,7 +269,7 @@ def _open_sources(config: StoreConfig) -> Stores:
 
     So the connection of the archives becomes the connection of the destination, too.
     """
-    return open_stores(
+    return OpenedStores(
         replace(
             config,
             destination_endpoint_url=None,

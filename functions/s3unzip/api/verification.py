@@ -28,7 +28,7 @@ from s3unzip.stores import Stores
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.locations import parse_destination, parse_source
-from s3unzip.stores.open import open_stores
+from s3unzip.stores.open import OpenedStores
 from s3unzip.verification import ComparedObject, Effort, Verification, read_written, verify_objects
 
 
@@ -75,7 +75,7 @@ def verify(  # noqa: PLR0913 - options of a public function
     request = Request(parse_source(os.fspath(source)), target, options or Options())
     config = at_endpoint(stores, endpoint_url, at_once)
     policy = make_policy(request.options, password, target)
-    context = Context(open_stores(config), LocalClock(), policy, progress=progress)
+    context = Context(OpenedStores(config), LocalClock(), policy, progress=progress)
     if records is None:
         records = _records_here(context.stores, config.work, request.source)
     written = None if deep else read_written(records, target)

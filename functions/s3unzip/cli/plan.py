@@ -26,7 +26,7 @@ from s3unzip.printable import printable
 from s3unzip.settings import Tuning
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.locations import parse_destination, parse_source
-from s3unzip.stores.open import open_stores
+from s3unzip.stores.open import OpenedStores
 
 BAR = 28  # characters of the longest bar
 MAX_BINS = 14
@@ -61,7 +61,7 @@ def plan(arguments: Arguments) -> int:
     request = Request(parse_source(arguments.src), setting.destination, setting.options)
     arguments.check_places(request.source)
     context = Context(
-        open_stores(arguments.config()),
+        OpenedStores(arguments.config()),
         LocalClock(),
         policy,
         tuning=arguments.tuning(setting.platform, setting.tuning),

@@ -154,12 +154,12 @@ def _list_decisions(arguments: Arguments, request: Request) -> int:
     from s3unzip.local.dry_run import decide
     from s3unzip.local.extra import check_extra
     from s3unzip.stores.clock import LocalClock
-    from s3unzip.stores.open import open_stores
+    from s3unzip.stores.open import OpenedStores
 
     config = arguments.config()
     deletes = arguments.delete_extra is not None
     policy = make_policy(request.options, arguments.password(), request.destination)
-    context = Context(open_stores(config), LocalClock(), policy)
+    context = Context(OpenedStores(config), LocalClock(), policy)
     if deletes:
         check_extra(request, config.work, context.stores)
     counts = Counter[str]()

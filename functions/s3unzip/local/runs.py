@@ -17,7 +17,7 @@ from s3unzip.model import Stop, Verdict
 from s3unzip.runs.run_list import RUNNING, RecentRun, RunList
 from s3unzip.runs.step import STOPPED
 from s3unzip.stores.config import StoreConfig
-from s3unzip.stores.open import open_stores
+from s3unzip.stores.open import OpenedStores
 
 ENDED = "ENDED"  # the state of a run on which no process works
 STOP_SECONDS = 60.0  # limit of waiting for a stopped run to end
@@ -32,7 +32,7 @@ class LocalRuns(RunList):
 
     def __init__(self, config: StoreConfig) -> None:
         self.work_location = config.work
-        self.stores = open_stores(config)
+        self.stores = OpenedStores(config)
 
     def recent(self, limit: int) -> Iterator[RecentRun]:
         """Yield runs, latest first; each run's time is that of its last change."""

@@ -34,7 +34,7 @@ from s3unzip.model import Outcome, Run, Task
 from s3unzip.settings import Tuning
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.config import StoreConfig
-from s3unzip.stores.open import open_stores
+from s3unzip.stores.open import OpenedStores
 from s3unzip.stores.ports import AskForKeys, Keys, KeysRequest
 from s3unzip.zip import Policy
 
@@ -52,7 +52,7 @@ def open_context(
 ) -> Context:
     """Return the context of this process; its stores are opened when they are first asked for."""
     start_logging()
-    stores = open_stores(config, ask=ask)
+    stores = OpenedStores(config, ask=ask)
     uploads = None
     if config.work.store.is_local:
         uploads = OpenUploads(config.work.key)

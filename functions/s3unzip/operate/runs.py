@@ -44,7 +44,7 @@ from s3unzip.settling.loop import look_up_run
 from s3unzip.settling.next_command import in_environment
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.listing import bound_pages
-from s3unzip.stores.open import open_stores
+from s3unzip.stores.open import OpenedStores
 from s3unzip.stores.s3.credentials import AwsSession
 from s3unzip.stores.s3.session import Session
 
@@ -164,7 +164,7 @@ class DeployedRuns(RunList):
         self.work_location = Location(
             "s3", self.outputs["WorkBucket"], self.outputs.get("WorkPrefix", "")
         )
-        self.stores = open_stores(
+        self.stores = OpenedStores(
             replace(access, work=self.work_location), Session(access, self._session)
         )
 

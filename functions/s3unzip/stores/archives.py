@@ -203,9 +203,8 @@ class _Parts(Struct, frozen=True):
         if len(pieces) > self.max_parts:
             message = f"more than {self.max_parts:,} parts, the limit"
             return _refuse(tail, "too-many-parts", message)
-        signature = ByteRange(0, min(len(LOCAL_SIGNATURE), pin.size))
-        begins_as_zip = self.calls.read(archive, signature) == LOCAL_SIGNATURE
-        if begins_as_zip and EOCD_SIGNATURE not in data:
+        beginning = self.calls.read(archive, ByteRange(0, min(len(LOCAL_SIGNATURE), pin.size)))
+        if beginning == LOCAL_SIGNATURE and EOCD_SIGNATURE not in data:
             next_name = _name_part(self.location, len(pieces) + 1, len(pieces) + 1)
             message = f"{next_name}, after {len(pieces):,} without the archive's end"
             return _refuse(tail, "part-missing", message)

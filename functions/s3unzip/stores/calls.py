@@ -245,8 +245,7 @@ class Calls:
         while position < want.stop:
             self.count("get")
             try:
-                chunks = archive.stream(want._replace(start=position))
-                for data in self._gather(chunks, store):
+                for data in self._gather(archive.stream(want._replace(start=position)), store):
                     position += len(data)
                     slowness = self._note_progress(progress, len(data), store)
                     paused = self._clock.now()

@@ -34,8 +34,7 @@ def parse_source(text: str) -> Location:
             "curl -o archive.zip URL, then s3unzip run archive.zip DEST"
         )
     location = _parse(text)
-    is_prefix = not location.key or location.key.endswith("/")
-    if location.store.has_prefixes and is_prefix:
+    if location.store.has_prefixes and (not location.key or location.key.endswith("/")):
         raise UsageError(f"{text}: names a bucket or a prefix, not an archive in it")
     return location
 

@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from s3unzip.errors import UsageError
 from s3unzip.model import Location
 from s3unzip.settings import Tuning
-from s3unzip.stores import Stores
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.config import StoreConfig
@@ -35,13 +34,6 @@ _KMS_KEY = (
     r"(arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/)?(mrk-)?[0-9a-f-]{32,36}"
     r"|(arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:)?alias/[\w/-]+"
 )
-
-
-def open_stores(
-    config: StoreConfig, session: Session | None = None, ask: AskForKeys | None = None
-) -> Stores:
-    """Return the stores of this process; the arguments are those of `OpenedStores`."""
-    return OpenedStores(config, session, ask)
 
 
 class OpenedStores:

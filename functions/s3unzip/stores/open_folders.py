@@ -72,7 +72,10 @@ class OpenFolders:
         self._is_made = False
         self._open: OrderedDict[str, OpenFolder] = OrderedDict()
         self._all: WeakSet[OpenFolder] = WeakSet()  # also those that threads or errors hold
-        self._max_open = _choose_max_open()
+        max_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._max_open = MAX_OPEN
+        if max_files != resource.RLIM_INFINITY:
+            self._max_open = max(1, min(MAX_OPEN, max_files // OPEN_SHARE))
         self._lock = threading.Lock()
 
     def get(self, path: str, *, create: bool = False) -> OpenFolder:
@@ -157,14 +160,6 @@ class OpenFolders:
         with suppress(FileExistsError):
             os.mkdir(name, self._mode, dir_fd=parent.file)
         return os.open(name, FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=parent.file)
-
-
-def _choose_max_open() -> int:
-    """Return how many folders stay open: a share of the files that the process may open."""
-    max_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    if max_files == resource.RLIM_INFINITY:
-        return MAX_OPEN
-    return max(1, min(MAX_OPEN, max_files // OPEN_SHARE))
 
 
 def _leads_to(root: OpenFolder, path: str, folder: OpenFolder) -> bool:

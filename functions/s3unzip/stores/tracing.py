@@ -1,8 +1,8 @@
 """The requests of sources and destinations in the log, for ``-vv``.
 
 An adapter that is opened at the level DEBUG logs each attempt of a request: its kind, what it asks
-for, how it ended and how long it took. Other adapters are as they were, so the log costs nothing
-without ``-vv``. The records of runs are not traced: their store is opened in another way.
+for, how it ended and how long it took. Without DEBUG nothing is added to an adapter. The records of
+runs are not logged, because `OpenedStores.run_store` does not call these functions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ AnyDestination = TypeVar("AnyDestination", bound="Destination")
 _log = logging.getLogger("s3unzip.requests")
 
 # Methods, and what the log says of their arguments; `root` stands before a key.
-READER_TEXT = "get {root} bytes [{want.start}, {want.stop})"
 SOURCE_TEXTS = {
     "tail": "get {location} last {length} bytes",
     "stat": "head {location}",
@@ -57,7 +56,11 @@ def trace_source(source: AnySource) -> AnySource:
     open_reader = source.open
 
     def open_traced(location: Location, pin: Pin) -> RangeReader:
-        return _log_calls(open_reader(location, pin), READER_TEXT, str(location))
+        return _log_calls(
+            open_reader(location, pin),
+            "get {root} bytes [{want.start}, {want.stop})",
+            str(location),
+        )
 
     setattr(source, "open", open_traced)  # noqa: B010 - mypy forbids the assignment
     return source
