@@ -711,7 +711,7 @@ class Report(Struct, frozen=True, omit_defaults=True):
     tasks: int = 0
     workers: int = 0  # at once; 0: no task was a worker's
     tasks_failed: int = 0
-    bytes_in: int = 0  # read from the archive
+    bytes_in: int = 0  # read from the archive: its end for the directory, and the members
     bytes_out: int = 0  # written to the destination
     requests: Requests = Requests()  # of all steps, up to the writing of this report
     event_time: float | None = None
