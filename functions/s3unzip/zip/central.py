@@ -411,7 +411,7 @@ class DirectoryReader:
         if not form.is_encrypted:
             return member
         if form.flags & (records.FLAG_STRONG_ENCRYPTION | records.FLAG_MASKED_HEADER):
-            self._judge("strong-encryption", "it is not read, with or without a password")
+            self._judge("strong-encryption", "s3unzip cannot read it, even with a password")
             return member
         if self._policy.password is None:
             self._judge("encrypted", "no password is given")
@@ -429,7 +429,7 @@ class DirectoryReader:
         if member.compressed_size < cipher.overhead:
             self._judge(
                 "encryption-malformed",
-                f"{member.compressed_size} bytes, the encryption alone has {cipher.overhead}",
+                f"{member.compressed_size} bytes, but the encryption alone needs {cipher.overhead}",
             )
         return replace(member, method=method, cipher=cipher)
 

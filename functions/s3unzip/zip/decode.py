@@ -343,7 +343,7 @@ class _WinZipAes:
     def finish(self) -> None:
         if not hmac.compare_digest(self._hmac.digest()[:_AES_MAC], bytes(self._mac)):
             self._member.fail(
-                "aes-mac-mismatch", "the authentication code is another: the bytes were altered"
+                "aes-mac-mismatch", "the authentication code differs: the bytes were altered"
             )
 
 

@@ -186,7 +186,7 @@ def _compare_names(member: Member, name: bytes, policy: Policy) -> Iterator[str]
         return
     normalised = _normalise(member, name, policy)
     if normalised is None or normalised != _normalise(member, member.name_bytes, policy):
-        member.fail("lfh-name-mismatch", f"it says {show_name(name)!r}")
+        member.fail("lfh-name-mismatch", f"its local header has the name {show_name(name)!r}")
     yield "lfh-name-variant"
 
 
@@ -207,7 +207,7 @@ def _check_coding(member: Member, header: LocalHeader, extras: Extras) -> None:
     differing_flags = (header.flags ^ member.flags) & records.ENCRYPTION_FLAGS
     is_encrypted = records.is_encrypted(header.flags | member.flags)
     if (is_encrypted and differing_flags) or (header.method == records.METHOD_AES) != is_aes:
-        member.fail("lfh-encryption-mismatch", "only one of its two headers says encrypted")
+        member.fail("lfh-encryption-mismatch", "only one of its two headers is marked as encrypted")
     if is_aes and read_aes(extras) != (member.method, member.cipher):
         member.fail("lfh-method-mismatch", "its AES field differs from the directory's")
     if header.method != method:
