@@ -255,7 +255,6 @@ def check_apart(requests: Sequence[Request]) -> None:
 
 
 def _list_files(word: str) -> Iterator[Path]:
-    """Yield the archives in a folder, or the files that match a glob."""
     if Path(word).is_dir():
         for top, _, names in os.walk(word):
             yield from (Path(top, name) for name in names if name.lower().endswith(SUFFIX))

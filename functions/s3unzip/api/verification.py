@@ -85,6 +85,5 @@ def verify(  # noqa: PLR0913 - options of a public function
 
 
 def _records_here(stores: Stores, work: Location, archive: Location) -> Iterator[RunRecords]:
-    """Yield the records of the runs of an archive on this machine."""
     for run in runs_of_archive(work, archive):
         yield RunRecords.open(stores, run)

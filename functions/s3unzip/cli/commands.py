@@ -46,7 +46,6 @@ def _declare(row: OptionRow) -> Declaration:
 
 
 def _declarations() -> Iterator[tuple[str, Declaration]]:
-    """Yield the name and the declaration of each parameter of any command."""
     for name, field in Arguments.__dataclass_fields__.items():
         if "declaration" in field.metadata:
             yield name, field.metadata["declaration"]
@@ -77,8 +76,6 @@ PLACES = f"{SOURCE_OPTIONS} dest_endpoint_url dest_profile"
 
 
 class _GroupedCommand(click.Command):
-    """A command whose help groups its options in sections."""
-
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse arguments; each error gets the context, so that its message names the command."""
         try:

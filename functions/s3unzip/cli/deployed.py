@@ -70,7 +70,6 @@ def submit(arguments: Arguments) -> int:
 
 
 def _submit_named(arguments: Arguments, runs: DeployedRuns) -> int:
-    """Ask, then queue the archives that the arguments name; return the exit code."""
     sizes, outside = find_archives(arguments.sources, runs)
     ended = find_ended(runs, list(sizes))
     for key in ended:
@@ -158,7 +157,6 @@ def _queue(runs: DeployedRuns, keys: list[str]) -> int:
 
 
 def _submit_missing(arguments: Arguments, runs: DeployedRuns) -> int:
-    """Ask, then start the archives without a verdict; return the exit code."""
     days = arguments.days
     if days is None:
         days = MISSING_DAYS
@@ -225,4 +223,4 @@ def doctor(arguments: Arguments) -> int:
             f"{counts[CheckStatus.OK]} ok, {show_count(counts[CheckStatus.WARNING], 'warning')}, "
             f"{show_count(failures, 'failure')}\n"
         )
-    return 1 if failures else 0
+    return int(failures > 0)

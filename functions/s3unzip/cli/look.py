@@ -145,8 +145,10 @@ def _print_members(members: Iterable[ArchiveMember]) -> Counter[str]:
         )
     write("--------           --------- ----                            ----\n")
     percent = _saved_percent(size, compressed)
-    files = choose_form(count, "file", "files")
-    write(f"{size:8}           {compressed:9} {percent:4}{'':28}{count} {files}\n")
+    write(
+        f"{size:8}           {compressed:9} {percent:4}{'':28}{count} "
+        f"{choose_form(count, 'file', 'files')}\n"
+    )
     return refused
 
 

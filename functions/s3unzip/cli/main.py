@@ -164,7 +164,6 @@ def _suggest_command(name: str) -> str | None:
 
 
 def _report_error(error: Exception, stopping: Stopping) -> int:
-    """Print what ended the command, and return its exit code."""
     from s3unzip import errors
 
     if isinstance(error, BrokenPipeError):  # `s3unzip ls ... | head`

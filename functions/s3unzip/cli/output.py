@@ -158,7 +158,6 @@ def _at_byte(offset: int | None) -> str:
 
 
 def _print_totals(report: Report, out: TextIO, *, rates: bool) -> None:
-    """Print the counts of members, bytes, requests and warnings."""
     counts = [
         (report.extracted, "extracted"),
         (report.unchanged, "unchanged"),
@@ -188,7 +187,6 @@ def _print_totals(report: Report, out: TextIO, *, rates: bool) -> None:
 
 
 def _describe_speed(report: Report) -> str:
-    """Return the duration of a run, its rates and its workers."""
     seconds = max(report.finished - report.started, 1e-9)  # a clock may not have advanced
     rates = [f"{show_bytes(report.bytes_out / seconds)}/s"]
     members = report.extracted + report.unchanged

@@ -77,14 +77,13 @@ def plan(arguments: Arguments) -> int:
 
 
 def _find_setting(arguments: Arguments) -> _Setting:
-    """Return the setting of a run in an environment, on this machine, or on any AWS account."""
     if arguments.env is not None:
         return _environment_setting(arguments)
     options = arguments.options()
     destination = parse_destination(arguments.dest or ".")
     if arguments.platform in {None, "local"}:
-        job = Request(parse_source(arguments.src), destination, options)
-        platform = describe_machine(job, arguments.config(), arguments.processes)
+        request = Request(parse_source(arguments.src), destination, options)
+        platform = describe_machine(request, arguments.config(), arguments.processes)
     elif arguments.platform == "aws":
         platform = aws(workers=arguments.workers or aws().workers)
     else:

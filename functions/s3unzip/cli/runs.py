@@ -180,7 +180,6 @@ def _list_run(recent: RecentRun, run_list: RunList) -> ListedRun | None:
 
 
 def _read_run(recent: RecentRun, run_list: RunList) -> ListedRun | None:
-    """Return the line of a run from its report or else its plan; None: it has neither yet."""
     run = recent.run
     records = run_list.records(run)
     try:
@@ -302,8 +301,9 @@ def _find_page(report: Report, run_list: RunList) -> Path:
     try:
         body = run_list.records(run).read_page()
     except NotFoundError:  # the run of a small archive keeps no page in an environment
-        context = Context(run_list.stores, LocalClock(), environment=run_list.environment)
-        body = render_page(report, context)
+        body = render_page(
+            report, Context(run_list.stores, LocalClock(), environment=run_list.environment)
+        )
     page.write_bytes(body)
     return page
 
@@ -330,7 +330,6 @@ def resume(arguments: Arguments) -> int:
 
 
 def _resume_here(arguments: Arguments) -> int:
-    """Continue a run of this machine, print its report; return the exit code."""
     from s3unzip.api.options import make_policy
     from s3unzip.local.machine import open_machine
     from s3unzip.local.recovery import may_have_lost
@@ -340,8 +339,9 @@ def _resume_here(arguments: Arguments) -> int:
     local = LocalRuns(arguments.config())
     run_id = local.find(arguments.run)
     run = _require_plan(run_id, local).run
-    destination = local.stores.destination(run.destination)
-    may_lack_members = may_have_lost(local.work_location.key, run_id, destination)
+    may_lack_members = may_have_lost(
+        local.work_location.key, run_id, local.stores.destination(run.destination)
+    )
     if not may_lack_members and _is_complete(run_id, local, json=arguments.json):
         return 0
     if run.options.password_ref is not None and password is None:
@@ -438,8 +438,7 @@ def abort(arguments: Arguments) -> int:
     if arguments.json:
         print_json(Aborted(run, run_list.environment, stopped=is_stopped, uploads=uploads))
     else:
-        dropped = show_count(uploads, "incomplete upload")
-        sys.stdout.write(f"{run}: {state}; {dropped} dropped\n")
+        sys.stdout.write(f"{run}: {state}; {show_count(uploads, 'incomplete upload')} dropped\n")
     return 0
 
 
@@ -466,7 +465,6 @@ def watch(arguments: Arguments) -> int:
 
 
 def _follow(run: str, run_list: RunList, display: RunDisplay, arguments: Arguments) -> Report:
-    """Show the progress of a run until it has its report; return the report."""
     watcher = RunWatcher(run_list.records(run))
     printed: RunProgress | None = None
     read_at = time.monotonic()  # the time of the last successful read

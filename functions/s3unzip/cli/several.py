@@ -164,12 +164,12 @@ def _interrupted(ended: int, archives: int, interrupt: BaseException) -> Interru
 
 
 def _print_batch(archives: Sequence[ArchiveEnd], stores: StoreConfig) -> None:
-    """Print a table of the archives, the failures and next commands, and the totals."""
     write_table([ARCHIVE_COLUMNS, *map(_cells, archives)], sys.stderr)
     reports = [end.report for end in archives if end.report is not None]
     for report in reports:
-        reached = shown_connections(stores, report.source, report.destination)
-        command = next_command(report, reached=reached)
+        command = next_command(
+            report, reached=shown_connections(stores, report.source, report.destination)
+        )
         if report.failed or command:
             sys.stderr.write(f"{printable(str(report.source))}\n")
             print_failures(report, sys.stderr, "")
@@ -196,7 +196,6 @@ def _error_line(end: ArchiveEnd) -> str:
 
 
 def _cells(end: ArchiveEnd) -> tuple[str, ...]:
-    """Return the cells of `ARCHIVE_COLUMNS` for one archive."""
     report = end.report
     if report is None:
         return ("ERROR", "", "", "", printable(_error_line(end)))
