@@ -86,7 +86,7 @@ def check_delete_extra(options: Options, option: str, naming: Naming = name_type
 
     Those are members that are not selected, and members of nested archives.
     """
-    # `strip_components` is no danger: the members that it leaves out have no keys.
+    # `strip_components` is allowed: the members that it leaves out have no keys.
     selecting = _list_set(options, SELECTING[:-1], naming)
     if selecting:
         raise UsageError(

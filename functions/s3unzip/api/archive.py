@@ -285,7 +285,7 @@ class Archive(Mapping[str, ArchiveMember]):
         return ArchiveMember(self._stream, *self._refused[index - good])
 
     def _index_names(self) -> dict[str, int]:
-        """Return an index for each name: of the good members, then of the refused ones after them.
+        """Return an index for each name; the refused members are counted after the good ones.
 
         If a good and a refused member have the same name, the name finds the good one.
         """

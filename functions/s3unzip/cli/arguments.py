@@ -255,6 +255,7 @@ class Arguments:
             if "key_template" in values:
                 raise UsageError("--prefix and --key-template: give one of them")
             values["key_template"] = f"{self.prefix.strip('/')}/{{member}}".removeprefix("/")
+        # The arguments MEMBER select as --include does.
         values["include"] = globs_of(self.names) + values.get("include", ())
         return Options(**values, password_ref=self._password_source())
 
@@ -262,7 +263,7 @@ class Arguments:
         """Return the given options that `kind` declares, by the names of its fields."""
         values = {}
         for row in read_options(kind):
-            value = self.run_options.get(row.parameter)
+            value = self.run_options.get(row.parameter)  # None: not given
             if value is not None and row.is_mapping:
                 values[row.field] = _read_pairs(row, value)
             elif value is not None:
@@ -410,7 +411,7 @@ def suggesting_prefix(source: Location) -> Iterator[None]:
     try:
         yield
     except NotFoundError as error:
-        name = source.key.rpartition("/")[2]
+        name = source.key.rpartition("/")[2]  # a name with a dot is likely a file's
         if not source.store.has_prefixes or "." in name or str(source) not in str(error):
             raise
         raise NotFoundError(

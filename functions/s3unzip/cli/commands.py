@@ -33,13 +33,13 @@ def _declare(row: OptionRow) -> Declaration:
     default = row.default
     if row.choices:
         form = f"{form} <{'|'.join(row.choices)}>"
-        default = row.default and row.default.value
+        default = row.default and row.default.value  # click has the text, not the member
     elif row.is_mapping:
-        default = ()
+        default = ()  # repeatable: each value is one pair
     elif row.kind is int:
         settings["type"] = click.IntRange(min=row.option.minimum)
     elif row.kind is str:
-        default = None
+        default = None  # not given, so the class that declares the option sets its default
     return Declaration(
         form, row.option.help, default, section=row.option.section, settings=settings
     )
@@ -110,9 +110,9 @@ def command(
 
     def make(function: Callable[[Arguments], int]) -> click.Command:
         def start(**values: Any) -> int:
-            own = values.keys() & Arguments.__dataclass_fields__.keys()
-            run_options = {name: values[name] for name in values.keys() - own}
-            arguments = Arguments(run_options, **{name: values[name] for name in own})
+            fields = values.keys() & Arguments.__dataclass_fields__.keys()
+            run_options = {name: values[name] for name in values.keys() - fields}
+            arguments = Arguments(run_options, **{name: values[name] for name in fields})
             _start_logging(arguments.verbose)
             return function(arguments)
 
@@ -144,12 +144,12 @@ def _make_parameter(name: str, changes: dict[str, Any]) -> click.Parameter:
         settings |= {"default": default, "show_envvar": True, "show_default": bool(default)}
         settings |= {"is_flag": default is False, "multiple": default == ()}
     elif default == ():
-        settings["nargs"] = -1
+        settings["nargs"] = -1  # any number of values
     elif default is not None:
         settings |= {"default": default, "required": False}
     settings |= changes
     if settings.get("required"):
-        settings.pop("default", None)
+        settings.pop("default", None)  # click would use it and require nothing
     if names:
         return click.Option([name, *names], **settings)
     return click.Argument([name], **settings)

@@ -157,7 +157,7 @@ def explain_mistake(error: click.ClickException) -> str:
 
 
 def _suggest_command(name: str) -> str | None:
-    """Return commands that may be meant by `name`, which is no command; None: no idea."""
+    """Return the commands that an unknown `name` may stand for, or None."""
     if "://" in name or name.lower().endswith(".zip"):
         return f"s3unzip run {name} DEST, or s3unzip ls {name}"
     return OTHER_NAMES.get(name)

@@ -152,7 +152,7 @@ class RunDisplay(Progress):
                 self.print_line("more members failed; the report lists them")
 
     def trouble(self, message: str) -> None:
-        """Print that a store does not answer, but once: each worker reports it."""
+        """Print once that a store does not answer, although each worker reports it."""
         if message != self._trouble:
             self._trouble = message
             self.say(printable(message))

@@ -167,7 +167,7 @@ def _prune(arguments: Arguments, days: float) -> int:
 
 
 def _list_run(recent: RecentRun, run_list: RunList) -> ListedRun | None:
-    """Return the line of a run; None: it has neither a report nor a plan yet.
+    """Return the line of a run from its report or else its plan; None: it has neither yet.
 
     Warns of records that cannot be read: of another version, truncated or foreign.
     """
@@ -363,7 +363,7 @@ def _resume_here(arguments: Arguments) -> int:
 
 
 def _is_complete(run: str, run_list: RunList, *, json: bool) -> bool:
-    """Return whether a resume of a run has nothing to do; print this.
+    """Return whether a run is complete, so that a resume has nothing to do; if so, print it.
 
     A failed deletion or tagging of the archive remains to be done.
     """
@@ -393,7 +393,7 @@ def _require_plan(run: str, run_list: RunList) -> PlanSummary:
 
 
 def _recall_config(arguments: Arguments, recorded: StoreConfig) -> StoreConfig:
-    """Return the stores of a run: its records decide where no option is typed."""
+    """Return the configuration that a run recorded for its stores; typed options replace it."""
     source_of = click.get_current_context().get_parameter_source
     rows = read_options(StoreConfig)
     typed = {row.field for row in rows if source_of(row.parameter) is ParameterSource.COMMANDLINE}
