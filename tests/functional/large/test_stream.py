@@ -39,14 +39,6 @@ def test_every_method_is_streamed_in_parts(method: int) -> None:
     assert stored.crc32 == zlib.crc32(CONTENT)
 
 
-@pytest.mark.parametrize("descriptor", [None, "signed32", "bare32", "signed64"])
-def test_descriptors_are_read_after_the_data(descriptor: str | None) -> None:
-    """A data descriptor of any form is read and checked."""
-    world = World(WHOLE)
-    entry = zips.Entry("big", CONTENT, zips.DEFLATE, descriptor=descriptor)
-    world.assert_clean(world.run(zips.build(entry, zips.Entry("next", b"n"))), big=CONTENT)
-
-
 @pytest.mark.parametrize("place", [0.01, 0.5, 0.999])
 @pytest.mark.parametrize("method", [zips.DEFLATE, zips.BZIP2, zips.LZMA, zips.ZSTD, zips.XZ])
 def test_a_flipped_bit_fails_the_member_by_name(method: int, place: float) -> None:
