@@ -68,9 +68,7 @@ class Estimate(Struct, frozen=True):
 
 
 class _Bound(NamedTuple):
-    """A lower bound of the time of all tasks."""
-
-    seconds: float
+    seconds: float  # that all tasks need at least
     name: str
     throttled: bool = False  # by S3
 
@@ -120,7 +118,7 @@ def estimate(
         bound=bound.name,
         requests=requests,
         cost=price(job, work, platform),
-        warnings=_warn(seconds, platform),
+        warnings=_warn_of_timeout(seconds, platform),
     )
 
 
@@ -201,8 +199,7 @@ def _count_sizes(sizes: Iterable[int]) -> tuple[Bin, ...]:
     )
 
 
-def _warn(seconds: Sequence[float], platform: Platform) -> tuple[str, ...]:
-    """Return the warning that a task may take longer than a Lambda function may run."""
+def _warn_of_timeout(seconds: Sequence[float], platform: Platform) -> tuple[str, ...]:
     slow = max(seconds, default=0.0) * rates.SLOW_DAY
     limit = rates.LAMBDA_SECONDS
     if not platform.memory_gb or slow <= limit:
@@ -292,17 +289,20 @@ def _overhead_seconds(
     cold = rates.COLD_START_P50
     if len(tasks) > 1:
         cold += rates.COLD_START_P99  # the slowest of many
-    if _directory_beyond_tail(members, tuning):  # the function `plan` starts, too
+    if _directory_bytes_beyond_tail(members, tuning):  # the function `plan` starts, too
         cold += rates.COLD_START_P50 + rates.EXECUTION_START_SECONDS
     scans = sum(task.kind is TaskKind.SCAN for task in tasks)
-    rounds = _round_seconds(len(tasks))
+    rounds = _round_overhead_seconds(len(tasks))
     if scans:
-        rounds += _round_seconds(scans) + LINK_CALLS * latency + scans * rates.LINK_SEGMENT_SECONDS
+        rounds += (
+            _round_overhead_seconds(scans)
+            + LINK_CALLS * latency
+            + scans * rates.LINK_SEGMENT_SECONDS
+        )
     return rates.EVENT_SECONDS + cold + plan + rounds + report
 
 
-def _round_seconds(tasks: int) -> float:
-    """Return the seconds to start and to end a round of the state machine."""
+def _round_overhead_seconds(tasks: int) -> float:
     if tasks <= rates.MAP_INLINE_AT_ONCE:
         return (rates.INLINE_START_STATES + rates.INLINE_END_STATES) * rates.STATE_SECONDS
     map_seconds = rates.MAP_START_SECONDS + tasks / rates.MAP_STARTS + rates.MAP_END_SECONDS
@@ -330,8 +330,7 @@ def _billed_seconds(
     return billed + sum(seconds)
 
 
-def _directory_beyond_tail(members: int, tuning: Tuning) -> int:
-    """Return the bytes of the directory that the first read of an archive does not have."""
+def _directory_bytes_beyond_tail(members: int, tuning: Tuning) -> int:
     return max(0, members * rates.DIRECTORY_ENTRY - tuning.tail_bytes)
 
 
@@ -342,7 +341,7 @@ def _count_requests(
 
     On one machine the records are files, which need no requests.
     """
-    beyond = _directory_beyond_tail(members, tuning)
+    beyond = _directory_bytes_beyond_tail(members, tuning)
     if platform.direct:  # the records are in memory
         gets = 1  # the tail of the archive, which may have all members in it
         if sum(map(_bytes_read, tasks)) > beyond:
@@ -353,7 +352,7 @@ def _count_requests(
     for task in tasks:
         counts.update(_task_requests(task, tuning))
         if has_records:
-            counts.update(get=TASK_GETS + 1, put=_record_puts(task))
+            counts.update(get=TASK_GETS + 1, put=_count_record_puts(task))
     if has_records:
         split = sum(task.part == 0 for task in tasks if task.parts > 1)
         counts.update(get=PLAN_CALLS - 1 + SPLIT_GETS * split, put=PLAN_PUTS + SPLIT_PUTS * split)
@@ -361,8 +360,7 @@ def _count_requests(
     return Requests(**counts)
 
 
-def _record_puts(task: Task) -> int:
-    """Return the number of records that a task writes."""
+def _count_record_puts(task: Task) -> int:
     if task.kind is TaskKind.SCAN:  # scanned and linked segment, outcomes of scan and slice
         return 4
     if task.kind is TaskKind.BATCH or task.parts > 1:

@@ -126,7 +126,10 @@ def price_archives(count: int, size: int) -> float:
 
 def price(job: Job, work: Work, platform: Platform) -> Cost:
     """Return the bill of a run; the PUT of each member is unavoidable, at its storage class."""
-    lines = [*_price_requests(job, work, platform), *_price_functions(job, work, platform)]
+    lines = [
+        *_price_s3(job, work, platform),
+        *_price_services_besides_s3(job, work, platform),
+    ]
     total = sum(line.dollars for line in lines)
     unavoidable = 0.0
     if platform.priced_writes:
@@ -148,7 +151,7 @@ def _bill(service: str, item: str, quantity: float, *, unit: str, price: float) 
     )
 
 
-def _price_requests(job: Job, work: Work, platform: Platform) -> list[CostLine]:
+def _price_s3(job: Job, work: Work, platform: Platform) -> list[CostLine]:
     requests = work.requests
     bill = partial(_bill, "S3", unit="request")
     lines = []
@@ -167,8 +170,7 @@ def _price_requests(job: Job, work: Work, platform: Platform) -> list[CostLine]:
     return lines
 
 
-def _price_functions(job: Job, work: Work, platform: Platform) -> list[CostLine]:
-    """Return the lines besides S3: functions, states, messages, events and logs."""
+def _price_services_besides_s3(job: Job, work: Work, platform: Platform) -> list[CostLine]:
     if not platform.memory_gb:
         return []
     invocations = 1

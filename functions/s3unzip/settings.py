@@ -165,7 +165,6 @@ def _list_similar(name: str, known_names: Sequence[str]) -> str:
 
 
 def _check_number(name: str, value: object) -> int | float:
-    """Return the value of a setting; `UsageError`: it is not a number, or out of bounds."""
     if (
         isinstance(value, bool)
         or not isinstance(value, int | float)

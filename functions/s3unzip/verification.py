@@ -20,7 +20,7 @@ from enum import StrEnum
 from functools import partial
 from itertools import chain, pairwise
 from operator import attrgetter, eq
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -42,7 +42,6 @@ from s3unzip.zip.values import WRAP
 LISTS = 16  # ranges of keys that are listed concurrently
 OBJECTS_OF_A_JOB = 16  # that a thread asks for one after the other
 _KEY = attrgetter("key")
-T = TypeVar("T")
 
 
 class Comparison(StrEnum):
@@ -298,14 +297,6 @@ class _Results:
         self._progress.finished({"bytes_read": size})
 
 
-class _KeyRange(NamedTuple):
-    """Members whose keys are from `first` to before `stop`; other keys there are extra."""
-
-    members: Sequence[_Expected]
-    first: str
-    stop: str
-
-
 class _ObjectComparison:
     def __init__(
         self,
@@ -345,10 +336,10 @@ class _ObjectComparison:
         starts = range(0, max(1, len(expected)), size)
         keys = ["", *(expected[at].key for at in starts[1:]), self._prefix + BEYOND]
         ranges = (
-            _KeyRange(expected[start : start + size], first, stop)
+            partial(self._compare_range, expected[start : start + size], first, stop)
             for start, (first, stop) in zip(starts, pairwise(keys), strict=True)
         )
-        self._share(self._compare_range, ranges, LISTS)
+        self._run_all(ranges, LISTS)
         self._compare_unproved()
 
     def compare_unordered(self, expected: list[_Expected]) -> None:
@@ -375,36 +366,34 @@ class _ObjectComparison:
         self._compare_contents(self._unrecorded, self._read if self._effort.deep else self._ask)
         self._compare_contents(self._replaced, self._read)
 
-    def _share(self, work: Callable[[T], None], jobs: Iterable[T], threads: int) -> None:
-        """Call `work` for each job, in `threads` threads. After an error all end soon."""
+    def _run_all(self, jobs: Iterable[Callable[[], None]], threads: int) -> None:
+        """Call each job, in `threads` threads. After an error all end soon."""
 
-        def work_on(job: T) -> None:
+        def run(job: Callable[[], None]) -> None:
             try:
-                work(job)
+                job()
             except S3UnzipError:
                 self._calls.end()
                 raise
 
         try:
-            for _ in map_ahead(work_on, jobs, threads, 4 * threads):
+            for _ in map_ahead(run, jobs, threads, 4 * threads):
                 pass
         except BaseException:  # Ctrl-C, too: the threads end at their next page
             self._calls.end()
             raise
 
-    def _compare_range(self, keys: _KeyRange) -> None:
-        members = keys.members
+    def _compare_range(self, members: Sequence[_Expected], first: str, stop: str) -> None:
+        """Compare the objects with keys from `first` to before `stop` with the members there."""
         start = 0
-        pages = list_pages(
-            self._destination, self._prefix, self._list_page, first=keys.first, last=keys.stop
-        )
+        pages = list_pages(self._destination, self._prefix, self._list_page, first, last=stop)
         for page in pages:
             if self._calls.has_ended:  # another thread met an error
                 return
             if not page.in_order:
                 raise UnorderedListError(f"{self._prefix}: the store lists keys in another order")
             objects = page.objects
-            if objects and objects[-1].key == keys.stop:  # the first of the next range
+            if objects and objects[-1].key == stop:  # the first of the next range
                 objects = objects[:-1]
             if objects:
                 end = bisect_right(members, objects[-1].key, start, key=_KEY)
@@ -461,10 +450,10 @@ class _ObjectComparison:
                     self.results.add_equal([member.key], result)
 
         jobs = (
-            members[start : start + OBJECTS_OF_A_JOB]
+            partial(compare, members[start : start + OBJECTS_OF_A_JOB])
             for start in range(0, len(members), OBJECTS_OF_A_JOB)
         )
-        self._share(compare, jobs, self._effort.at_once)
+        self._run_all(jobs, self._effort.at_once)
 
     def _ask(self, key: str) -> tuple[Proof, StoredObject] | None:
         """Return an object by HEAD and its proof; None if the object does not exist.

@@ -179,13 +179,12 @@ def _run_copy(calls: Calls, request: Callable[[], Part]) -> Part:
     return part
 
 
-def _compute_crcs(parts: tuple[Part, ...], data: MemberData, offset: int) -> tuple[Part, ...]:
-    """Return `parts` with the CRC-32s of the archive's bytes from `offset` in the member's data."""
+def _compute_crcs(parts: tuple[Part, ...], data: MemberData, start: int) -> tuple[Part, ...]:
     computed = []
     for part in parts:
         crc = 0
-        for chunk in data.read(Span(offset, offset + part.size)):
+        for chunk in data.read(Span(start, start + part.size)):
             crc = crc32(chunk, crc)
         computed.append(replace(part, crc32=crc))
-        offset += part.size
+        start += part.size
     return tuple(computed)
