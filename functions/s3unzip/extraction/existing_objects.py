@@ -199,11 +199,9 @@ def find_unchanged(
     if not rows or options.on_conflict is OnConflict.OVERWRITE:
         return set()
     possible = list(_find_possibly_unchanged(rows, options, destination, calls))
-
-    def is_unchanged(row: PlannedMember) -> bool:
-        return is_member(row, options, destination, calls)
-
-    answers = map_ahead(is_unchanged, possible, threads, 4 * threads)
+    answers = map_ahead(
+        lambda row: is_member(row, options, destination, calls), possible, threads, 4 * threads
+    )
     return {row.member.index for row, is_same in zip(possible, answers, strict=True) if is_same}
 
 

@@ -25,7 +25,7 @@ from s3unzip.errors import (
 )
 from s3unzip.extraction.uploads import abort_uploads
 from s3unzip.local.process_setup import available_processors
-from s3unzip.local.recovery import forget_lost, may_have_lost, remove_left
+from s3unzip.local.recovery import forget_lost, remove_left
 from s3unzip.local.run_folders import find_dated, lock_run, note_start
 from s3unzip.local.worker_process import open_context
 from s3unzip.local.workers import Workers
@@ -84,9 +84,7 @@ class Machine:
     ) -> None:
         self.context = context
         self._stores = stores
-        self._home: str | None = None
-        if stores is not None:
-            self._home = stores.work.key
+        self._home = stores and stores.work.key
         self._progress = context.progress or Progress()
         self._resources = ExitStack()
         self._workers = self._resources.enter_context(workers or Workers(1, context))
@@ -189,9 +187,7 @@ class Machine:
         with suppress(UnreadableRecordError):  # then the run begins anew
             remove_left(run_step)
             if self._home is not None:
-                forget_lost(
-                    run_step, restarted=may_have_lost(self._home, run, run_step.destination)
-                )
+                forget_lost(run_step, self._home)
                 note_start(self._home, run)
         return self._do_rounds(loop.resume(run, self.context, failed=failed))
 

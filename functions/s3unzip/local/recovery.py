@@ -35,16 +35,15 @@ def may_have_lost(home: str, run: str, destination: Destination) -> bool:
     return isinstance(destination, FolderDestination) and was_restarted(home, run)
 
 
-def forget_lost(step: Step, *, restarted: bool) -> None:
+def forget_lost(step: Step, home: str) -> None:
     """Forget the outcomes of members that are on record as done, but are not in the folder.
 
-    Args:
-        step: its run goes on. If its destination is not a folder, nothing is lost.
-        restarted: whether the machine was restarted since a process worked on the run.
+    Nothing is lost if the destination is not a folder. `home` is the folder of the records.
     """
     destination = step.destination
     if not isinstance(destination, FolderDestination):
         return
+    restarted = was_restarted(home, step.run.id)
 
     def is_lost(outcome: Outcome) -> bool:
         if outcome.status is Status.FAILED:

@@ -87,8 +87,8 @@ class KeysAnswer(Struct, frozen=True):
 class SendingProgress(Progress):
     """The progress of a worker: it sends what a task counts, from any thread, one at a time."""
 
-    def __init__(self, send: Callable[[TaskCounts], object] = lambda _: None) -> None:
-        self.send = send
+    def __init__(self) -> None:
+        self.send: Callable[[TaskCounts], object] = lambda _: None  # the worker sets it
         self.lock = threading.Lock()
 
     def _send(self, message: TaskCounts) -> None:
