@@ -84,7 +84,7 @@ class Machine:
     ) -> None:
         self.context = context
         self._stores = stores
-        self._home = stores and stores.work.key
+        self._home = None if stores is None else stores.work.key
         self._progress = context.progress or Progress()
         self._resources = ExitStack()
         self._workers = self._resources.enter_context(workers or Workers(1, context))
