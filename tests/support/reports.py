@@ -14,7 +14,7 @@ from s3unzip.model import (
     Verdict,
 )
 from s3unzip.pricing import aws, price_run
-from s3unzip.settling.report_page.contents import Shown
+from s3unzip.settling.report_page.facts import Shown
 from s3unzip.settling.report_page.page import make_page
 
 BEGAN = 1_760_000_000.0

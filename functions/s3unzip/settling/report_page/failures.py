@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from s3unzip.figures import show_count
 from s3unzip.model import Failure, Report, Verdict
-from s3unzip.settling.report_page.contents import MAX_NAME, MAX_TEXT, Ranked, Shown, rank
+from s3unzip.settling.report_page.facts import MAX_NAME, MAX_TEXT, Ranked, Shown, rank
 from s3unzip.settling.report_page.markup import (
     NOTHING,
     Column,

@@ -7,7 +7,7 @@ Rules:
 - All text from an archive is escaped by `markup`.
 - The Content-Security-Policy lists the script and the style by their hashes. So injected markup
   could neither run nor load anything.
-- The constants in `contents` and `failures` bound the page for every archive.
+- The constants in `facts` and `failures` bound the page for every archive.
 """
 
 import base64
@@ -27,8 +27,8 @@ from s3unzip.planning.select import members_folder
 from s3unzip.pricing import price_run
 from s3unzip.runs.step import STOPPED
 from s3unzip.settling.next_command import in_environment, next_command
-from s3unzip.settling.report_page import facts, failures
-from s3unzip.settling.report_page.contents import MAX_NAME, MAX_TEXT, Shown
+from s3unzip.settling.report_page.facts import MAX_NAME, MAX_TEXT, Shown, bill, details, facts
+from s3unzip.settling.report_page.failures import failures
 from s3unzip.settling.report_page.markup import (
     NOTHING,
     Markup,
@@ -77,10 +77,10 @@ def make_page(shown: Shown) -> bytes:
     style, verdict = _show_verdict(shown.report)
     description = _describe_verdict(shown.report, shown.next_command)
     sections = [
-        Section("summary", "Summary", facts.facts(shown)),
-        Section("failures", "Failures", failures.failures(shown)),
-        Section("cost", "Cost", facts.bill(shown.cost)),
-        Section("details", "Details", facts.details(shown)),
+        Section("summary", "Summary", facts(shown)),
+        Section("failures", "Failures", failures(shown)),
+        Section("cost", "Cost", bill(shown.cost)),
+        Section("details", "Details", details(shown)),
     ]
     present = [section for section in sections if section.content]
     return _fill(
