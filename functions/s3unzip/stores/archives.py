@@ -149,6 +149,7 @@ def read_whole_tail(
         return parts.join(tail, count)
     if EOCD_SIGNATURE in tail.data:
         return tail
+    # The end of an archive is missing. The name may be that of a part in its midst.
     if last_name := last_part_name(location):
         return _refuse(tail, "multi-disk", f"give its last part as the archive: {last_name}")
     if first_name := _first_piece_name(location):
@@ -222,7 +223,7 @@ class _Parts(Struct, frozen=True):
 
 
 def _join_pins(pins: Sequence[Pin], named: Pin) -> Pin:
-    if len(pins) == 1:
+    if len(pins) == 1:  # one piece is a whole archive
         return named
     return replace(named, size=sum(pin.size for pin in pins), parts=tuple(pins))
 

@@ -150,8 +150,9 @@ class Calls:
         time out spends the budget as soon as one that refuses them.
 
         Args:
-            kind: of the request, as it is counted.
-            store: None: the archive's for "get", else the destination.
+            kind: the kind of request to count.
+            call: sends the request; it may run more than once.
+            store: receives the request. None: the source for "get", else the destination.
         """
         target: Store = store or ("source" if kind == "get" else "destination")
         retry = _Retry()
@@ -284,16 +285,15 @@ class Calls:
         self, progress: _Progress, size: int, store: Store
     ) -> ServiceFaultError | None:
         """Note that bytes came; return a fault if the store was too slow for the whole budget."""
-        faults = self._faults
         now = self._clock.now()
         seconds = now - progress.since
         progress.size += size
         if progress.size >= MIN_RATE * seconds:
-            faults.note_success(store, "get", now)
+            self._faults.note_success(store, "get", now)
             progress.since = now
             progress.size = 0
             progress.retry = _Retry()
-        elif seconds > faults.seconds:
+        elif seconds > self._faults.seconds:
             return _too_slow(progress.size, seconds)
         return None
 
@@ -323,7 +323,7 @@ class Calls:
         """
         if isinstance(fault, ExpiredKeysError):  # waiting brings no new keys
             self._last_fault = fault
-        if self._last_fault is not None:
+        if self._last_fault is not None:  # a call of this step has spent the budget
             fault.gave_up = True
             fault.is_down = self._last_fault.is_down
             return False
@@ -344,6 +344,7 @@ class Calls:
             if seconds >= WARN_AFTER:
                 self._faults.warn_once(*request, fault, self._faults.seconds - seconds)
             self._clock.sleep(delay)
+            # Without a turn, the call waits again: another one tries the store.
             if not self._ended.is_set() and self._faults.take_turn(store, self._clock.now()):
                 self.count("retries")
                 return True

@@ -20,7 +20,7 @@ class Clock(Protocol):
 
 
 class LocalClock:
-    """The machine's clock, or `clock` in tests; after `stop`, no time remains and sleeps end."""
+    """The machine's clock, or `clock`; after `stop`, no time remains and every sleep ends."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock

@@ -15,7 +15,7 @@ from s3unzip.stores.archives import ArchiveSource
 from s3unzip.stores.ports import PIECE, Buffer, RangeReader, Tail
 from s3unzip.zip import ByteRange
 
-PRIVATE = 0o700
+PRIVATE = 0o700  # mode of a folder for its owner only
 FILE_IN_THE_WAY = "a file is where a folder is needed"
 _KINDS: dict[int, tuple[type[errors.S3UnzipError], str]] = {
     errno.ENOENT: (errors.NotFoundError, "no such file or folder"),
@@ -53,7 +53,7 @@ def is_known(error: OSError) -> bool:
 
 
 def translate_error(error: OSError, path: str) -> errors.S3UnzipError:
-    """Return the error with the meaning of `error` for `path`."""
+    """Return the error of the tree in `errors` for an error of the system at `path`."""
     kind, text = _KINDS.get(
         error.errno or 0, (errors.ServiceFaultError, error.strerror or str(error))
     )
@@ -64,7 +64,7 @@ def translate_error(error: OSError, path: str) -> errors.S3UnzipError:
 
 @contextmanager
 def explaining(path: str) -> Iterator[None]:
-    """Turn an `OSError` into the error with its meaning for `path`."""
+    """Turn each `OSError` of the block into an error of the tree in `errors`."""
     try:
         yield
     except OSError as error:

@@ -43,11 +43,7 @@ class NowhereDestination:
         """Do nothing: there are no objects."""
 
     check_reachable = check_ready = sync = release = _ignore
-    put = replace = delete = complete_upload = abort_upload = _ignore
-
-    def head(self, key: str) -> None:  # noqa: ARG002 - of the port
-        """Return None: there is no object."""
-        return
+    head = put = replace = delete = complete_upload = abort_upload = _ignore
 
     def list_page(self, prefix: str, first: str, last: str, token: str | None) -> ListPage:  # noqa: ARG002 - of the port
         """Return an empty page, which is the last one."""
@@ -195,6 +191,7 @@ class _SourceWithTail:
     def __init__(self, source: Source, tail: Tail) -> None:
         self._source = source
         self._tail = tail
+        # The other methods are those of `source`.
         self.stat = source.stat
         self.head = source.head
         self.delete = source.delete

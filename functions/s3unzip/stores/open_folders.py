@@ -69,7 +69,8 @@ class OpenFolders:
         self._path = root
         self._mode = mode
         self._root: OpenFolder | None = None
-        self._is_made = False
+        self._is_made = False  # whether the root was made, if it was missing
+        # By path; the one that was used last is the last.
         self._open: OrderedDict[str, OpenFolder] = OrderedDict()
         self._all: WeakSet[OpenFolder] = WeakSet()  # also those that threads or errors hold
         max_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
