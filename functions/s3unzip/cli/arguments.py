@@ -167,7 +167,7 @@ class Arguments:
 
     verbose: int = option(
         "--verbose -v",
-        "Log retries and decisions to stderr; -vv: each request, how it ended and its time.",
+        "Log retries and decisions to stderr; -vv: also each request for archives and members.",
         0,
         count=True,
     )

@@ -352,7 +352,7 @@ class DeployedRuns(RunList):
         if recorded.report is not None and recorded.report.verdict is Verdict.REJECTED:
             raise NotFoundError(
                 f"{run}: the archive was refused ({recorded.report.reason}), so nothing remains to "
-                "be done; put a sound archive under its key"
+                "be done; mend it, or change the setting that refuses it, and put it again"
             )
         data = json.dumps({"run": run, "failed": failed})
         if recorded.run is None:
