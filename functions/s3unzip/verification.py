@@ -53,7 +53,7 @@ class Comparison(StrEnum):
     @property
     def exit_code(self) -> int:
         """The exit code of ``s3unzip verify``."""
-        return 0 if self is Comparison.EQUAL else 1
+        return int(self is not Comparison.EQUAL)
 
 
 class Kind(StrEnum):
@@ -363,7 +363,10 @@ class _ObjectComparison:
 
         The metadata of an object that was replaced proves nothing, so the object is read.
         """
-        self._compare_contents(self._unrecorded, self._read if self._effort.deep else self._ask)
+        look_up = self._ask
+        if self._effort.deep:
+            look_up = self._read
+        self._compare_contents(self._unrecorded, look_up)
         self._compare_contents(self._replaced, self._read)
 
     def _run_all(self, jobs: Iterable[Callable[[], None]], threads: int) -> None:

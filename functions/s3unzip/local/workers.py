@@ -266,7 +266,9 @@ class _PendingTasks:
 
     def take(self) -> Task | None:
         with self._lock:
-            return self._tasks.pop() if self._tasks else None
+            if not self._tasks:
+                return None
+            return self._tasks.pop()
 
     def drop(self) -> None:
         with self._lock:
