@@ -1,9 +1,10 @@
 """A run's own objects, below `<home>runs/<run>/`, in any store that takes members."""
 
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain, count
+from itertools import chain, count, islice
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -53,12 +54,14 @@ class ObjectRunStore:
         """Write an object whole or not at all; return its size in bytes."""
         bodies = _gather(pieces)
         # An object of one body is one PUT. A larger one is a multipart upload.
-        first = next(bodies, b"")
-        second = next(bodies, None)
-        if second is not None:
-            return self._upload(name, chain((first, second), bodies))
-        self._put(name, first, if_absent=False)
-        return len(first)
+        head = deque(islice(bodies, 2))
+        if len(head) > 1:
+            # Nothing here refers to a body any more when its part is written.
+            first_bodies = (head.popleft() for _ in range(len(head)))
+            return self._upload(name, chain(first_bodies, bodies))
+        body = b"".join(head)
+        self._put(name, body, if_absent=False)
+        return len(body)
 
     def _put(self, name: str, body: bytes, *, if_absent: bool) -> None:
         key = self._home.key + name
