@@ -128,38 +128,38 @@ def timed(name: str) -> Iterator[None]:
     """Measure the duration of a successful step as the metric `name`."""
     started = time.perf_counter()
     yield
-    _add(name, time.perf_counter() - started)
+    _add(**{name: time.perf_counter() - started})
 
 
 def record_plan(plan: PlanSummary) -> None:
     """Measure one plan."""
-    _add("PlanDuration", plan.plan_seconds)
-    _add("BytesRead", plan.bytes_read)
-    _add("MembersFailed", plan.failed)
+    _add(PlanDuration=plan.plan_seconds, BytesRead=plan.bytes_read, MembersFailed=plan.failed)
     _add_requests(plan.requests)
     if plan.run.event_time is not None:
-        _add("QueueDelay", max(0.0, plan.started - plan.run.event_time))
+        _add(QueueDelay=max(0.0, plan.started - plan.run.event_time))
 
 
 def record_task(report: TaskReport) -> None:
     """Measure one task."""
-    _add("TaskDuration", report.seconds)
-    _add("MembersExtracted", report.extracted)
-    _add("MembersFailed", report.failed)
-    _add("MembersUnchanged", report.unchanged)
-    _add("BytesRead", report.bytes_read)
-    _add("BytesWritten", report.bytes_written)
+    _add(
+        TaskDuration=report.seconds,
+        MembersExtracted=report.extracted,
+        MembersFailed=report.failed,
+        MembersUnchanged=report.unchanged,
+        BytesRead=report.bytes_read,
+        BytesWritten=report.bytes_written,
+    )
     _add_requests(report.requests)
     puts = report.requests.put + report.requests.part + report.requests.copy
     if puts:
-        _add("PutLatency", report.put_seconds / puts * 1_000)
+        _add(PutLatency=report.put_seconds / puts * 1_000)
     fields = ("task", "extracted", "unchanged", "failed", "unfinished", "seconds")
     logger.info("task", **{name: getattr(report, name) for name in fields})
 
 
 def record_handover() -> None:
     """Count a small archive that the state machine must finish."""
-    _add("DirectHandovers", 1)
+    _add(DirectHandovers=1)
 
 
 def record_archive(report: Report, *, first: bool = True) -> None:
@@ -169,15 +169,15 @@ def record_archive(report: Report, *, first: bool = True) -> None:
     is not slow.
     """
     metric = STOPPED_RUNS if report.reason == STOPPED else ENDS[report.verdict]
-    for name in (*ENDS.values(), STOPPED_RUNS):  # with zeros, which the dashboard shows as 0
-        _add(name, float(name == metric))
+    # With zeros, which the dashboard shows as 0.
+    _add(**{name: float(name == metric) for name in (*ENDS.values(), STOPPED_RUNS)})
     if first:
-        _add("RunDuration", max(0.0, report.finished - report.started))
+        _add(RunDuration=max(0.0, report.finished - report.started))
     if first and report.event_time is not None:
         seconds = max(0.0, report.finished - report.event_time)
         size = max(report.bytes_in, report.bytes_out) / PACE_BYTES
-        _add("ArchiveDuration", seconds)
-        _add("ArchivePace", seconds / max(1.0, size, report.members / PACE_MEMBERS))
+        pace = seconds / max(1.0, size, report.members / PACE_MEMBERS)
+        _add(ArchiveDuration=seconds, ArchivePace=pace)
     logger.info(
         "archive",
         verdict=report.verdict.value,
@@ -193,23 +193,27 @@ def record_archive(report: Report, *, first: bool = True) -> None:
 
 def record_withheld(source: Location, status: str, threats: Sequence[str]) -> None:
     """Count and log an archive that the malware gate does not open."""
-    _add("ArchivesWithheld", 1)
+    _add(ArchivesWithheld=1)
     logger.error("archive is not opened", source=str(source), scan=status, threats=list(threats))
 
 
 def record_source(result: SourceResult) -> None:
     """Count whether an archive was deleted or tagged after its run."""
-    _add("SourcesFinished", float(result.state is SourceState.DONE))
-    _add("SourcesNotFinished", float(result.state is not SourceState.DONE))
-    log = logger.info if result.state is SourceState.DONE else logger.warning
+    is_done = result.state is SourceState.DONE
+    _add(SourcesFinished=float(is_done), SourcesNotFinished=float(not is_done))
+    log = logger.info if is_done else logger.warning
     log("source", action=result.action.value, state=result.state.value, reason=result.message)
 
 
 def _add_requests(requests: Requests) -> None:
-    _add("ReadRequests", requests.reads)
-    _add("WriteRequests", requests.writes)
-    _add("S3Throttles", requests.throttled)
+    _add(
+        ReadRequests=requests.reads,
+        WriteRequests=requests.writes,
+        S3Throttles=requests.throttled,
+    )
 
 
-def _add(name: str, value: float) -> None:
-    metrics.add_metric(name=name, unit=METRICS[name].value, value=value)
+def _add(**values: float) -> None:
+    """Add metrics by their names."""
+    for name, value in values.items():
+        metrics.add_metric(name=name, unit=METRICS[name].value, value=value)
