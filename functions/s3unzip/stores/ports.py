@@ -94,7 +94,7 @@ class PinnedArchive(Protocol):
 
 
 class Source(Protocol):
-    """The store that archives are read from; `delete` and `tag` change the pinned version alone."""
+    """A store of archives; `delete` and `tag` change the pinned version alone."""
 
     def tail(self, location: Location, length: int) -> Tail:
         """Return the last `length` bytes and the pin, with one request."""
@@ -286,7 +286,7 @@ class RunStore(Protocol):
         """Write a small object; `ConflictError`: it exists. If many write at once, one succeeds."""
 
     def replace(self, name: str, old: bytes, new: bytes) -> None:
-        """Replace `old` by a small object; `ConflictError`: something else is stored there."""
+        """Replace `old` by a small object; `ConflictError`: another object is stored there."""
 
     def read(self, name: str, span: tuple[int, int] | None = None) -> bytes:
         """Return the object, or bytes [start, stop) of it.

@@ -78,19 +78,15 @@ class ObjectRunStore:
         size = 0
         try:
             for number, body in enumerate(bodies, 1):
-                parts.append(
-                    self._run(
-                        "part",
-                        partial(
-                            self._store.upload_part,
-                            upload,
-                            number=number,
-                            offset=size,
-                            body=body,
-                            crc32=zlib.crc32(body),
-                        ),
-                    )
+                upload_part = partial(
+                    self._store.upload_part,
+                    upload,
+                    number=number,
+                    offset=size,
+                    body=body,
+                    crc32=zlib.crc32(body),
                 )
+                parts.append(self._run("part", upload_part))
                 size += len(body)
             self._complete(upload, parts, size)
         except BaseException as error:
@@ -106,7 +102,7 @@ class ObjectRunStore:
         self._put(name, body, if_absent=True)
 
     def replace(self, name: str, old: bytes, new: bytes) -> None:
-        """Replace `old` by a small object; `ConflictError`: something else is stored there."""
+        """Replace `old` by a small object; `ConflictError`: another object is stored there."""
         key = self._home.key + name
         stored = self._run("head", lambda: self._store.head(key))
         try:
@@ -125,14 +121,15 @@ class ObjectRunStore:
         try:
             data = self._run("get", lambda: b"".join(self._store.read(key, span)))
         except StorageError as error:
-            if (
-                span is None or type(error) is not StorageError
-            ):  # a right, bucket or object is missing
+            # A missing right, bucket or object has a class of its own. Other errors mean that the
+            # object ends before the range begins: S3 answers 416.
+            if span is None or type(error) is not StorageError:
                 raise
-            # S3 answers 416 if the object ends before the range begins.
             raise UnreadableRecordError(str(error)) from error
         if span is not None and len(data) != span[1] - span[0]:
-            raise UnreadableRecordError(f"{key}: only {len(data)} bytes of its bytes {span} came")
+            raise UnreadableRecordError(
+                f"{key}: only {len(data):,} of the bytes {span[0]:,} to {span[1]:,} came"
+            )
         return data
 
     def stream(self, name: str) -> Iterator[bytes]:
@@ -165,7 +162,7 @@ class ObjectRunStore:
         If the store completes the upload and its answer is lost, the next attempt finds no upload.
         Then the size of the object shows that it is complete.
         """
-        attempts = count(1)
+        attempts = count(1)  # `complete_once` is one attempt
 
         def complete_once() -> None:
             is_first = next(attempts) == 1
