@@ -23,6 +23,7 @@ from typing import Any
 from bench.measure import median, print_figure
 from embedded.deploy import start_aws, synthesize
 from embedded.pipeline import DeployedPipeline
+from s3unzip.aws.environment import read_worker
 from s3unzip.model import Location, Pin, Report, Request, Verdict, decode
 from s3unzip.run_ids import run_id
 from tests.support.zips import DEFLATE, Entry, build
@@ -148,12 +149,14 @@ def _wait_for(s3: Any, bucket: str, key: str) -> None:
 def time_direct_run(pipeline: DeployedPipeline, number: int) -> tuple[float, Report]:
     """Put an archive; return the seconds until its report is there, and the report."""
     s3, bucket, key = pipeline.client("s3"), pipeline.outputs["IngestBucket"], f"day-{number}.zip"
+    told = pipeline.client("lambda").get_function_configuration(
+        FunctionName=pipeline.outputs["IntakeFunction"]
+    )
+    own = read_worker(told["Environment"]["Variables"]).own
     body = make_archive(number)
     began = time.perf_counter()
     put = s3.put_object(Bucket=bucket, Key=key, Body=body)
-    request = Request(
-        Location("s3", bucket, key), Location("s3", pipeline.outputs["DestinationBucket"], "")
-    )
+    request = Request(Location("s3", bucket, key), own.destination, own.options)
     modified = s3.head_object(Bucket=bucket, Key=key)["LastModified"].timestamp()
     run = run_id(request, Pin(len(body), put["ETag"], put.get("VersionId")), modified)
     _wait_for(s3, pipeline.outputs["WorkBucket"], f"runs/{run}/report.json")
