@@ -57,12 +57,13 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def process_is_as_a_user_has_it() -> None:
+def process_is_as_a_user_has_it(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Let the product's log go to the output that pytest keeps, and programs react to signals.
 
     If a conftest is the first to import a handler, pytest keeps no output yet. Background jobs
-    inherit to ignore SIGINT, and those of nohup SIGHUP.
+    inherit to ignore SIGINT, and those of nohup SIGHUP. Records of runs stay out of the real home.
     """
+    os.environ["S3UNZIP_HOME"] = str(tmp_path_factory.mktemp("home"))
     print_log_to(sys.stdout)
     for number in (signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:
