@@ -22,6 +22,7 @@ import s3unzip
 PACKAGE = Path(s3unzip.__file__).parent
 ROOT = Path(__file__).parents[2]
 TESTS = {  # of the guards in a file, beside the scenes
+    "aws/executions.py": ("tests/unit/operate/test_runs.py",),
     "settling/verdicts.py": ("tests/unit/settling/test_loop.py",),
     "settling/loop.py": (
         "tests/unit/settling/test_loop.py",
@@ -151,6 +152,7 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
             "if source is None:",
         ),
         ("ended-execution-is-at-work", "if execution.status == RUNNING and", "if"),
+        ("handed-over-run-is-failed", " or number > failed)", ")"),
         ("replaced-archives-not-seen", "if newest.etag == report.pin.etag:", "if newest:"),
         (
             "nested-archives-not-started",
