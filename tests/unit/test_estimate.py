@@ -69,7 +69,7 @@ def _cut(*groups: Group) -> list[Task]:
         sum(one.members * one.compressed for one in groups),
         sum(one.members * one.size for one in groups),
     )
-    cutter = TaskCutter(TUNING, totals, copies=True)
+    cutter = TaskCutter(TUNING, totals, can_copy=True)
     index = offset = 0
     for group in groups:
         pitch = HEADER + group.compressed
@@ -81,7 +81,7 @@ def _cut(*groups: Group) -> list[Task]:
             ]
             cutter.add(piece, range(index * ROW, (index + count + 1) * ROW, ROW))
             index, offset = index + count, offset + count * pitch
-    cutter.finish(index * ROW)
+    cutter.end_batch(index * ROW)
     return [*order_tasks(cutter.tasks), *cutter.copies]
 
 

@@ -20,7 +20,7 @@ from typing import Generic, TypeVar
 
 from s3unzip import errors
 from s3unzip.extraction.existing_objects import explain_refusal, find_unchanged, with_crc
-from s3unzip.extraction.member_object import make_object, object_metadata, stored_size
+from s3unzip.extraction.member_object import make_object, object_facts, stored_size
 from s3unzip.extraction.stream import stream_whole
 from s3unzip.model import OnConflict, PlannedMember, Status
 from s3unzip.runs.step import RUN_FAULTS, TaskAttempt
@@ -44,7 +44,7 @@ MAX_REFUSALS = 20  # the run ends after this many refused PUTs without one succe
 def extract_batch(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
     """Extract `rows`, which come in archive order.
 
-    A member that turns out to be larger by multiples of 4 GiB is streamed at the end.
+    A member that is larger than declared, by multiples of 4 GiB, is streamed at the end.
     """
     tuning = attempt.context.tuning
     rows = _drop_unchanged(attempt, rows)
@@ -70,7 +70,7 @@ def extract_batch(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
 
 
 def _drop_unchanged(attempt: TaskAttempt, rows: list[PlannedMember]) -> list[PlannedMember]:
-    """Note the unchanged members, and return the other rows: a PUT that is refused is billed."""
+    """Note the unchanged members, and return the other rows: S3 bills even a refused PUT."""
     options = attempt.run.options
     unchanged = find_unchanged(
         rows,
@@ -91,13 +91,13 @@ def _drop_unchanged(attempt: TaskAttempt, rows: list[PlannedMember]) -> list[Pla
 def _group_neighbours(rows: Sequence[PlannedMember], max_gap: int) -> Iterator[list[PlannedMember]]:
     """Yield groups of rows. One range reads a group: no gap in it is above `max_gap` bytes."""
     neighbours: list[PlannedMember] = []
-    position = 0
+    previous_stop = 0
     for row in rows:
-        if neighbours and row.member.offset - position > max_gap:
+        if neighbours and row.member.offset - previous_stop > max_gap:
             yield neighbours
             neighbours = []
         neighbours.append(row)
-        position = _read_stop(row.member)
+        previous_stop = _read_stop(row.member)
     if neighbours:
         yield neighbours
 
@@ -105,7 +105,8 @@ def _group_neighbours(rows: Sequence[PlannedMember], max_gap: int) -> Iterator[l
 def _read_stop(member: Member) -> int:
     """Return the end of the byte range needed to check and decode a small member.
 
-    The range begins at the member's offset. After the member it has at most `AFTER_LENGTH` bytes.
+    The range begins at the member's offset. It has room for any local header, the data, and
+    `AFTER_LENGTH` bytes after the data.
     """
     return min(member.stop, member.offset + MAX_HEADER + member.compressed_size + AFTER_LENGTH)
 
@@ -113,7 +114,10 @@ def _read_stop(member: Member) -> int:
 def _extract_neighbours(
     attempt: TaskAttempt, rows: list[PlannedMember], pool: PutPool[Ready]
 ) -> list[PlannedMember]:
-    """Extract members that are read with one range; return those that are larger than declared."""
+    """Extract members that are read with one range; return those to be streamed.
+
+    These are larger than declared, by multiples of 4 GiB.
+    """
     oversized: list[PlannedMember] = []
     byte_range = ByteRange(rows[0].member.offset, _read_stop(rows[-1].member))
     window = Window(attempt.calls.stream(attempt.archive, byte_range), byte_range.start)
@@ -130,7 +134,7 @@ def _extract_neighbours(
         else:
             verified = with_crc(row, decoded.crc32)
             # Not in the pool's thread, which has just woken: there the same code is slower.
-            facts = object_metadata(verified.key, verified.member, attempt.run)
+            facts = object_facts(verified.key, verified.member, attempt.run)
             pool.submit((verified, facts), decoded.content)
         attempt.bytes_read = bytes_before + window.bytes_read
         attempt.show_progress()
@@ -138,7 +142,7 @@ def _extract_neighbours(
 
 
 def _decode_verified(attempt: TaskAttempt, row: PlannedMember, window: Window) -> Decoded:
-    """Return the verified object of a member; `MemberError`: it is not as declared.
+    """Return the verified object of a member.
 
     Only the bytes up to the member's own `_read_stop` are used, even if the window has more. So the
     result does not depend on the other members of the task.
@@ -147,12 +151,15 @@ def _decode_verified(attempt: TaskAttempt, row: PlannedMember, window: Window) -
         attempt: takes the warnings of the member.
         row: the member.
         window: the archive's bytes; those before the member are dropped.
+
+    Raises:
+        MemberError: the member is not as declared.
     """
     policy = attempt.context.policy
     member = row.member
     raw = window.take(member.offset, _read_stop(member))
     opened = open_member(member, raw, policy)
-    if isinstance(opened, int):  # bytes that it needs, although `raw` has room for any header
+    if isinstance(opened, int):  # bytes that the header needs; but `raw` has room for any header
         raise errors.ServiceFaultError(f"the local header at {member.offset} was cut short")
     stop = opened.data_start + member.compressed_size
     decoded = make_object(
@@ -181,7 +188,7 @@ class Window:
         """Return bytes [start, stop) of the archive; bytes before `start` are dropped."""
         if stop > self._start + len(self._held):
             self._fill(start, stop)
-        elif start > self._start:
+        elif start > self._start:  # all bytes have arrived: drop those before `start`
             self._held = self._held[start - self._start :]
             self._start = start
         begin = start - self._start
@@ -225,10 +232,11 @@ class PutPool(Generic[T]):
         self._put = put
         self._queue: SimpleQueue[tuple[T, Buffer] | None] = SimpleQueue()
         self._max_bytes = max_bytes
-        self._max_waiting = 4 * threads
+        # A body is in flight from `submit` until its PUT has ended.
+        self._max_in_flight = 4 * threads
+        self._in_flight = 0
+        self._bytes = 0  # of the bodies in flight
         self._awaited: int | None = None  # bytes of the body for which `submit` waits
-        self._bytes = 0
-        self._waiting = 0
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._error: BaseException | None = None
@@ -243,19 +251,19 @@ class PutPool(Generic[T]):
         """Wait until there is room, then queue one PUT."""
         size = len(body)
         with self._lock:
-            if self._waiting >= self._max_waiting or self._bytes + size > self._max_bytes:
+            if self._in_flight >= self._max_in_flight or self._bytes + size > self._max_bytes:
                 self._wait_for_room(size)
             if self._error is not None:
                 raise self._error
             self._bytes += size
-            self._waiting += 1
+            self._in_flight += 1
         self._queue.put((ready, body))
 
     def _wait_for_room(self, size: int) -> None:
         """Wait until at most half of the bytes and bodies are in flight.
 
-        To wake after each PUT would cost two thread switches for one member, which is more than the
-        member itself.
+        To wake after each PUT would cost two thread switches for each member, which take longer
+        than the member itself.
         """
         self._awaited = size
         while self._error is None and not self._has_room(size):
@@ -264,8 +272,9 @@ class PutPool(Generic[T]):
 
     def _has_room(self, size: int) -> bool:
         """Return whether a waiting `submit` may go on; with nothing in flight, any body fits."""
-        return not self._waiting or (
-            self._waiting <= self._max_waiting // 2 and self._bytes + size <= self._max_bytes // 2
+        return not self._in_flight or (
+            self._in_flight <= self._max_in_flight // 2
+            and self._bytes + size <= self._max_bytes // 2
         )
 
     def close(self) -> None:
@@ -283,6 +292,7 @@ class PutPool(Generic[T]):
         self._end()
 
     def _end(self) -> None:
+        """End each thread after the bodies that are queued now."""
         for _ in self._threads:
             self._queue.put(None)
         for thread in self._threads:
@@ -292,7 +302,7 @@ class PutPool(Generic[T]):
         for queued in iter(self._queue.get, None):  # `_end` puts None into the queue
             ready, body = queued
             try:
-                if self._error is None:
+                if self._error is None:  # otherwise the body is dropped
                     self._put(ready, body)
             except BaseException as error:  # noqa: BLE001 - handed to the thread that submits
                 with self._lock:
@@ -301,7 +311,7 @@ class PutPool(Generic[T]):
             del queued, body  # its memory is free before `submit` takes another body
             with self._lock:
                 self._bytes -= size
-                self._waiting -= 1
+                self._in_flight -= 1
                 if self._awaited is not None and (
                     self._error is not None or self._has_room(self._awaited)
                 ):
@@ -323,10 +333,12 @@ class _Writer:
         self._lock = threading.Lock()
 
     def note_refusals(self) -> None:
+        """Note the refused members as failed, after the last PUT of the batch."""
         for row, refusal in self._refused:
             self._fail(row, refusal)
 
     def put(self, ready: Ready, body: Buffer) -> None:
+        """PUT a member and note its outcome; raise an error only if it ends the whole batch."""
         row, facts = ready
         attempt = self._attempt
         clock = attempt.context.clock
@@ -336,9 +348,9 @@ class _Writer:
             etag = attempt.calls.paced("put", put)
         except errors.ConflictError:
             attempt.note(row, explain_refusal(row, attempt))
-        except RUN_FAULTS:
+        except RUN_FAULTS:  # some are a `StorageError`, which would fail this member alone
             raise
-        except errors.UnsupportedError:  # it would refuse each member
+        except errors.UnsupportedError:  # the store would refuse each member
             raise
         except errors.NameRefusedError as refusal:
             self._fail(row, refusal)

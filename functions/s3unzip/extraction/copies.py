@@ -4,10 +4,10 @@ A stored member is not compressed, so UploadPartCopy can copy its bytes from the
 
 Rules:
 
-* Before Complete, the copy is compared with the directory's CRC-32: by the checksums of its parts,
-  if the store gives them; else by reading the pinned range and computing it.
-* If the store refuses to copy, or has other bytes by its own checksums, the member is streamed.
-* A part is tried `COPY_TRIES` times. A throttled try does not count.
+* Before Complete, the CRC-32 of the copy is compared with the directory's. It follows from the
+  checksums of the parts if the store returns them; otherwise the pinned range is read for it.
+* If the store refuses to copy, or its checksums show other bytes, the member is streamed.
+* From try `COPY_TRIES` of a part on, each fault except throttling is taken for a refusal.
 """
 
 from collections.abc import Callable
@@ -57,6 +57,7 @@ def copy_member(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
 
 
 def _copy_whole(attempt: TaskAttempt, row: PlannedMember) -> None:
+    """Copy a member by one upload; stream it if the store refuses to, or copies other bytes."""
     sizes = copy_sizes(
         row.member.size,
         attempt.context.tuning.copy_part_bytes,
@@ -78,7 +79,7 @@ def _copy_whole(attempt: TaskAttempt, row: PlannedMember) -> None:
         finish_upload(attempt, row, upload, parts)
     except RUN_FAULTS:
         raise
-    except (errors.StorageError, UploadGoneError):  # it refuses the parts that it copied, or lost
+    except (errors.StorageError, UploadGoneError):  # the store refuses or has lost the parts
         abort_upload(attempt, upload)
         stream_whole(attempt, row)
 
@@ -87,19 +88,20 @@ def _check_copy(parts: tuple[Part, ...], data: MemberData) -> None:
     """Compare a copy with the directory.
 
     Raises:
-        MemberError: the store gives no checksums, and the archive's bytes are wrong.
-        CopyRefusedError: by the store's checksums it copied other bytes. A stream shows whether
-            the copy or the archive is wrong.
+        MemberError: the store returned no checksums, and the archive's bytes are wrong.
+        CopyRefusedError: the store's checksums show that it copied other bytes. A stream shows
+            whether the copy or the archive is wrong.
     """
     member = data.row.member
-    copied = combine_parts(parts)
-    if copied is None:
+    size_and_crc = combine_parts(parts)
+    if size_and_crc is None:  # the store returned no checksums
         check_whole(_compute_crcs(parts, data, 0), data.row)
-    elif copied != (member.size, member.crc32):
+    elif size_and_crc != (member.size, member.crc32):
         raise CopyRefusedError(f"{data.row.key}: the store's checksums are not the directory's")
 
 
 def _copy_slice(attempt: TaskAttempt, row: PlannedMember) -> None:
+    """Copy one slice of a member into the upload that settling began; note its parts."""
     member_slice = attempt.slice
     data = open_part(attempt, row)
     plan = PartPlan(
@@ -120,11 +122,13 @@ def _copy_slice(attempt: TaskAttempt, row: PlannedMember) -> None:
 def _copy_parts(
     attempt: TaskAttempt, upload: Upload, data: MemberData, plan: PartPlan
 ) -> tuple[Part, ...]:
+    """Copy the parts of `plan`, several at a time, from a member's data; return them in order."""
     run = attempt.run
     destination = attempt.destination
     if not isinstance(destination, CopiesParts):
         raise CopyRefusedError(f"{run.destination}: copies nothing from {run.source}")
 
+    # A part has the same offset (`start`) in the object and in the member's data.
     def copy(number: int, start: int, size: int) -> Part:
         range_start = data.data_range.start + start
         request = partial(
@@ -136,7 +140,7 @@ def _copy_parts(
             pin=run.pin,
             span=ByteRange(range_start, range_start + size),
         )
-        return _run_copy(attempt.calls, request)  # it calls `request` for each try
+        return _run_copy(attempt.calls, request)
 
     starts = list(accumulate(plan.sizes[:-1], initial=plan.offset))
     parts = []
@@ -151,12 +155,17 @@ def _copy_parts(
 
 
 def _run_copy(calls: Calls, request: Callable[[], Part]) -> Part:
-    """Copy one part; `CopyRefusedError`: the store refuses, or its answer has a wrong checksum."""
+    """Copy one part by `request`, which is called for each try.
+
+    Raises:
+        CopyRefusedError: the store refuses, or its answer has a wrong checksum.
+        UploadGoneError: another process aborted the upload.
+    """
 
     def copy_once(number_of_try: int) -> Part:
         try:
             return request()
-        except errors.ThrottledError:
+        except errors.ThrottledError:  # never taken for a refusal
             raise
         except errors.ServiceFaultError as fault:
             if number_of_try < COPY_TRIES:
@@ -180,6 +189,10 @@ def _run_copy(calls: Calls, request: Callable[[], Part]) -> Part:
 
 
 def _compute_crcs(parts: tuple[Part, ...], data: MemberData, start: int) -> tuple[Part, ...]:
+    """Return `parts` with their CRC-32s, which are computed from the archive.
+
+    `start` is the offset of the first part in the member's data.
+    """
     computed = []
     for part in parts:
         crc = 0

@@ -9,10 +9,10 @@ An object is a member's if it has the member's size and the CRC-32 of its conten
 ``never``          keep an object that is the member; fail if another object has the key
 ================== ==========================================================
 
-Ask before the write, because S3 bills a conditional PUT that it refuses. `resolve_conflict` asks
-for one member, `find_unchanged` for many small ones, by LIST and HEAD. Another writer may create
-the key after the question: then the store refuses the conditional write, and `explain_refusal` asks
-again.
+The destination is asked before a write, because S3 bills even a refused conditional PUT.
+`resolve_conflict` asks for one member, `find_unchanged` for many small ones, by LIST and HEAD.
+Another writer may create the key after the question: then the store refuses the conditional write,
+and `explain_refusal` asks again.
 """
 
 import zlib
@@ -50,15 +50,16 @@ def is_same_object(
     stored = find_object(outcome.key, options, destination, calls)
     if stored is None or stored.size != outcome.size:
         return False
-    if stored.crc32 is None and destination.keeps_metadata:  # a streamed AE-2 member: not known
+    # The metadata of a streamed AE-2 member have no CRC-32: then the size must do.
+    if stored.crc32 is None and destination.keeps_metadata:
         return True
     return stored.crc32 == outcome.crc32
 
 
 def has_content(stored: StoredObject, member: Member, options: Options) -> bool:
-    """Compare the size of an object, and the CRC-32 of its content, with those of a member.
+    """Return whether an object has the size of a member, and its content the member's CRC-32.
 
-    The archive declares no CRC-32 of members with AES of version AE-2: no object has their content.
+    The archive declares no CRC-32 for a member with AES of version AE-2: the result is False.
     """
     is_equal = member.declares_crc and stored.crc32 == member.crc32
     return is_equal and has_stored_size(stored.size, member, options)
@@ -67,10 +68,11 @@ def has_content(stored: StoredObject, member: Member, options: Options) -> bool:
 def find_object(
     key: str, options: Options, destination: Destination, calls: Calls
 ) -> StoredObject | None:
-    """Return the object under the key of a member, or None.
+    """Return the object under the key of a member; None if it does not exist.
 
-    Its `crc32` is that of the content. If the object is the content itself, the checksum of the
-    store counts, else the one in the metadata. If the store keeps no metadata, a gzip file is read.
+    Its `crc32` is that of the content. If the object is the content itself, this is the checksum of
+    the store, otherwise the one in the metadata. If the store keeps no metadata, a gzip file is
+    read.
     """
     is_gzip = options.as_gzip is not None
 
@@ -106,6 +108,8 @@ def read_stored(destination: Destination, key: str, *, is_gzip: bool) -> StoredO
 
 
 class _GzipContent:
+    """Computes the CRC-32 of the content of a gzip file, which arrives in chunks."""
+
     def __init__(self) -> None:
         self._stream = zlib.decompressobj(wbits=31)  # gzip format
         self._crc = 0
@@ -137,9 +141,9 @@ def resolve_conflict(
 
     Args:
         row: the member.
-        run_step: its destination may have the key.
+        run_step: its destination may have an object under the member's key.
         read_crc: computes the CRC-32 of the content. It is called if the archive does not declare
-            it, and the object has the member's size. `MemberError`: the content is bad.
+            it, and the object has the member's size. It raises `MemberError` if the content is bad.
     """
     options = run_step.run.options
     if options.on_conflict is OnConflict.OVERWRITE:
@@ -155,7 +159,7 @@ def resolve_conflict(
             read = partial(
                 read_stored, run_step.destination, row.key, is_gzip=options.as_gzip is not None
             )
-            stored = run_step.calls.paced("get", read) or stored
+            stored = run_step.calls.paced("get", read) or stored  # None: just deleted
     if has_content(stored, row.member, options):
         return row.outcome(Status.UNCHANGED, stored.size)
     if options.on_conflict is OnConflict.NEVER:
@@ -192,9 +196,9 @@ def find_unchanged(
 ) -> set[int]:
     """Return the indexes of members that the destination has; none if all are overwritten.
 
-    LIST gives sizes, a thousand keys a request; HEAD is asked only if the sizes agree. If many
+    LIST returns sizes, a thousand keys a request; HEAD is sent only if the sizes agree. If many
     other keys lie between the members' keys, the LIST stops after a few pages, before it costs more
-    than it saves, and HEAD decides for all members that later pages may have.
+    than it saves. Then HEAD decides for all members that later pages may contain.
     """
     if not rows or options.on_conflict is OnConflict.OVERWRITE:
         return set()
@@ -215,8 +219,9 @@ def _find_possibly_unchanged(
     listed key are yielded.
     """
     by_key = sorted(rows, key=lambda row: row.key)  # code points have the order of their UTF-8
+    # Twice as many pages as the rows alone fill, and two more; but never above the price of HEADs.
     max_pages = min(2 + 2 * len(rows) // PAGE_KEYS, len(rows) // LIST_PRICE)
-    if not max_pages:
+    if not max_pages:  # a LIST costs more than a HEAD for each row
         yield from by_key
         return
     unlisted = {row.key: row for row in by_key}
@@ -230,7 +235,7 @@ def _find_possibly_unchanged(
             if row is not None and has_stored_size(listed.size, row.member, options):
                 yield row
         if number == max_pages and not page.is_last:
-            listed_to = ""
+            listed_to = ""  # of an unordered listing any row may be on a later page
             if page.in_order and page.objects:
                 listed_to = page.objects[-1].key
             yield from (row for row in unlisted.values() if row.key > listed_to)

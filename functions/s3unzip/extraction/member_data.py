@@ -31,22 +31,22 @@ class MemberData(Struct, frozen=True):
 
     @property
     def data_range(self) -> ByteRange:
-        """The bytes of the archive that are the member's data."""
+        """Where the member's data lies in the archive."""
         member = self.row.member
         start = member.offset + self.opened.data_start
         return ByteRange(start, start + member.compressed_size)
 
     def read(self, span: Span) -> Iterator[memoryview]:
-        """Yield the bytes of a span, which counts from the first byte of the member's data."""
+        """Yield the bytes of a span of the member's data."""
         start = self.data_range.start
         return read_range(self.run_step, ByteRange(start + span.start, start + span.stop))
 
     def check_after(self) -> None:
-        """Check the data descriptor and the bytes after it."""
+        """Check the data descriptor and the bytes after it; add warnings to the step's."""
         member = self.row.member
         start = self.data_range.stop
         trailing = b""
-        if start < member.stop:
+        if start < member.stop:  # there is a descriptor, or a gap before the next member
             trailing = self.run_step.calls.read(
                 self.run_step.archive, ByteRange(start, min(member.stop, start + AFTER_LENGTH))
             )
@@ -64,7 +64,7 @@ def read_range(run_step: Step, byte_range: ByteRange) -> Iterator[memoryview]:
 
 
 def open_data(run_step: Step, row: PlannedMember) -> MemberData:
-    """Read and check the local header of a large member; add its warnings to the step's."""
+    """Read and check the local header of a large member; add warnings to the step's."""
 
     def read(byte_range: ByteRange) -> bytes:
         run_step.bytes_read += byte_range.length
@@ -76,10 +76,10 @@ def open_data(run_step: Step, row: PlannedMember) -> MemberData:
 
 
 def open_part(attempt: TaskAttempt, row: PlannedMember) -> MemberData:
-    """Open a member for one of its tasks; only its first task keeps the member's warnings."""
+    """Open a member for one of its tasks; only its first task reports the member's warnings."""
     data = open_data(attempt, row)
-    if attempt.task.part:
-        attempt.warnings.clear()  # the first task has the same ones
+    if attempt.task.part:  # not the first task, which has the same warnings
+        attempt.warnings.clear()
     else:
         data.check_after()
     return data
@@ -91,6 +91,6 @@ def open_local(member: Member, read: Callable[[ByteRange], bytes], policy: Polic
     for length in (HEAD_LENGTH, MAX_HEADER):
         header = read(ByteRange(member.offset, min(member.offset + length, max_stop)))
         opened = open_member(member, header, policy)
-        if not isinstance(opened, int):
+        if not isinstance(opened, int):  # an int is the length that the header needs
             return opened
     raise errors.ServiceFaultError(f"the local header at {member.offset} was cut short")

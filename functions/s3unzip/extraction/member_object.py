@@ -29,7 +29,7 @@ from s3unzip.zip.as_gzip import GzipMember, gzip_length
 from s3unzip.zip.decode import Decoded, MemberDecoder, decode_member
 
 DEFAULT_TYPE = "application/octet-stream"
-OWNER_READS = 0o400  # always set: some writers set no permission, so nobody could read the file
+OWNER_READS = 0o400  # always added: with the mode of some writers, nobody could read the file
 # The properties that become facts of the object unchanged.
 PASSED_ON = {*ObjectProperties.__struct_fields__} & {*ObjectFacts.__struct_fields__} - {"metadata"}
 
@@ -162,16 +162,16 @@ def make_object(
 ) -> Decoded:
     """Return the object of a small member, whose compressed bytes are `data`.
 
-    With `as_gzip` the object is a gzip file. The CRC-32 is that of the content.
+    With `as_gzip` the object is a gzip file; the CRC-32 is still that of the content.
     """
     if options.as_gzip is None:
         return decode_member(member, data, policy, opened)
     decoder = open_content(member, policy, opened, options)
-    file = b"".join(decoder.decode([data]))  # then the decoder has CRC-32 and warnings
+    file = b"".join(decoder.decode([data]))  # this also sets the CRC-32 and the warnings
     return Decoded(file, decoder.crc32, decoder.warnings)
 
 
-def object_metadata(key: str, member: Member, run: Run) -> ObjectFacts:
+def object_facts(key: str, member: Member, run: Run) -> ObjectFacts:
     """Return the facts that are stored beside the bytes of `member` under `key`."""
     metadata = {RUN_KEY: run.id}
     if member.declares_crc:
@@ -179,7 +179,8 @@ def object_metadata(key: str, member: Member, run: Run) -> ObjectFacts:
     if member.mtime is not None:
         metadata[MTIME_KEY] = str(member.mtime)
     if member.mode is not None:
-        metadata[MODE_KEY] = f"{member.mode & 0o7777 | OWNER_READS:o}"
+        permissions = member.mode & 0o7777  # without the type of the file
+        metadata[MODE_KEY] = f"{permissions | OWNER_READS:o}"
     encoding = "gzip" if run.options.as_gzip is GzipForm.ENCODING else None
     properties = run.options.objects
     if properties is None:
@@ -195,6 +196,7 @@ def object_metadata(key: str, member: Member, run: Run) -> ObjectFacts:
 
 def with_properties(facts: ObjectFacts, properties: ObjectProperties) -> ObjectFacts:
     """Return `facts` with the properties of all objects of the run."""
+    # An empty property becomes None: the object does not have it.
     unchanged = {name: getattr(properties, name) or None for name in PASSED_ON}
     return replace(facts, metadata=properties.metadata | facts.metadata, **unchanged)
 

@@ -14,7 +14,7 @@ Rules:
 
 * Linking may be repeated, late or at once. Each time begins an upload of its own, and the ids of
   the slices' tasks name the upload, so that slices of two uploads do not mix.
-* A slice has at least the store's smallest part, except the last slice.
+* Each slice but the last has at least the store's minimum size of a part.
 * A slice has an outcome only if it failed. Settling then streams the member, which shows the fault.
 * Finishing may be repeated: if the upload is gone, the object under the key decides.
 
@@ -60,11 +60,14 @@ from s3unzip.zip import ByteRange
 from s3unzip.zip.values import WRAP
 
 SEGMENTS_AT_ONCE = 32  # records that are read or written concurrently
-SEGMENTS_AHEAD = 128  # records in memory; each has 65 KiB at most
+SEGMENTS_AHEAD = 128  # records in memory; each has at most 65 KiB
 
 
 def scan_member(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
-    """Scan one segment and write its record; without a boundary it joins the segment before it."""
+    """Scan one segment and write its record.
+
+    A segment without a boundary has no record: linking joins it to the segment before it.
+    """
     preload()  # a thread imports numpy, which only scans need, while the first reads wait for S3
     task = attempt.task
     for row in rows:
@@ -74,8 +77,8 @@ def scan_member(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
             continue
         segmentation = _segmentation_of(task, row)
         # A segment is inflated twice, so one of more than half of the member saves no time.
-        longest = max(1, segmentation.count // 2)
-        segment = deflate.scan_segment(segmentation, task.part, _ScanReader(data).read, longest)
+        max_joined = max(1, segmentation.count // 2)
+        segment = deflate.scan_segment(segmentation, task.part, _ScanReader(data).read, max_joined)
         if segment is not None:
             attempt.records.write_segment(
                 row.member.index, task.part, "scanned", segment.to_bytes()
@@ -84,22 +87,22 @@ def scan_member(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
 
 
 def _segmentation_of(scan: Task, row: PlannedMember) -> deflate.Segmentation:
-    """Return the segmentation of a member from the task of any of its scans.
+    """Return how a member is cut into segments, from the task of any of its scans.
 
-    All segments but the last have one length. So segment `part` begins at `part` lengths.
+    All segments but the last have one length, so segment number N begins at N times this length.
     """
     start, stop = scan.span
-    distance = stop
+    length = stop  # of the first segment, which begins at 0
     if scan.part:
-        distance = start // scan.part
-    return deflate.Segmentation(row.member.compressed_size, distance)
+        length = start // scan.part
+    return deflate.Segmentation(row.member.compressed_size, length)
 
 
 class _ScanReader:
     """Reads a member's data for one scan.
 
-    It keeps the bytes of the first search for a boundary, 1.5 MiB at most, because the scan reads
-    them again.
+    It keeps the bytes of the first read, at most 1.5 MiB in which a boundary is searched, because
+    the scan reads them again.
     """
 
     def __init__(self, data: MemberData) -> None:
@@ -134,7 +137,7 @@ def link_member(run_step: Step, tasks: Sequence[Task]) -> list[Task] | Outcome:
     """Return the tasks of the slices of a member, or its outcome if it needs none.
 
     Args:
-        run_step: settles the run.
+        run_step: the settling of the run.
         tasks: all scans, or all copies, of the member.
     """
     first = min(tasks, key=lambda task: task.part)
@@ -151,14 +154,16 @@ def link_member(run_step: Step, tasks: Sequence[Task]) -> list[Task] | Outcome:
         return _begin_slices(data, TaskKind.COPY, first, _plan_copies(run_step, row, tasks))
     try:
         slices = _link_segments(run_step, row, first)
-    except ArchiveError:
+    except ArchiveError:  # the segments do not make the member: a stream shows why
         return [_stream_task(first, row)]
     return _begin_slices(data, TaskKind.SLICE, first, slices)
 
 
 def _plan_copies(run_step: Step, row: PlannedMember, copies: Sequence[Task]) -> list[_SlicePlan]:
+    """Return the slices of a stored member: one for each of the tasks `copies`."""
     limits = run_step.destination.part_limits
-    min_size = math.ceil(row.member.size / limits.max_parts) + 1  # each slice rounds its parts up
+    # A little above the store's minimum, because each slice rounds its number of parts up.
+    min_size = math.ceil(row.member.size / limits.max_parts) + 1
     part_size = max(run_step.context.tuning.copy_part_bytes, min_size)
     slices: list[_SlicePlan] = []
     number = 1
@@ -176,6 +181,7 @@ def _begin_slices(
     """Begin the upload of a member; return the tasks of its slices, the longest first."""
     row = data.row
     upload_id = begin_upload(data.run_step, row).upload_id
+    # Part of the tasks' ids, so that slices of two uploads do not mix.
     upload_mark = f"{zlib.crc32(upload_id.encode()):08x}"
     seconds_per_byte = first.seconds * first.parts / max(1, row.member.size)
     tasks = (
@@ -208,8 +214,8 @@ def _link_segments(run_step: Step, row: PlannedMember, first: Task) -> list[_Sli
     """Write the linked segments; return the slices that they make.
 
     Raises:
-        DeflateError: the scans do not make one stream.
-        MemberError: the stream has another size than the member.
+        DeflateError: the scanned segments do not make one stream.
+        MemberError: the size of the stream is not the member's.
     """
     limits = run_step.destination.part_limits
     groups = _group_segments(_write_linked(run_step, row, first), limits.min_bytes)
@@ -221,13 +227,14 @@ def _link_segments(run_step: Step, row: PlannedMember, first: Task) -> list[_Sli
                 f"the segments have {total} bytes, the directory says {row.member.size}",
             )
         )
-    # Each slice rounds its count of parts up: leave that many of the store's limit.
+    # Each slice rounds its number of parts up: keep one part for each in reserve.
     reduced_limits = limits._replace(max_parts=limits.max_parts - first.parts)
     part_size = choose_part_size(total, run_step.context.tuning.part_bytes, reduced_limits)
     slices: list[_SlicePlan] = []
     start = 0
     number = 1
     for segments, size in groups:
+        # Round up, but not so far that a part is below the store's minimum.
         parts = max(1, min(math.ceil(size / part_size), size // limits.min_bytes))
         slices.append(_SlicePlan(start, size, number, parts, segments=tuple(segments)))
         number += parts
@@ -238,10 +245,10 @@ def _link_segments(run_step: Step, row: PlannedMember, first: Task) -> list[_Sli
 def _group_segments(
     linked: Iterable[tuple[int, deflate.LinkedSegment]], min_bytes: int
 ) -> list[tuple[list[int], int]]:
-    """Return the numbers of the segments of each slice, and the bytes that they inflate to.
+    """Group segments into slices; return the numbers of its segments and its size for each slice.
 
-    A slice has at least `min_bytes`, because a smaller part can only be the last of an upload. A
-    segment may have no bytes at all: at the end it belongs to the slice before it.
+    Each slice but the last has at least `min_bytes`, because only the last part of an upload may be
+    smaller. Segments at the end that inflate to no bytes belong to the slice before them.
     """
     groups: list[tuple[list[int], int]] = []
     segments: list[int] = []
@@ -264,7 +271,7 @@ def _group_segments(
 def _write_linked(
     run_step: Step, row: PlannedMember, first: Task
 ) -> Iterator[tuple[int, deflate.LinkedSegment]]:
-    """Link the scanned segments and write each; yield each with its number once it is written."""
+    """Link the scanned segments and write each; yield its number and the segment after that."""
     index = row.member.index
     segmentation = _segmentation_of(first, row)
 
@@ -272,7 +279,7 @@ def _write_linked(
         record = run_step.records.find_segment(index, number, "scanned")
         try:
             return deflate.ScannedSegment.from_bytes(record or b"")
-        except SegmentRecordError:  # it joins the segment before it; if it is lost, linking fails
+        except SegmentRecordError:  # it joins the segment before it, or it is lost: linking fails
             return None
 
     def write(segment: deflate.LinkedSegment) -> tuple[int, deflate.LinkedSegment]:
@@ -298,6 +305,7 @@ def extract_slice(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
 
 
 def _upload_slice(attempt: TaskAttempt, row: PlannedMember) -> None:
+    """Inflate the segments of a slice, upload their parts, and note these in the attempt."""
     task = attempt.task
     member_slice = attempt.slice
     # The last slice shows that the member is larger than its 32-bit size says.
@@ -311,8 +319,9 @@ def _upload_slice(attempt: TaskAttempt, row: PlannedMember) -> None:
 
 
 def _inflate_slice(attempt: TaskAttempt, row: PlannedMember) -> Iterator[bytes]:
+    """Yield the content of this task's slice, and count the work after each piece."""
     data_start = attempt.slice.data_start
-    position = attempt.slice.offset
+    position = attempt.slice.offset  # in the object
     for number in attempt.slice.segments:
         record = attempt.records.find_segment(row.member.index, number, "linked")
         segment = deflate.LinkedSegment.from_bytes(record or b"")
@@ -325,7 +334,7 @@ def _inflate_slice(attempt: TaskAttempt, row: PlannedMember) -> Iterator[bytes]:
 
 
 def _stream_task(first: Task, row: PlannedMember) -> Task:
-    """Return the task that streams a member because its slices do not make it."""
+    """Return the task that streams a member because its segments or slices do not make it."""
     return Task(
         id=f"stream-{row.member.index:08d}",
         kind=TaskKind.STREAM,
@@ -349,9 +358,10 @@ def finish_member(
     """
     first, _ = slices[0]
     row = run_step.read_rows(first.rows)[0]
+    # Each of these tasks has a slice.
     upload = Upload(row.key, first.slice.upload_id if first.slice else "")
     parts = tuple(part for _, done in slices for part in done.report.uploaded)
-    outcome: Outcome | None = None
+    outcome: Outcome | None = None  # None: stream the member
     try:
         if not any(done.outcomes for _, done in slices):  # a slice has one only if it failed
             row = check_whole(parts, row)
@@ -365,7 +375,7 @@ def finish_member(
         return [_stream_task(first, row)]
     except RUN_FAULTS:
         raise
-    except (MemberError, StorageError):  # the store refuses these parts; a stream may work
+    except (MemberError, StorageError):  # the parts are wrong, or refused: a stream may work
         pass
     abort_upload(run_step, upload)
     return outcome or [_stream_task(first, row)]

@@ -4,7 +4,7 @@ Rules:
 
 * The member becomes visible only when its size and its CRC-32 are right.
 * A member whose declared size may be too small by multiples of 4 GiB (`is_wrapped`) is uploaded
-  again, with room for the most that it can have, if it turns out to be larger.
+  again, with room for its maximum size, if it turns out to be larger.
 * A failed upload is aborted.
 """
 
@@ -50,6 +50,7 @@ def resolve_rows(attempt: TaskAttempt, rows: list[PlannedMember]) -> Iterator[Pl
 
 
 def _read_crc(attempt: TaskAttempt, row: PlannedMember) -> int:
+    """Read and decode a member; return the CRC-32 of its content."""
     data = open_data(attempt, row)
     decoder = open_content(row.member, attempt.context.policy, data.opened, attempt.run.options)
     for _ in decoder.decode(read_range(attempt, data.data_range)):
@@ -63,7 +64,7 @@ def stream_whole(attempt: TaskAttempt, row: PlannedMember, room: int | None = No
     Args:
         attempt: notes the outcome.
         row: the member.
-        room: the parts are large enough for so many bytes; None: the size of the object. If the
+        room: how many bytes the parts must be able to hold; None: the size of the object. If the
             member `is_wrapped`, its object may be larger: then it is uploaded again.
     """
     attempt.begin_again()
@@ -77,6 +78,7 @@ def stream_whole(attempt: TaskAttempt, row: PlannedMember, room: int | None = No
         with filling(attempt, row) as upload:
             verified, parts = _upload(attempt, upload, data, part_size)
     except errors.MemberError as error:
+        # The lower 32 bits of the size were not all of it: upload again with more room.
         if error.finding.code == "bomb-wrapped-size" and room < max_room:
             stream_whole(attempt, row, max_room)
         else:
@@ -88,10 +90,11 @@ def stream_whole(attempt: TaskAttempt, row: PlannedMember, room: int | None = No
 def allowed_size(run_step: Step, member: Member) -> int:
     """Return how many bytes the content of a member may have.
 
-    Of an `is_wrapped` member only the lower 32 bits of the size are known.
+    Only the lower 32 bits of the size of an `is_wrapped` member are known.
     """
     if not member.is_wrapped:
         return member.size
+    # The run allows more output than the plan counted, in this ratio to the compressed bytes.
     max_size = member.size + int(member.compressed_size * run_step.run.inflation)
     return min(max_size, largest_size(member, run_step.context.policy))
 

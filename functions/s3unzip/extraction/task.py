@@ -3,7 +3,7 @@
 Rules:
 
 * A task may be done twice, late, or by two workers at once. Each attempt skips the members that an
-  earlier one recorded. A complete record of another attempt ends this one.
+  earlier one recorded. If another attempt has a complete record, this one ends.
 * Whatever ends an attempt, its outcomes are recorded first.
 * A task begins only if the run has no recorded stop. An attempt that meets a fault of the whole run
   records it as the stop.
@@ -48,13 +48,15 @@ def run_task(run: Run, task: Task, context: Context) -> TaskReport:
 
 
 def _do_attempt(attempt: TaskAttempt) -> TaskReport:
+    """Do the part of a task that no attempt has done; record and return its report."""
     task = attempt.task
+    # Three records are read at the same time.
     with ThreadPoolExecutor(3, thread_name_prefix="task") as pool:
         outcomes = pool.submit(attempt.records.find_outcomes, task.id)
         stop = pool.submit(attempt.records.find_stop)
         rows = pool.submit(attempt.read_rows, task.rows)
     earlier = outcomes.result()
-    if earlier is not None and earlier.complete:
+    if earlier is not None and earlier.complete:  # nothing is left to do
         return earlier.report
     if earlier is not None:
         attempt.resume(earlier)
@@ -72,7 +74,7 @@ def _do_attempt(attempt: TaskAttempt) -> TaskReport:
             attempt.records.write_stop(stop_for(fault))
         if isinstance(fault, errors.SourceChangedError):
             return attempt.write()
-        # Another attempt may have done the whole task meanwhile.
+        # Another attempt may have done the whole task in the meantime.
         concurrent = attempt.records.find_outcomes(task.id)
         if concurrent is not None and concurrent.complete:
             return concurrent.report

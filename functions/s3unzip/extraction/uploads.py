@@ -27,7 +27,7 @@ from msgspec.structs import replace
 from s3unzip import errors
 from s3unzip.deflate import crc32_combine
 from s3unzip.extraction.existing_objects import explain_refusal, is_member
-from s3unzip.extraction.member_object import object_metadata, stored_size
+from s3unzip.extraction.member_object import object_facts, stored_size
 from s3unzip.model import OnConflict, Part, PlannedMember
 from s3unzip.runs.step import Step, TaskAttempt
 from s3unzip.settings import MIB, Tuning
@@ -55,7 +55,7 @@ def number_tries(call: Callable[[int], T]) -> Callable[[], T]:
 
 def begin_upload(run_step: Step, row: PlannedMember) -> Upload:
     """Begin the upload of a member."""
-    facts = object_metadata(row.key, row.member, run_step.run)
+    facts = object_facts(row.key, row.member, run_step.run)
     upload_id = run_step.calls.run(
         "create", lambda: run_step.destination.create_upload(row.key, facts)
     )
@@ -99,10 +99,10 @@ def finish_upload(
 def complete_once(
     run_step: Step, row: PlannedMember, upload: Upload, parts: tuple[Part, ...]
 ) -> str | None:
-    """Complete an upload; if the answer to an earlier try was lost, look at the object.
+    """Complete an upload; if the answer to an earlier try was lost, check the object instead.
 
     Returns:
-        The object's ETag without quotes; None if the answer that had it was lost.
+        The object's ETag without quotes; None if the answer with the ETag was lost.
     """
     options = run_step.run.options
     destination = run_step.destination
@@ -123,7 +123,10 @@ def complete_once(
 
 
 def abort_quietly(run_step: Step, upload: Upload) -> None:
-    """Abort the upload while another error is raised; if that fails, a lifecycle rule does it."""
+    """Abort the upload while another error is raised.
+
+    If the abort fails, a lifecycle rule of the bucket aborts the upload later.
+    """
     run_step.calls.count("abort")
     with suppress(errors.S3UnzipError):
         run_step.destination.abort_upload(upload)
@@ -144,7 +147,7 @@ def _forget(run_step: Step, upload: Upload) -> None:
 def abort_uploads(run_step: Step, keys: Iterable[str], spared: Collection[str] = ()) -> int:
     """Abort the uploads of `keys`, except those with the ids `spared`; return their number.
 
-    An upload of another run that is at work stays, if this machine has a note of it.
+    An upload of another run that is at work is spared, too, if this machine has a note of it.
     """
     keys = set(keys)
     if not keys:
@@ -158,7 +161,7 @@ def abort_uploads(run_step: Step, keys: Iterable[str], spared: Collection[str] =
 
     def list_abandoned() -> list[Upload]:
         # MinIO lists uploads only if the prefix is a whole key.
-        prefix = commonprefix(list(keys))  # noqa: RUF071 - keys are no paths
+        prefix = commonprefix(list(keys))  # noqa: RUF071 - of characters
         return list(filter(is_abandoned, run_step.destination.uploads(prefix)))
 
     uploads = run_step.calls.run("list", list_abandoned)
@@ -170,7 +173,8 @@ def abort_uploads(run_step: Step, keys: Iterable[str], spared: Collection[str] =
 def choose_part_size(size: int, min_part: int, limits: PartLimits) -> int:
     """Return the part size with which an object of `size` bytes fits the store's limits.
 
-    `MemberError`: the object is larger than the store accepts.
+    Raises:
+        MemberError: the object is larger than the store accepts.
     """
     if size > limits.object_bytes:
         raise errors.MemberError(
@@ -182,22 +186,22 @@ def choose_part_size(size: int, min_part: int, limits: PartLimits) -> int:
     needed = math.ceil(size / limits.max_parts)
     part_size = max(min_part, limits.min_bytes)
     if needed > part_size:
-        part_size = math.ceil(needed / MIB) * MIB
+        part_size = math.ceil(needed / MIB) * MIB  # rounded up to a whole MiB
     return min(part_size, limits.max_bytes)
 
 
 def copy_sizes(size: int, preferred: int, limits: PartLimits) -> list[int]:
-    """Return part sizes of nearly equal length for a copy of `size` bytes."""
+    """Return nearly equal part sizes for a copy of `size` bytes, near `preferred` if possible."""
     max_size = max(
         min(preferred, limits.max_bytes), math.ceil(size / limits.max_parts), limits.min_bytes
     )
-    # Equal sizes may be smaller than the store allows, or larger: both bound their number.
+    # The number of parts is bounded: each part must have `min_bytes`, and at most `max_bytes`.
     count = min(math.ceil(size / max_size), size // limits.min_bytes)
     return cut_evenly(size, max(1, count, math.ceil(size / limits.max_bytes)))
 
 
 def cut_evenly(size: int, count: int) -> list[int]:
-    """Return `count` sizes of nearly equal length that make `size`."""
+    """Return `count` nearly equal sizes, whose sum is `size`."""
     return [size * (n + 1) // count - size * n // count for n in range(count)]
 
 
@@ -211,7 +215,7 @@ def parts_at_once(part_size: int, tuning: Tuning) -> int:
 
 
 def combine_parts(parts: Iterable[Part]) -> tuple[int, int] | None:
-    """Return size and CRC-32 of the whole that `parts` make; None: a part has no CRC-32."""
+    """Return the size and the CRC-32 of all `parts` together; None: a part has no CRC-32."""
     size = 0
     crc = 0
     for part in sorted(parts, key=lambda part: part.number):
@@ -241,7 +245,7 @@ def check_whole(parts: Iterable[Part], row: PlannedMember) -> PlannedMember:
 class PartPlan(NamedTuple):
     """How a stream of bytes is cut into parts."""
 
-    sizes: Sequence[int]  # the last size counts for all parts after it
+    sizes: Sequence[int]  # any further parts have the last size
     first_number: int = 1
     offset: int = 0  # of the first part in the object
 
@@ -250,8 +254,8 @@ class _PartWriter:
     """Cuts a stream of bytes into parts and uploads several at once.
 
     One thread writes and closes. The threads of a pool send parts, each from a buffer of its own,
-    while one more part is filled. A buffer is used again after its part was sent: to allocate pages
-    for a new one costs more than the copy into it.
+    while the next part is filled. A buffer is used again after its part was sent: to allocate pages
+    for a new one costs more than to fill it.
     """
 
     def __init__(
@@ -266,13 +270,15 @@ class _PartWriter:
         self._run_step = run_step
         self._upload = upload
         self._sizes = iter(plan.sizes)
+        # The part that is being filled:
         self._part_size = next(self._sizes, 0)
         self._number = plan.first_number
-        self._offset = plan.offset
+        self._offset = plan.offset  # in the object
         self._buffer = bytearray()  # at least of the part's size, once the part is begun
-        self._free: list[bytearray] = []
-        self._filled = 0
+        self._filled = 0  # bytes
         self._crc = 0
+
+        self._free: list[bytearray] = []  # buffers whose parts were sent
         self._at_once = at_once
         self._pool = pool
         self._pending: deque[tuple[Future[Part], bytearray]] = deque()
@@ -283,7 +289,7 @@ class _PartWriter:
         view = memoryview(data)
         while view:
             room = self._part_size - self._filled
-            fitting = view
+            fitting = view  # all of it if an empty part was planned: the checks find the fault
             if room > 0:
                 fitting = view[:room]
             self._append(fitting)
@@ -293,6 +299,8 @@ class _PartWriter:
                 self._flush()
 
     def close(self) -> tuple[Part, ...]:
+        """Send the last part; return all parts once they are sent."""
+        # An object without bytes has one empty part.
         if self._filled or not (self._parts or self._pending):
             self._flush()
         while self._pending:
@@ -303,13 +311,14 @@ class _PartWriter:
         if not self._filled:
             self._buffer = self._free.pop() if self._free else bytearray(self._part_size)
         end = self._filled + len(data)
-        if end > len(self._buffer):  # a part longer than those before it
+        if end > len(self._buffer):  # a used buffer of a smaller part
             self._buffer += bytes(end - len(self._buffer))
-        with memoryview(self._buffer) as view:  # a bytearray would copy the data first
+        with memoryview(self._buffer) as view:  # a slice of the bytearray itself would copy twice
             view[self._filled : end] = data
         self._filled = end
 
     def _flush(self) -> None:
+        """Hand the part to the pool, and begin the next part."""
         if len(self._pending) >= self._at_once:
             self._free.append(self._wait_for_oldest())
         body: Buffer = self._buffer

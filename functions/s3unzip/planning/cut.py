@@ -15,13 +15,13 @@ from s3unzip.settings import MIB, Tuning
 from s3unzip.zip import Member
 from s3unzip.zip.records import METHOD_DEFLATE, METHOD_STORED, is_encrypted
 
-MAX_SEGMENTS = 1_000  # of one member; a multipart upload has 10,000 parts for them
-FEW_SEGMENTS = 16  # scans and slices of so many fit into inline Maps, beside 40 other tasks
-# Of an archive with few segments. In a smaller one the search for boundaries takes the longest.
+MAX_SEGMENTS = 1_000  # of one member; their multipart upload may have 10,000 parts
+FEW_SEGMENTS = 16  # the tasks of so few fit into an inline Map, together with 40 other tasks
+# Compressed bytes. In a shorter segment, the search for a boundary would take the most time.
 MIN_SEGMENT = 16 * MIB
 TASK_OVERHEAD = 0.15  # seconds: dispatch, outcomes, the first byte
 MAP_SECONDS = 7.0  # start and end of a Distributed Map; an assumption
-INLINE_SPARE = 1.05  # batches end at whole members, so some stay below the share
+INLINE_SPARE = 1.05  # factor: batches end at whole members, so some stay below their share
 
 
 class Load(NamedTuple):
@@ -33,7 +33,10 @@ class Load(NamedTuple):
 
 
 def small_seconds(load: Load, tuning: Tuning) -> float:
-    """Return about how many seconds one worker needs for small members: its slowest resource."""
+    """Estimate the seconds that one worker needs for small members.
+
+    PUTs, computing, reading and writing overlap, so the slowest of them determines the time.
+    """
     return max(
         load.members * tuning.put_seconds / tuning.puts_in_flight,
         load.members * tuning.member_seconds,
@@ -43,23 +46,27 @@ def small_seconds(load: Load, tuning: Tuning) -> float:
 
 
 def _inline_share(seconds: float, tuning: Tuning) -> float:
-    """Return the seconds of a batch if an inline Map is to do all batches at once.
+    """Return the seconds of each batch if one inline Map does all batches at the same time.
 
-    Returns 0 if it should not: there are fewer workers, or a Distributed Map would end smaller
-    batches sooner.
+    Returns 0 if no inline Map should do them.
+
+    Args:
+        seconds: that one worker needs for all small members.
+        tuning: `max_few_tasks` is how many tasks an inline Map may have.
     """
-    if not 0 < tuning.max_few_tasks <= tuning.max_workers:
+    if not 0 < tuning.max_few_tasks <= tuning.max_workers:  # too few workers for all at once
         return 0.0
     share = INLINE_SPARE * seconds / tuning.max_few_tasks
-    if share > tuning.batch_min_seconds + MAP_SECONDS:
-        return 0.0
+    if share > tuning.batch_min_seconds + MAP_SECONDS:  # smaller batches in a Distributed Map
+        return 0.0  # end sooner, although its start and end take `MAP_SECONDS`
     return share
 
 
 def _segment_length(bytes_in: int, tuning: Tuning) -> int:
-    """Return the compressed bytes of a segment; it is shorter if the archive has few segments.
+    """Return the maximum length of a segment, in compressed bytes.
 
-    Each segment begins with the search for a boundary, so few workers get few and long segments.
+    A small archive has shorter segments, so that each worker gets one, but at most `FEW_SEGMENTS`
+    of them: each segment costs a search for a boundary.
     """
     equal_share = math.ceil(bytes_in / min(FEW_SEGMENTS, tuning.max_workers))
     return min(tuning.segment_bytes, max(MIN_SEGMENT, equal_share))
@@ -70,15 +77,18 @@ class TaskCutter:
 
     Args:
         tuning: the sizes to cut by.
-        work: of all members. A small archive has smaller batches, so that all workers have one.
-        copies: whether the destination can copy from the source.
+        work: the sums over all members. A small archive has smaller batches, so that each worker
+            gets some.
+        can_copy: whether the destination can copy from the source.
         inflates: whether members are inflated; False keeps them compressed.
     """
 
-    def __init__(self, tuning: Tuning, work: Load, *, copies: bool, inflates: bool = True) -> None:
+    def __init__(
+        self, tuning: Tuning, work: Load, *, can_copy: bool, inflates: bool = True
+    ) -> None:
         self.work = work
         self._tuning = tuning
-        self._copies = copies
+        self._can_copy = can_copy
         self._inflates = inflates
         self._segment = _segment_length(work.bytes_in, tuning)
         self._max_batch = _choose_max_batch(work, tuning)
@@ -86,7 +96,8 @@ class TaskCutter:
         self.copies: list[Task] = []  # slices of stored members that are copied over several tasks
         self.members_by_kind: Counter[TaskKind] = Counter()
         self._batches = 0
-        self._batch = Load(0, 0, 0)  # the one that is not full yet
+        # The batch that is not full yet, and where it lies in members.jsonl and in the archive.
+        self._batch = Load(0, 0, 0)
         self._row_start = 0
         self._start = 0
         self._stop = 0
@@ -98,14 +109,15 @@ class TaskCutter:
             added: the members, in archive order.
             starts: where the row of each begins in members.jsonl, and where the last one ends.
         """
-        large = self._tuning.small_member
+        large_from = self._tuning.small_member  # bytes
         max_members, max_in, max_out = self._max_batch
         members, bytes_in, bytes_out = self._batch
         # The sums are local variables, because this loop runs once for each member.
         for index, member in enumerate(added):
             compressed = member.compressed_size
             size = member.size
-            is_large = size >= large or compressed >= large
+            is_large = size >= large_from or compressed >= large_from
+            # A large member ends the batch; so does one that exceeds a bound of a batch.
             if is_large or (
                 members
                 and (
@@ -115,14 +127,14 @@ class TaskCutter:
                 )
             ):
                 self._batch = Load(members, bytes_in, bytes_out)
-                self.finish(starts[index])
+                self.end_batch(starts[index])
                 if is_large:
                     self._add_large(member, (starts[index], starts[index + 1]))
                 # A large member has a task of its own: the next batch begins after it.
                 self._row_start = starts[index + is_large]
                 members = bytes_in = bytes_out = 0
             if not is_large:
-                if not members:
+                if not members:  # the first of its batch
                     self._start = member.offset
                 self._stop = member.stop
                 members += 1
@@ -130,8 +142,12 @@ class TaskCutter:
                 bytes_out += size
         self._batch = Load(members, bytes_in, bytes_out)
 
-    def finish(self, row_stop: int) -> None:
-        """Make the task of the batch, unless it is empty; `row_stop` is where its rows end."""
+    def end_batch(self, row_stop: int) -> None:
+        """Make the task of the current batch, unless it is empty.
+
+        Args:
+            row_stop: where the rows of the batch end in members.jsonl.
+        """
         batch = self._batch
         if not batch.members:
             return
@@ -150,6 +166,10 @@ class TaskCutter:
         self.members_by_kind[TaskKind.BATCH] += batch.members
 
     def _add_large(self, member: Member, rows: tuple[int, int]) -> None:
+        """Make the task of a large member, or one task for each of its slices.
+
+        `rows` is where its row begins and ends in members.jsonl.
+        """
         kind, slices = self._choose_kind_and_slices(member)
         self.members_by_kind[kind] += 1
         is_sliced = len(slices) > 1
@@ -161,9 +181,10 @@ class TaskCutter:
             if is_sliced:
                 task_id += f"-{part:04d}"
             length = stop - start
+            # The slice's share of the content; `max`, because the member may be empty.
             size = member.size * length // max(1, member.compressed_size)
-            moved = max(length, size)
-            if kind is TaskKind.COPY:  # S3 copies parts at about the rate of uploads, in parallel
+            moved = max(length, size)  # bytes; reading and writing overlap
+            if kind is TaskKind.COPY:  # S3 copies each part at about the rate of an upload
                 moved = length // self._tuning.parts_in_flight
             tasks.append(
                 Task(
@@ -181,11 +202,12 @@ class TaskCutter:
             )
 
     def _choose_kind_and_slices(self, member: Member) -> tuple[TaskKind, list[tuple[int, int]]]:
+        """Return how a large member is extracted, and the slices of its data, one for each task."""
         tuning = self._tuning
         compressed = member.compressed_size
         can_divide = self._inflates and not is_encrypted(member.flags)
         is_plain = member.method == METHOD_STORED and member.size == compressed
-        if can_divide and is_plain and self._copies and member.size >= tuning.copy_from:
+        if can_divide and is_plain and self._can_copy and member.size >= tuning.copy_from:
             return TaskKind.COPY, _slices(compressed, tuning.copy_task_bytes)
         if can_divide and member.method == METHOD_DEFLATE and compressed >= tuning.split_from:
             max_length = max(self._segment, math.ceil(compressed / MAX_SEGMENTS))
@@ -196,8 +218,11 @@ class TaskCutter:
 
 
 def _choose_max_batch(work: Load, tuning: Tuning) -> Load:
-    """Return the bounds of a batch, so that each worker gets about four of a small archive."""
-    whole = small_seconds(work, tuning)
+    """Return the bounds of a batch.
+
+    Each worker gets about four batches of a small archive, or one if an inline Map does them.
+    """
+    whole = small_seconds(work, tuning)  # for one worker
     share = max(whole / (4 * tuning.max_workers), _inline_share(whole, tuning))
     seconds = min(tuning.batch_seconds, max(tuning.batch_min_seconds, share))
     members = min(
@@ -205,16 +230,16 @@ def _choose_max_batch(work: Load, tuning: Tuning) -> Load:
         int(seconds * tuning.puts_in_flight / tuning.put_seconds),
         int(seconds / tuning.member_seconds),
     )
-    moved = int(seconds * tuning.worker_bandwidth)
+    max_moved = int(seconds * tuning.worker_bandwidth)
     return Load(
         max(1, members),
-        bytes_in=min(tuning.batch_bytes, moved),
-        bytes_out=min(tuning.batch_output, moved),
+        bytes_in=min(tuning.batch_bytes, max_moved),
+        bytes_out=min(tuning.batch_output, max_moved),
     )
 
 
 def _slices(length: int, max_length: int) -> list[tuple[int, int]]:
-    """Cut [0, length) into equal slices of at most `max_length` bytes."""
+    """Cut [0, length) into equal slices of at most `max_length` bytes; [0, 0) is one slice."""
     count = max(1, math.ceil(length / max_length))
     width = max(1, math.ceil(length / count))
     return [(start, min(start + width, length)) for start in range(0, max(1, length), width)]
@@ -223,22 +248,22 @@ def _slices(length: int, max_length: int) -> list[tuple[int, int]]:
 def order_tasks(tasks: Iterable[Task]) -> list[Task]:
     """Return the order in which tasks start.
 
-    The longest tasks are first, because they determine when the run ends. The batches are spread,
-    because neighbours in the archive have similar keys: at once they would all use one partition of
-    the destination.
+    The longest tasks are first, because they determine when the run ends. Batches that start
+    together are far apart in the archive: neighbours have similar keys, which would all use one
+    partition of the destination.
     """
     large = [task for task in tasks if task.kind is not TaskKind.BATCH]
     batches = [task for task in tasks if task.kind is TaskKind.BATCH]
     large.sort(key=lambda task: -task.seconds)
-    width = max(1, math.isqrt(len(batches)))
-    return large + [batch for first in range(width) for batch in batches[first::width]]
+    stride = max(1, math.isqrt(len(batches)))  # 0, stride, 2 * stride, ..., 1, stride + 1, ...
+    return large + [batch for first in range(stride) for batch in batches[first::stride]]
 
 
 def choose_workers(tasks: Sequence[Task], tuning: Tuning) -> int:
-    """Return how many tasks run at once.
+    """Return how many tasks run at the same time.
 
-    The destination accepts the PUTs of so many workers, and each worker has enough work to pay for
-    its start.
+    They are so few that the destination accepts all their PUTs, and that each worker has enough
+    work to be worth its start.
     """
     puts = sum(task.members for task in tasks if task.kind is TaskKind.BATCH)
     seconds = sum(task.seconds for task in tasks)

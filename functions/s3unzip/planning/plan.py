@@ -1,7 +1,7 @@
 """Plan: read an archive's directory, refuse bad archives and members, cut the work into tasks.
 
-The plan writes the workers' input: ``members.jsonl``, the first round and, last, ``run.json``. Of a
-refused archive it writes nothing and returns the report.
+The plan writes the workers' input: ``members.jsonl``, the first round and, last, ``run.json``. If
+it refuses the archive, it writes nothing and returns the report.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ def make_plan(
     Args:
         request: the archive, the destination and the options.
         tail: the end of the archive; the plan is of that version.
-        records: of the run; they know its id.
-        context: of this process.
+        records: the records of the run, which know its id.
+        context: the context of this process.
         calls: counts and retries the requests.
-        check: gets the directory before anything is written; it may raise to end the plan there.
+        check: called with the directory before anything is written; may raise to end the plan.
     """
     run = _make_run(request, records.run, tail.pin, context.clock.now())
     check_request(request)
@@ -110,7 +110,8 @@ def _make_run(request: Request, run_id: str, pin: Pin, created: float) -> Run:
 def _write_members(
     request: Request, reading: Reading, cutter: TaskCutter, records: RunRecords
 ) -> None:
-    records.write_rows(member_lines(reading, cutter))  # this also cuts the tasks
+    """Write the member list, the outcomes of refused members, and the folders; cut the tasks."""
+    records.write_rows(member_lines(reading, cutter))  # passes the members to the cutter, too
     if reading.failures:
         count = len(reading.failures)
         report = TaskReport(task=PLAN_TASK, kind=TaskKind.BATCH, members=count, failed=count)
@@ -120,6 +121,7 @@ def _write_members(
 
 
 def _reject(run: Run, reason: str, message: str, context: Context) -> Report:
+    """Return the report of a run that is refused before it begins."""
     now = context.clock.now()
     return Report.of(
         run.id,
@@ -187,8 +189,8 @@ def _summarize(
 
 
 def check_request(request: Request) -> None:
-    """Refuse options that contradict each other, or that the destination cannot hold."""
-    folder = None
+    """Refuse options that contradict each other, or that have no effect in a folder."""
+    folder = None  # the destination is not a folder
     if not request.destination.store.keeps_properties:
         folder = str(request.destination)
     check_options(request.options, folder)
@@ -198,8 +200,8 @@ def preview_plan(request: Request, context: Context) -> tuple[Reading, list[Task
     """Read the directory and cut the tasks that a run would do; write nothing."""
     reading = read_archive(request, context, context.calls())
     cutter = make_cutter(request, reading, context)
-    for _ in member_lines(reading, cutter):
-        pass
+    for _ in member_lines(reading, cutter):  # passes the members to the cutter
+        pass  # the rows themselves are not needed
     return reading, [*order_tasks(cutter.tasks), *cutter.copies]
 
 
@@ -210,12 +212,13 @@ def make_cutter(request: Request | Run, reading: Reading, context: Context) -> T
     return TaskCutter(
         context.tuning,
         Load(len(selected), selected.compressed_size, selected.size),
-        copies=isinstance(store, CopiesParts) and store.copies_from(request.source, reading.pin),
+        can_copy=isinstance(store, CopiesParts) and store.copies_from(request.source, reading.pin),
         inflates=request.options.as_gzip is None,
     )
 
 
 def _refused_members(reading: Reading) -> Iterator[Outcome]:
+    """Yield the outcomes of the selected members that the plan refuses."""
     key_of = reading.template.key_of()
     for member, finding in reading.failures:
         # A name that cannot be a key may begin with slashes.
@@ -223,7 +226,7 @@ def _refused_members(reading: Reading) -> Iterator[Outcome]:
 
 
 def member_lines(reading: Reading, cutter: TaskCutter) -> Iterator[bytes]:
-    """Yield the rows of the selected members, some at a time, and pass the members to the cutter.
+    """Yield the rows of the selected members, in chunks, and pass the members to the cutter.
 
     A row is a plain tuple with the fields of a `PlannedMember`, because with a million members
     each microsecond costs a second.
@@ -234,7 +237,7 @@ def member_lines(reading: Reading, cutter: TaskCutter) -> Iterator[bytes]:
     encode_rows = msgspec.json.Encoder().encode_lines
     position = 0
     while chunk := list(itertools.islice(members, ROWS_AT_ONCE)):
-        # If each key is the prefix and the path, the rows leave the keys out.
+        # If each key is the prefix and the path, a row is a tuple of the member alone.
         rows: Iterator[tuple[object, ...]] = zip(chunk)
         if not has_plain_keys:
             rows = ((member, key_of(member.path)) for member in chunk)
@@ -244,4 +247,4 @@ def member_lines(reading: Reading, cutter: TaskCutter) -> Iterator[bytes]:
         cutter.add(chunk, starts)
         position = starts[-1]
         yield lines
-    cutter.finish(position)
+    cutter.end_batch(position)

@@ -1,8 +1,8 @@
 """Read the directory of an archive, and select the members that a run extracts.
 
 One suffix GET returns the tail, the size and the version of the archive. The tail of a small
-archive has the whole directory. A larger directory is read in parallel ranges of that version, and
-parsed as it arrives.
+archive contains the whole directory. A larger directory is read in parallel ranges of that
+version, and parsed as it arrives.
 """
 
 from __future__ import annotations
@@ -63,6 +63,8 @@ class Reading(Struct, frozen=True):
 
 
 class _CountedReader:
+    """Reads ranges of an archive and counts their bytes; `bytes_read` were read before."""
+
     def __init__(self, archive: PinnedArchive, calls: Calls, bytes_read: int) -> None:
         self._archive = archive
         self._calls = calls
@@ -104,8 +106,9 @@ def read_directory(
     """Read and check the directory of the archive that ends in `tail`.
 
     Args:
-        source: has the archive of `request`.
-        template: makes the keys, which are checked against each other. None: as the options say.
+        source: where the archive of `request` is.
+        template: makes the keys, which are checked against each other. None: the template of the
+            options.
 
     Raises:
         RejectedError: the archive is refused.
@@ -115,6 +118,7 @@ def read_directory(
     template = template or parse_template(request)
     reader = _CountedReader(source.pinned(request.source, tail.pin), calls, len(tail.data))
     policy = _narrow_to_budget(context.policy, request.options.nested_budget)
+    # `drive` reads each range for which a function of `zip` asks.
     location = drive(tail.locate_directory(policy), reader.read)
     directory = DirectoryReader(location, policy, _select(request, template))
     tuning = context.tuning
@@ -137,18 +141,20 @@ def read_directory(
 
 
 def _select(request: Request, template: KeyTemplate) -> Selection:
+    """Return how the directory reader selects members and makes keys for `request`."""
     options = request.options
     selection = Selection(template.key_of(), selects=selector(options), limit=options.limit)
-    if options.marker:
+    if options.marker:  # no member may have the key of the marker
         selection = selection._replace(reserved=template.marker)
     if not request.destination.store.has_folders:
         return selection
     if makes_folders(options):
         return selection._replace(folder_key=template.folder_key)
-    return selection._replace(folder_key=lambda _: None)
+    return selection._replace(folder_key=lambda _: None)  # no folder is made for its own sake
 
 
 def _narrow_to_budget(policy: Policy, budget: Budget | None) -> Policy:
+    """Return `policy` with limits that are at most the rest of a budget for nested archives."""
     if budget is None:
         return policy
     limits = replace(
@@ -162,7 +168,8 @@ def _narrow_to_budget(policy: Policy, budget: Budget | None) -> Policy:
 def folder_keys(reading: Reading, options: Options) -> Iterator[str]:
     """Yield the keys of the folders that the archive lists and the options select.
 
-    Globs are compared with the full path of a folder, which ends in a slash.
+    Yields nothing if the options name members or limit their number. Globs are compared with the
+    full path of a folder, which ends in a slash.
     """
     if not makes_folders(options):
         return

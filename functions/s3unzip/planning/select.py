@@ -74,7 +74,7 @@ class KeyTemplate(Struct, frozen=True):
 
     def _render(self, path: str) -> str:
         """Return the key of a member; its fields may be empty, so double slashes are merged."""
-        if path.count("/") < self.strip:  # it is not extracted, and its key must equal no other
+        if path.count("/") < self.strip:  # it is not extracted; its key must differ from all others
             return f"{self.prefix}/{path}"
         path = path.split("/", self.strip)[-1]
         folder, name = posixpath.split(path)
@@ -103,7 +103,7 @@ def parse_template(request: Request) -> KeyTemplate:
     }
     if text.startswith("/") or ".." in _fill(text, archive).split("/"):
         raise UsageError(f"key template {text!r} leaves the destination's prefix")
-    # All keys of the run are equal up to the first field of the member.
+    # All keys of the run are equal up to the first field of the member; each template has one.
     first_field = min(
         field.start() for field in KEY_FIELD.finditer(text) if field[1] in MEMBER_FIELDS
     )
@@ -118,7 +118,10 @@ def parse_template(request: Request) -> KeyTemplate:
 
 
 def members_folder(run: Request | Report) -> Location:
-    """Return the folder or the prefix of a run's members; DEST if the archive was refused."""
+    """Return the folder or the prefix of a run's members, which ends in a slash or is empty.
+
+    If the archive was refused, it has no members: the destination itself is returned.
+    """
     destination = run.destination
     if isinstance(run, Report) and run.verdict is Verdict.REJECTED:
         return destination
@@ -127,9 +130,10 @@ def members_folder(run: Request | Report) -> Location:
 
 
 def _escape_dots(path: str) -> str:
-    """Return an archive's path with each part ``..`` escaped: S3 allows such a part in a key.
+    """Return an archive's path with each part ``.`` or ``..`` escaped.
 
-    So a sender cannot name an archive that is extracted outside of the destination.
+    S3 allows such parts in a key. Without the escape, the name of an archive could lead outside of
+    the destination.
     """
     parts = path.strip("/").split("/")
     return "/".join(part.replace(".", "%2E") if part in NO_NAMES else part for part in parts)
@@ -196,8 +200,8 @@ def find_unmatched(
     """Return the names and globs of `options` that match no member, each with similar names.
 
     Args:
-        paths: returns the names of all members, at each call.
-        selected: members that were selected.
+        paths: returns the names of all members each time it is called.
+        selected: how many members were selected.
     """
     missing = set(options.names)
     if missing:
@@ -222,14 +226,14 @@ def check_selection(
 
     Args:
         unmatched: as `find_unmatched` returned it.
-        selected: members that were selected.
-        excluded: members that were not.
+        selected: how many members were selected.
+        excluded: how many members were not.
 
     Raises:
         NothingSelectedError: a name has no member, or nothing is selected.
     """
-    refused = [request for request in unmatched if request.is_name]
-    if not refused and not selected:
+    refused = [pattern for pattern in unmatched if pattern.is_name]
+    if not refused and not selected:  # nothing is selected, so the globs are refused, too
         refused = list(unmatched)
     if refused:
         raise NothingSelectedError("; ".join(map(str, refused)) + "; s3unzip ls lists them all")
@@ -251,15 +255,19 @@ def near_names(name: str, paths: Iterable[str]) -> tuple[str, ...]:
 
     compared = list(islice(paths, MAX_COMPARED))
     low = name.lower()
-    ends = [path for path in compared if f"/{path.lower()}".endswith(f"/{low}")]
-    if ends:
-        return tuple(ends[:MAX_NEAR])
+    with_ending = [path for path in compared if f"/{path.lower()}".endswith(f"/{low}")]
+    if with_ending:
+        return tuple(with_ending[:MAX_NEAR])
+    # A comparison of two names takes about the square of their length.
     by_low = {path.lower(): path for path in compared[: MAX_PAIRS // max(1, len(low) ** 2)]}
     return tuple(map(by_low.__getitem__, difflib.get_close_matches(low, by_low, MAX_NEAR)))
 
 
 def _near_glob(pattern: str, paths: Callable[[], Iterable[str]]) -> tuple[str, ...]:
-    """Return names that match in another case, or else are similar, or have a similar suffix."""
+    """Return names that `pattern` matches if case is ignored.
+
+    If there are none, similar names are returned, or else names with a similar suffix.
+    """
     matches = compile_glob(pattern, any_case=True).match
     return (
         tuple(islice(filter(matches, paths()), MAX_NEAR))
@@ -269,7 +277,7 @@ def _near_glob(pattern: str, paths: Callable[[], Iterable[str]]) -> tuple[str, .
 
 
 def _near_suffix(pattern: str, paths: Iterable[str]) -> tuple[str, ...]:
-    """Return names whose suffix is like that of `pattern`: a.csv for ``*.cvs``."""
+    """Return names whose suffix is similar to that of `pattern`: a.csv for ``*.cvs``."""
     import difflib  # noqa: PLC0415 - only a mistake needs it
 
     suffix = PurePosixPath(pattern).suffix
@@ -278,5 +286,5 @@ def _near_suffix(pattern: str, paths: Iterable[str]) -> tuple[str, ...]:
         by_suffix.setdefault(PurePosixPath(path).suffix, []).append(path)
     if not suffix:
         return ()
-    like = difflib.get_close_matches(suffix, filter(None, by_suffix), 1)
-    return tuple(path for close in like for path in by_suffix[close][:MAX_NEAR])
+    nearest = difflib.get_close_matches(suffix, filter(None, by_suffix), 1)  # one, or none
+    return tuple(path for near in nearest for path in by_suffix[near][:MAX_NEAR])

@@ -55,11 +55,11 @@ def _cut(
 ) -> TaskCutter:
     rows = _rows_of(members)
     work = Load(len(rows), sum(r.compressed_size for r in rows), sum(r.size for r in rows))
-    cutter = TaskCutter(tuning, work, copies=copies)
+    cutter = TaskCutter(tuning, work, can_copy=copies)
     for first in range(0, len(rows), step):
         last = min(first + step, len(rows))
         cutter.add(rows[first:last], range(first * 10, last * 10 + 10, 10))
-    cutter.finish(len(rows) * 10)
+    cutter.end_batch(len(rows) * 10)
     return cutter
 
 
