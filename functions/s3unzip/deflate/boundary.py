@@ -42,11 +42,12 @@ _TRIALS: Final = ((16 << 10, True), (128 << 10, True), (LOOKAHEAD, False))
 
 
 def _header_table() -> NDArray[np.bool_]:
-    """Return for each value of 13 bits whether the header of a block may begin with them.
+    """Return for each value of 13 bits whether the header of a block may begin with these bits.
 
-    The block is not the last one and has dynamic codes (BFINAL 0, BTYPE 2). HLIT and HDIST are at
+    The block is not the final one and has dynamic codes (BFINAL 0, BTYPE 2). HLIT and HDIST are at
     most 29 (RFC 1951, 3.2.7).
     """
+    # From the lowest bit: BFINAL (1 bit), BTYPE (2), HLIT (5), HDIST (5).
     values = np.arange(1 << 13)
     table: NDArray[np.bool_] = (
         (values & 7 == 0b100) & (values >> 3 & 31 <= 29) & (values >> 8 & 31 <= 29)
@@ -109,7 +110,7 @@ def _find_candidates(data: bytes, start_bit: int, stop_bit: int) -> Iterator[int
     last_stop = -(-stop_bit // 8)
     for start in range(start_bit // 8, last_stop, _BLOCK_BYTES):
         stop = min(start + _BLOCK_BYTES, last_stop)
-        # Three more words, so that the longest header in the last byte can be read.
+        # Three more words, so that a header of maximum length can be read from the last byte.
         block = data[start : stop + 3 * _WORD_BYTES].ljust(stop - start + 3 * _WORD_BYTES, b"\0")
         for offset in _find_headers(block, stop - start):
             bit = 8 * start + int(offset)
@@ -121,14 +122,17 @@ def _find_headers(block: bytes, size: int) -> NDArray[np.int64]:
     """Return the bit offsets of possible headers in the first `size` bytes of `block`."""
     octets = np.frombuffer(block, np.uint8)
     windows = np.lib.stride_tricks.sliding_window_view(octets, _WORD_BYTES)
-    words64 = np.ascontiguousarray(windows).view("<u8")[:, 0]  # the 64 bits from each byte on
+    words64 = np.ascontiguousarray(windows).view("<u8")[:, 0]  # 64 bits, beginning at each byte
     words32 = words64[:size].astype(np.uint32)
+    # All offsets with bit 0 of a byte, then all with bit 1, and so on.
     offsets = np.concatenate(
         [np.flatnonzero(_IS_HEADER[words32 >> bit & 0x1FFF]) * 8 + bit for bit in range(8)]
     )
-    # The code-length code is complete if the sum of 128 / 2**length is 128.
+    # HCLEN is the last 4 bits of the header; the code lengths follow it.
     hclen = _read_bits(words64, offsets + _HEADER_BITS - 4) & 15
     lengths = _read_bits(words64, offsets + _HEADER_BITS) & _LENGTH_MASKS[hclen]
+    # The code-length code is complete if the sum of 128 / 2**length is 128. The 19 lengths have 57
+    # bits; the table adds four lengths at a time.
     total = np.zeros(len(offsets), np.uint16)
     for shift in range(0, 60, 12):
         total += _KRAFT[lengths >> shift & 0xFFF]
@@ -138,7 +142,7 @@ def _find_headers(block: bytes, size: int) -> NDArray[np.int64]:
 
 
 def _read_bits(words64: NDArray[np.uint64], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return at least 57 bits from each bit offset on, as many as the longest code lengths have."""
+    """Return at least the 57 bits after each bit offset; the longest code lengths have 57."""
     shifts = (offsets & 7).view(np.uint64)
     values: NDArray[np.int64] = (words64[offsets >> 3] >> shifts).view(np.int64)
     return values
@@ -148,6 +152,7 @@ def _inflates(data: bytes, bit: int, size: int, *, is_strict: bool, at_end: bool
     """Return whether the next `size` bytes, or all bytes up to the member's end, are valid."""
     start = bit // 8
     chunk = align(data[start : start + size], bit % 8)
+    # The stream must end exactly if its last bytes are in this trial.
     must_end = at_end and start + size >= len(data)
     decompressobj = zlib.decompressobj if is_strict else isal_zlib.decompressobj
     inflate = decompressobj(-zlib.MAX_WBITS, zdict=FIRST_WINDOW)
@@ -157,6 +162,7 @@ def _inflates(data: bytes, bit: int, size: int, *, is_strict: bool, at_end: bool
             output = inflate.decompress(chunk, _TRIAL_PIECE)
             length += len(output)
             chunk = inflate.unconsumed_tail
+            # The stream has ended, or the input was used up and all output was returned.
             if inflate.eof or (not chunk and len(output) < _TRIAL_PIECE):
                 return inflate.eof == must_end and not inflate.unused_data
     except (zlib.error, InflateError):

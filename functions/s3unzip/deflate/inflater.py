@@ -33,6 +33,7 @@ _SENTINEL_TEXT: Final = b"s3unzip!"  # the output of the sentinel block
 
 
 def _huffman_code(value: int, length: int) -> str:
+    """Return a Huffman code of `length` bits, highest bit first."""
     return f"{value:0{length}b}"
 
 
@@ -79,7 +80,7 @@ def _lead_in(bit: int) -> tuple[int, int]:
         blocks = _empty_dynamic_block()
     while len(blocks) % 8 != bit:
         blocks += _EMPTY_FIXED_BLOCK  # 10 bits: two more, modulo 8
-    return int(f"0{blocks[::-1]}", 2), len(blocks)
+    return int(f"0{blocks[::-1]}", 2), len(blocks)  # the 0 is for an empty text
 
 
 _LEAD_INS: Final = tuple(map(_lead_in, range(8)))
@@ -158,9 +159,10 @@ class SegmentInflater:
         self._inflate = IgzipDecompressor(zdict=window)
         self._first_bit = start_bit % 8
         self._start = start_bit // 8
+        # Positions are in bytes from the start of the member's data.
         self._position = self._start  # where the next chunk begins
-        self._stop: int | None = None  # position after the last byte to feed
-        self._last_bit = 0  # number of bits of the last byte in the segment; 0 means all
+        self._stop: int | None = None  # after the last byte to feed; None: no stop bit
+        self._last_bit = 0  # number of bits of the last byte in the segment; 0: all 8 bits
         if stop_bit is not None:
             self._stop = -(-stop_bit // 8)
             self._last_bit = stop_bit % 8
@@ -180,9 +182,11 @@ class SegmentInflater:
         self._position += len(chunk)
         if self.ended or not chunk:
             return
+        # The last byte also has bits of the next segment.
         if self._last_bit and self._position == self._stop:
             self._last_byte = bytes(chunk[-1:])
             chunk = chunk[:-1]
+        # The first byte may also have bits of the previous segment.
         if is_first and chunk:
             chunk = align(bytes(chunk), self._first_bit)
         yield from self._drain(chunk)
@@ -190,6 +194,7 @@ class SegmentInflater:
 
     def finish(self) -> tuple[bytes, Arrival]:
         """Return the last output, at most a few KiB, and how the inflate ended."""
+        # Without a stop bit `_stop` is None, so only the end of the stream is right.
         if not self.ended and self._position == self._stop:
             return self._seal()
         if self._fault is None and self._inflate.eof:
@@ -203,6 +208,7 @@ class SegmentInflater:
         """Append the sentinel block at the stop bit; return its result as `finish` does."""
         length = self.length
         output = b"".join(self._drain(seal(self._last_byte, self._last_bit)))
+        # The sentinel block is final, so the stream must end with it.
         has_ended = self._inflate.eof and not self._inflate.unused_data
         if self._fault is None and has_ended and output.endswith(_SENTINEL_TEXT):
             output = output[: -len(_SENTINEL_TEXT)]
@@ -220,7 +226,7 @@ class SegmentInflater:
                     "corrupt-stream", f"{error}, before byte {self._position} of the member's data"
                 )
                 return
-            data = b""
+            data = b""  # the library has all of it
             if output:
                 self.length += len(output)
                 yield output

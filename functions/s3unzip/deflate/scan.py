@@ -50,7 +50,7 @@ class Record(Struct, frozen=True):
                 raise SegmentRecordError(f"a {cls.__name__} with too many or too few bytes")
             return msgpack.decode(plain, type=cls)
         except (zlib.error, DecodeError) as error:
-            raise SegmentRecordError(f"no {cls.__name__} of this version: {error}") from error
+            raise SegmentRecordError(f"not a {cls.__name__} of this version: {error}") from error
 
 
 class ScannedSegment(Record, frozen=True, tag="scanned 3"):
@@ -58,7 +58,7 @@ class ScannedSegment(Record, frozen=True, tag="scanned 3"):
 
     `first` and `second` are the last 32 KiB after the first and after the second invented window.
     If the segment has less output, they begin with the end of the invented window, so the positions
-    of these bytes are known, too. Only for segment 0 they may be shorter.
+    of these bytes are known, too. Only those of segment 0 may be shorter.
     """
 
     start_bit: int
@@ -78,14 +78,14 @@ class ScannedSegment(Record, frozen=True, tag="scanned 3"):
             IndexError: A byte was copied from before the beginning of the stream.
         """
         start = max(0, len(self.first) - history)  # no byte is before the beginning of the stream
-        if self.second is None:
+        if self.second is None:  # no byte was copied from the window
             return self.first[start:]
         missing = WINDOW_SIZE - len(window)
         padded = bytes(missing) + window
         resolved = bytearray(self.first[start:])
         for index, (low, high) in enumerate(zip(resolved, self.second[start:], strict=True)):
             if low != high:  # the byte was copied from this position of the window
-                position = low | (high & 0x7F) << 8
+                position = low | (high & 0x7F) << 8  # see `FIRST_WINDOW`
                 if position < missing:
                     raise IndexError(f"window of {len(window)} bytes has no position {position}")
                 resolved[index] = padded[position]
@@ -137,6 +137,7 @@ class SegmentScan:
             self._first.feed(data)
             if self._second is not None:
                 self._second.feed(data)
+                # From here on both outputs are equal.
                 if self._second.tail == self._first.tail:
                     self._second = None
 

@@ -41,7 +41,7 @@ def locate(layout: Segmentation, segment: int, read: Read) -> int | None:
 
 
 def scan_segment(
-    layout: Segmentation, segment: int, read: Read, longest: int | None = None
+    layout: Segmentation, segment: int, read: Read, max_joined: int | None = None
 ) -> ScannedSegment | None:
     """Scan `segment` up to the next boundary, or return None if it joins the previous segment.
 
@@ -50,21 +50,21 @@ def scan_segment(
     returned even if it missed, and `link_segments` refuses it.
 
     Args:
-        longest: number of segments that may join this one, or None for any. If more would join,
-            the function returns None, and `link_segments` refuses the other scans.
+        max_joined: number of segments that may join this one, or None for any. If more would join,
+            the function returns None, and `link_segments` then refuses the other scans.
     """
     start_bit = locate(layout, segment, read)
     if start_bit is None:
         return None
-    if longest is None:
-        longest = layout.count
-    next_segments = range(segment + 1, min(layout.count, segment + longest + 1))
+    if max_joined is None:
+        max_joined = layout.count
+    next_segments = range(segment + 1, min(layout.count, segment + max_joined + 1))
     stop_bits = (locate(layout, next_segment, read) for next_segment in next_segments)
     boundaries = (bit for bit in stop_bits if bit is not None)
     for _ in range(_MAX_SCANS):
         stop_bit = next(boundaries, None)
         # Without a boundary all later segments join this one, unless these are too many.
-        if stop_bit is None and segment + longest < layout.count:
+        if stop_bit is None and segment + max_joined < layout.count:
             return None
         scan = SegmentScan(start_bit, stop_bit)
         for chunk in read(segment_span(start_bit, stop_bit, layout.size)):
@@ -99,16 +99,16 @@ def link_segments(scans: Iterable[ScannedSegment], compressed_size: int) -> Iter
         compressed_size: the stream must use all these bytes of the member.
 
     Raises:
-        DeflateError: The scans make no whole stream: the data is corrupt, or a boundary is false.
-            Inflate the stream from its beginning to learn which.
+        DeflateError: The scans do not make up a whole stream: the data is corrupt, or a boundary is
+            false. Inflate the stream from its beginning to learn which.
     """
     window = b""
     offset = 0
     next_bit = 0
     for scan in scans:
-        if scan.start_bit < next_bit:
+        if scan.start_bit < next_bit:  # it starts inside the segment before it
             continue
-        if scan.start_bit > next_bit:
+        if scan.start_bit > next_bit:  # the scan that starts at `next_bit` is missing
             break
         _check_arrival(scan, compressed_size)
         yield LinkedSegment(
@@ -131,6 +131,7 @@ def link_segments(scans: Iterable[ScannedSegment], compressed_size: int) -> Iter
 
 
 def _check_arrival(scan: ScannedSegment, compressed_size: int) -> None:
+    """Refuse a scan that did not end at its stop bit, or with the last byte of the member."""
     arrival = scan.arrival
     if arrival.fault is not None:
         raise DeflateError(arrival.fault)
@@ -149,8 +150,8 @@ def _expected_ending(stop_bit: int | None) -> Ending:
     return "final" if stop_bit is None else "boundary"
 
 
-def _not_joined(fact: str, code: str = "corrupt-stream") -> DeflateError:
-    return DeflateError(Finding(code, f"segments do not join: {fact}; fall back to one stream"))
+def _not_joined(reason: str, code: str = "corrupt-stream") -> DeflateError:
+    return DeflateError(Finding(code, f"segments do not join: {reason}; fall back to one stream"))
 
 
 def inflate_segment(segment: LinkedSegment, chunks: Iterable[Buffer]) -> Iterator[bytes]:
@@ -180,7 +181,7 @@ def inflate_segment(segment: LinkedSegment, chunks: Iterable[Buffer]) -> Iterato
 
 def _unlike_scan(segment: LinkedSegment, output: str) -> DeflateError:
     return _not_joined(
-        f"from bit {segment.start_bit} came {output}, in its scan {segment.length} bytes",
+        f"segment from bit {segment.start_bit} gave {output}, its scan {segment.length} bytes",
         "size-mismatch",
     )
 
@@ -192,7 +193,7 @@ def split_inflate(data: bytes, segments: int) -> tuple[bytes, int]:
 
     Raises:
         DeflateError: The stream is corrupt, or its segments do not join. The caller must
-            still compare the CRC-32 with the one it trusts.
+            still compare the CRC-32 with one that it trusts.
     """
     layout = cut(len(data), -(-len(data) // segments))
 

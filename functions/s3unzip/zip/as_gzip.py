@@ -14,11 +14,11 @@ from s3unzip.zip.local import OpenedMember
 from s3unzip.zip.records import METHOD_DEFLATE
 from s3unzip.zip.values import Buffer, Member
 
-_HEADER_START = b"\x1f\x8b\x08\0"  # magic, deflate, no flags; the time in 4 bytes follows
-_HEADER_END = b"\0\xff"  # the level of compression and the system are unknown
+_HEADER_START = b"\x1f\x8b\x08\0"  # magic, deflate, no flags; 4 bytes of time follow
+_HEADER_END = b"\0\xff"  # compression level and system: unknown
 _GZIP_HEADER_LENGTH = 10
 _TRAILER = struct.Struct("<II")  # CRC-32, size modulo 2^32
-_STORED_BLOCK = struct.Struct("<BHH")  # final bit and type 0, length, its complement
+_STORED_BLOCK = struct.Struct("<BHH")  # final bit (type 0), length, its complement
 _MAX_BLOCK = 0xFFFF
 
 
@@ -40,7 +40,7 @@ class GzipMember(MemberDecoder):
     """Converts one member to a gzip file.
 
     With `trust_crc` a deflate stream is not inflated to check it; its errors appear when a reader
-    unpacks the file. `crc32` is that of the content, once everything was yielded.
+    unpacks the file. After everything was yielded, `crc32` is the CRC-32 of the content.
     """
 
     def __init__(
@@ -53,17 +53,17 @@ class GzipMember(MemberDecoder):
         trust_crc: bool = False,
     ) -> None:
         super().__init__(member, policy, opened, max_size)
-        self._trust = trust_crc
+        self._trusts_crc = trust_crc
 
     def decode(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:
         """Yield the file; see `MemberDecoder`."""
         mtime = self._member.mtime or 0
         if not 0 <= mtime < 1 << 32:
-            mtime = 0  # unknown, by RFC 1952
+            mtime = 0  # RFC 1952: unknown
         yield _HEADER_START + mtime.to_bytes(4, "little") + _HEADER_END
         if not _is_copied(self._member):
             yield from self._store(pieces)
-        elif self._trust:
+        elif self._trusts_crc:
             yield from self._copy_unchecked(pieces)
         else:
             yield from self._copy_checked(pieces)
@@ -80,6 +80,7 @@ class GzipMember(MemberDecoder):
             self._member.fail("compressed-trailing-bytes", SPARE_MESSAGE)
 
     def _copy_unchecked(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:
+        """Yield the stream; check only its length, and trust the declared CRC-32."""
         length = 0
         for data in pieces:
             length += len(data)
@@ -100,9 +101,11 @@ class GzipMember(MemberDecoder):
             # enforces the declared size.
             full_blocks = min(len(waiting), content_left - 1) // _MAX_BLOCK
             for start in range(0, full_blocks * _MAX_BLOCK, _MAX_BLOCK):
+                # Not final. The complement of the maximum length is 0.
                 yield _STORED_BLOCK.pack(0, _MAX_BLOCK, 0)
                 yield bytes(waiting[start : start + _MAX_BLOCK])
             del waiting[: full_blocks * _MAX_BLOCK]
             content_left -= full_blocks * _MAX_BLOCK
+        # The final block. The exclusive or with 16 set bits is the complement of its length.
         yield _STORED_BLOCK.pack(1, content_left, content_left ^ _MAX_BLOCK)
         yield bytes(waiting)

@@ -78,12 +78,13 @@ class _HeaderForm(NamedTuple):
 
 @lru_cache(maxsize=1 << 12)
 def _read_form(raw: bytes) -> _HeaderForm:
+    """Interpret the form and the traits of a header; `raw` is both, joined."""
     _, made_by, needed, flags, method, disk, _, attributes = _FORM.unpack(raw)
-    host = made_by >> 8
-    mode = attributes >> 16
+    host = made_by >> 8  # 4.4.2: the upper byte is the system that wrote the attributes
+    mode = attributes >> 16  # Unix systems write the mode into the upper half
     is_unix = host in records.UNIX_HOSTS
-    # Some writers declare another host and write a Unix mode, nearly always with the owner's right
-    # to read. Windows never sets this bit of its attributes.
+    # Some writers declare another host and write a Unix mode, nearly always with the owner's read
+    # permission. Windows never sets this bit of its attributes.
     file_type = 0
     if is_unix or mode & stat.S_IRUSR:
         file_type = stat.S_IFMT(mode)
@@ -92,12 +93,12 @@ def _read_form(raw: bytes) -> _HeaderForm:
         findings.append(("symlink", "a symbolic link"))
     elif attributes & records.ATTRIBUTE_REPARSE_POINT and not is_unix:
         flags |= records.FLAG_REPARSE
-        findings.append(("reparse-point", "a reparse point of Windows, taken as a file"))
+        findings.append(("reparse-point", "a reparse point of Windows, treated as a file"))
     elif file_type in (stat.S_IFCHR, stat.S_IFBLK, stat.S_IFSOCK):
         findings.append(("device", "a device or socket"))
     elif file_type == stat.S_IFIFO:
-        findings.append(("fifo-mode", "FIFO mode bits, taken as an ordinary file"))
-    if needed & 0xFF > records.MAX_VERSION:
+        findings.append(("fifo-mode", "FIFO mode bits, treated as an ordinary file"))
+    if needed & 0xFF > records.MAX_VERSION:  # the upper byte is not part of the version
         findings.append(
             ("version-needed", f"it needs version {needed}, the last one is {records.MAX_VERSION}")
         )
@@ -108,7 +109,7 @@ def _read_form(raw: bytes) -> _HeaderForm:
         findings.append(("unsupported-method", records.describe_method(method)))
     unix_mode = None
     if is_unix:
-        unix_mode = mode or None
+        unix_mode = mode or None  # 0: the writer declared no mode
     is_dos_folder = attributes & records.ATTRIBUTE_DIRECTORY and host in records.DOS_HOSTS
     return _HeaderForm(
         method=method,
@@ -122,6 +123,8 @@ def _read_form(raw: bytes) -> _HeaderForm:
 
 
 class _FixedFields(Struct, frozen=True, gc=False):
+    """The fixed fields of a header (4.3.12), in order; `_read_form` interprets two of them."""
+
     form: bytes  # signature, versions, flags, method
     dos_time: int  # time and date
     crc32: int
@@ -153,24 +156,25 @@ class DirectoryReader:
         self._warnings = Counter(location.warnings)
         self._unread = b""
         self._position = location.start  # offset of `_unread`
-        # The header that `_read` reads: its name, its offset, the first finding that fails it.
-        self._raw = b""
+        # Of the header that `_read` interprets: its name, the absolute offset of its local header,
+        # and the first finding that fails its member.
+        self._raw_name = b""
         self._offset = 0
         self._failure: tuple[str, str] | None = None
         # With more compressed bytes a deflated member may have 4 GiB more than it declares.
         self._max_unwrapped = WRAP // records.MAX_DEFLATE_RATIO
-        if location.is_zip64:
+        if location.is_zip64:  # then no size is cut to 32 bits
             self._max_unwrapped = sys.maxsize
-        self._wrapped = 0  # compressed bytes of such members
+        self._wrapped_bytes = 0  # compressed bytes of such members
         self._on_last_disk = 0  # headers that begin on the last disk of the directory
         # Whether declared offsets count from the start of a disk, or are modulo 4 GiB.
         self._has_relative_offsets = location.is_wrapped or location.disks.is_split
-        self._declared = 0  # sum of the sizes
+        self._declared_size = 0  # sum of the members' sizes
 
     def feed(self, chunk: bytes) -> None:
         """Read the headers that `chunk` completes."""
         data = self._unread + chunk
-        first = len(self._table.kinds)
+        first = len(self._table.kinds)  # number of the first header in `data`
         stop = self._read_headers(data)
         self._unread = data[stop:]
         self._position += stop
@@ -183,6 +187,7 @@ class DirectoryReader:
         length = len(data)
         limit = self._policy.limits.members
         disks = self._location.disks
+        # Where the last disk of the directory begins, as a position in `data`.
         last_disk_at = disks.starts[disks.disk_of(self._location.stop)] - self._position
         kinds = self._table.kinds
         while length - at >= CENTRAL_LENGTH:
@@ -200,7 +205,7 @@ class DirectoryReader:
             stop = extra_stop + fixed.comment_length
             if stop > length:  # the next piece has the rest of the header
                 break
-            self._raw = data[name_at:extra_at]
+            self._raw_name = data[name_at:extra_at]
             extras = NO_EXTRAS
             if fixed.extra_length:
                 extras = walk_extras(data[extra_at:extra_stop])
@@ -212,14 +217,16 @@ class DirectoryReader:
         return at
 
     def _add_sizes(self, first: int) -> None:
-        """Add the declared sizes of the headers from number `first` on; enforce the limit."""
-        self._declared += sum(self._table.sizes[first:])
+        """Add the declared sizes of header `first` and all later ones; enforce the limit."""
+        self._declared_size += sum(self._table.sizes[first:])
         limit = self._policy.limits.total_size
-        if self._declared > limit:
-            reject("bomb-total", f"{self._declared} bytes declared so far, the limit is {limit}")
+        if self._declared_size > limit:
+            reject(
+                "bomb-total", f"{self._declared_size} bytes declared so far, the limit is {limit}"
+            )
 
     def _read(self, fixed: _FixedFields, extras: Extras) -> None:
-        """Interpret and judge the header whose name is `_raw`; add it to the table."""
+        """Interpret and judge the header whose name is `_raw_name`; add it to the table."""
         form = _read_form(fixed.form + fixed.traits)
         sizes = Sizes(fixed.size, fixed.compressed, fixed.offset, form.disk)
         if SENTINEL_32 in (sizes.size, sizes.compressed, sizes.offset) or form.disk == SENTINEL_16:
@@ -235,11 +242,11 @@ class DirectoryReader:
             mtime = read_dos_time(fixed.dos_time)
         name = self._read_name(form, extras)
         is_folder = False
-        # A folder by its attributes alone must have a valid name, or none.
+        # A folder by its attributes alone must have a valid name, or be the destination (no path).
         if name.is_directory or (form.is_folder and (name.failure is None or not name.path)):
             is_empty = _is_empty(form, fixed.crc32, sizes)
             is_folder = self._judge_folder(name, sizes, is_empty=is_empty)
-            if is_empty:
+            if is_empty:  # ignore the declared sizes
                 sizes = Sizes(0, 0, lacks_value=sizes.lacks_value)
         # A lower bound: the name and the extra field of the local header are not known.
         stop = self._offset + LOCAL_LENGTH + sizes.compressed
@@ -260,12 +267,12 @@ class DirectoryReader:
         if not is_folder:
             member = self._judge_file(form, extras, member)
         if stop > self._location.start:
-            self._refuse_beyond(stop, lacks_value=sizes.lacks_value)
+            self._judge_out_of_bounds(stop, lacks_value=sizes.lacks_value)
         kind = SELECTED
         if is_folder:
-            kind = FOLDER if name.path else PLACELESS
+            kind = FOLDER if name.path else PLACELESS  # the destination itself
         if self._failure:
-            kind = NAMELESS if is_folder or name.failure else FAILED
+            kind = NAMELESS if is_folder or name.failure else FAILED  # only FAILED has a key
             self._table.faults[member.index] = self._failure
         self._table.add(kind, member)
 
@@ -276,20 +283,22 @@ class DirectoryReader:
         bits of its size are declared, the size is a guess.
         """
         if not member.path:
-            self._judge("name-empty", f"it is {show_name(self._raw)!r}")
+            self._judge("name-empty", f"it is {show_name(self._raw_name)!r}")
         if form.findings or form.is_encrypted:
             member = self._read_encryption(form, extras, member)
         if member.compressed_size > self._max_unwrapped and _can_wrap(form, extras, member):
-            self._wrapped += member.compressed_size
+            self._wrapped_bytes += member.compressed_size
             size = wrapped.guess_size(member.size, member.compressed_size)
             member = replace(member, size=size, flags=member.flags | FLAG_WRAPPED)
         size = member.size
-        is_unequal = member.method or member.cipher or size != member.compressed_size
-        if is_unequal or size > self._policy.limits.member_size:
+        # A stored member with two equal sizes, as usual, can only exceed the limit.
+        needs_check = member.method or member.cipher or size != member.compressed_size
+        if needs_check or size > self._policy.limits.member_size:
             self._check_sizes(form, member)
         return member
 
-    def _refuse_beyond(self, stop: int, *, lacks_value: bool) -> None:
+    def _judge_out_of_bounds(self, stop: int, *, lacks_value: bool) -> None:
+        """Judge an archive with a member that would end at `stop`, inside the directory."""
         message = f"it would end at {stop}, the directory begins at {self._location.start}"
         if lacks_value:
             message += "; a ZIP64 value is missing"
@@ -306,10 +315,12 @@ class DirectoryReader:
     def _judge_archive(self, code: str, message: str) -> None:
         """Refuse the archive, or count a warning."""
         if not self._policy.tolerates(code):
-            raise RejectedError(Finding(code, message, self._offset, show_name(self._raw)))
+            raise RejectedError(Finding(code, message, self._offset, show_name(self._raw_name)))
         self._warnings[code] += 1
 
     def _set_absolute_offset(self, sizes: Sizes) -> None:
+        """Set `_offset` from an offset that counts from the start of a disk, or is modulo 4 GiB."""
+        # The offset of the first member is taken as declared.
         if self._location.is_wrapped and self._table.stops:
             self._offset = wrapped.place_after(sizes.offset, self._table.stops[-1])
             return
@@ -344,7 +355,7 @@ class DirectoryReader:
 
     def _read_name(self, form: _HeaderForm, extras: Extras) -> Name:
         """Return the name of the header; fail the member if no file can have this name."""
-        raw = self._raw
+        raw = self._raw_name
         if is_plain_name(raw) and UNICODE_PATH not in extras.fields:
             path = raw.decode("ascii")
             if raw[-1] == _SLASH:
@@ -360,6 +371,7 @@ class DirectoryReader:
         self._warnings.update(name.warnings)
         if name.failure and name.path:  # without a path it may be a directory, which needs none
             self._judge(name.failure, "the name cannot be written")
+        # Without a raw name, the path in ASCII is the raw name (see `Member`).
         if name.path.isascii() and name.path.encode("ascii") == raw:
             return name
         return replace(name, raw_name=raw)
@@ -369,22 +381,22 @@ class DirectoryReader:
 
         The Unicode path field replaces the header's name, unless a flag marks the name as UTF-8.
         """
-        unicode_path, code = read_unicode_path(extras, self._raw)
+        unicode_path, code = read_unicode_path(extras, self._raw_name)
         if code == "unicode-path-duplicate":
             self._judge_archive(code, "more than one Unicode path field")
         elif code:
             self._warnings[code] += 1
         is_utf8 = bool(form.flags & records.FLAG_UTF8)
         if unicode_path is None:
-            return self._raw, is_utf8
+            return self._raw_name, is_utf8
         if not is_utf8:
             self._warnings["unicode-path-used"] += 1
             return unicode_path, True
-        if unicode_path != self._raw:
+        if unicode_path != self._raw_name:
             self._judge_archive(
                 "unicode-path-mismatch", f"the Unicode path is {show_name(unicode_path)!r}"
             )
-        return self._raw, True
+        return self._raw_name, True
 
     def _judge_folder(self, name: Name, sizes: Sizes, *, is_empty: bool) -> bool:
         """Judge the size of a directory; return whether the header makes a folder.
@@ -434,6 +446,7 @@ class DirectoryReader:
         return replace(member, method=method, cipher=cipher)
 
     def _check_sizes(self, form: _HeaderForm, member: Member) -> None:
+        """Judge the declared size of a file by its compressed size and by the limits."""
         limits = self._policy.limits
         size = member.size
         # Without the cipher, the length of the plain data is not known.
@@ -469,8 +482,8 @@ class DirectoryReader:
             selected = self._members(order, (SELECTED,))
         failed = array("I", sorted(table.faults))
         inflation = 0.0
-        if self._wrapped:  # these members share what the limit leaves
-            inflation = (self._policy.limits.total_size - self._declared) / self._wrapped
+        if self._wrapped_bytes:  # these members share the rest of the limit
+            inflation = (self._policy.limits.total_size - self._declared_size) / self._wrapped_bytes
         return Index(
             table=table,
             members=readable,
@@ -493,9 +506,10 @@ class DirectoryReader:
         long_members = yield from wrapped.find_long_members(table, self._location.start)
         wrapped.lengthen_members(table, long_members)
         for number in long_members:
-            self._wrapped += table.compressed_sizes[number]
+            self._wrapped_bytes += table.compressed_sizes[number]
             code, _ = table.faults.get(number, ("", ""))
-            if code == "bomb-ratio":  # it was judged by the lower 32 bits of its size
+            # This fault was found with the lower 32 bits of both sizes, so it proves nothing.
+            if code == "bomb-ratio":
                 del table.faults[number]
                 table.kinds[number] = SELECTED
             if table.sizes[number] > limit:
@@ -504,26 +518,33 @@ class DirectoryReader:
                     "bomb-member-size",
                     f"it has at least {table.sizes[number]} bytes, the limit is {limit}",
                 )
-        self._declared = 0
+        # Sum the corrected sizes again.
+        self._declared_size = 0
         self._add_sizes(0)
 
     def _check_end(self) -> None:
+        """Refuse a directory with bytes after its last header, or with a wrong count of headers."""
         location = self._location
         declared = location.entries
         count = len(self._table.kinds)
         unread = len(self._unread)
-        end = location.stop - unread
+        unread_at = location.stop - unread
         if unread and count < declared:
-            reject("cd-truncated", f"{count} of {declared} headers, then {unread} bytes", end)
+            reject("cd-truncated", f"{count} of {declared} headers, then {unread} bytes", unread_at)
         if unread:
-            reject("cd-trailing-bytes", f"{unread} bytes after the last of {declared} headers", end)
+            reject(
+                "cd-trailing-bytes",
+                f"{unread} bytes after the last of {declared} headers",
+                unread_at,
+            )
         if count != declared:
+            # Without ZIP64, some writers cut the count to its lower 16 bits.
             if location.is_zip64 or count % (1 << 16) != declared:
-                reject("count-mismatch", f"{declared} declared, {count} found", end)
+                reject("count-mismatch", f"{declared} declared, {count} found", unread_at)
             self._warnings["count-wrapped"] += 1
         if location.disks.is_split and self._on_last_disk != location.entries_here:
             declared_here = f"{location.entries_here} headers declared on the last disk"
-            reject("multi-disk", f"{declared_here}, {self._on_last_disk} found", end)
+            reject("multi-disk", f"{declared_here}, {self._on_last_disk} found", unread_at)
 
 
 def _is_empty(form: _HeaderForm, crc32: int, sizes: Sizes) -> bool:

@@ -15,8 +15,8 @@ GIB = 1 << 30
 TIB = 1 << 40
 
 # A line has a code, the number of its check, three letters, and a sentence about the finding. The
-# first letter is the bytes that the check needs (Index, Local, Data, Key, Source), the second one
-# the effect of a finding (Reject the archive, fail the Member, Warn), the third one its effect
+# first letter says which bytes the check needs (Index, Local, Data, Key, Source). The second one is
+# the effect of a finding (Reject the archive, fail the Member, Warn), and the third one its effect
 # under a lenient policy.
 _TABLE = """\
 no-eocd 1 IRR This is not a ZIP archive, or its end is missing.
@@ -184,6 +184,8 @@ class Check(NamedTuple):
 
 
 def _read_table() -> dict[str, Check]:
+    """Return the checks of `_TABLE` by their codes."""
+    # The first letters of the names, as they stand in the table.
     phases = {phase.name[0]: phase for phase in Phase}
     actions = {action.name[0]: action for action in Action}
     checks = {}
@@ -211,12 +213,11 @@ class Limits(Struct, frozen=True):
     request: LZMA dictionaries and zstd windows. `parts` limits the files of a split archive, which
     are all named in the input of each worker.
 
-    Reading a directory takes at most about 300 bytes a member, `names_size`
-    and twice `folder_memory`, whatever the names are. `names_size` is the
-    sum of the kept names in UTF-8: a name that cannot be a key is cut.
-    `folder_memory` is for comparing keys with folders and directories with
-    each other; past it a clash may be counted twice, and directories that
-    are listed twice are no longer counted.
+    Reading a directory takes at most about 300 bytes for each member, plus `names_size`, plus twice
+    `folder_memory`, whatever the names are. `names_size` limits the total length of all names in
+    UTF-8. A name that cannot be a key is cut, and only its beginning counts. `folder_memory` is
+    used to compare keys with folders, and directories with each other. When it is used up, a clash
+    may be counted twice, and a directory that is listed twice may not be noticed.
     """
 
     members: int = 10_000_000
@@ -238,7 +239,7 @@ class Policy(Struct, frozen=True):
     slash, trailing bytes are ignored, a symbolic link is written as its target's text. `encoding`
     is used for names that neither declare UTF-8 nor are ASCII; without it they are UTF-8 if valid,
     else cp437. `password` opens encrypted members; without it they fail. `repr` leaves it out, so
-    no log has it.
+    it appears in no log.
     """
 
     lenient: bool = False

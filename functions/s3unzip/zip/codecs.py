@@ -7,8 +7,8 @@ Rules of each decompressor:
   has ended.
 * A stream that is corrupt, or needs too much memory, fails the member.
 * `ended` says whether the stream has ended and all its output was pulled.
-* `spare` is the number of bytes pushed after the end of the stream. With Deflate64 it may be too
-  large, unless it is 0.
+* `spare` is the number of bytes pushed after the end of the stream. With Deflate64 the number is
+  not exact, but it is 0 only if no byte follows the stream.
 
 `decode` checks the size, the CRC-32 and the end of a stream.
 """
@@ -93,7 +93,8 @@ class _Stored:
 
 def explain_igzip(error: Exception) -> str:
     """Return in words what is wrong with a deflate stream (RFC 1951)."""
-    return _IGZIP_FAULTS.get(str(error)[:8], f"deflate: {error}")
+    number = str(error)[: len("Error -1")]
+    return _IGZIP_FAULTS.get(number, f"deflate: {error}")
 
 
 class _Deflate64:
@@ -129,6 +130,7 @@ class _Deflate64:
 
     def pull(self, max_length: int) -> Buffer:
         while not (self._output or self._stream.eof):
+            # All but the last byte, then the last byte. A shorter slice waits for more input.
             length = min(_DEFLATE64_SLICE, max(1, self._input_left - 1))
             if len(self._input) < length:
                 break
@@ -163,6 +165,7 @@ class _ZstdFrame:
 
     @property
     def unused_data(self) -> Buffer:
+        # The frame did not use the end of its last slice, which ends with the input or before it.
         end = min(self._position, len(self._input)) - len(self._frame.unused_data)
         return self._input[end:]
 
@@ -184,7 +187,7 @@ class _StreamChain:
 
     ``cat a.bz2 b.bz2`` is a bzip2 file, and parallel compressors write such files. xz files can
     also have several streams (xz file format 1.2.1, section 2: "a file contains one or more
-    streams"), with padding of four zeros at a time between them; so have zstd files (RFC 8878, 3).
+    streams"), with padding between them, four zeros at a time. So can zstd files (RFC 8878, 3).
 
     `start` makes the decompressor of one stream. Each later stream begins with one of `magics`,
     which are equally long. `padding` may stand between streams, and after the last.
@@ -211,7 +214,8 @@ class _StreamChain:
         self._errors = errors
         self._stream = start()
         self._input = memoryview(b"")  # pushed bytes that no stream has received
-        self._last_slice = memoryview(b"")  # the last input of a stream, then `_input`
+        # The last slice that a stream received, followed by `_input`.
+        self._slice_and_rest = memoryview(b"")
         self._between = b""  # input after a stream, too short to be recognised as a magic
         self._late = 0  # bytes of input after the last stream
 
@@ -245,7 +249,7 @@ class _StreamChain:
         """Give the stream its next slice of input, if it needs one; return its output."""
         chunk = memoryview(b"")
         if self._stream.needs_input:
-            self._last_slice = self._input
+            self._slice_and_rest = self._input
             chunk = self._input[: self._slice]
             self._input = self._input[self._slice :]
         try:
@@ -255,8 +259,8 @@ class _StreamChain:
         if self._stream.eof:
             # Give back what the stream has not used. It uses a whole slice before it gets the next
             # one, so the unused bytes are the end of the last slice.
-            slice_length = len(self._last_slice) - len(self._input)
-            self._input = self._last_slice[slice_length - len(self._stream.unused_data) :]
+            slice_length = len(self._slice_and_rest) - len(self._input)
+            self._input = self._slice_and_rest[slice_length - len(self._stream.unused_data) :]
         return output
 
     def _start_next(self) -> bool:
@@ -278,6 +282,7 @@ class _StreamChain:
 
 
 def _fail(member: Member, error: Exception) -> NoReturn:
+    """Fail a member because its decompressor raised `error`."""
     if isinstance(error, IGZIP_ERROR):
         member.fail("corrupt-stream", explain_igzip(error))
     code = "corrupt-stream"
@@ -289,7 +294,7 @@ def _fail(member: Member, error: Exception) -> NoReturn:
 class _Lzma:
     """LZMA with the ZIP's own header: version, length of the properties, properties.
 
-    liblzma receives the raw stream behind a header of the old `.lzma` format, which has the same
+    liblzma receives the raw stream after a header of the old `.lzma` format, which has the same
     properties and the size. Then the library knows where the stream ends (flag bit 1: at its
     marker), and obeys a memory limit. The dictionary never needs to be larger than the member.
     """
@@ -361,7 +366,7 @@ class _Lzma:
         if len(self._input) < _LZMA_HEADER_LENGTH:
             return None
         header = bytes(self._input[:_LZMA_HEADER_LENGTH])
-        if int.from_bytes(header[2:4], "little") != 5:
+        if int.from_bytes(header[2:4], "little") != 5:  # length of the properties
             self._member.fail("corrupt-stream", f"lzma: odd properties {header.hex()}")
         max_dictionary = max(self._member.size, _MIN_DICTIONARY)
         dictionary = min(int.from_bytes(header[5:9], "little"), max_dictionary)
@@ -371,6 +376,7 @@ class _Lzma:
                 f"lzma: a dictionary of {dictionary} bytes, the limit is {self._limit}",
             )
         size = _UNKNOWN_SIZE if self._has_marker else self._member.size
+        # header[4] has the literal and position bits; the dictionary and the size follow.
         lzma_header = header[4:5] + dictionary.to_bytes(4, "little") + size.to_bytes(8, "little")
         self._input = b"".join((lzma_header, self._input[_LZMA_HEADER_LENGTH:]))
         return lzma.LZMADecompressor(lzma.FORMAT_ALONE, memlimit=self._limit + _LZMA_OVERHEAD)

@@ -36,8 +36,8 @@ PIECE_LENGTH = 1 << 20
 _LINK_TAGS = (b"\x0c\0\0\xa0", b"\x03\0\0\xa0")
 _LINK_TAG_LENGTH = 4
 
-_AES_VERIFIER = 2
-_AES_MAC = 10
+_AES_VERIFIER = 2  # bytes that reveal a wrong password
+_AES_MAC = 10  # bytes of the authentication code
 
 SPARE_MESSAGE = "bytes after the end of the compressed stream"
 
@@ -90,7 +90,7 @@ class MemberDecoder:
         self._input_length += len(data)
         if self._cipher is not None:
             data = self._cipher.decrypt(data)
-            if not data:  # all of it belongs to the encryption
+            if not data:  # the input had none of the content
                 return
         self._codec.push(data)
         member = self._member
@@ -195,7 +195,7 @@ def check_crc(member: Member, crc32: int) -> int:
         MemberError: the CRC-32 is not the declared one.
     """
     if crc32 != member.crc32:
-        member.fail("crc-mismatch", f"the data has {crc32:08x}, declared is {member.crc32:08x}")
+        member.fail("crc-mismatch", f"the data has {crc32:08x}, {member.crc32:08x} is declared")
     return crc32
 
 
@@ -260,7 +260,7 @@ class _ZipCrypto:
     doubt = "; or the password is wrong: ZipCrypto accepts 1 of 256 wrong ones"
 
     def __init__(self, member: Member, password: bytes, opened: OpenedMember | None) -> None:
-        # Not zipfile, which the package patches.
+        # The extension alone: importing its package would change the module `zipfile`.
         from _zipdecrypter import StandardZipDecrypter  # noqa: PLC0415
 
         self._member = member
@@ -269,9 +269,9 @@ class _ZipCrypto:
         # Allowed values of the last byte of the header. It is the high byte of the CRC-32 (6.1.6).
         # A streaming writer does not know the CRC-32 yet: Info-ZIP uses the high byte of the time
         # in the local header.
-        self._check_bytes = {member.crc32 >> 24}
+        self._check_bytes = {member.crc32 >> 24}  # one of these, or the password is wrong
         if member.flags & FLAG_DESCRIPTOR:
-            if opened is None:
+            if opened is None:  # the time is not known, so any byte may be right
                 self._check_bytes.update(range(256))
             else:
                 self._check_bytes.add(opened.time_high)
@@ -281,6 +281,7 @@ class _ZipCrypto:
         plain: bytes = self._decrypt(bytes(data))
         if not self._header_left:
             return plain
+        # The header is encrypted like the data. It may arrive in several pieces.
         header = plain[: self._header_left]
         self._header_left -= len(header)
         if header and not self._header_left and header[-1] not in self._check_bytes:
@@ -306,12 +307,13 @@ class _WinZipAes:
         self._mac = bytearray()
 
     def decrypt(self, data: Buffer) -> Buffer:
+        """Return the plain bytes of the next input; collect salt, verifier and code."""
         view = memoryview(data)
         if self._preamble_left:
             preamble = view[: self._preamble_left]
             self._preamble += preamble
             self._preamble_left -= len(preamble)
-            if self._preamble_left:
+            if self._preamble_left:  # the next input has the rest
                 return b""
             self._derive_keys()
             view = view[len(preamble) :]
@@ -334,6 +336,7 @@ class _WinZipAes:
             iterations=1000,  # the number that WinZip defines
             dklen=2 * length + _AES_VERIFIER,
         )
+        # The derived bytes: the key of AES, the key of HMAC, the verifier.
         if not hmac.compare_digest(keys[2 * length :], bytes(self._preamble[-_AES_VERIFIER:])):
             self._member.fail("wrong-password", "the verifier differs")
         counter = Counter.new(128, initial_value=1, little_endian=True)

@@ -30,6 +30,7 @@ _SEARCH_CHUNK = 4 * MIB
 # The first bytes of a split archive (8.5.3), and of a split archive that has only one part (8.5.4).
 SPANNING_SIGNATURES = (records.DESCRIPTOR_SIGNATURE, b"PK00")
 
+# A local header with larger values is taken for random bytes.
 _MAX_METHOD = 99
 _MAX_NAME = 4096
 
@@ -39,10 +40,10 @@ class DirectoryLocation(Struct, frozen=True):
 
     Add `prefix` to every offset in the archive. `entries` is the declared number of headers:
     compare it, never allocate by it. `held` is the end of the directory that the tail already
-    contains: read only the `missing` bytes, then feed `held`. `entries_here` is how many headers
-    begin on the last of the `disks` that has some of the directory. Without ZIP64 records both
-    numbers are modulo 65,536: several writers count with 16 bits, however many members they write.
-    If it `is_wrapped`, offsets are modulo 2^32 (see `wrapped`).
+    contains: read only the `missing` bytes, then feed `held`. `entries_here` is the declared number
+    of headers that begin on the last disk of the directory. Without ZIP64 records both numbers are
+    modulo 65,536: several writers count with 16 bits, however many members they write. If it
+    `is_wrapped`, offsets are modulo 2^32 (see `wrapped`).
     """
 
     start: int
@@ -83,6 +84,7 @@ def locate_directory(
     start = end.record.directory_offset + prefix
     is_zip64 = end.locator_shift is not None
     can_wrap = prefix % WRAP == 0 and not is_zip64 and not end.disks.is_split
+    # A multiple of 4 GiB is a real prefix, or the upper bits that the declared offsets lack.
     is_wrapped = (
         prefix > 0 and can_wrap and (yield from _has_wrapped_offsets(archive, start, prefix))
     )
@@ -109,6 +111,7 @@ def locate_directory(
 
 
 def _check_limits(end: DirectoryEnd, policy: Policy) -> None:
+    """Refuse a directory that is out of bounds, above a limit, or too short for its headers."""
     limits = policy.limits
     entries = end.record.entries
     size = end.record.directory_size
@@ -143,6 +146,7 @@ def _check_empty(archive: ArchiveBytes, stop: int) -> Reads[None]:
             )
     for at in records.find_all(data, records.ZIP64_EOCD_SIGNATURE):
         size = int.from_bytes(data[at + 4 : at + ZIP64_LEAD], "little")
+        # At least the length of a plain record, and not past the end record.
         if records.ZIP64_EOCD_LENGTH - ZIP64_LEAD <= size <= len(data) - at - ZIP64_LEAD:
             reject(
                 "zip64-ambiguous",
@@ -170,7 +174,8 @@ def _find_prefix(archive: ArchiveBytes, end: DirectoryEnd) -> Reads[int]:
     if prefix == 0:
         return 0
     at_declared = yield from archive.read(declared, min(declared + 4, end.stop))
-    # The directory is either at its declared offset or directly before its end record.
+    # The directory is either at its declared offset or directly before its end record. An empty one
+    # has no signature that shows its place.
     is_empty = size == 0 and at_declared != records.CENTRAL_SIGNATURE
     at_adjusted = b""
     if size >= records.CENTRAL_LENGTH and not end.disks.is_split:
@@ -213,6 +218,7 @@ def _has_wrapped_offsets(archive: ArchiveBytes, start: int, prefix: int) -> Read
     header = yield from archive.read(start, start + records.CENTRAL_LENGTH)
     if len(header) < records.CENTRAL_LENGTH:  # the directory is empty
         return False
+    # 4.3.12: the length of the name, and the offset of the local header.
     name_length = int.from_bytes(header[28:30], "little")
     offset = int.from_bytes(header[42:46], "little")
     name_at = start + records.CENTRAL_LENGTH
@@ -254,7 +260,9 @@ def inspect_prefix(tail: bytes, location: DirectoryLocation, first: int) -> Read
         start = max(EOCD_ROOM, first - EOCD_ROOM)
         last_bytes = yield from archive.read(start, first)
         hidden_at = _find_record(last_bytes, start, first)
-    if location.prefix or first == location.start:  # the archive may have two meanings
+    # If the offsets do not count these bytes, or there are no members, the archive may have two
+    # meanings.
+    if location.prefix or first == location.start:
         yield from _refuse_stacked(archive, first)
         if hidden_at is not None:
             reject(
@@ -290,6 +298,7 @@ def _find_archive(archive: ArchiveBytes, start: int, stop: int) -> Reads[int | N
         for at in records.find_all(data, records.EOCD_SIGNATURE):
             if _has_directory(data, at):
                 return start - len(overlap) + at
+        # A directory at the end of this chunk may have its end record in the next one.
         overlap = data[-_SEARCH_CHUNK:]
         start += len(chunk)
     return None

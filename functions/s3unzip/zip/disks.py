@@ -35,7 +35,7 @@ class Disks:
         return len(self.starts) > 1
 
     def absolute(self, disk: int, offset: int) -> int:
-        """Return the absolute offset of a byte of `disk`; `offset` if there is no such disk."""
+        """Return the absolute offset of a byte of `disk`; `offset` if the disk is missing."""
         if disk > self.last:
             return offset
         return self.starts[disk] + offset
@@ -50,6 +50,7 @@ class Disks:
 
     def disk_of(self, offset: int) -> int:
         """Return the number of the disk that has the byte at the absolute `offset`."""
+        # The last disk that begins at or before the byte.
         return bisect_right(self.starts, offset) - 1
 
 

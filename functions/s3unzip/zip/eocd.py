@@ -110,7 +110,7 @@ class DirectoryEnd(NamedTuple):
     """The end record or the ZIP64 end record of an archive; its directory must end at `stop`.
 
     The offset of the directory is absolute. `locator_shift` is the number of bytes by which the
-    ZIP64 locator is too low; None: there is no locator.
+    offset in the ZIP64 locator is too low, or None without a locator.
     """
 
     record: EndRecord
@@ -191,7 +191,7 @@ def _find_eocd(archive: ArchiveBytes, window: bytes) -> Reads[int]:
     # The stops of end records that only padding may follow.
     final_stops = [stop for stop in stops.values() if padding_at <= stop <= len(window)]
     if not final_stops:
-        return base + (yield from _find_eocd_before(archive, window, stops))
+        return base + (yield from _find_complete_eocd(archive, window, stops))
     last_stop = max(final_stops)
     positions = [at for at, stop in stops.items() if stop == last_stop]
     offset = base + positions[0]
@@ -213,7 +213,7 @@ def _find_eocd(archive: ArchiveBytes, window: bytes) -> Reads[int]:
     return offset
 
 
-def _find_eocd_before(archive: ArchiveBytes, window: bytes, stops: dict[int, int]) -> Reads[int]:
+def _find_complete_eocd(archive: ArchiveBytes, window: bytes, stops: dict[int, int]) -> Reads[int]:
     """Return the position of the last complete end record in `window`; judge the bytes after it.
 
     If a later end record is cut, only a lenient policy uses the complete one.
@@ -261,6 +261,7 @@ def _join_zip64(
 
     Without a locator, or with bytes that only look like one, the end record stands alone.
     """
+    # A sentinel says that the ZIP64 record has the value.
     needs_zip64 = SENTINEL_32 in (eocd.directory_size, eocd.directory_offset)
     needs_zip64 |= SENTINEL_16 in eocd[:4]  # the disks and the counts
     locator_at = at - ZIP64_LOCATOR_LENGTH
@@ -272,6 +273,7 @@ def _join_zip64(
     locator_disk, locator_offset, disk_count = _ZIP64_LOCATOR.unpack(raw)
     declared = disks.absolute(locator_disk, locator_offset)
     directory = disks.absolute(eocd.directory_disk, eocd.directory_offset)
+    # The directory contains the bytes that look like a locator.
     if not needs_zip64 and directory + eocd.directory_size > locator_at:
         yield from _refuse_ambiguous(archive, declared, locator_at)
         return DirectoryEnd(_place_directory(disks, eocd, at), at, disks)
@@ -279,6 +281,7 @@ def _join_zip64(
     fixed = yield from archive.read(record_at, record_at + ZIP64_EOCD_LENGTH)
     record = EndRecord._make(_ZIP64_EOCD.unpack(fixed))
     _compare_zip64(disks, eocd, record, at)
+    # A count of 0 disks is accepted as 1.
     if locator_disk > disks.last or max(1, disk_count) != len(disks.starts):
         reject("multi-disk", f"the locator declares {disk_count} disks", locator_at)
     record = _place_directory(disks, record, record_at)
@@ -398,7 +401,7 @@ def _refuse_encrypted(archive: ArchiveBytes, record_at: int, plain_at: int) -> R
     The extensible data of other records may look like that of an encrypted directory. So a
     directory that begins with the signature of a header is not encrypted.
     """
-    if plain_at - record_at < 28:
+    if plain_at - record_at < 28:  # no room for the algorithm
         return
     raw = yield from archive.read(record_at, record_at + _ENCRYPTED_EOCD.size)
     offset, algorithm = _ENCRYPTED_EOCD.unpack(raw)
@@ -413,7 +416,8 @@ def _compare_zip64(disks: Disks, eocd: EndRecord, record: EndRecord, at: int) ->
     """Refuse an end record whose values are neither sentinels nor those of the ZIP64 record.
 
     If the ZIP64 record is on an earlier disk than the end record at `at`, it declares the number of
-    its own disk and the count of headers there. Then these two values are not compared.
+    its own disk and the count of headers there. Then the end record must declare the last disk, and
+    no headers on it.
     """
     if disks.is_split and disks.disk_of(at) != record.disk:
         record = record._replace(disk=disks.last, disk_entries=0)
@@ -426,20 +430,21 @@ def _describe_foreign(first_bytes: bytes, size: int, searched: int) -> str:
     """Describe a file of `size` bytes that has no end record in its last `searched` bytes."""
     if size == 0:
         return "the file is empty"
-    range_holds = f"its last {searched:,} bytes hold"
+    text_before = f"its last {searched:,} bytes hold"
     if searched == size:
-        range_holds = "it holds"
-    return f"{range_holds} no end record; the first bytes look like {_guess_format(first_bytes)}"
+        text_before = "it holds"
+    return f"{text_before} no end record; the first bytes look like {_guess_format(first_bytes)}"
 
 
 def _guess_format(first_bytes: bytes) -> str:
-    if first_bytes[257:].startswith(b"ustar"):
+    """Return what a file with these first bytes is, in words; `first_bytes` must not be empty."""
+    if first_bytes[257:].startswith(b"ustar"):  # the magic of tar is in the middle of its header
         return "tar"
-    text = first_bytes.lstrip()[:15].lower()
+    text = first_bytes.lstrip()[:15].lower()  # longer than any signature of a text
     for signature, name in _SIGNATURES:
         if first_bytes.startswith(signature) or text.startswith(signature):
             return name
-    if min(first_bytes) >= ord("\t"):
+    if min(first_bytes) >= ord("\t"):  # no control character that binary data would have
         return "text"
     return "no format that s3unzip knows"
 
@@ -447,7 +452,7 @@ def _guess_format(first_bytes: bytes) -> str:
 def count_disks(tail: bytes) -> int:
     """Return how many disks an archive has, by the end record in its last bytes.
 
-    If there are several end records, the one that ends the archive counts, or else the last one.
+    Of several end records, the one that ends the archive is used, or else the last one.
     Returns 1 if there is none: `locate_directory` refuses such an archive.
     """
     window = tail[-EOCD_ROOM:]

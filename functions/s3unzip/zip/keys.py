@@ -26,9 +26,9 @@ class Selection(NamedTuple):
     key_of: Callable[[str], str] = str  # destination key of a member's path
     reserved: str | None = None  # a key that the run writes itself
     selects: Callable[[str], bool] | None = None  # whether a path is selected; None: all are
-    limit: int | None = None  # maximum number of selected members, the first of the directory
-    # Returns the key of a folder that the archive lists, or None if it is not made. If the function
-    # is None, the destination has no folders.
+    limit: int | None = None  # select only this many members, the first in the directory
+    # Returns the key of a folder that the archive lists, or None if the folder is not made. The
+    # function itself is None if the destination has no folders.
     folder_key: Callable[[str], str | None] | None = None
 
 
@@ -44,6 +44,7 @@ def _hash_folders(
     hashes = set[int]()
     while chunk := set(islice(folders, _FOLDERS_AT_ONCE)):
         for folder in chunk:
+            # If a folder was yielded, so were all of its parents.
             parent = fold(folder)
             while parent and (key_hash := hash(parent)) not in hashes:
                 if len(hashes) >= max_hashes:
@@ -77,7 +78,7 @@ class KeyChecker:
         self.warnings: Counter[str] = Counter()
 
     def check(self, start: int) -> None:
-        """Check the names of the headers from number `start` on, and the keys of their members."""
+        """Check the names of header `start` and all later ones, and the keys of their members."""
         table = self._table
         key_of = self._key_of
         max_bytes = self._limits.key_bytes
@@ -128,6 +129,7 @@ class KeyChecker:
         hashes = list(map(hash, map(fold, keys)))
         expected = len(self._hashes) + len(hashes)
         self._hashes.update(hashes)
+        # Fewer hashes than expected: at least two keys have the same one.
         if len(self._hashes) != expected:
             self._repeated.update(hashes)
 
@@ -185,8 +187,8 @@ class KeyChecker:
     def _judge_group(self, numbers: Sequence[int]) -> None:
         """Judge members whose folded keys have one hash.
 
-        If keys are equal, the archive is refused; under a lenient policy the last member counts. If
-        keys differ from the first key only in case or Unicode form, one warning is counted.
+        If keys are equal, the archive is refused; under a lenient policy the last member is kept.
+        If keys differ from the first key only in case or Unicode form, one warning is counted.
         """
         last_numbers: dict[str, int] = {}  # the last member with each key
         for number in numbers:
@@ -203,6 +205,7 @@ class KeyChecker:
                 break
 
     def _resolve_duplicate(self, earlier: int, number: int, key: str) -> None:
+        """Refuse the archive because of two members with one key, or drop the earlier member."""
         if not self._policy.lenient:
             message = f"members {earlier} and {number} are {key!r}"
             raise RejectedError(

@@ -85,7 +85,7 @@ class OpenedMember(NamedTuple):
     data_start: int  # offset of the data from the start of the header
     has_descriptor: bool
     warnings: tuple[str, ...] = ()
-    time_high: int = 0  # byte 11 of an encrypted member, a check of its password
+    time_high: int = 0  # byte 11, a check of the password if the member is encrypted
     is_complete: bool = False
 
 
@@ -111,7 +111,7 @@ def open_member(member: Member, raw: Buffer, policy: Policy) -> OpenedMember | i
     """
     room = member.stop - member.offset
     if len(raw) < records.LOCAL_LENGTH:
-        if len(raw) >= room:
+        if len(raw) >= room:  # no header fits before the next one
             member.fail("lfh-truncated", f"{room} bytes for a header")
         return min(room, HEAD_LENGTH)
     header = read_local_header(raw)
@@ -161,7 +161,7 @@ def _is_plain_copy(header: LocalHeader, name: bytes, member: Member) -> bool:
 def _compare_content(member: Member, header: LocalHeader, extras: Extras) -> bool:
     """Compare CRC-32 and sizes; return whether all of them are the directory's.
 
-    A header with a descriptor may have zeros or sentinels in their place.
+    A header with a descriptor may have zeros or sentinels instead.
     """
     sizes = resolve_zip64(extras, Sizes(header.size, header.compressed))
     local = (header.crc32, sizes.compressed, sizes.size)
@@ -191,7 +191,7 @@ def _compare_names(member: Member, name: bytes, policy: Policy) -> Iterator[str]
 
 
 def _normalise(member: Member, raw: bytes, policy: Policy) -> tuple[str, bool] | None:
-    """Return the path of a raw name, and whether a directory has it; None if it is refused."""
+    """Return the path of a raw name, and whether it names a directory; None if it is refused."""
     text, code = decode_name(raw, is_utf8=bool(member.flags & records.FLAG_UTF8), policy=policy)
     name = check_name(text, policy)
     if name.failure is not None or (code is not None and not policy.tolerates(code)):
@@ -217,7 +217,7 @@ def _check_coding(member: Member, header: LocalHeader, extras: Extras) -> None:
 
 
 def _check_extras(member: Member, extras: Extras, policy: Policy) -> Iterator[str]:
-    """Refuse two ZIP64 fields, and a Unicode path of another file; yield the warnings."""
+    """Refuse several ZIP64 fields, and a Unicode path of another file; yield the warnings."""
     if extras.overrun:
         yield "lfh-extra-malformed"
     zip64_fields = len(extras.of(ZIP64))
@@ -284,7 +284,7 @@ def _check_descriptor(member: Member, opened: OpenedMember, tail: Buffer) -> tup
     """
     content = _declared_content(member)
     forms = [_WIDE_DESCRIPTOR.pack(*content)]
-    if max(content) <= records.SENTINEL_32:
+    if max(content) <= records.SENTINEL_32:  # all values fit into 32 bits; this form is usual
         forms.insert(0, _DESCRIPTOR.pack(*content))
     start = bytes(tail[: _WIDE_DESCRIPTOR.size + len(records.DESCRIPTOR_SIGNATURE)])
     for form in forms:
@@ -294,6 +294,7 @@ def _check_descriptor(member: Member, opened: OpenedMember, tail: Buffer) -> tup
         if start.startswith(form):
             return len(form), "dd-missing-signature"
     data_stop = member.offset + opened.data_start + member.compressed_size
+    # Without a descriptor, the next header begins where the data ends.
     is_at_next = data_stop == member.stop or start.startswith(records.LOCAL_SIGNATURE)
     if not (opened.is_complete and is_at_next):
         code = "size-unproven" if member.is_long else "dd-mismatch"

@@ -57,7 +57,7 @@ class HeaderTable:
         self._modes: array[int] = array("H")  # 0: unknown
         self._ciphers = bytearray()  # positions in `_CIPHERS`
         self.offsets: array[int] = array("Q")
-        # The least end of each member; after `set_stops`, its bound. See `Member.stop`.
+        # A lower bound of each member's end; after `set_stops`, the upper bound, `Member.stop`.
         self.stops: array[int] = array("Q")
         self.compressed_sizes: array[int] = array("Q")
         self.sizes: array[int] = array("Q")
@@ -99,7 +99,7 @@ class HeaderTable:
         return path.decode("utf-8", "surrogatepass")
 
     def raw_name(self, number: int) -> bytes:
-        """Return the name as the archive has it; b"" if it was cut."""
+        """Return the declared name; b"" if it was cut."""
         raw_name = self._raw_names[number]
         if raw_name is not None:
             return raw_name
@@ -143,7 +143,7 @@ class HeaderTable:
         return map(self.path, self.numbers(*kinds))
 
     def names_size(self, start: int) -> int:
-        """Return how many bytes the names from header `start` on take in the table."""
+        """Return how many bytes the names of header `start` and all later ones take."""
         paths = self._paths[start:]
         raw_names = self._raw_names[start:]
         size = sum(map(len, paths))
@@ -151,7 +151,7 @@ class HeaderTable:
             size += sum(
                 len(raw)
                 for path, raw in zip(paths, raw_names, strict=True)
-                if raw is not None and raw is not path
+                if raw is not None and raw is not path  # both names may be one object
             )
         return size
 
@@ -217,6 +217,7 @@ class HeaderTable:
         for at, bound in enumerate(bounds):
             number = order[at]
             stop = self.stops[number]
+            # The last member cannot reach here: one that ends after `start` was refused before.
             if stop > bound:
                 path = cut_name(self.path(number))
                 next_path = cut_name(self.path(order[at + 1]))

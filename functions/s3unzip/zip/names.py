@@ -32,7 +32,7 @@ _HALF_CHARACTER = re.compile(rb"[\x80-\xff]\\")
 # UAX #15, "Stream-Safe Text Format": no text of any language has more combining marks in a row.
 # Normalisation sorts each run of them, in a time that grows with the square of its length.
 MAX_MARKS = 30
-# Characters below U+0300 are no combining marks, so only long runs of others must be counted.
+# Characters below U+0300 are not combining marks, so only a long run of others must be checked.
 _MAYBE_MARKS = re.compile(f"[^\x00-\u02ff]{{{MAX_MARKS + 1}}}")
 
 
@@ -65,7 +65,7 @@ def has_long_marks(text: str) -> bool:
     marks = 0
     for combining_class in map(unicodedata.combining, text):
         marks += 1
-        if not combining_class:
+        if not combining_class:  # 0: not a mark, so the run ends
             marks = 0
         if marks > MAX_MARKS:
             return True
@@ -124,7 +124,7 @@ def check_name(text: str, policy: Policy) -> Name:
         ("name-dotdot", ".." in segments),
         ("name-dot-normalised", "." in segments),
         ("name-empty-component-normalised", "" in segments),
-        ("name-trailing-space-dot", any(_is_trimmed(segment) for segment in path_segments)),
+        ("name-trailing-space-dot", any(_would_be_trimmed(segment) for segment in path_segments)),
     ):
         if is_faulty and not policy.tolerates(code):
             return Name(text, is_directory, code, warnings)
@@ -138,7 +138,7 @@ def check_name(text: str, policy: Policy) -> Name:
     return Name("/".join(path_segments), is_directory, failure=None, warnings=warnings)
 
 
-def _is_trimmed(segment: str) -> bool:
+def _would_be_trimmed(segment: str) -> bool:
     """Return whether Windows or a shell would drop the first or last character of a segment."""
     return segment[0] == " " or segment[-1] in " ."
 
@@ -159,6 +159,7 @@ def fold_key(key: str) -> str:
         return key.lower()
     if has_long_marks(key):
         return key.casefold()
+    # Twice, because a folded text may no longer be normalised.
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", key).casefold())
 
 

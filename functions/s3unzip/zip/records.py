@@ -33,7 +33,7 @@ FLAG_STRONG_ENCRYPTION = 1 << 6
 FLAG_UTF8 = 1 << 11
 FLAG_MASKED_HEADER = 1 << 13
 ENCRYPTION_FLAGS = FLAG_ENCRYPTED | FLAG_STRONG_ENCRYPTION | FLAG_MASKED_HEADER
-# None of APPNOTE's 16 flags: the external attributes have the bit of a reparse point.
+# Not one of APPNOTE's 16 flags: the external attributes have the bit of a reparse point.
 FLAG_REPARSE = 1 << 16
 
 METHOD_STORED = 0
@@ -110,6 +110,8 @@ def read_dos_time(stamp: int) -> int | None:
 
     Returns None for an invalid date: many writers leave zeros.
     """
+    # 4.4.6. Date: 7 bits for years since 1980, 4 for the month, 5 for the day. Time: 5 bits for
+    # hours, 6 for minutes, 5 for units of two seconds.
     day = stamp >> 16
     time = stamp & 0xFFFF
     try:
@@ -202,17 +204,22 @@ def resolve_zip64(extras: Extras, declared: Sizes) -> Sizes:
 
 
 def read_extended_time(extras: Extras) -> int | None:
-    """Return the modification time in Unix seconds of the extended timestamp (0x5455)."""
+    """Return the Unix seconds of the modification time in the extended timestamp (0x5455).
+
+    Returns None without a field that has this time.
+    """
     for payload in extras.of(EXTENDED_TIMESTAMP):
+        # One byte of flags, of which bit 0 announces this time, and 4 bytes of time.
         if len(payload) >= 5 and payload[0] & 1:
             return int.from_bytes(payload[1:5], "little", signed=True)
     return None
 
 
 def read_aes(extras: Extras) -> tuple[int, Cipher] | None:
-    """Return the compression method and the cipher of the AES field; None without one valid field.
+    """Return the compression method and the cipher of the AES field.
 
-    A member with WinZip AES declares method 99. The field has the method of its compression.
+    Returns None if there is not exactly one field, or if it is not valid. A member with WinZip AES
+    declares method 99. The field has the method of its compression.
     """
     payloads = extras.of(AES)
     if len(payloads) != 1:
@@ -229,8 +236,9 @@ def read_aes(extras: Extras) -> tuple[int, Cipher] | None:
 def read_unicode_path(extras: Extras, raw_name: bytes) -> tuple[bytes | None, str | None]:
     """Return the UTF-8 name of the Unicode path field (0x7075, 4.6.9), and the code of a finding.
 
-    A valid field has version 1 and the CRC-32 of the raw name. Backslashes become slashes if the
-    raw name has as many slashes as this name has backslashes and slashes.
+    The name is None without a valid field; the code is None without a finding. A valid field has
+    version 1 and the CRC-32 of the raw name. Backslashes become slashes if the raw name has as many
+    slashes as this name has backslashes and slashes.
     """
     payloads = extras.of(UNICODE_PATH)
     if not payloads:
@@ -239,6 +247,7 @@ def read_unicode_path(extras: Extras, raw_name: bytes) -> tuple[bytes | None, st
         return None, "unicode-path-duplicate"
     payload = payloads[0]
     checksum = int.from_bytes(payload[1:5], "little")
+    # Version and checksum take 5 bytes; the name follows.
     if len(payload) < 5 or payload[0] != 1 or checksum != zlib.crc32(raw_name):
         return None, "unicode-path-stale"
     name = payload[5:]

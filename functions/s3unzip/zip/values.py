@@ -77,7 +77,7 @@ class Cipher(NamedTuple):
         """Bytes that the encryption adds: a header, or with AES salt, verifier and code."""
         if not self.version:
             return 12
-        return self.key_length // 2 + 2 + 10
+        return self.key_length // 2 + 2 + 10  # the salt is half as long as a key
 
 
 class Member(Struct, frozen=True, array_like=True, gc=False):
@@ -109,7 +109,7 @@ class Member(Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def name_bytes(self) -> bytes:
-        """The name as the archive has it."""
+        """The declared name."""
         if self.raw_name is None:
             return self.path.encode("ascii")
         return self.raw_name
@@ -135,6 +135,7 @@ class Member(Struct, frozen=True, array_like=True, gc=False):
 
     def with_crc(self, crc32: int) -> Member:
         """Return the member with this CRC-32, as if the directory declared it."""
+        # AE-2 becomes AE-1, which declares the CRC-32. ZipCrypto (version 0) does so already.
         cipher = self.cipher and self.cipher._replace(version=min(self.cipher.version, 1))
         return replace(self, crc32=crc32, cipher=cipher)
 

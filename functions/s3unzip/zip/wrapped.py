@@ -31,73 +31,75 @@ MAX_PROBES = 4_096  # offsets at which local headers are searched for
 
 
 def place_after(offset: int, stop: int) -> int:
-    """Return the least number from `stop` on whose lower 32 bits are `offset`.
+    """Return the smallest number, `stop` or higher, whose lower 32 bits are `offset`.
 
-    Returns `offset` if it is not below `stop`.
+    Returns `offset` itself if it is not below `stop`.
     """
     return offset + max(0, -(-(stop - offset) // WRAP)) * WRAP
 
 
 def guess_size(size: int, compressed: int) -> int:
-    """Return the smallest plausible size of a member, of which `size` has the lower 32 bits.
+    """Return the smallest plausible size of a member; `size` is its lower 32 bits.
 
     `compressed` is the full length of its compressed data, in bytes. Below 4 GiB few members have
-    wrapped sizes, but some writers flush so often that deflate doubles the length: any size from
-    half of `compressed` on is plausible. From 4 GiB on, deflate is assumed to add at most a
-    thousandth. The least size is then less than 4 GiB below `compressed`, so a stored member gets
-    exactly the size of its data.
+    wrapped sizes, but some writers flush so often that deflate doubles the length: the size may be
+    half of `compressed` or more. If `compressed` is 4 GiB or more, deflate is assumed to add at
+    most a thousandth. The minimum is then less than 4 GiB below `compressed`, so a stored member
+    gets exactly the size of its data.
     """
-    least_size = compressed // 2
+    min_size = compressed // 2
     if compressed >= WRAP:
-        least_size = compressed - min(compressed // 1_000, WRAP - 1)
-    return place_after(size, least_size)
+        min_size = compressed - min(compressed // 1_000, WRAP - 1)
+    return place_after(size, min_size)
 
 
 class _Span(NamedTuple):
     """The headers from number `first` to before `stop`.
 
-    The local header of `first` lies `least` times 4 GiB after its least offset, that of `stop` lies
-    `most` times 4 GiB after it.
+    The local header of `first` lies `first_times` times 4 GiB after its smallest possible offset,
+    and that of `stop` lies `stop_times` times 4 GiB after its own.
     """
 
     first: int
     stop: int
-    least: int
-    most: int
+    first_times: int
+    stop_times: int
 
     def split(self, number: int, times: int) -> tuple[Self, Self]:
         """Split before `number`, whose local header lies `times` times 4 GiB later."""
-        return self._replace(stop=number, most=times), self._replace(first=number, least=times)
+        before = self._replace(stop=number, stop_times=times)
+        after = self._replace(first=number, first_times=times)
+        return before, after
 
 
 def find_long_members(table: HeaderTable, start: int) -> Reads[dict[int, int]]:
     """Return how many times 4 GiB a member is longer than declared, by the number of its header.
 
-    The offsets of `table` are the least possible ones, the directory begins at `start`. First the
-    local headers beside each multiple of 4 GiB are searched for: they show that the directory is in
-    the order of the offsets, and they cut the headers into spans. Then each span is halved until it
-    has one member, or no longer member.
+    The offsets of `table` are the smallest possible ones; the directory begins at `start`. First
+    the local headers beside each multiple of 4 GiB are searched for: they show that the directory
+    is in the order of the offsets, and they cut the headers into spans. Then each span is halved
+    until it has only one member, or all of its members have their declared lengths.
 
     Raises:
         RejectedError: the local headers do not prove one reading.
     """
-    total = (start - table.stops[-1]) // WRAP
+    total = (start - table.stops[-1]) // WRAP  # how many times 4 GiB are missing in the sizes
     probes = _Probes(table, start)
     spans = [_Span(0, len(table.offsets), 0, total)]
     for number in _find_crossings(table):
         span = spans.pop()  # the last one, in which all later crossings lie
-        times = yield from probes.find(number, range(span.least, total + 1))
+        times = yield from probes.find(number, range(span.first_times, total + 1))
         spans += span.split(number, times)
     lengths: dict[int, int] = {}
     while spans:
         span = spans.pop()
-        if span.least == span.most:  # none of its members is longer
+        if span.first_times == span.stop_times:  # none of its members is longer
             continue
-        if span.first + 1 == span.stop:
-            lengths[span.first] = span.most - span.least
+        if span.first + 1 == span.stop:  # this member alone is longer
+            lengths[span.first] = span.stop_times - span.first_times
             continue
         middle = (span.first + span.stop) // 2
-        times = yield from probes.find(middle, range(span.least, span.most + 1))
+        times = yield from probes.find(middle, range(span.first_times, span.stop_times + 1))
         spans += span.split(middle, times)
     return lengths
 
@@ -124,7 +126,10 @@ class _Probes:
         self._probes_left = MAX_PROBES
 
     def find(self, number: int, times: range) -> Reads[int]:
-        """Return how many `times` 4 GiB the local header lies after its least offset."""
+        """Return how many times 4 GiB the local header lies after its smallest possible offset.
+
+        `times` has the numbers to try. Refuses the archive unless exactly one of them is right.
+        """
         member = self._table.member(number)
         name = self._table.raw_name(number)
         self._probes_left -= len(times)
@@ -146,8 +151,11 @@ class _Probes:
 
 
 def lengthen_members(table: HeaderTable, long_members: dict[int, int]) -> None:
-    """Set the sizes of long members, and the offsets of the members after them."""
-    shift = 0
+    """Set the sizes of long members, and the offsets of the members after them.
+
+    `long_members` is the result of `find_long_members`.
+    """
+    shift = 0  # bytes by which the long members so far are longer than declared
     for number in range(min(long_members, default=0), len(table.offsets)):
         length = long_members.get(number, 0) * WRAP
         table.offsets[number] += shift
