@@ -57,7 +57,7 @@ class Progress:
 class Reached(Protocol):
     """The connections to the stores of a run, without secrets."""
 
-    def words(self) -> list[str]:
+    def command_options(self) -> list[str]:
         """Return the options of a command that reaches the same stores."""
 
     def recorded(self) -> Reached:

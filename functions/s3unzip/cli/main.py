@@ -192,9 +192,9 @@ def _report_error(error: Exception, stopping: Stopping) -> int:
 def _report_foreign_error(error: Exception) -> int:
     """Print an error of the operating system, or a bug; return the exit code."""
     from s3unzip import errors
-    from s3unzip.stores.files import is_known, translate_error
+    from s3unzip.stores.files import has_message, translate_error
 
-    if isinstance(error, OSError) and is_known(error):
+    if isinstance(error, OSError) and has_message(error):
         failure = translate_error(error, str(error.filename or "this machine"))
         return _print_error(failure, failure.exit_code)
     if errors.is_out_of_memory(error):

@@ -137,9 +137,9 @@ def _report_silence(run: Run, context: Context, is_over: threading.Event) -> Non
         return
     connections = ""
     if context.reached is not None:
-        connections = f" ({' '.join(context.reached.recorded().words())})"
+        connections = f" ({' '.join(context.reached.recorded().command_options())})"
     while not is_over.wait(1.0):
-        for store in faults.silent(context.clock.now()):
+        for store in faults.find_silent(context.clock.now()):
             location = run.source if store == "source" else run.destination
             progress.trouble(
                 f"no answer from {location}{connections} for seconds: a slow link, or a dead store"

@@ -56,7 +56,7 @@ def in_environment(environment: str | None, reached: Reached | None = None) -> s
         return ""
     options = ["--env", environment]
     if reached is not None:
-        options += reached.words()
+        options += reached.command_options()
     return f" {shlex.join(options)}"
 
 
@@ -103,7 +103,7 @@ def repeat_command(
     command = ["s3unzip", "run", source or str(run.source), str(run.destination)]
     command += _option_words(run.options)
     if reached is not None:
-        command += reached.words()
+        command += reached.command_options()
     return shlex.join(command)
 
 

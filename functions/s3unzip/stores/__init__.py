@@ -19,7 +19,7 @@ class Stores(Protocol):
     """Opens the right adapter for a location."""
 
     def end_startup(self) -> None:
-        """Retry servers that cannot be reached: the program began with an answer of each."""
+        """From now on, retry servers that cannot be reached: each one has answered before."""
 
     def source(self, location: Location) -> Source:
         """Return the adapter that reads `location`."""

@@ -32,20 +32,21 @@ def stream_ahead(
 
 
 def read_ahead(
-    read: Callable[[ByteRange], T], whole: ByteRange, length: int, ahead: int
+    read: Callable[[ByteRange], T], whole: ByteRange, piece_length: int, ahead: int
 ) -> Iterator[T]:
     """Yield what `read` returns for each piece of `whole`, in order.
 
-    Pieces have `length` bytes. At most `ahead` of them are being read or wait for the consumer, so
-    that the memory is bounded and a slow consumer stops the reading.
+    Each piece has `piece_length` bytes; the last one may be shorter. At most `ahead` pieces are
+    being read or wait for the consumer, so the memory is bounded and a slow consumer stops the
+    reading.
     """
-    if whole.length <= length:
+    if whole.length <= piece_length:  # one piece needs no thread
         if whole.length:
             yield read(whole)
         return
     pieces = (
-        ByteRange(start, min(start + length, whole.stop))
-        for start in range(whole.start, whole.stop, length)
+        ByteRange(start, min(start + piece_length, whole.stop))
+        for start in range(whole.start, whole.stop, piece_length)
     )
     yield from map_ahead(read, pieces, ahead)
 
@@ -68,6 +69,7 @@ def map_ahead(
         pending = deque(pool.submit(call, value) for value in islice(remaining, ahead or at_once))
         while pending:
             result = pending.popleft().result()
+            # The next call starts before the consumer uses this result.
             pending.extend(pool.submit(call, value) for value in islice(remaining, 1))
             yield result
     finally:

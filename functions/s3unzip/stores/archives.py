@@ -5,12 +5,12 @@ Rules:
 * An archive has one name. A split archive (APPNOTE 8.3.3) is named by its last part: ``a.z01``,
   ``a.z02``, ... ``a.z99``, ``a.z100``, ... and then ``a.zip``. A file that was cut into pieces is
   named by its first piece: ``a.zip.001``, ``a.zip.002``, ...
-* Each part is pinned to its own version. The pin of the archive has the sum of the sizes, and ETag
-  and version of the part that the location names.
+* Each part is pinned to its own version. The pin of the archive has the sum of the sizes, and the
+  ETag and version of the part that the location names.
 * If a part is missing, or there are too many, the tail has a refusal. No error is raised, because
   the run needs an id and a report.
-* A part of a wrong size shifts all parts behind it. `check_parts` and `blaming_parts` find such a
-  part by the directory, and name it in their messages.
+* A part of the wrong size shifts all parts after it. `check_parts` and `blaming_parts` detect such
+  a part by the directory. Their messages blame the parts.
 * `ArchiveView` joins the parts to one address space. The end of the archive may be in memory.
 """
 
@@ -61,11 +61,11 @@ class ArchiveView:
     def __init__(
         self, readers: Sequence[RangeReader], sizes: Sequence[int], end: bytes = b""
     ) -> None:
-        *starts, size = accumulate(sizes, initial=0)
+        *starts, size = accumulate(sizes, initial=0)  # the last sum is the archive's size
         spans = map(ByteRange, starts, [*starts[1:], UNBOUNDED])
         self._parts = list(zip(readers, spans, strict=True))
         self._end = end
-        self._end_start = UNBOUNDED
+        self._end_start = UNBOUNDED  # no bytes are in memory
         if end:
             self._end_start = size - len(end)
 
@@ -83,19 +83,20 @@ class ArchiveView:
             stop = min(want.stop, span.stop, self._end_start)
             if start >= stop:
                 continue
-            if start > want.start:
+            if start > want.start:  # not the first request
                 count_request("get")
             yield from read(ByteRange(start - span.start, stop - span.start))
+        # The remaining bytes are in memory.
         start = max(want.start, self._end_start)
         if start < want.stop:
             yield memoryview(self._end)[start - self._end_start : want.stop - self._end_start]
 
 
 class ArchiveSource(Source):
-    """How all sources read archives; one that can change archives overrides the refusals."""
+    """The base of all sources; one that can change archives overrides `delete` and `tag`."""
 
     def head(self, location: Location) -> Pin:
-        """Return the version that is there now, with one request."""
+        """Return the current version, with one request."""
         return self.stat(location).pin
 
     def open(self, location: Location, pin: Pin) -> RangeReader:
@@ -139,17 +140,20 @@ class ArchiveSource(Source):
 def read_whole_tail(
     source: Source, location: Location, calls: Calls, *, length: int, max_parts: int
 ) -> Tail:
-    """Return the last `length` bytes and the pin of an archive, of all its parts."""
+    """Return the last `length` bytes of an archive, and a pin that covers all its parts.
+
+    If the parts cannot be joined, the tail has a refusal.
+    """
     parts = _Parts(source, location, calls, max_parts)
     if is_first_piece(location):
         return parts.read_pieces(length)
     tail = calls.tail(source, location, length)
-    count = count_disks(tail.data)
+    count = count_disks(tail.data)  # parts, as the end of the archive says
     if count > 1 and not tail.pin.parts and tail.refusal is None:
         return parts.join(tail, count)
     if EOCD_SIGNATURE in tail.data:
         return tail
-    # The end of an archive is missing. The name may be that of a part in its midst.
+    # There is no end record, so this may be an earlier part. Its name tells.
     if last_name := last_part_name(location):
         return _refuse(tail, "multi-disk", f"give its last part as the archive: {last_name}")
     if first_name := _first_piece_name(location):
@@ -162,6 +166,8 @@ def _refuse(tail: Tail, code: str, message: str) -> Tail:
 
 
 class _Parts(Struct, frozen=True):
+    """Finds the parts of the archive at `location`, and joins them to one tail."""
+
     source: Source
     location: Location
     calls: Calls
@@ -172,7 +178,7 @@ class _Parts(Struct, frozen=True):
         if count > self.max_parts:
             message = f"{count:,} parts, the limit is {self.max_parts:,}"
             return _refuse(tail, "too-many-parts", message)
-        if locate_part(self.location, 1, count) is None:
+        if locate_part(self.location, 1, count) is None:  # the name follows no pattern
             message = f"it has {count:,} parts; name it NAME.zip, beside NAME.z01 and the others"
             return _refuse(tail, "part-missing", message)
         earlier = range(1, count)  # `tail` is of part `count`
@@ -188,9 +194,10 @@ class _Parts(Struct, frozen=True):
         return tail._replace(pin=_join_pins([*pins, tail.pin], tail.pin))
 
     def read_pieces(self, length: int) -> Tail:
-        """Return the tail of an archive that was cut into pieces, of which the first is named."""
+        """Return the tail of an archive that was cut into pieces; the first piece is named."""
         pieces = [self.calls.run("head", lambda: self.source.stat(self.location))]
-        # At most one piece more than the limit is requested.
+        # At most one piece more than the limit is requested. The count is not known yet, and the
+        # name of a piece does not depend on it, so its own number stands for the count.
         numbers = range(2, self.max_parts + 2)
         for part in map_ahead(lambda number: self._stat(number, number), numbers, PARTS_AT_ONCE):
             if part is None:
@@ -204,6 +211,7 @@ class _Parts(Struct, frozen=True):
         if len(pieces) > self.max_parts:
             message = f"more than {self.max_parts:,} parts, the limit"
             return _refuse(tail, "too-many-parts", message)
+        # A ZIP that begins like one and has no end record lacks its last pieces.
         beginning = self.calls.read(archive, ByteRange(0, min(len(LOCAL_SIGNATURE), pin.size)))
         if beginning == LOCAL_SIGNATURE and EOCD_SIGNATURE not in data:
             next_name = _name_part(self.location, len(pieces) + 1, len(pieces) + 1)
@@ -229,18 +237,18 @@ def _join_pins(pins: Sequence[Pin], named: Pin) -> Pin:
 
 
 def _name_part(location: Location, number: int, count: int) -> str:
-    # It has a place: otherwise the parts would not have been found.
+    # `locate_part` finds it, because the name has led to the parts before.
     return _part_name(locate_part(location, number, count) or location)
 
 
 @contextmanager
 def blaming_parts(disks: Disks) -> Iterator[None]:
-    """Turn the error of overlapping members into that of a part's size, if there are parts."""
+    """Report members that overlap as a wrong size of a part, if the archive is split."""
     try:
         yield
     except RejectedError as refusal:
         finding = refusal.finding
-        # A part of a wrong size causes these two codes.
+        # A part of the wrong size causes these two codes.
         if not disks.is_split or finding.code not in {"overlap", "member-out-of-bounds"}:
             raise
         message = f"by the sizes of the parts, {finding.message}"
@@ -266,19 +274,21 @@ def check_parts(
     )
     for boundary, fault in zip(boundaries, faults, strict=True):
         if fault is not None:
+            # Disks are counted from 0, parts from 1.
             name = _name_part(location, boundary.disk + 1, disks.last + 1)
             raise RejectedError(Finding("part-wrong", f"{name} {fault}"))
 
 
 def _find_fault(boundary: Boundary, disks: Disks, read: Callable[[ByteRange], bytes]) -> str | None:
-    """Return the fault of a part in words that follow its name, None if it has none."""
+    """Return what is wrong with a part, as text that follows its name; None: nothing is."""
     offset = boundary.first.offset
     if read(ByteRange(offset, offset + len(LOCAL_SIGNATURE))) != LOCAL_SIGNATURE:
         return f"has no member at byte {offset - disks.starts[boundary.disk]:,}"
     previous = boundary.previous
     if previous is None or previous.stop - previous.offset < LOCAL_LENGTH:
-        return None
+        return None  # there is no whole local header to read before this part
     header = read(ByteRange(previous.offset, previous.offset + LOCAL_LENGTH))
+    # How far the data of the previous member would reach into this part.
     excess = find_data_stop(previous, header) - previous.stop
     if excess <= 0:
         return None
@@ -294,11 +304,11 @@ def locate_part(location: Location, number: int, count: int) -> Location | None:
         return None
     path, question_mark, query = _split_query(location)
     numbering = _PIECE.search(path)
-    if numbering is not None and int(numbering[1]) == 1:
+    if numbering is not None and int(numbering[1]) == 1:  # a first piece: a.zip.001
         path = path[: numbering.start(1)] + str(number).zfill(len(numbering[1]))
     elif not path.lower().endswith(".zip"):
         return None
-    elif number < count:  # the last part has the name itself; ".ZIP" has ".Z01" beside it
+    elif number < count:  # a.zip is the last part; its earlier parts are a.z01 (A.Z01 of A.ZIP)
         path = f"{path[: -len('ip')]}{number:02}"
     return replace(location, key=path + question_mark + query)
 
@@ -315,7 +325,7 @@ def last_part_name(location: Location) -> str | None:
     if ending is None:
         return None
     stem = name[: ending.start() + len(".z")]
-    if stem.endswith("Z"):
+    if stem.endswith("Z"):  # keep the case
         return f"{stem}IP"
     return f"{stem}ip"
 

@@ -42,7 +42,7 @@ CUT = 0.7  # a throttled call reduces the calls at once to this share
 WARN_AFTER = 2.0  # seconds without a success
 GATHER_SECONDS = 1.0  # a piece of a body is passed on after this time, if it is smaller than a MiB
 MIN_RATE = 1024  # bytes a second of a body; a slower store is treated as a silent one
-TAIL_SECONDS = 60.0  # after which the end of an archive must not come too slowly
+TAIL_SECONDS = 60.0  # after this time, an end of an archive that comes too slowly is a fault
 
 # The `Calls` whose call runs in this thread.
 _current: ContextVar[Calls | None] = ContextVar("calls", default=None)
@@ -67,11 +67,11 @@ class AimdLimiter:
     def __init__(self, max_concurrency: int, first: int = FIRST_CALLS) -> None:
         self._max_concurrency = max_concurrency
         self.limit = min(max_concurrency, first)  # how many calls may run at once now
-        self._starting = True
-        self._active = 0
-        self._successes = 0
-        self._cuts = 0
-        self._waiting = 0
+        self._starting = True  # no call has been throttled
+        self._active = 0  # calls that run now
+        self._successes = 0  # since the limit last changed
+        self._cuts = 0  # how often the limit was cut
+        self._waiting = 0  # threads that wait for their call to start
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
 
@@ -94,7 +94,7 @@ class AimdLimiter:
         finally:
             with self._lock:
                 self._active -= 1
-                if throttled and cuts == self._cuts:
+                if throttled and cuts == self._cuts:  # no cut since this call began
                     self._cuts += 1
                     self._starting = False
                     self._successes = 0
@@ -254,7 +254,7 @@ class Calls:
                     # The time that the consumer took does not count as the store's.
                     progress.since += self._clock.now() - paused
                     if slowness is not None and position < want.stop:
-                        raise slowness
+                        raise slowness  # and it is handled below, like a body that breaks
             except ServiceFaultError as fault:
                 if not self._wait_for_retry(progress.retry, (store, "get"), fault, progress.since):
                     raise
@@ -264,7 +264,7 @@ class Calls:
         gathered: list[Buffer] = []
         size = 0
         began = self._clock.now()
-        next_chunk = partial(next, chunks, None)
+        next_chunk = partial(next, chunks, None)  # it returns None at the end of the body
         try:
             while (chunk := self._attempt(next_chunk, store)) is not None:
                 gathered.append(chunk)
@@ -316,9 +316,9 @@ class Calls:
         It may not if the budget is spent, the step has ended, or the worker has no time left.
 
         Args:
-            retry: of the call.
+            retry: the failed attempts of the call so far.
             request: the store and the kind of the call.
-            fault: ended the last attempt.
+            fault: the error that ended the last attempt.
             began: when the last attempt began, in Unix seconds.
         """
         if isinstance(fault, ExpiredKeysError):  # waiting brings no new keys
@@ -331,8 +331,8 @@ class Calls:
         failing_since = self._count_fault(retry, request, fault, began)
         while not self._ended.is_set():
             delay = draw_delay(retry.attempt, self._random)
-            seconds = self._clock.now() - failing_since + delay
-            if seconds > self._faults.seconds:
+            outage_seconds = self._clock.now() - failing_since + delay  # when the delay ends
+            if outage_seconds > self._faults.seconds:
                 self._last_fault = fault
                 fault.gave_up = True
                 fault.is_down = self._faults.is_down(store, self._clock.now() + delay)
@@ -341,8 +341,8 @@ class Calls:
                 return False
             retry.attempt += 1
             _log.info("attempt %d failed, the next one in %.1f s: %s", retry.attempt, delay, fault)
-            if seconds >= WARN_AFTER:
-                self._faults.warn_once(*request, fault, self._faults.seconds - seconds)
+            if outage_seconds >= WARN_AFTER:
+                self._faults.warn_once(*request, fault, self._faults.seconds - outage_seconds)
             self._clock.sleep(delay)
             # Without a turn, the call waits again: another one tries the store.
             if not self._ended.is_set() and self._faults.take_turn(store, self._clock.now()):
@@ -364,8 +364,10 @@ class Calls:
 
 
 class _Retry(Struct):
-    attempt: int = 0  # how many failed
-    first_fault: float | None = None  # Unix seconds
+    """The attempts of one call that have failed."""
+
+    attempt: int = 0  # the number of the next delay, from 0
+    first_fault: float | None = None  # when the first attempt failed, in Unix seconds
 
 
 class _Progress(Struct):
@@ -404,6 +406,7 @@ def read_until_fault(chunks: Iterator[Buffer]) -> bytes:
             if waited > TAIL_SECONDS and len(body) < MIN_RATE * waited:
                 raise _too_slow(len(body), waited)
     except ServiceFaultError:
+        # A body that came fast enough is useful: the caller requests only the missing bytes.
         if len(body) < MIN_RATE * (time.monotonic() - began):
             raise
     return bytes(body)

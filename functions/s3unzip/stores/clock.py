@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Time, so that tests can control it."""
+    """A source of the time, which tests can replace."""
 
     def now(self) -> float:
         """Return Unix seconds."""
@@ -20,7 +20,10 @@ class Clock(Protocol):
 
 
 class LocalClock:
-    """The machine's clock, or `clock`; after `stop`, no time remains and every sleep ends."""
+    """Tells the machine's time, or that of `clock`.
+
+    After `stop`, no time remains and every sleep ends.
+    """
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock
@@ -33,7 +36,7 @@ class LocalClock:
         return self._clock.now()
 
     def sleep(self, seconds: float) -> None:
-        """Wait until the seconds are over or the run is stopped."""
+        """Wait until the seconds have passed or `stop` is called."""
         if self._clock is None:
             self._stopped.wait(seconds)
         elif not self._stopped.is_set():

@@ -1,4 +1,4 @@
-"""How stores are reached: the configuration that a run records and that workers get."""
+"""How to reach the stores: the configuration that a run records and that workers get."""
 
 import os
 import time
@@ -12,16 +12,16 @@ from s3unzip.model import Location
 from s3unzip.options import HelpSection, RunOption, read_options, type_options
 from s3unzip.stores.locations import runs_home
 
-STARTUP_SECONDS = 30.0  # seconds: a server that is unreachable then is likely a wrong one
-S3_CONNECTIONS = 64  # kept open
+STARTUP_SECONDS = 30.0  # a server that cannot be reached this early is probably a wrong one
+S3_CONNECTIONS = 64  # connections that are kept open
 VARIABLES = ("AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE")
 
 
 class StoreConfig(Struct, frozen=True, omit_defaults=True):
-    """How stores are reached. It has no secret: credentials come from boto3's chain.
+    """How to reach the stores. It holds no secret: credentials come from boto3's chain.
 
-    A value that is not set for the destination is that of the source. A run's records in S3 are
-    reached as the destination is. Times are in seconds.
+    A setting that the destination does not have is taken from the source. A run's records in S3
+    are reached with the settings of the destination. Times are in seconds.
     """
 
     # Runs are kept below it: a folder, or an S3 prefix that ends in "/".
@@ -102,16 +102,16 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
     ] = None  # None: the bucket's default encryption
     other_hosts: bool = False  # follow the redirects of a web server to other hosts
     connections: int = S3_CONNECTIONS
-    check_reachable: bool = False  # give up at once what cannot be reached at startup
+    check_reachable: bool = False  # at startup, fail at once if a server cannot be reached
     connect_seconds: float = 5.0
     stall_seconds: float = 20.0  # without a byte
-    # For a PUT of a few MiB, with the sending. For a part, for each 128 KiB that are sent, and for
-    # the answer.
+    # A PUT of a few MiB may take so long, sending included. For a part, this is the limit of each
+    # 128 KiB that is sent, and of the answer.
     put_seconds: float = 80.0
-    slow_seconds: float = 600.0  # UploadPartCopy and Complete: silent while S3 works
+    slow_seconds: float = 600.0  # UploadPartCopy and Complete: S3 sends nothing while it works
 
     def startup_ends(self) -> float:
-        """Return when the startup of the program is over, on the monotonic clock."""
+        """Return when the startup ends, on the monotonic clock; 0.0: it has ended already."""
         if self.check_reachable:
             return time.monotonic() + STARTUP_SECONDS
         return 0.0
@@ -144,9 +144,9 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
         )
 
     def without_environment(self) -> Self:
-        """Return the configuration without the values of the environment's variables.
+        """Return the configuration without the values that environment variables have.
 
-        A command must name the other values.
+        A command in the same environment needs options only for the remaining values.
         """
         values = {os.environ[name] for name in VARIABLES if name in os.environ}
         return replace(
@@ -158,7 +158,7 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
             },
         )
 
-    def words(self) -> list[str]:
+    def command_options(self) -> list[str]:
         """Return the options with which a command reaches the same stores."""
         options = list(type_options(self))
         if self.other_hosts:
@@ -166,8 +166,11 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
         return options
 
     @property
-    def copies(self) -> bool:
-        """Whether the destination's server and credentials may read the archive, too."""
+    def can_copy(self) -> bool:
+        """Whether the destination's server and credentials can also read the archive.
+
+        Then the server may copy ranges of the archive by itself.
+        """
         access = self.at_destination()
         return (
             access.endpoint_url == self.endpoint_url
@@ -177,7 +180,7 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
 
 
 def _drop_secret(url: str | None) -> str | None:
-    """Return the URL, None if it holds a password or a signed query."""
+    """Return the URL, or None if it holds a password or a signed query."""
     parts = urlsplit(url or "")
     if parts.query or "@" in parts.netloc:
         return None

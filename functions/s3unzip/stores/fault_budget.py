@@ -23,7 +23,7 @@ _log = logging.getLogger("s3unzip.calls")
 FIRST_DELAY = 0.1  # seconds; doubled at each attempt
 LONGEST_DELAY = 10.0
 SILENT_AFTER = 1 / 8  # a store is silent after this share of the budget without an answer
-FORGET = 5  # after so many budgets without a fault, the next fault begins a new outage
+FORGET = 5  # after so many times the budget without a fault, the next fault begins a new outage
 
 
 def draw_delay(attempt: int, dice: random.Random) -> float:
@@ -41,17 +41,17 @@ class _Outage(Struct):
     since: float  # when the first failed call began, in Unix seconds
     latest: float = 0.0  # when the last fault was
     fault: ServiceFaultError | None = None
-    turns: int = 0  # that calls have taken
-    next_turn: float = 0.0
+    turns: int = 0  # how many turns calls have taken
+    next_turn: float = 0.0  # when a call may try again, in Unix seconds
     is_reported: bool = False
 
 
-# An outage is of one kind of requests to a store, or of all its requests (None).
+# What an outage affects: one kind of requests to a store, or all its requests (None).
 Scope: TypeAlias = tuple[Store, Kind | None]
 
 
 class FaultBudget:
-    """For how many seconds a store may fail without a success; a process has one.
+    """Limits the seconds for which a store may fail without a success; a process has one.
 
     A store has a budget, and each kind of its requests has one, too. So a store that begins uploads
     and refuses their parts does not get a new budget with each upload. While a store fails, its
@@ -59,7 +59,7 @@ class FaultBudget:
     whole process, instead of a few from each thread, task and round.
 
     Args:
-        seconds: of the longest outage, counted from its first fault.
+        seconds: how long an outage may last, counted from its first fault.
         warn: receives one line for the user if a store does not recover at once.
     """
 
@@ -90,6 +90,7 @@ class FaultBudget:
             for scope in (store, None), (store, kind):
                 outage = self._outages.get(scope)
                 if outage is None or now - outage.latest > FORGET * self.seconds:
+                    # If a later call was answered, the store still worked when that one began.
                     outage = _Outage(max(began, self._answered.get(scope, 0.0)))
                     self._outages[scope] = outage
                 outage.latest = now
@@ -98,9 +99,9 @@ class FaultBudget:
         return min(outage.since for outage in outages)
 
     def find_spent(self, store: Store, kind: Kind, now: float) -> ServiceFaultError | None:
-        """Return the latest fault of a store whose budget is spent; None: it may work.
+        """Return the latest fault of a store whose budget is spent; None: the store may work.
 
-        A store whose last fault is `LONGEST_DELAY` ago may work again.
+        A store without a fault for `LONGEST_DELAY` seconds may work again.
         """
         for scope in (store, None), (store, kind):
             outage = self._outages.get(scope)
@@ -115,8 +116,8 @@ class FaultBudget:
         outage = self._outages.get((store, None))
         return outage is not None and now - outage.since > self.seconds
 
-    def silent(self, now: float) -> Iterator[Store]:
-        """Yield the stores that have let a call wait too long, without a fault."""
+    def find_silent(self, now: float) -> Iterator[Store]:
+        """Yield the stores that have kept a call waiting too long, without any fault."""
         for store, began in tuple(self.waiting.values()):
             seconds = now - max(began, self._answered.get((store, None), 0.0))
             if seconds > self.seconds * SILENT_AFTER and (store, None) not in self._outages:

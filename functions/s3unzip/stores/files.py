@@ -47,13 +47,14 @@ _KINDS: dict[int, tuple[type[errors.S3UnzipError], str]] = {
 }
 
 
-def is_known(error: OSError) -> bool:
+def has_message(error: OSError) -> bool:
     """Return whether `translate_error` has a message for the code of `error`."""
     return error.errno in _KINDS
 
 
 def translate_error(error: OSError, path: str) -> errors.S3UnzipError:
     """Return the error of the tree in `errors` for an error of the system at `path`."""
+    # An error without a message of its own may be temporary, so it is a fault.
     kind, text = _KINDS.get(
         error.errno or 0, (errors.ServiceFaultError, error.strerror or str(error))
     )
@@ -72,7 +73,7 @@ def explaining(path: str) -> Iterator[None]:
 
 
 def _file_in_the_way(path: str) -> str:
-    """Return the shortest leading part of `path` that is a file; `path` if there is none."""
+    """Return the shortest leading part of `path` that is a file, or `path` if none is."""
     whole = Path(path)
     for part in (*reversed(whole.parents), whole):
         if os.path.lexists(part) and not part.is_dir():
@@ -92,15 +93,16 @@ def _explain_archive(error: OSError, path: str) -> errors.S3UnzipError:
 
 
 def _near_names(path: Path) -> str:
-    """Return up to three quoted names in the folder of `path` that are similar to its name."""
+    """Return up to three quoted names in the folder of `path` that resemble its name, or ""."""
     import difflib  # noqa: PLC0415 - only a mistake needs it
 
     try:
+        # Comparing the names of a huge folder would take too long.
         entries = list(itertools.islice(os.scandir(path.parent), 10_000))
     except OSError:
         return ""
     names = {entry.name.lower(): entry.name for entry in entries}
-    near = difflib.get_close_matches(path.name.lower(), names, 3, 0.77)
+    near = difflib.get_close_matches(path.name.lower(), names, n=3, cutoff=0.77)
     return ", ".join(repr(names[name]) for name in near)
 
 
@@ -132,7 +134,7 @@ class FileSource(ArchiveSource):
             return Tail(file.read(length), pin, os.fstat(file.fileno()).st_mtime)
 
     def stat(self, location: Location) -> Tail:
-        """Return what is there now, as a tail without bytes."""
+        """Return the current version, as a tail without bytes."""
         return self.tail(location, 0)
 
     def open(self, location: Location, pin: Pin) -> RangeReader:
@@ -168,7 +170,7 @@ def _stream_version(path: str, pin: Pin, want: ByteRange) -> Iterator[Buffer]:
                     raise errors.SourceChangedError(f"{path}: changed since it was planned")
                 if start + len(data) < stop:
                     raise errors.StorageError(
-                        f"{path}: wanted the bytes up to {want.stop}, the file is {pin.size}"
+                        f"{path}: cannot read to byte {want.stop}: the file has {pin.size} bytes"
                     )
                 yield data
     except errors.NotFoundError as error:

@@ -3,16 +3,16 @@
 Rules:
 
 * A file is written under a temporary name in its own folder, then renamed. So it appears whole or
-  not at all. The temporary name tells the run, so that the run can remove the files that a killed
-  worker left.
+  not at all. The temporary name identifies the run, which can remove the files that a killed worker
+  left.
 * A multipart upload is a temporary file at the top of the folder. Its parts are written at their
   offsets, in any order and more than once.
-* A temporary file grants no more rights than the member: it is created with the member's mode, from
-  which the system takes the bits of the umask.
+* A temporary file grants no more rights than the member: it is created with the member's mode, and
+  the system clears the bits of the umask.
 * The time and the mode of a member, which S3 keeps as metadata, become those of the file. The
   CRC-32 is computed from the bytes.
-* Files are created, renamed and deleted relative to folders that `open_folders` has open, because a
-  path that was checked may lead elsewhere when it is used. A variable must hold the open folder
+* Files are created, renamed and deleted relative to folders that `open_folders` keeps open: a path
+  that was checked may lead elsewhere when it is used. A variable must hold the open folder
   until the system call has ended: without a reference the folder is closed.
 * Nothing is synced to disk. After a loss of power `resume` compares the files with the records
   (`local.recovery`).
@@ -54,7 +54,7 @@ from s3unzip.stores.ports import (
     Upload,
 )
 
-OWN = ".s3unzip-"  # begins the names of temporary files; no member's name may begin so
+OWN = ".s3unzip-"  # begins the name of each temporary file, and of no member
 NOTE = ".note"  # ends the name of the file that keeps an upload's key and facts
 _FILE = os.O_CLOEXEC | os.O_NOFOLLOW
 _NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY | _FILE
@@ -69,13 +69,13 @@ class FilePath(NamedTuple):
 
 
 class FolderDestination:
-    """One folder that members are written below; threads and processes may share it.
+    """One folder below which members are written; threads and processes may share it.
 
     A key is a whole path, as a key of S3 is a whole key of its bucket.
 
     Args:
         root: absolute path; links in this path are followed.
-        private: whether what is made is for this user only: folders 0700, files 0600.
+        private: whether new folders (0700) and files (0600) are for this user only.
     """
 
     keeps_metadata = False
@@ -83,12 +83,12 @@ class FolderDestination:
 
     def __init__(self, root: str, *, private: bool = False) -> None:
         self.root = root.rstrip("/") or "/"
-        self.start = root.rstrip("/") + "/"  # of all keys
+        self.start = root.rstrip("/") + "/"  # begins all keys
         self._folders = OpenFolders(self.root, PRIVATE if private else 0o777)
         self._is_private = private
 
     def locate(self, key: str) -> FilePath:
-        """Return where `key` is; check that it lies below the folder."""
+        """Return where `key` is; `StorageError`: it cannot be a member below the folder."""
         below = key[len(self.start) :]
         parts = below.split("/")
         if not key.startswith(self.start) or {"", ".", ".."}.intersection(parts) or "\0" in key:
@@ -115,7 +115,7 @@ class FolderDestination:
         except errors.NotFoundError as error:
             raise errors.NotFoundError(f"{target.whole}: no such file or folder") from error
         except OSError as error:
-            if error.errno in {errno.ELOOP, errno.ENXIO}:
+            if error.errno in {errno.ELOOP, errno.ENXIO}:  # a link, a socket or a FIFO
                 raise errors.NotFoundError(f"{target.whole}: not a file") from error
             if error.errno in {errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL}:
                 raise errors.NotFoundError(f"{target.whole}: no file has this name") from error
@@ -138,20 +138,21 @@ class FolderDestination:
         *,
         if_absent: bool = False,
     ) -> None:
-        """Write a file whole or not at all: under a temporary name, which is then changed."""
+        """Write a file whole or not at all: under a temporary name, then rename it."""
         folder = self._folders.get(target.folder, create=True)
-        own_name = own_prefix(metadata.get(RUN_KEY, "")) + _draw_id()
+        temporary_name = own_prefix(metadata.get(RUN_KEY, "")) + _draw_id()
         try:
-            file = os.open(own_name, _NEW, self._choose_mode(metadata), dir_fd=folder.file)
+            file = os.open(temporary_name, _NEW, self._choose_mode(metadata), dir_fd=folder.file)
         except OSError as error:
-            raise self._explain_write(error, target.whole.rpartition("/")[0]) from error
+            folder_path = target.whole.rpartition("/")[0]  # the folder refuses new files
+            raise self._explain_write(error, folder_path) from error
         try:
             write_at(file, body, 0)
             restore_time(file, metadata)
-            rename(own_name, folder.file, target.name, folder.file, if_absent=if_absent)
+            rename(temporary_name, folder.file, target.name, folder.file, if_absent=if_absent)
         except BaseException as error:
             with contextlib.suppress(OSError):
-                os.unlink(own_name, dir_fd=folder.file)
+                os.unlink(temporary_name, dir_fd=folder.file)
             if not isinstance(error, OSError):
                 raise
             if if_absent and isinstance(error, FileExistsError):
@@ -172,7 +173,7 @@ class FolderDestination:
         return bits or 0o666
 
     def _explain_write(self, error: OSError, path: str) -> errors.S3UnzipError:
-        """Return the error of a write; if a folder is gone, the next attempt opens all anew."""
+        """Return the error of a write; if a folder is gone, the next attempt reopens them all."""
         if error.errno == errno.ENOENT:
             self._folders.forget()
         return explain_folder(error, path, create=True)
@@ -196,17 +197,18 @@ class FolderDestination:
         return len(names)
 
     def _scan(self, path: str) -> Iterator[os.DirEntry[str]]:
-        """Yield the entries of a folder; none if it does not exist, or is behind a link."""
+        """Yield the entries of a folder; none if it does not exist, or if a link leads to it."""
         try:
             with explaining(f"{self.root}/{path}"):
                 folder = self._folders.get(path)
+                # `folder` may be open with O_PATH, which does not allow listing.
                 file = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder.file)
                 try:
                     with os.scandir(file) as entries:
                         yield from entries
                 finally:
                     os.close(file)
-        except errors.AccessDeniedError:
+        except errors.AccessDeniedError:  # a folder that cannot be read is not an empty one
             raise
         except errors.StorageError:
             return
@@ -216,6 +218,7 @@ class FolderDestination:
 
     def check_ready(self, size: int) -> None:
         """Check that files can be made, and that an empty folder has room for `size` bytes."""
+        # A folder that has files may already have some of these bytes, from an earlier attempt.
         if next(self._scan(""), None) is None:
             root = Path(self.root)
             folder = next(path for path in (root, *root.parents) if path.is_dir())
@@ -248,6 +251,7 @@ class FolderDestination:
     def make_folder(self, key: str) -> None:
         """Create a folder, and those above it, if they are missing."""
         target = self.locate(key)
+        # At the root, `target.folder` is empty.
         self._folders.get(f"{target.folder}/{target.name}".lstrip("/"), create=True)
 
     def head(self, key: str) -> StoredObject | None:
@@ -269,7 +273,7 @@ class FolderDestination:
 
         ``a.txt`` is before ``a/b``, as in S3. Symbolic links are not followed and not listed.
         """
-        top = prefix[: prefix.rfind("/") + 1]
+        top = prefix[: prefix.rfind("/") + 1]  # the deepest folder that has all these keys
         if not top.startswith(self.start):
             top = self.start
         stack = [self._list_folder(top)]
@@ -278,9 +282,9 @@ class FolderDestination:
             if not key:  # all of the folder is listed
                 stack.pop()
             elif size is None:  # a folder; `key` begins all keys in it
-                if key >= first or first.startswith(key):
+                if key >= first or first.startswith(key):  # else all keys in it come before `first`
                     stack.append(self._list_folder(key))
-            elif key > last:
+            elif key > last:  # and so are all keys after it
                 return
             elif key >= first and key.startswith(prefix):
                 yield ListedObject(key, size)
@@ -288,7 +292,7 @@ class FolderDestination:
     def _list_folder(self, start: str) -> Iterator[tuple[str, int | None]]:
         """Yield the key and the size of each file in a folder, in the order of the keys.
 
-        Folders are among the files. They have no size, and their keys end in "/".
+        Folders are listed among the files. Their size is None, and their keys end in "/".
 
         Args:
             start: begins all keys in the folder; it ends in "/".
@@ -327,7 +331,7 @@ class FolderDestination:
         self._write(self._locate_own(upload_id + NOTE), encode((key, facts)), metadata)
         root = self._folders.get("", create=True)
         file = self._locate_own(upload_id)
-        mode = self._choose_mode(facts.metadata) | 0o200  # the parts must be written
+        mode = self._choose_mode(facts.metadata) | 0o200  # so that the parts can be written
         with explaining(file.whole):
             os.close(os.open(file.name, _NEW, mode, dir_fd=root.file))
         return upload_id
@@ -352,7 +356,7 @@ class FolderDestination:
                 size = sum(part.size for part in parts)
                 if written != size:
                     raise errors.StorageError(
-                        f"{target.whole}: its parts make {size} bytes, {written} are there"
+                        f"{target.whole}: its parts have {size} bytes, but the file has {written}"
                     )
                 metadata = self._read_note(note)[1].metadata
                 clear_mode_bits(file.fileno(), self._choose_mode(metadata))
@@ -397,7 +401,7 @@ class FolderDestination:
         if os.fstat(file.fileno()).st_nlink != 1:
             file.close()
             raise errors.StorageError(
-                f"{path.whole}: this file has another name, too; it is not ours"
+                f"{path.whole}: this file has a second name (a hard link); it is not ours"
             )
         return file
 

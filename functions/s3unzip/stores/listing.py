@@ -74,7 +74,7 @@ def list_pages(
         StorageError: the store does not end its listing.
     """
     token: str | None = None
-    first_keys = set[str]()  # of all pages
+    first_keys = set[str]()  # the first key of each page so far
     latest = ""
     in_order = True
     for _ in bound_pages(count(), prefix):  # an endless loop, except for the bound
@@ -89,6 +89,7 @@ def list_pages(
             # All keys of a page in order are within the bounds if its first and last key are.
             if not (in_order and first <= keys[0] and latest <= last):
                 objects = [listed for listed in objects if first <= listed.key <= last]
+        # In order, all keys of later pages come after `last`.
         is_last = token is None or (in_order and latest >= last)
         yield Page(objects, is_last, in_order)
         if is_last:

@@ -11,6 +11,7 @@ from s3unzip.model import Location
 from s3unzip.settings import OTHER_BUCKETS
 from s3unzip.store_kinds import SCHEMES_TEXT, find_kind
 
+# By service, the kinds of buckets whose ARNs are refused.
 OTHER_ARNS = {
     "s3-object-lambda": "an Object Lambda access point",
     "s3-outposts": "a bucket on Outposts",
@@ -20,6 +21,7 @@ OTHER_ARNS = {
 ARN = "arn:"  # begins the bucket of an access point
 HOME_ADVICE = "records of runs are kept there: S3UNZIP_HOME names another folder"
 # Patterns are compiled when they are first used: few commands use all.
+# The groups of an ARN: service, region, account, resource.
 _ARN = r"(?s)arn:aws[a-z-]*:([a-z0-9-]+):([a-z0-9-]*):(|[0-9]{12}):(.*)\Z"
 _ACCESS_POINT = r"(?s)accesspoint[:/]([a-z0-9-]{3,50})(?:/(.*))?\Z"
 
@@ -52,7 +54,7 @@ def parse_destination(text: str) -> Location:
     if key and not key.endswith("/"):
         key += "/"
     if not location.store.has_folders and ".." in key.split("/"):
-        raise UsageError(f"{text}: a prefix with '..' in it")
+        raise UsageError(f"{text}: a prefix cannot contain '..'")
     return Location(location.scheme, location.bucket, key)
 
 
@@ -61,10 +63,10 @@ def _parse(text: str) -> Location:
     scheme, separator, path = text.partition("://")
     scheme = scheme.lower()
     if not separator:
-        # A path that begins like one of these mistakes can be written as ./s3:/a.
+        # These mistakes for s3:// are never paths: such a path can be written as ./s3:/a.
         mistake = re.match(r"(?i)(s3:/?|s3//|arn:aws[a-z-]*:s3:::|(?=arn:aws))(?=[^/])", text)
         if mistake is not None:
-            raise UsageError(f"{text}: no location; did you mean s3://{text[mistake.end() :]}?")
+            raise UsageError(f"{text}: not a location; did you mean s3://{text[mistake.end() :]}?")
         return Location("file", "", absolute_path(text))
     if scheme == "file":
         return Location("file", "", absolute_path(unquote(urlsplit(text).path)))
@@ -78,7 +80,7 @@ def _parse(text: str) -> Location:
         host, _, key = path.partition("/")
         if not host or not key:
             # The query of a presigned URL is secret.
-            raise UsageError(f"{text.partition('?')[0]}: an address without host or path")
+            raise UsageError(f"{text.partition('?')[0]}: a URL must have a host and a path")
         return Location(scheme, host, key)
     raise UsageError(f"{text}: {scheme}:// is not known; {SCHEMES_TEXT}")
 
@@ -86,7 +88,7 @@ def _parse(text: str) -> Location:
 def split_bucket(path: str) -> tuple[str, str]:
     """Return the bucket and the key that follow ``s3://``; the bucket may be an access point's ARN.
 
-    Such an ARN is written with ``accesspoint:`` or ``accesspoint/``. The bucket has the former.
+    People write such an ARN with ``accesspoint:`` or ``accesspoint/``. The result has the former.
     """
     arn = re.match(_ARN, path)
     if arn is not None and arn.group(1, 2, 3) == ("s3", "", ""):  # the ARN of a bucket or an object
@@ -99,7 +101,9 @@ def split_bucket(path: str) -> tuple[str, str]:
 
 def _check_bucket(text: str, bucket: str) -> None:
     """Refuse text that is not a bucket's name, and kinds of buckets that are not supported."""
-    unsupported = next((kind for end, kind in OTHER_BUCKETS.items() if bucket.endswith(end)), None)
+    unsupported = next(
+        (kind for suffix, kind in OTHER_BUCKETS.items() if bucket.endswith(suffix)), None
+    )
     arn = re.match(_ARN, bucket)
     if arn is not None and not arn[2]:  # only multi-Region access points have no region
         unsupported = OTHER_BUCKETS[".mrap"]
@@ -113,12 +117,12 @@ def _check_bucket(text: str, bucket: str) -> None:
     is_point = arn is not None and arn[1] == "s3" and re.match(_ACCESS_POINT, arn[4]) is not None
     if not is_point and not re.match(r"(?i)[a-z0-9][a-z0-9.\-_]{1,61}[a-z0-9]\Z", bucket):
         raise UsageError(
-            f"{text}: {bucket!r} is no bucket name (3 to 63 letters, digits, dots, hyphens)"
+            f"{text}: {bucket!r} is not a bucket name (3 to 63 letters, digits, dots, hyphens)"
         )
 
 
 def absolute_path(text: str) -> str:
-    """Return a path from the root, with the home folder for ``~``."""
+    """Return the absolute path; ``~`` stands for the home folder."""
     try:
         return posixpath.normpath(Path(text).expanduser().absolute().as_posix())
     except RuntimeError:
@@ -130,9 +134,9 @@ def absolute_path(text: str) -> str:
 
 
 def runs_home() -> Location:
-    """Return the folder that runs are kept below.
+    """Return the folder below which runs are kept.
 
-    Without ``S3UNZIP_HOME`` it follows the XDG base directory specification.
+    Without ``S3UNZIP_HOME``, the XDG base directory specification says where it is.
     """
     home = os.environ.get("S3UNZIP_HOME")
     if not home:

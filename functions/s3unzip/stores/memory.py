@@ -93,6 +93,7 @@ class ReaderSource(ArchiveSource):
         self._reader = reader
         self._lock = threading.Lock()
         self.location = Location("reader", "", str(getattr(reader, "name", "") or "archive"))
+        # Its key is only for messages: a file's name, or "archive".
 
     def stat(self, location: Location) -> Tail:  # noqa: ARG002 - there is only one
         """Return the size of the archive, as a tail without bytes."""
@@ -114,7 +115,7 @@ class ReaderSource(ArchiveSource):
         with self._lock:
             try:
                 self._reader.seek(want.start)
-                while len(data) < want.length:
+                while len(data) < want.length:  # one read may return fewer bytes
                     chunk = self._reader.read(want.length - len(data))
                     if not chunk:
                         break
@@ -167,7 +168,7 @@ class MemoryRunStore:
         if span is None:
             return data
         start, stop = span
-        if stop > max(len(data), start):
+        if stop > max(len(data), start):  # an empty range may be anywhere
             raise UnreadableRecordError(f"{name}: it ends before byte {stop:,}")
         return data[start:stop]
 

@@ -59,7 +59,7 @@ class OpenedStores:
         self._web: WebSource | None = None
 
     def end_startup(self) -> None:
-        """Retry servers that cannot be reached, from now on."""
+        """From now on, retry servers that cannot be reached."""
         with self._lock:
             self._config = replace(self._config, check_reachable=False)
             self._destination_config = self._config.at_destination()
@@ -81,6 +81,7 @@ class OpenedStores:
             case "http" | "https":
                 from s3unzip.stores.web import WebSource
 
+                # All archives on the web share its connections.
                 with self._lock:
                     self._web = self._web or trace_source(WebSource(self._config))
                 return self._web
@@ -121,6 +122,7 @@ class OpenedStores:
 
                 session = self.session(self._destination_config)
                 calls = calls or Calls(LocalClock(), Tuning().retry_seconds, CALLS_AT_ONCE)
+                # Records have none of the options of members: owner, KMS key, copies.
                 bucket = S3Destination(session, work.bucket, StoreConfig())
                 return ObjectRunStore(home, S3Source(session), bucket, calls)
             case "file":
@@ -134,22 +136,21 @@ class OpenedStores:
                 raise UsageError(f"{work}: runs are kept in s3:// or a path")
 
     def session(self, access: StoreConfig) -> Session:
-        """Return the session that reaches S3 as `access` says; equal ones are one session."""
+        """Return the session that reaches S3 as `access` says; equal settings share a session."""
         from s3unzip.stores.s3.credentials import AwsSession, ProfileKeys
         from s3unzip.stores.s3.session import Session, advice_for
 
         key = _session_key(access)
         with self._lock:
             if key not in self._sessions:
-                keys = None
+                keys = None  # the keys that the sessions of the main process share
                 if self._ask is not None:
                     keys = self._keys.setdefault(
                         access.profile, ProfileKeys(access.profile, self._ask)
                     )
                 aws = AwsSession(access.profile, access.region, keys)
-                advice = advice_for(
-                    self._config, destination=key == _session_key(self._destination_config)
-                )
+                is_destination = key == _session_key(self._destination_config)
+                advice = advice_for(self._config, destination=is_destination)
                 self._sessions[key] = Session(access, aws, advice)
             return self._sessions[key]
 
@@ -167,7 +168,7 @@ def _session_key(config: StoreConfig) -> tuple[object, ...]:
 
 
 def check_buckets(config: StoreConfig, source: Location, destination: Location) -> None:
-    """Check that the buckets exist, once, before each worker asks for them."""
+    """Check that the buckets exist, once for all workers."""
     stores = OpenedStores(config)
     for location, access in ((source, config), (destination, config.at_destination())):
         if location.store.takes_s3_options:
@@ -175,7 +176,7 @@ def check_buckets(config: StoreConfig, source: Location, destination: Location) 
 
 
 def check_names(config: StoreConfig, source: Location, destination: Location | None) -> None:
-    """Refuse names that cannot exist in AWS, before a person is asked for keys."""
+    """Refuse names that cannot exist in AWS, before a person is asked for a code."""
     access_to_destination = config.at_destination()
     for location, access in ((source, config), (destination, access_to_destination)):
         if location is None or not (location.bucket and location.store.takes_s3_options):
@@ -199,7 +200,7 @@ def _reaches_aws(access: StoreConfig) -> bool:
 
 
 def sign_in(config: StoreConfig, destination: Location) -> None:
-    """Get the keys of the destination's own profile; a person may have to type a code for them."""
+    """Get the keys of the destination's own profile now: a person may have to type a code."""
     profile = config.destination_profile
     if profile is None or config.destination_unsigned or not destination.store.takes_s3_options:
         return

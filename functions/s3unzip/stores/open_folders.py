@@ -8,8 +8,8 @@ folder by a symbolic link between the check and the use. The rules:
 2. The folders that were used last stay open, within a bound. An open folder is used again only if
    its path still leads to it. If another program moves the folder right after this check, a file
    goes into the moved folder, and never through the link that has taken its place.
-3. A descriptor is closed when no thread holds its `OpenFolder` any more. `close` closes all, also
-   those that the traceback of an error still holds; no thread may use a folder by then.
+3. A descriptor is closed when no thread holds its `OpenFolder` any more. `close` closes all,
+   even those that the traceback of an error still holds; no thread may use a folder by then.
 4. The root is opened once. If it was deleted or replaced, a write fails, `forget` is called, and
    the next attempt opens everything anew.
 """
@@ -34,8 +34,8 @@ from s3unzip.stores.ports import Buffer
 # O_PATH (Linux) needs no right to read the folder; elsewhere folders are opened for reading.
 FOLDER_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 MAX_OPEN = 64  # folders that are kept open, if the process may open enough files
-OPEN_SHARE = 16  # one of so many files that the process may open is a folder
-CLOSED = -1
+OPEN_SHARE = 16  # at most 1/16 of the files that the process may open are folders
+CLOSED = -1  # stands for the descriptor after `close`
 NO_HARD_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 # The name of renameat2(2) and its flag RENAME_NOREPLACE; macOS has the same call by another name.
 _EXCLUSIVE_RENAME = {"darwin": ("renameatx_np", 4)}.get(sys.platform, ("renameat2", 1))
@@ -62,17 +62,19 @@ class OpenFolders:
 
     Args:
         root: absolute path.
-        mode: of folders that are made.
+        mode: the mode of new folders.
     """
 
     def __init__(self, root: str, mode: int) -> None:
         self._path = root
         self._mode = mode
         self._root: OpenFolder | None = None
-        self._is_made = False  # whether the root was made, if it was missing
-        # By path; the one that was used last is the last.
+        self._is_made = False  # whether a missing root has been made
+        # By path, from the least to the most recently used.
         self._open: OrderedDict[str, OpenFolder] = OrderedDict()
-        self._all: WeakSet[OpenFolder] = WeakSet()  # also those that threads or errors hold
+        self._all: WeakSet[OpenFolder] = (
+            WeakSet()
+        )  # including those that only threads or errors hold
         max_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._max_open = MAX_OPEN
         if max_files != resource.RLIM_INFINITY:
@@ -140,7 +142,7 @@ class OpenFolders:
                 folder = OpenFolder(self._open_below(folder, name, whole, create=create))
                 self._all.add(folder)
             except OSError as error:
-                if create and error.errno == errno.ENOENT:
+                if create and error.errno == errno.ENOENT:  # a folder was deleted meanwhile
                     self.forget()
                 raise explain_folder(error, whole, create=create) from error
         return folder
@@ -152,13 +154,13 @@ class OpenFolders:
         except FileNotFoundError:
             if not create:
                 raise
-        except NotADirectoryError:  # Linux says so of a link, too; other systems say ELOOP
+        except NotADirectoryError:  # on Linux also for a link; other systems answer ELOOP
             if stat.S_ISLNK(os.lstat(name, dir_fd=parent.file).st_mode):
                 raise errors.StorageError(
                     f"{path}: a symbolic link ({name!r}) would lead out of the folder"
                 ) from None
             raise
-        with suppress(FileExistsError):
+        with suppress(FileExistsError):  # another process may be faster
             os.mkdir(name, self._mode, dir_fd=parent.file)
         return os.open(name, FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=parent.file)
 
@@ -173,9 +175,10 @@ def _leads_to(root: OpenFolder, path: str, folder: OpenFolder) -> bool:
 
 
 def explain_folder(error: OSError, path: str, *, create: bool) -> errors.S3UnzipError:
-    """Return the error for `path`.
+    """Return the error of this package for an error of the system about a folder at `path`.
 
     With `create`, ENOENT means a race: the folder was made, and another program removed it.
+    Without, a file in place of a folder means that nothing is there.
     """
     if create and error.errno == errno.ENOENT:
         return errors.ServiceFaultError(f"{path}: its folder was deleted or replaced meanwhile")
@@ -184,27 +187,31 @@ def explain_folder(error: OSError, path: str, *, create: bool) -> errors.S3Unzip
     return translate_error(error, path)
 
 
-def rename(old: str, source: int, name: str, target: int, *, if_absent: bool) -> None:
-    """Move the file `old` of the open folder `source` to `name` in the open folder `target`.
+def rename(old: str, old_folder: int, new: str, new_folder: int, *, if_absent: bool) -> None:
+    """Move the file `old` in one open folder to `new` in another.
 
-    With `if_absent`, a hard link is made first, because a link fails where `name` exists. A plain
+    With `if_absent`, a hard link is made first, because a link fails where `new` exists. A plain
     rename replaces the file of that name.
+
+    Args:
+        old_folder: the descriptor of the folder that has the file.
+        new_folder: the descriptor of the folder that gets the file.
     """
     if not if_absent:
-        os.replace(old, name, src_dir_fd=source, dst_dir_fd=target)
+        os.replace(old, new, src_dir_fd=old_folder, dst_dir_fd=new_folder)
         return
     try:
-        os.link(old, name, src_dir_fd=source, dst_dir_fd=target, follow_symlinks=False)
+        os.link(old, new, src_dir_fd=old_folder, dst_dir_fd=new_folder, follow_symlinks=False)
     except OSError as error:
         if error.errno not in NO_HARD_LINKS:
             raise
-        _rename_exclusively(old, source, name, target)
+        _rename_exclusively(old, old_folder, new, new_folder)
     else:
-        os.unlink(old, dir_fd=source)
+        os.unlink(old, dir_fd=old_folder)
 
 
-def _rename_exclusively(old: str, source: int, name: str, target: int) -> None:
-    """Rename a file unless the name exists, on a file system without hard links.
+def _rename_exclusively(old: str, old_folder: int, new: str, new_folder: int) -> None:
+    """Do what `rename` does with `if_absent`, on a file system without hard links.
 
     A few file systems (FUSE) cannot rename exclusively either. There, a file that another program
     makes between the check and the rename is replaced.
@@ -215,16 +222,17 @@ def _rename_exclusively(old: str, source: int, name: str, target: int) -> None:
     call = getattr(ctypes.CDLL(None, use_errno=True), function, None)
     code = errno.ENOSYS
     if call is not None:
-        names = (source, os.fsencode(old), target, os.fsencode(name))
-        if not call(*names, flag):
+        names = (old_folder, os.fsencode(old), new_folder, os.fsencode(new))
+        if not call(*names, flag):  # 0 is success
             return
         code = ctypes.get_errno()
-    if code not in {errno.ENOSYS, errno.EINVAL}:  # the call or its flag is not supported
+    # These two codes mean that the system or the file system lacks the call or its flag.
+    if code not in {errno.ENOSYS, errno.EINVAL}:
         raise OSError(code, os.strerror(code))
-    with suppress(FileNotFoundError):
-        os.stat(name, dir_fd=target, follow_symlinks=False)
+    with suppress(FileNotFoundError):  # the name is free
+        os.stat(new, dir_fd=new_folder, follow_symlinks=False)
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
-    os.replace(old, name, src_dir_fd=source, dst_dir_fd=target)
+    os.replace(old, new, src_dir_fd=old_folder, dst_dir_fd=new_folder)
 
 
 def clear_mode_bits(file: int, mode: int) -> None:
@@ -236,7 +244,7 @@ def clear_mode_bits(file: int, mode: int) -> None:
 
 
 def restore_time(file: int, metadata: Mapping[str, str]) -> None:
-    """Give an open file the modification time that the archive has for it."""
+    """Give an open file the modification time that the archive records for it."""
     mtime = metadata.get(MTIME_KEY)
     if mtime is not None:
         os.utime(file, (int(mtime), int(mtime)))
@@ -245,7 +253,7 @@ def restore_time(file: int, metadata: Mapping[str, str]) -> None:
 def write_at(file: int, body: Buffer, offset: int) -> None:
     """Write all of `body` at `offset`."""
     view = memoryview(body)
-    while view:
+    while view:  # one call may write fewer bytes
         written = os.pwrite(file, view, offset)
         view = view[written:]
         offset += written

@@ -48,7 +48,7 @@ class Keys(Struct, frozen=True):
 
 
 class KeysRequest(Struct, frozen=True):
-    """A worker's question for keys."""
+    """A worker's request for keys."""
 
     profile: str | None
     refused: str | None = None  # the access key that a store has refused
@@ -62,7 +62,7 @@ class Tail(NamedTuple):
 
     data: bytes  # the last len(data) bytes before `missing`; all of a smaller archive
     pin: Pin
-    modified: float | None = None  # Unix seconds; None: the store does not tell
+    modified: float | None = None  # Unix seconds; None: the store does not say
     refusal: Finding | None = None  # why the parts of a split archive could not be joined
     missing: int = 0  # bytes at the end that a broken body did not bring; `Calls.tail` reads them
 
@@ -100,7 +100,7 @@ class Source(Protocol):
         """Return the last `length` bytes and the pin, with one request."""
 
     def stat(self, location: Location) -> Tail:
-        """Return what is there now, as a tail without bytes, with one request."""
+        """Return the current version, as a tail without bytes, with one request."""
 
     def head(self, location: Location) -> Pin:
         """Return the current version, with one request."""
@@ -183,7 +183,10 @@ class Destination(Protocol):
 
     @property
     def keeps_metadata(self) -> bool:
-        """Whether `head` returns the CRC-32 that was put beside an object, not one of its bytes."""
+        """Whether `head` returns the CRC-32 that was stored with an object.
+
+        If not, it computes the CRC-32 from the bytes.
+        """
 
     def check_reachable(self) -> None:
         """Raise an error if credentials, the bucket or the server are missing; one request."""
@@ -211,7 +214,7 @@ class Destination(Protocol):
         """
 
     def head(self, key: str) -> StoredObject | None:
-        """Return the properties of the object, None if there is none."""
+        """Return the properties of the object, or None if it does not exist."""
 
     def list_page(self, prefix: str, first: str, last: str, token: str | None) -> ListPage:
         """Return one page of the objects below `prefix`, and the token of the next page.

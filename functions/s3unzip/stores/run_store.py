@@ -31,8 +31,8 @@ TYPES = {"json": "application/json", "jsonl": "application/jsonl", "html": "text
 class ObjectRunStore:
     """The objects of one run in a destination; threads may share it.
 
-    Unlike the adapters it retries requests itself. A write may take many requests, and its pieces
-    come only once, so a caller could not repeat the write.
+    Unlike the adapters, it retries requests itself. A write may take many requests, and its pieces
+    come only once, so a caller could not repeat it.
 
     Args:
         home: its key begins the key of each object.
@@ -56,7 +56,7 @@ class ObjectRunStore:
         # An object of one body is one PUT. A larger one is a multipart upload.
         head = deque(islice(bodies, 2))
         if len(head) > 1:
-            # Nothing here refers to a body any more when its part is written.
+            # Each body leaves `head` when it is used, so that its memory can be freed.
             first_bodies = (head.popleft() for _ in range(len(head)))
             return self._upload(name, chain(first_bodies, bodies))
         body = b"".join(head)
@@ -92,7 +92,7 @@ class ObjectRunStore:
         except BaseException as error:
             try:
                 self._run("abort", lambda: self._store.abort_upload(upload))
-            except S3UnzipError as trouble:  # the lifecycle rule of the bucket drops what stays
+            except S3UnzipError as trouble:  # a lifecycle rule of the bucket removes the leftovers
                 error.add_note(f"and its upload was not aborted: {trouble}")
             raise
         return size
@@ -104,6 +104,7 @@ class ObjectRunStore:
     def replace(self, name: str, old: bytes, new: bytes) -> None:
         """Replace `old` by a small object; `ConflictError`: another object is stored there."""
         key = self._home.key + name
+        # Any change after this HEAD gives the object another ETag, so that the PUT is refused.
         stored = self._run("head", lambda: self._store.head(key))
         try:
             if stored is None or self.read(name) != old:
@@ -115,7 +116,7 @@ class ObjectRunStore:
 
     def read(self, name: str, span: tuple[int, int] | None = None) -> bytes:
         """Return the object, or bytes [start, stop) of it."""
-        if span is not None and span[0] >= span[1]:
+        if span is not None and span[0] >= span[1]:  # HTTP has no empty ranges
             return b""
         key = self._home.key + name
         try:
@@ -170,7 +171,7 @@ class ObjectRunStore:
                 self._store.complete_upload(upload, parts, if_absent=False)
             except (NotFoundError, UnconfirmedError) as error:
                 if is_first and isinstance(error, NotFoundError):
-                    raise
+                    raise  # no earlier attempt can have completed the upload
                 count_request("head")
                 stored = self._store.head(upload.key)
                 if stored is None or stored.size != size:

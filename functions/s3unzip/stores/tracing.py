@@ -59,7 +59,7 @@ def trace_source(source: AnySource) -> AnySource:
         return _log_calls(
             open_reader(location, pin),
             "get {root} bytes [{want.start}, {want.stop})",
-            str(location),
+            str(location),  # as `root`
         )
 
     setattr(source, "open", open_traced)  # noqa: B010 - mypy forbids the assignment
@@ -70,7 +70,7 @@ def trace_destination(destination: AnyDestination, root: str = "") -> AnyDestina
     """Return `destination`, which logs its requests at the level DEBUG.
 
     Args:
-        root: what stands before a key.
+        root: the text before each key.
     """
     if _log.isEnabledFor(logging.DEBUG):
         _trace(destination, DESTINATION_TEXTS, root)
@@ -78,7 +78,7 @@ def trace_destination(destination: AnyDestination, root: str = "") -> AnyDestina
 
 
 def _trace(adapter: object, texts: Mapping[str, str], root: str = "") -> None:
-    """Replace methods of an adapter by those that log."""
+    """Replace the methods of an adapter that send requests by ones that also log them."""
     for name, text in texts.items():
         method = getattr(adapter, name, None)
         if method is not None:

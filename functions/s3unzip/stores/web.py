@@ -62,7 +62,7 @@ class WebSource(ArchiveSource):
         self._lock = threading.Lock()
 
     def end_startup(self) -> None:
-        """Retry a server that cannot be reached, from now on."""
+        """From now on, retry a server that cannot be reached."""
         self._startup_ends = 0.0
 
     def tail(self, location: Location, length: int) -> Tail:
@@ -80,17 +80,19 @@ class WebSource(ArchiveSource):
                     )
             elif answer.status not in NO_RANGES:
                 raise _refusal(answer, location)
+        # The server did not send exactly the end. Request the size, then the range.
         tail = super().tail(location, length)
         if tail.pin.size:  # its bytes took another GET
             count_request("get")
         return tail
 
     def stat(self, location: Location) -> Tail:
-        """Return the size and the version that are there now, by a GET of the first byte.
+        """Return the current size and version, by a GET of the first byte.
 
         A HEAD would fail at presigned URLs, whose signature is for GET alone.
         """
         with self._get(location, "bytes=0-0") as answer:
+            # "*/0": the range is not satisfiable, because the file is empty.
             has_no_byte = answer.headers.get("Content-Range", "bytes */0") == "bytes */0"
             is_empty = answer.headers.get("Content-Length") == "0"
             if answer.status == 206:
@@ -110,7 +112,8 @@ class WebSource(ArchiveSource):
         if not want.length:
             return
         etag = pin.etag
-        if etag is not None and not etag.startswith('"'):  # a weak ETag, or a date
+        # If-Match takes neither a weak ETag nor a date. `_check_version` compares them.
+        if etag is not None and not etag.startswith('"'):
             etag = None
         with self._get(location, f"bytes={want.start}-{want.stop - 1}", etag) as answer:
             self._check_version(answer, location, pin)
@@ -127,17 +130,21 @@ class WebSource(ArchiveSource):
         if answer.status in {404, 416}:
             raise errors.SourceChangedError(f"{location}: HTTP {answer.status}; {CHANGED}")
         if answer.status == 412:
-            raise self._explain_change(location, pin, "HTTP 412; ")
+            raise self._explain_change(location, pin, answered="HTTP 412; ")
         if answer.status != 206:
             raise _refusal(answer, location)
         if _read_range(answer, location)[1] != pin.size:
             raise errors.SourceChangedError(f"{location}: {CHANGED}")
         validator = _validator(answer)
         if pin.etag and validator and validator != pin.etag:
-            raise self._explain_change(location, pin, "")
+            raise self._explain_change(location, pin, answered="")
 
-    def _explain_change(self, location: Location, pin: Pin, status: str) -> errors.S3UnzipError:
-        """Return the error for another ETag; two more requests show whether the ETag is steady."""
+    def _explain_change(self, location: Location, pin: Pin, answered: str) -> errors.S3UnzipError:
+        """Return the error for another ETag; two more requests show whether the ETag is stable.
+
+        Args:
+            answered: the status for the message, with "; " after it, or "".
+        """
         etags = []
         for _ in range(2):
             count_request("head")
@@ -145,10 +152,10 @@ class WebSource(ArchiveSource):
         # The pinned ETag comes again if each of several servers has an ETag of its own.
         if etags[0] != etags[1] or pin.etag in etags:
             return errors.StorageError(
-                f"{location}: {status}the server's ETag differs from answer to answer, so it is "
+                f"{location}: {answered}the server's ETag differs from answer to answer, so it is "
                 f"not known whether the archive is still the same; {DOWNLOAD}"
             )
-        return errors.SourceChangedError(f"{location}: {status}{CHANGED}")
+        return errors.SourceChangedError(f"{location}: {answered}{CHANGED}")
 
     @contextmanager
     def _get(
@@ -161,7 +168,7 @@ class WebSource(ArchiveSource):
             byte_range: the value of the header Range.
             etag: the value of the header If-Match.
         """
-        # Ranges of a compressed body would be of other bytes.
+        # Without "identity", a range may be one of the compressed body.
         headers = {"User-Agent": "s3unzip", "Accept-Encoding": "identity", "Range": byte_range}
         if etag is not None:
             headers["If-Match"] = etag
@@ -170,16 +177,16 @@ class WebSource(ArchiveSource):
             try:
                 yield answer
             finally:
-                if getattr(answer, "length_remaining", None) == 0:
+                if getattr(answer, "length_remaining", None) == 0:  # keep the connection
                     answer.drain_conn()
-                else:  # the bytes that were not read are not needed
+                else:  # closing is cheaper than reading the remaining bytes
                     answer.close()
                 answer.release_conn()
         except BROKEN_ANSWERS as error:
             raise self._fault(error, location) from None
 
     def _body(self, answer: BaseHTTPResponse, length: int, location: Location) -> Iterator[bytes]:
-        """Yield the first `length` bytes of a body as they come; the others are not read."""
+        """Yield the first `length` bytes of a body as they come, and read no more."""
         size = 0
         try:
             while size < length:
@@ -225,7 +232,9 @@ class WebSource(ArchiveSource):
         try:
             new = _parse(urljoin(target.url, redirect))
         except (HTTPError, ValueError):
-            raise errors.StorageError(f"{location}: redirects to what is not a URL") from None
+            raise errors.StorageError(
+                f"{location}: redirects to something that is not a URL"
+            ) from None
         if target.scheme == "https" and new.scheme != "https":
             raise errors.StorageError(f"{location}: redirects from https to http; not followed")
         if not (_is_same_host(first, new) or self._config.other_hosts):
@@ -246,8 +255,12 @@ class WebSource(ArchiveSource):
             return self._pools[proxy]
 
     def _fault(self, error: Exception, location: Location) -> errors.S3UnzipError:
-        """Return the error of a request without a whole answer; a fault if a retry may help."""
-        proxy = _find_proxy(location.scheme, location.bucket.rpartition("@")[2])
+        """Return the error of a request that got no answer, or not all of it.
+
+        It is a `ServiceFaultError` if a retry may help.
+        """
+        host = location.bucket.rpartition("@")[2]  # without user and password
+        proxy = _find_proxy(location.scheme, host)
         through = ""
         if proxy is not None:
             through = f" through the proxy {parse_url(proxy)._replace(auth=None).url}"
@@ -273,12 +286,13 @@ class WebSource(ArchiveSource):
         return fault
 
     def _explain(self, error: Exception, cause: BaseException) -> str:
-        """Return in a few words why no whole answer came."""
+        """Return briefly why no answer came, or not all of it."""
         if isinstance(error, ReadTimeoutError):
             return f"the server sent nothing for {self._config.stall_seconds:g} s"
         # In urllib3 a refused connection is also a ConnectTimeoutError.
         if isinstance(cause, ConnectTimeoutError) and not isinstance(cause, NewConnectionError):
             return f"no answer within {self._config.connect_seconds:g} s"
+        # urllib3's message ends in ": [Errno 111] Connection refused".
         return re.sub(r"\[Errno -?[0-9]+\] ", "", str(cause).rpartition(": ")[2])[:200]
 
 
@@ -311,6 +325,7 @@ def _is_same_host(first: Url, target: Url) -> bool:
 
 def _explain_permanent(error: BaseException, *, via_proxy: bool) -> str | None:
     """Return why the same request would always fail; None if it may succeed later."""
+    # "Temporary failure in name resolution" may end.
     if isinstance(error, NameResolutionError) and "Temporary" not in str(error):
         host = str(error).partition("resolve '")[2].partition("'")[0]
         advice = "check the URL"
@@ -332,7 +347,10 @@ def _explain_permanent(error: BaseException, *, via_proxy: bool) -> str | None:
 
 
 def _validator(answer: BaseHTTPResponse) -> str | None:
-    """Return the ETag, else the date of the last change, else None; also None if too long."""
+    """Return the ETag, or the date of the last change if there is no ETag.
+
+    Returns None if the server sends neither, or one that is too long.
+    """
     validator = answer.headers.get("ETag") or answer.headers.get("Last-Modified")
     if not validator or len(validator) > 1024:  # each request would send it
         return None
@@ -340,7 +358,7 @@ def _validator(answer: BaseHTTPResponse) -> str | None:
 
 
 def _modified(answer: BaseHTTPResponse) -> float | None:
-    """Return the date of the last change in Unix seconds, if the server tells it."""
+    """Return the date of the last change in Unix seconds, or None if the server sends none."""
     try:
         return parsedate_to_datetime(answer.headers.get("Last-Modified", "")).timestamp()
     except (ValueError, OverflowError):
@@ -352,14 +370,14 @@ def _read_range(answer: BaseHTTPResponse, location: Location) -> tuple[ByteRange
     content_range = _CONTENT_RANGE.fullmatch(answer.headers.get("Content-Range", ""))
     if content_range is None:
         raise errors.RangesUnsupportedError(
-            f"{location}: the server's Content-Range makes no sense; {DOWNLOAD}"
+            f"{location}: the server's Content-Range is malformed; {DOWNLOAD}"
         )
     start, last, size = map(int, content_range.groups())
     return ByteRange(start, last + 1), size
 
 
 EXPIRED_LINK = (errors.LinkRefusedError, "; the link may have expired: get a new one")
-# By status: the error and its advice, where a repeated request gets the same answer.
+# The error and its advice for each status that another attempt would get, too.
 REFUSALS: dict[int, tuple[type[errors.StorageError], str]] = {
     400: EXPIRED_LINK,
     401: (
@@ -378,7 +396,7 @@ REFUSALS: dict[int, tuple[type[errors.StorageError], str]] = {
 def _refusal(answer: BaseHTTPResponse, location: Location) -> errors.S3UnzipError:
     """Return the error of an answer that is not the requested range."""
     status = answer.status
-    if status in NO_RANGES:
+    if status in NO_RANGES:  # the whole body came, or no part of it
         kind = _kind_of_text(answer)
         if kind is None:
             return errors.RangesUnsupportedError(
@@ -391,7 +409,7 @@ def _refusal(answer: BaseHTTPResponse, location: Location) -> errors.S3UnzipErro
     text = f"{location}: HTTP {status}{_reason(answer)}"
     if status in {429, 503}:
         return errors.ThrottledError(text)
-    if status >= 500 or status == 408:
+    if status >= 500 or status == 408:  # 408: Request Timeout
         return errors.ServiceFaultError(text)
     error, advice = REFUSALS.get(
         status, (errors.StorageError, "; check that the URL is that of the download itself")
@@ -400,9 +418,9 @@ def _refusal(answer: BaseHTTPResponse, location: Location) -> errors.S3UnzipErro
 
 
 def _kind_of_text(answer: BaseHTTPResponse) -> str | None:
-    """Return in words the kind of text that came in place of an archive; None: no text.
+    """Name the kind of text that came instead of an archive; None: it is not text.
 
-    Some servers call every file a text, so a body that begins like a ZIP is none.
+    Some servers call every file text, so a body that begins like a ZIP is not taken for text.
     """
     body = _first_bytes(answer)
     media_type = answer.headers.get("Content-Type", "").partition(";")[0].strip().lower()
@@ -417,7 +435,7 @@ def _kind_of_text(answer: BaseHTTPResponse) -> str | None:
 
 
 def _reason(answer: BaseHTTPResponse) -> str:
-    """Return the text of a status, after a space: S3's code and message in XML, else HTTP's."""
+    """Return what a status means, after a space: S3's code and message, or HTTP's own phrase."""
     body = _first_bytes(answer)
     # Only these two fields are shown: tokens and ids of S3's errors may be secret.
     code = re.search(rb"<Code>([^<]{1,100})</Code>", body)
@@ -431,7 +449,7 @@ def _reason(answer: BaseHTTPResponse) -> str:
 
 
 def _first_bytes(answer: BaseHTTPResponse) -> bytes:
-    """Return up to 4 KiB of the body of an unexpected answer; empty if none come."""
+    """Return up to 4 KiB of the body of an unexpected answer; it is empty if none came."""
     with suppress(*BROKEN_ANSWERS):
         return answer.read1(4096, decode_content=False)
     return b""

@@ -76,7 +76,7 @@ class S3Destination:
         self._bucket = bucket
         self._kms_key = config.destination_kms_key
         self._owner_id = config.destination_owner
-        self._copies = config.copies
+        self._copies = config.can_copy
         self._copies_pay = config.request_payer
         self._owner: dict[str, Any] = {}
         if self._owner_id is not None:
