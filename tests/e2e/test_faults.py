@@ -176,6 +176,6 @@ def test_what_is_no_event_is_soon_a_dead_letter(
         QueueUrl=pipeline.outputs["DeadLettersUrl"], AttributeNames=["QueueArn"]
     )
     assert dead["Attributes"]["QueueArn"] == pipeline.outputs["DeadLettersArn"]
-    assert "the message is no S3 event" in pipeline.logs()
+    assert "the message is not an S3 event" in pipeline.logs()
     assert reason in pipeline.logs()
     sqs.purge_queue(QueueUrl=pipeline.outputs["DeadLettersUrl"])

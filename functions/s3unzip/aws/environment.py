@@ -39,10 +39,10 @@ from s3unzip.stores.open import OpenedStores
 from s3unzip.stores.s3.credentials import AwsSession
 from s3unzip.zip import Limits, Policy
 
-if TYPE_CHECKING:  # a stub
+if TYPE_CHECKING:  # the stubs are not deployed
     from mypy_boto3_secretsmanager import SecretsManagerClient
 
-SECRET_SCHEME = "secretsmanager:"  # noqa: S105 - begins the reference to a password
+SECRET_SCHEME = "secretsmanager:"  # noqa: S105 - the prefix of a password reference
 # docs.aws.amazon.com/secretsmanager/latest/apireference/API_GetSecretValue.html
 SECRET_ERRORS: dict[str, type[errors.S3UnzipError]] = {
     "AccessDeniedException": errors.AccessDeniedError,
@@ -57,7 +57,7 @@ SECRET_ERRORS: dict[str, type[errors.S3UnzipError]] = {
 class LambdaClock(LocalClock):
     """Real time, and the remaining time of one invocation."""
 
-    def __init__(self, invocation: Any) -> None:  # Powertools' type has a property for the method
+    def __init__(self, invocation: Any) -> None:  # Powertools types the method as a property
         super().__init__()
         self._invocation = invocation
 
@@ -96,10 +96,10 @@ class RouteVariable(Struct, frozen=True, forbid_unknown_fields=True):
     """A route in the JSON array of `Variable.ROUTES`."""
 
     name: str
-    prefix: str = ""  # of its archives
-    suffix: str = ""  # of its archives
+    prefix: str = ""  # of its archives' keys
+    suffix: str = ""  # of its archives' keys
     bucket: str = ""  # of its members; empty: the bucket of the environment's destination
-    destination: str = ""  # prefix of its members
+    destination: str = ""  # prefix of its members' keys
     owner: str | None = None  # account of the bucket
     kms_key: str | None = None  # encrypts the members
     options: dict[str, Any] = {}  # only those that differ from the environment's
@@ -113,12 +113,12 @@ class LambdaConfig(Struct, frozen=True, kw_only=True, dict=True):
     own: RunDefaults  # for archives that no route takes
     routes: tuple[RunDefaults, ...]  # the first that covers an archive takes it
     work: Location  # the prefix of all runs
-    after_success: AfterSuccess | None  # None: an archive stays as it is
+    after_success: AfterSuccess | None  # None: an archive is left unchanged
     tuning: Tuning
     limits: Limits
     platform: Platform
-    max_cost: float | None  # dollars a run; None: without a limit
-    scan: str  # "guardduty": archives are opened after their malware scan; empty: at once
+    max_cost: float | None  # dollars per run; None: no limit
+    scan: str  # "guardduty": archives wait for their malware scan; empty: they do not
     access: StoreConfig
     state_machine: str  # ARN
     event_bus: str
@@ -175,8 +175,9 @@ class LambdaConfig(Struct, frozen=True, kw_only=True, dict=True):
     def policy(self, options: Options | None = None) -> Policy:
         """Return the rules for archives, with the password that a run's options name.
 
-        The function may read only the secrets of its environment. If a route and its secret were
-        removed after the run began, the secret of the environment itself is read.
+        Without options, those of the environment itself apply. The function may read only the
+        secrets of its environment. If a route and its secret were removed after the run began,
+        the secret of the environment itself is read.
         """
         options = options or self.own.options
         readable = {defaults.options.password_ref for defaults in self.all_defaults}
@@ -191,7 +192,12 @@ class LambdaConfig(Struct, frozen=True, kw_only=True, dict=True):
         )
 
     def context(self, invocation: Any, run: Run | Request | Report | None = None) -> Context:
-        """Return the context of one invocation for a run; None: it is not known yet."""
+        """Return the context of one invocation.
+
+        Args:
+            invocation: the context that Lambda passes to the handler.
+            run: the run, whose route and options apply; None: those of the environment itself.
+        """
         route = None
         options = None
         if run is not None:
@@ -210,6 +216,7 @@ class LambdaConfig(Struct, frozen=True, kw_only=True, dict=True):
 
 @cache
 def _read_password(secret: str | None) -> bytes | None:
+    """Return the password in a secret; None: no secret is set. A process reads it only once."""
     if secret is None:
         return None
     return read_secret(secret, open_client("secretsmanager"))
@@ -246,7 +253,7 @@ def read_worker(variables: Mapping[str, str]) -> LambdaConfig:
     )
     try:
         limits = Limits(**_table(variables, Variable.LIMITS))
-    except TypeError as error:
+    except TypeError as error:  # a limit that does not exist
         raise errors.UsageError(f"the environment variable {Variable.LIMITS}: {error}") from error
     return LambdaConfig(
         environment=variables.get(Variable.ENVIRONMENT, ""),
@@ -279,6 +286,7 @@ def _read_own(variables: Mapping[str, str]) -> RunDefaults:
         variables.get(Variable.TRIGGER_SUFFIX, ""),
     )
     destination = parse_destination(_needed(variables, Variable.DESTINATION))
+    # Members may have trigger keys if either prefix begins with the other.
     is_below = destination.key.startswith(trigger.prefix)
     is_above = trigger.prefix.startswith(destination.key)
     if destination.bucket == trigger.bucket and (is_below or is_above):
@@ -293,6 +301,8 @@ def _read_own(variables: Mapping[str, str]) -> RunDefaults:
 
 
 def _read_routes(variables: Mapping[str, str], own: RunDefaults) -> tuple[RunDefaults, ...]:
+    """Return the defaults of each route, in their order; `own` fills what a route leaves out."""
+    # Without the environment's password: a route does not inherit it.
     own_options = msgspec.to_builtins(decode(variables.get(Variable.OPTIONS) or "{}", Options))
     routes = decode(variables.get(Variable.ROUTES) or "[]", list[RouteVariable])
     defaults = []
@@ -312,17 +322,17 @@ def _read_routes(variables: Mapping[str, str], own: RunDefaults) -> tuple[RunDef
 
 
 def _with_password(options: Options, secret: str | None) -> Options:
+    """Return the options with a reference to a secret; unchanged if there is no secret."""
     if not secret:
         return options
     return msgspec.structs.replace(options, password_ref=SECRET_SCHEME + secret)
 
 
 def _needed(variables: Mapping[str, str], name: Variable) -> str:
+    """Return the value of a variable; raise `UsageError` if it is empty or not set."""
     value = variables.get(name, "")
     if not value:
-        raise errors.UsageError(
-            f"the environment variable {name} is not set: deploy with the stack"
-        )
+        raise errors.UsageError(f"the environment variable {name} is not set: deploy the stack")
     return value
 
 
@@ -353,18 +363,18 @@ def _table(variables: Mapping[str, str], name: Variable) -> dict[str, Any]:
 
 
 def read_secret(ref: str, client: SecretsManagerClient) -> bytes:
-    """Return the password that `ref` names; it is never logged and never part of an error.
+    """Return the password that `ref` names; no log line or error message contains it.
 
     ``secretsmanager:NAME`` and ``secretsmanager:ARN`` name the secret's whole value. With
-    ``#FIELD`` at the end they name one field of a secret that is a JSON object, as the console
-    makes them.
+    ``#FIELD`` at the end they name one field of a secret that is a JSON object, the form that the
+    console creates.
     """
     from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - few need it
 
     name, _, field = ref.removeprefix(SECRET_SCHEME).partition("#")
     if not ref.startswith(SECRET_SCHEME) or not name:
         raise errors.UsageError(
-            f"password reference {ref!r}: only {SECRET_SCHEME}NAME is known here"
+            f"password reference {ref!r}: only {SECRET_SCHEME}NAME is supported here"
         )
     try:
         answer = client.get_secret_value(SecretId=name)
@@ -378,6 +388,7 @@ def read_secret(ref: str, client: SecretsManagerClient) -> bytes:
         raise kind(message) from error
     except BotoCoreError as error:
         raise errors.ServiceFaultError(f"secret {name}: {type(error).__name__}") from error
+    # A secret is either text or binary.
     value = answer.get("SecretString", "").encode() or answer.get("SecretBinary", b"")
     if field:
         value = _read_field(name, value, field)
@@ -387,6 +398,7 @@ def read_secret(ref: str, client: SecretsManagerClient) -> bytes:
 
 
 def _read_field(name: str, value: bytes, field: str) -> bytes:
+    """Return one field of the secret `name`, whose value is a JSON object."""
     text = None
     with suppress(ValueError):  # an error would quote the secret
         fields = json.loads(value)

@@ -1,17 +1,17 @@
 """Events in and out: archives that were put or scanned, and the event of a finished run.
 
-In: EventBridge's "Object Created" (key as it is), S3's own notification (key URL-encoded, spaces as
-"+") and GuardDuty's result of a scan. Each may be inside a message of SNS. Out: one EventBridge
-event a run.
+In: EventBridge's "Object Created" (key not encoded), S3's own notification (key URL-encoded, spaces
+as "+") and GuardDuty's result of a scan. Each may be inside a message of SNS. Out: one EventBridge
+event per run.
 
 The rules of the malware gate (``ingest.scan``):
 
 - The result of its scan starts the run of an archive. S3's own event starts nothing.
 - The result names the version that was scanned. Only this version is opened: the run is pinned to
-  it. Another version that is there now has a scan, and a result, of its own.
+  it. A newer version has a scan and a result of its own.
 - ``submit``, and the run after an archive was replaced, have no result. They read the tag with
-  which GuardDuty marks the version. Without versions S3 cannot say which object a tag is of, so
-  the tag is not read there.
+  which GuardDuty marks the version. In a bucket without versioning, a tag may belong to an
+  overwritten object, so it is not read.
 - A version with any other result, or without one, is not opened. It is logged and counted.
 - A result may come twice or late. The results of several versions may come in any order.
 
@@ -39,20 +39,20 @@ from s3unzip.model import Location, Pin, Report, Request, Verdict
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import Tail
 
-if TYPE_CHECKING:  # stubs
+if TYPE_CHECKING:  # the stubs are not deployed
     from mypy_boto3_events import EventBridgeClient
     from mypy_boto3_events.type_defs import PutEventsRequestEntryTypeDef
 
 T = TypeVar("T")
 
 SOURCE = "s3unzip"
-OWN_SENDERS = "s3unzip."  # begins the sources of events that commands queue
+OWN_SENDERS = "s3unzip."  # the prefix of "source" in the events that commands queue
 CLEAN = "NO_THREATS_FOUND"
 SCAN_TAG = "GuardDutyMalwareScanStatus"
-UNVERSIONED = (None, "null")  # version ids that do not name bytes: an overwritten object keeps them
+UNVERSIONED = (None, "null")  # version ids that an overwritten object keeps
 MAX_KEY = 1_024  # bytes of UTF-8
 ETAG = re.compile(r"[0-9a-f]{32}(-\d+)?")
-CLOCK_SECONDS = 2  # between the time of an event and the Last-Modified of its object
+CLOCK_SECONDS = 2  # tolerance between the time of an event and its object's Last-Modified
 EVENT_TITLES = {
     Verdict.COMPLETED: "Archive Extracted",
     Verdict.COMPLETED_WITH_ERRORS: "Archive Extracted",
@@ -61,13 +61,12 @@ EVENT_TITLES = {
     Verdict.FAILED: "Archive Failed",
 }
 EVENT_COUNTS = ("members", "extracted", "unchanged", "failed", "missing", "bytes_in", "bytes_out")
-MESSAGE_CHARACTERS = (
-    1_000  # an event may have 256 KB, and the archive determines the names of members
-)
+# An event has at most 256 KB. A message may quote members' names, whose length the archive decides.
+MESSAGE_CHARACTERS = 1_000
 
 
 def parse_field(event: Mapping[str, Any], name: str, kind: type[T]) -> T:
-    """Return the value `name` of an event as a `kind`."""
+    """Return the field `name` of an event, converted to the type `kind`."""
     if name not in event:
         raise UsageError(f"the event has no {name!r}; it has {sorted(event)}")
     try:
@@ -93,7 +92,7 @@ def admit(source: Location, scan: ScanResult) -> bool:
 
 def find_scan(source: Location, pin: Pin, config: LambdaConfig, calls: Calls) -> ScanResult:
     """Return the scan result in the tag of a version; its status is NOT_SCANNED without a tag."""
-    status = "NOT_SCANNED"  # our word
+    status = "NOT_SCANNED"  # not a status of GuardDuty
     if pin.version_id not in UNVERSIONED:
         store = config.stores.source(source)
         status = calls.run("get", lambda: store.tags(source, pin)).get(SCAN_TAG, status)
@@ -117,7 +116,7 @@ class ArchivePut(NamedTuple):
 
     request: Request
     etag: str | None  # without quotes; None: the event has no valid ETag
-    version_id: str | None  # None: the event does not say it
+    version_id: str | None  # None: the event does not name it
     scan: ScanResult | None = None  # of this version
 
     def is_of(self, pin: Pin) -> bool:
@@ -128,9 +127,10 @@ class ArchivePut(NamedTuple):
         return self.version_id == pin.version_id and (self.etag is None or has_etag)
 
     def is_older(self, tail: Tail) -> bool:
-        """Return whether another version than the event's is there now, as `tail` shows.
+        """Return whether the event's version is no longer the current one, which has this `tail`.
 
-        Version ids are compared, else ETags. An event without either is compared by its time.
+        Version ids are compared, else ETags. If the event has neither, its time is compared with
+        the object's Last-Modified.
         """
         pin = tail.pin
         if self.version_id not in UNVERSIONED and pin.version_id is not None:
@@ -145,13 +145,13 @@ def read_puts(body: str, config: LambdaConfig) -> Iterator[ArchivePut]:
     """Yield the archives in the body of one queue message; none for a test event.
 
     Raises:
-        UsageError: the message is no event, or one of its events cannot name an archive. The
-            archives of its other events are yielded before.
+        UsageError: the message is not an event, or one of its events cannot name an archive. The
+            archives of its other events are yielded first.
     """
     try:
         events = list(_read_events(_unwrap(json.loads(body))))
     except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
-        raise UsageError(f"the message is no S3 event: {error!r}") from error
+        raise UsageError(f"the message is not an S3 event: {error!r}") from error
     faults = []
     for event in events:
         if not config.covers(Location("s3", event.bucket, event.key)):
@@ -180,11 +180,11 @@ def _find_fault(event: ObjectEvent) -> str | None:
     try:
         size = len(event.key.encode())
     except UnicodeEncodeError as error:
-        return f"is no key of S3: character {error.start + 1} is half of a surrogate pair"
+        return f"is not a valid S3 key: character {error.start + 1} is half of a surrogate pair"
     if size > MAX_KEY:
-        return f"is no key of S3: {size:,} bytes, {MAX_KEY:,} are allowed"
+        return f"is not a valid S3 key: it has {size:,} bytes, at most {MAX_KEY:,} are allowed"
     if event.scan is not None and (event.etag or event.version_id) is None:
-        return "has a scan that does not say of which version"
+        return "has a scan result that does not name a version"
     return None
 
 
@@ -236,7 +236,7 @@ def _read_events(message: Mapping[str, Any]) -> Iterator[ObjectEvent]:
         case {"Records": list(records)}:
             yield from map(_read_record, records)
         case _:
-            raise UsageError(f"the message is no S3 event; it has {sorted(message)}")
+            raise UsageError(f"the message is not an S3 event; it has {sorted(message)}")
 
 
 def _read_record(record: Mapping[str, Any]) -> ObjectEvent:
@@ -269,7 +269,7 @@ def _unix(time: str) -> float:
 
 
 def announce(client: EventBridgeClient, config: LambdaConfig, report: Report) -> None:
-    """Put the event of a run that ended."""
+    """Publish the event of a run that ended."""
     run_ended: PutEventsRequestEntryTypeDef = {
         "Source": SOURCE,
         "DetailType": EVENT_TITLES[report.verdict],
@@ -279,10 +279,11 @@ def announce(client: EventBridgeClient, config: LambdaConfig, report: Report) ->
         ],
         "EventBusName": config.event_bus,
     }
+    # PutEvents succeeds even if it refuses an event.
     answer = client.put_events(Entries=[run_ended])
     if answer["FailedEntryCount"]:
         why = "{ErrorCode}, {ErrorMessage}".format_map(answer["Entries"][0])
-        raise ServiceFaultError(f"EventBridge did not take the event: {why}")
+        raise ServiceFaultError(f"EventBridge did not accept the event: {why}")
 
 
 def event_detail(config: LambdaConfig, report: Report) -> dict[str, Any]:

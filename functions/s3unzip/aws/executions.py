@@ -2,27 +2,28 @@
 
 The rules:
 
-- An execution is named by its run: RUN, and RUN-r2, RUN-r3, ... go on with it. Its input has the
-  request and the version of the archive. An execution of the same name for another archive is an
-  error, never the same run.
-- One execution of a run is at work at a time. Whoever wants another one asks for the state of the
-  existing ones. While one is at work, none is started. If all have ended, with or without a report,
-  the one with the next number is started. Of two callers that ask at once, one starts it.
+- The first execution of a run is named RUN. Later ones, RUN-r2, RUN-r3, ..., continue the run. The
+  input of an execution has the request and the version of the archive. An execution of the same
+  name for another archive is an error, never the same run.
+- One execution of a run is at work at a time. Before another one is started, the states of the
+  existing ones are read. While one is at work, none is started. If all have ended, with or without
+  a report, the one with the next number is started. If two callers try at once, one starts it.
 - The history of an execution is bounded: after some rounds its last step starts the next execution
   with the round that follows, and ends its own. The input of the next one has the number of its
-  first round, so a step that is repeated starts no second one.
+  first round, so a repeated step does not start a second one.
 - StartExecution with the name and the input of an execution that is at work starts nothing, and
   succeeds. Any other use of a name that exists is ExecutionAlreadyExists (API_StartExecution).
-  DescribeExecution may be some seconds late, so it may not know an execution that has just started.
+  DescribeExecution is eventually consistent: it may miss an execution that has just started.
 - `end_run` follows each verdict that is written. Whoever finds the report of a run whose end may be
-  incomplete repeats it, late and at once. Receivers of its event recognize the run by its id.
+  incomplete repeats it, perhaps late or concurrently. Receivers of its event recognize the run by
+  its id.
 - With a malware gate a newer version is opened only if its tag says that no threat was found.
   Without the tag its own event starts it: see `s3unzip.aws.events`.
-- However a run ends, its archive is then compared with the one that is there. If that is another
-  one, the run RUN-again extracts the newest version over what the first one wrote.
+- However a run ends, its archive is then compared with the current version. If they differ, the run
+  RUN-again extracts the current version over what the first run wrote.
 - The functions of a stopped execution keep running for at most `WORKER_SECONDS`, and may write
-  members of an older version. So an execution RUN-w1, RUN-w2, ... waits so long, then compares the
-  archive once more.
+  members of an older version. So an execution RUN-w1, RUN-w2, ... waits that long, then compares
+  the archive once more.
 """
 
 import json
@@ -61,12 +62,12 @@ from s3unzip.settling.loop import look_up_run
 from s3unzip.settling.nested import has_nested, nested_requests
 from s3unzip.settling.source_actions import finish_source
 
-MAX_RESUMED = 100  # executions of one run
+MAX_RESUMED = 100  # executions of one run, the first one included
 TOO_MANY = f"it has had {MAX_RESUMED} executions; see why it fails"
 # The history of an execution has at most 25,000 events, those of the tasks of an inline Map
 # included: tests/infra/test_workflow.py counts them.
 INLINE_ROUNDS = 2  # later rounds of a run go through a Distributed Map
-EXECUTION_ROUNDS = 16  # then another execution goes on
+EXECUTION_ROUNDS = 16  # then the next execution takes over
 RUNNING = "RUNNING"
 WORKER_SECONDS = 900  # Lambda ends each function after this time
 
@@ -80,7 +81,7 @@ class Execution(NamedTuple):
 
 
 class RunInput(Struct, frozen=True):
-    """The archive in the input of an execution; an operator resumes a run without naming it."""
+    """The archive in the input of an execution; an execution that resumes a run may lack it."""
 
     request: Request | None = None
     pin: Pin | None = None  # the version
@@ -91,7 +92,7 @@ def read_input(data: dict[str, Any]) -> RunInput:
     try:
         return msgspec.convert(data, RunInput)
     except msgspec.ValidationError as error:
-        raise UsageError(f"the input is not that of a run: {error}") from error
+        raise UsageError(f"the input is not the input of a run: {error}") from error
 
 
 def state_of(state: Next, config: LambdaConfig) -> dict[str, Any]:
@@ -110,7 +111,7 @@ def state_of(state: Next, config: LambdaConfig) -> dict[str, Any]:
 def next_state(state: Next, config: LambdaConfig) -> dict[str, Any]:
     """Return the data after Settle: the next round, or "done" if the next execution does it."""
     data = state_of(state, config)
-    if state.next == "done" or state.round % EXECUTION_ROUNDS:
+    if state.next == "done" or state.round % EXECUTION_ROUNDS:  # this execution goes on
         return data
     _start_with_round(state, data, config)
     return state_of(Next(state.run, "done"), config)
@@ -124,7 +125,7 @@ def _name_execution(run: str, number: int) -> str:
 
 
 def execution_number(name: str) -> int:
-    """Return the number of an execution of a run by its name."""
+    """Return the number in the name of a run's execution; the first one, named RUN, is 1."""
     _, _, number = name.rpartition("-r")
     return int(number) if number.isdecimal() else 1
 
@@ -132,8 +133,8 @@ def execution_number(name: str) -> int:
 def _start_with_round(state: Next, data: dict[str, Any], config: LambdaConfig) -> None:
     """Start the next execution of a run, which begins with the round of `state`.
 
-    A repeated step finds an execution that has this round in its input, and starts none. A late
-    step whose execution was stopped starts none either.
+    If an execution has this round in its input already, the step is a repeated one and starts
+    nothing. A late step whose own execution was stopped starts nothing either.
 
     Raises:
         UsageError: the run has had too many executions.
@@ -143,6 +144,7 @@ def _start_with_round(state: Next, data: dict[str, Any], config: LambdaConfig) -
         name = _name_execution(state.run, number)
         execution = find_execution(config, name)
         if execution is None:
+            # The latest execution is the one of this step.
             if latest is not None and latest.status != RUNNING:
                 logger.info("run was stopped", run=state.run)
                 return
@@ -156,7 +158,7 @@ def _start_with_round(state: Next, data: dict[str, Any], config: LambdaConfig) -
 
 
 def find_execution(config: LambdaConfig, name: str) -> Execution | None:
-    """Return the execution with this name, or None if there is none or it has only just started."""
+    """Return an execution by its name; None: it does not exist, or has only just started."""
     states = open_client("stepfunctions")
     machine = config.state_machine.replace(":stateMachine:", ":execution:")
     try:
@@ -168,7 +170,11 @@ def find_execution(config: LambdaConfig, name: str) -> Execution | None:
 
 
 def find_run(config: LambdaConfig, run: str) -> Run | Report | None:
-    """Return a run from its records, which have its route; None: the environment has no routes."""
+    """Return a run from its records, which name its route.
+
+    Returns None if the environment has no routes, so the records need not be read, or if the run
+    has no record.
+    """
     if not config.routes:
         return None
     return look_up_run(RunRecords.open(config.stores, run)).run
@@ -183,17 +189,17 @@ def start_run(
     state: Next | None = None,
     reported: float = 0.0,
 ) -> None:
-    """Start an execution of a run, unless one is at work; it may be repeated.
+    """Start an execution of a run, unless one is at work; calling this again is safe.
 
     Args:
         config: of the environment.
         run: the id of the run.
         request: of the run.
         pin: the version of the archive.
-        state: what comes next in a run that is planned. Only the first execution needs it: later
+        state: the first round of a run that is planned. Only the first execution needs it: later
             ones read the records.
-        reported: when the run had its last report, in Unix seconds: an execution that began
-            earlier has ended, or is about to.
+        reported: the time of the run's last report in Unix seconds, 0 without a report. An
+            execution that began earlier has ended, or is about to.
     """
     data = {"run": run, "request": msgspec.to_builtins(request), "pin": msgspec.to_builtins(pin)}
     planned = dict(data)
@@ -204,11 +210,12 @@ def start_run(
     name = next_execution(config, run, since=reported, source=request.source, pin=pin)
     if name is not None:
         report = RunRecords.open(config.stores, run).find_report()
+        # The run may have ended while the executions were looked up.
         has_ended = report is not None and report.verdict is not Verdict.FAILED
         if not has_ended and _start(config, name, data):
             logger.info("run goes on", execution=name)
             return
-    logger.info("execution is known", run=run)
+    logger.info("run is at work or has ended", run=run)
 
 
 def next_execution(
@@ -226,13 +233,13 @@ def next_execution(
         config: of the environment.
         run: the id of the run.
         since: Unix seconds; an execution that began earlier has ended, or is about to.
-        failed: the number of an execution that failed. It may have started the one after it, which
-            is at work although it began before the failure.
-        source: the archive; None: it is not compared.
+        failed: the number of an execution that failed; by default, none did. It may have started
+            the one after it, which is at work although it began before the failure.
+        source: the archive that each execution must have; None: it is not compared.
         pin: its version.
 
     Raises:
-        UsageError: there are too many executions, or one is of another archive.
+        UsageError: there are too many executions, or one belongs to another archive.
     """
     for number in range(1, MAX_RESUMED + 1):
         name = _name_execution(run, number)
@@ -278,12 +285,12 @@ def end_run(
     check_replaced: bool = True,
     is_first: bool = True,
 ) -> None:
-    """Do what follows the report of a run; it may be repeated.
+    """Do what follows the report of a run; calling this again is safe.
 
     The archive is deleted or tagged last, after `follow_newer` has compared its version.
 
     Args:
-        report: as it is on record.
+        report: the report on record.
         config: of the environment.
         context: of the step that ended the run, for the run's route.
         check_replaced: whether the archive may have been replaced while the run was at work.
@@ -311,7 +318,7 @@ def end_run(
 
 
 def _start_newest(request: Request, config: LambdaConfig, context: Context) -> None:
-    """Start the run of the version that is there now, unless it has ended."""
+    """Start the run of an archive's current version, unless it has ended."""
     source = config.stores.source(request.source)
     calls = context.calls()
     try:
@@ -319,14 +326,14 @@ def _start_newest(request: Request, config: LambdaConfig, context: Context) -> N
     except NotFoundError:
         logger.info("archive is gone", source=str(request.source))
         return
-    except AccessDeniedError:
+    except AccessDeniedError:  # the function lacks a right: the step is tried again
         raise
-    except StorageError as refusal:  # its own event gives it a verdict
+    except StorageError as refusal:  # the version's own event gives it a verdict
         logger.warning("archive cannot be read", error=str(refusal))
         return
     is_gated = bool(config.scan) and config.covers(request.source)
     if is_gated and find_scan(request.source, tail.pin, config, calls).status != CLEAN:
-        logger.info("the version that is there waits for its scan", source=str(request.source))
+        logger.info("the current version waits for its scan", source=str(request.source))
         return
     run = run_id(request, tail.pin, tail.modified)
     report = RunRecords.open(config.stores, run, calls).find_report()
@@ -346,7 +353,7 @@ def follow_newer(
         report: of the run.
         config: of the environment.
         context: of the step that compares the versions.
-        late: whether the functions of the run's last execution have ended by now.
+        late: whether this is the second comparison, after all functions of the run have ended.
     """
     if report.pin is None or not _is_extracted_again(config, report.source, report.options):
         return
@@ -362,7 +369,7 @@ def follow_newer(
         return
     logger.info("archive was replaced during the run", run=report.run)
     cause = f"{report.run} {report.rounds}"  # a resumed run has more rounds: it is followed again
-    if late:
+    if late:  # the first comparison may have started a run: this one starts another
         cause += " late"
     start_over_newest(
         Request(
@@ -379,9 +386,9 @@ def follow_newer(
 
 
 def start_over_newest(request: Request, cause: str, config: LambdaConfig, context: Context) -> None:
-    """Start a run over the archive that is there now, where members of an older one may lie.
+    """Start a run of the current version, over members that an older version may have written.
 
-    Members that are right stay as they are, so most of the requests of that run are HEADs. Nested
+    Members that are right are left unchanged, so most of the requests of that run are HEADs. Nested
     archives are extracted again, too.
 
     Args:
@@ -396,7 +403,7 @@ def start_over_newest(request: Request, cause: str, config: LambdaConfig, contex
         replace(
             request,
             options=replace(request.options, on_conflict=OnConflict.SKIP_UNCHANGED),
-            event_time=None,
+            event_time=None,  # no event began this run
             again=cause,
         ),
         config,
@@ -405,7 +412,7 @@ def start_over_newest(request: Request, cause: str, config: LambdaConfig, contex
 
 
 def follow_later(report: Report, config: LambdaConfig, execution: str) -> None:
-    """Start the execution that compares the archive once more when all functions have ended.
+    """Start an execution that waits until all functions have ended, then compares the archive.
 
     Args:
         report: of the run.

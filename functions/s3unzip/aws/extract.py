@@ -15,7 +15,7 @@ from s3unzip.runs.records import RunRecords
 
 @lambda_function
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
-    """Do the task and write its outcomes; an error makes the state machine try the task again."""
+    """Extract the members of a task; after an error the state machine tries the task again."""
     run = parse_field(event, "run", str)
     task = parse_field(event, "task", Task)
     bind_run(run)

@@ -8,8 +8,8 @@ state machine extracts it.
 The rules:
 
 - A message comes at least once, and again after a fault or a kill. Two may be about the same put.
-  The version that is there now decides: it has one run, which makes the same objects each time. No
-  lock is held.
+  The current version decides: it has one run, which writes the same objects each time. No lock is
+  held.
 - The report of a run is looked up first. An execution resumes a run that FAILED. Any other verdict
   is final. A message that comes again repeats what follows the report, because its function may
   have been killed before that.
@@ -49,9 +49,9 @@ from s3unzip.stores.calls import Calls
 FIRST_WAIT = 15  # seconds before the second attempt of a message
 MAX_WAIT = 110  # seconds: a fault is retried within 2 minutes
 USAGE_WAIT = 1  # second: no later attempt can take such a message
-NEW_SECONDS = 600  # an older event was delivered before: it is from the dead letters, or by hand
+NEW_SECONDS = 600  # seconds; an older event comes from the dead letters or by hand
 # From the Last-Modified of an archive to its event. An upload in parts is dated by its beginning.
-UPLOAD_SECONDS = 120
+UPLOAD_SECONDS = 120  # at most
 REPORT_READERS = 16  # LISTs at once; each finds the reports of one second
 BRIEF_SECONDS = 1.0  # a run of at most this time is not overtaken by a newer archive
 
@@ -60,9 +60,9 @@ BRIEF_SECONDS = 1.0  # a run of at most this time is not overtaken by a newer ar
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Take each message of a batch; return the ids of those that SQS must deliver again.
 
-    The response has the form of the developer guide of Lambda ("Handling errors for an SQS event
-    source in Lambda", ReportBatchItemFailures). An archive that fails is no error of the function:
-    its run has a report.
+    The form of the response is in the developer guide of Lambda ("Handling errors for an SQS event
+    source in Lambda", ReportBatchItemFailures). An archive that fails is not an error of the
+    function: its run has a report.
     """
     return {
         "batchItemFailures": [
@@ -90,7 +90,7 @@ def _take_message(message: dict[str, Any], lambda_context: LambdaContext) -> boo
 
 
 def _choose_wait(attempts: int, error: Exception) -> int:
-    """Return the seconds until SQS delivers a message again that failed `attempts` times.
+    """Return the seconds until SQS redelivers a message that failed `attempts` times.
 
     With the default of five attempts, a message that always fails is in the dead-letter queue after
     215 s plus the time of its attempts. Each wait is shortened by up to half at random, so that a
@@ -98,12 +98,13 @@ def _choose_wait(attempts: int, error: Exception) -> int:
     """
     if isinstance(error, errors.UsageError):
         return USAGE_WAIT
-    wait = min(MAX_WAIT, FIRST_WAIT << min(attempts - 1, 10))  # 15, 30, 60, 110, ... seconds
-    return round(wait * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
+    # 15, 30, 60, 110, 110, ... seconds; 10 only keeps the shift small
+    wait = min(MAX_WAIT, FIRST_WAIT << min(attempts - 1, 10))
+    return round(wait * random.uniform(0.5, 1.0))  # noqa: S311 - not a secret
 
 
 def _redeliver_after(receipt: str, seconds: int) -> None:
-    """Ask SQS to deliver a message again soon, not only after the queue's visibility timeout."""
+    """Ask SQS to redeliver a message after some seconds, before its visibility timeout."""
     from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - few need it
 
     try:
@@ -115,7 +116,7 @@ def _redeliver_after(receipt: str, seconds: int) -> None:
 
 
 class Invocation(NamedTuple):
-    """What this call of the function works with, for one archive."""
+    """The settings and the stores of this invocation, for one archive."""
 
     config: LambdaConfig
     context: Context  # for the archive's route
@@ -123,10 +124,10 @@ class Invocation(NamedTuple):
 
 
 def _take_archive(put: ArchivePut, invocation: Invocation, attempts: int) -> None:
-    """Extract the version that is there now, or start its run, and end what older attempts left.
+    """Extract the current version, or start its run, and finish what earlier attempts left.
 
     Args:
-        put: what the event says of the archive.
+        put: the archive, as the event names it.
         invocation: of this function.
         attempts: how often the message was received, this time included.
     """
@@ -142,14 +143,15 @@ def _take_archive(put: ArchivePut, invocation: Invocation, attempts: int) -> Non
     # An attempt before this one may have begun to extract a version that is gone now.
     has_ended = _repeat_ends(put, invocation, other_than=archive and archive.run)
     version = put.version_id or put.etag
+    # A first attempt whose event names no version comes from `submit`: nothing was tried before it.
     if archive is not None and not has_ended and (attempts > 1 or version is not None):
-        # It left no report. So nobody knows whether it wrote over members of the newest version.
+        # The older version has no report. It may have written over members of the newest version.
         cause = f"{request.source} {request.event_time} {version or ''}"
         start_over_newest(request, cause, invocation.config, invocation.context)
 
 
 def _find_archive(request: Request, invocation: Invocation) -> ArrivedArchive | None:
-    """Return the version that is there now; None: the archive is gone."""
+    """Return the current version of an archive; None: the archive is gone."""
     source = invocation.context.stores.source(request.source)
     refusal = None
     try:
@@ -183,7 +185,7 @@ def _take_version(
 
 
 def _may_open(put: ArchivePut, archive: ArrivedArchive, invocation: Invocation) -> bool:
-    """Return whether the malware gate opens the version that is there."""
+    """Return whether the malware gate opens the current version."""
     source = put.request.source
     pin = archive.tail.pin
     if put.scan is None:
@@ -191,7 +193,7 @@ def _may_open(put: ArchivePut, archive: ArrivedArchive, invocation: Invocation) 
             source, find_scan(source, pin, invocation.config, invocation.calls)
         )
     if not put.is_of(pin):
-        logger.info("another version is there, which has a scan of its own", source=str(source))
+        logger.info("a newer version waits for its own scan", source=str(source))
         return False
     return True
 
@@ -226,7 +228,7 @@ def _take_reported(
 ) -> None:
     """Resume a run that FAILED; if it has another verdict, repeat what follows its report.
 
-    A new message repeats nothing: it is a second event of the same put.
+    A new message repeats nothing: it is a second event for the same put.
     """
     pin = archive.tail.pin
     check_same_archive(report.run, archive.request.source, pin, report)
@@ -244,7 +246,7 @@ def _repeat_ends(put: ArchivePut, invocation: Invocation, other_than: str | None
     The id of a run begins with the time at which its archive was put, which is near the event's.
 
     Args:
-        other_than: the run of the version that is there now; None: there is no version.
+        other_than: the run of the current version, which is left out; None: the archive is gone.
     """
     if put.request.event_time is None:
         return False
@@ -267,10 +269,11 @@ def _find_reports(source: Location, stores: Stores, calls: Calls, second: int) -
     """Return the reports of the archives with the stem of `source` that were put in a Unix second.
 
     Args:
-        calls: end their retries before the function's time is over.
+        calls: whose retries end before the function's time is over.
     """
     day, _, prefix = f"{datetime.fromtimestamp(second, UTC):%Y-%m-%d/%H%M%S-}".partition("/")
     names = stores.run_store(day, calls).names(prefix + run_stem(source))
+    # A name is "<run without its day>/report.json".
     runs = (f"{day}/{name.removesuffix(REPORT)[:-1]}" for name in names if name.endswith(REPORT))
     reports = (RunRecords.open(stores, run, calls).find_report() for run in runs)
     return [report for report in reports if report is not None]

@@ -13,7 +13,7 @@ from s3unzip.settling.loop import KnownArchive, begin, resume
 
 @lambda_function
 def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
-    """Plan the run, or go on where it stopped; return what comes next.
+    """Plan the run, or continue it where it stopped; return the next state.
 
     If the input has a ``request``, a run without a plan is planned. Otherwise the run is resumed;
     with ``failed`` the members that failed are extracted again.

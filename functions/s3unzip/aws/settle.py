@@ -2,14 +2,14 @@
 
 The rules:
 
-- The state Settle gives the next round, or ends the run. It may come again after a lost answer, and
-  late, from an execution that was stopped: then the verdict that is on record stays.
+- The state Settle returns the next round, or ends the run. It may be repeated after a lost answer,
+  or run late for an execution that was stopped: then the verdict on record stays.
 - EventBridge reports each failed, stopped or timed-out execution, perhaps twice, late, or never. So
   the report has the time at which the execution ended. It replaces neither a newer report nor a
   better verdict. While a later execution of the run is at work, nothing is reported.
-- If this execution may have written the report, what follows a report is repeated: the execution
-  may have failed in that.
-- When its functions have ended, too, the run's archive is compared once more with what is there.
+- If this execution may have written the report, the steps after a report are repeated: the
+  execution may have failed there.
+- When its functions have ended, too, the run's archive is compared once more with the current one.
 """
 
 from typing import Any
@@ -46,10 +46,11 @@ MAX_MESSAGE = 1_000  # characters
 
 @lambda_function
 def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
-    """Settle a round, and return what comes next; or report a run whose execution failed.
+    """Settle a round, and return the next state; or report a run whose execution failed.
 
     An input with ``detail`` is an event of EventBridge, "Step Functions Execution Status Change".
-    With ``wait``, an execution sends it that waited until the functions of another one had ended.
+    An input with ``wait`` comes from an execution that waited until the functions of another one
+    had ended.
     """
     config = open_worker()
     if "detail" in event:
@@ -63,7 +64,7 @@ def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
         # ``list`` is that of the round that ended: `settle` sets that of the next one.
         state = msgspec.convert({**event, "list": ""}, Next)
     except msgspec.ValidationError as error:
-        raise UsageError(f"the event is no state of a run: {error}") from error
+        raise UsageError(f"the event is not a state of a run: {error}") from error
     bind_run(state.run)
     context = config.context(invocation, find_run(config, state.run))
     with timed("SettleDuration"):
@@ -74,7 +75,7 @@ def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
 
 
 def _look_again(run: str, config: LambdaConfig, context: Context) -> dict[str, Any]:
-    """Compare a run's archive once more with what is there, after all its functions ended."""
+    """Compare a run's archive once more with the current one, after all its functions ended."""
     bind_run(run)
     report = RunRecords.open(context.stores, run, context.calls()).find_report()
     if report is not None:
@@ -86,13 +87,14 @@ def _end_failed(run: str, detail: dict[str, Any], config: LambdaConfig, context:
     """Report a run whose execution failed, timed out or was aborted."""
     bind_run(run)
     data = decode(detail.get("input") or "{}", dict[str, Any])
-    if "wait" in data:
+    if "wait" in data:  # it only waited to compare the archive
         _look_again(run, config, context)
         return
     now = context.clock.now()
     began = detail.get("startDate", now * 1_000) / 1_000
     ended = detail.get("stopDate", now * 1_000) / 1_000
     if next_execution(config, run, since=ended, failed=execution_number(detail["name"])) is None:
+        # A later execution is at work.
         logger.info("run goes on", status=detail["status"])
         return
     archive = _read_archive(run, data, config)
@@ -109,6 +111,7 @@ def _end_failed(run: str, detail: dict[str, Any], config: LambdaConfig, context:
     )
     if settled is None:
         logger.warning("nothing is known of the run", status=detail["status"])
+    # Otherwise another execution, or the intake function, wrote the report.
     elif began <= settled.report.finished <= ended:
         end_run(settled.report, config, context, is_first=settled.is_first)
         follow_later(settled.report, config, detail["name"])
@@ -127,7 +130,7 @@ def _read_archive(run: str, data: dict[str, Any], config: LambdaConfig) -> RunIn
 
 
 def _explain(detail: dict[str, Any]) -> Stop:
-    """Return why an execution ended, by its event; only a person or a program aborts one."""
+    """Return why an execution ended, by its event; one that somebody aborted was stopped."""
     reason = EXECUTION_FAILED
     if detail["status"] == "ABORTED":
         reason = STOPPED

@@ -6,7 +6,7 @@ The functions are those of every other run. The rules:
   before the report. They do not replace records of another invocation, unless its verdict is worse.
 - Of a COMPLETED run only the outcomes and the report are written, unless its nested archives or
   its archive still need the plan: nobody resumes the run.
-- A run that is not COMPLETED is left to another invocation if that has planned or ended it.
+- A run that is not COMPLETED is left to another invocation if that one has planned or ended it.
 - A run that is planned but not small is left as soon as it is planned.
 """
 
@@ -30,7 +30,9 @@ from s3unzip.stores.calls import Calls
 from s3unzip.stores.memory import MemoryRunStore, SmallRunStores
 from s3unzip.stores.ports import Tail
 
-FIRST_PUTS = 16  # at once: one worker begins, and not a thousand together
+FIRST_PUTS = (
+    16  # sent at once from the start: a single worker need not begin as slowly as a thousand
+)
 TASK_FAULTS: tuple[type[errors.S3UnzipError], ...] = (*ATTEMPT_FAULTS, errors.RunStoppedError)
 
 
@@ -54,7 +56,7 @@ def run_here(archive: ArrivedArchive, context: Context, calls: Calls) -> LeftRun
     """Plan an archive whose directory is in its tail; if it is small, also extract and settle it.
 
     Returns:
-        What is on record. None: the run is to be planned elsewhere, or another invocation has
+        What is on record. None: the run must be planned elsewhere, or another invocation has
         planned it.
     """
     members = _count_members(archive.tail, context)
@@ -88,17 +90,20 @@ def run_here(archive: ArrivedArchive, context: Context, calls: Calls) -> LeftRun
 
 
 def _count_members(tail: Tail, context: Context) -> int | None:
-    """Return how many members the directory in an archive's tail has; None: it is not all there."""
+    """Return how many members the directory in an archive's tail has.
+
+    Returns None if the directory begins before the tail.
+    """
     try:
         next(tail.locate_directory(context.policy))
-    except StopIteration as located:  # without a request for bytes before the tail
-        if located.value.missing.length:
+    except StopIteration as located:  # it ended without asking for bytes before the tail
+        if located.value.missing.length:  # the bytes of the directory that the tail lacks
             return None
         members: int = located.value.entries
         return members
     except errors.RejectedError:  # the plan finds this error again and reports it
         return 0
-    return None
+    return None  # it asked for bytes before the tail
 
 
 class _MemoryRun:
@@ -130,7 +135,7 @@ class _MemoryRun:
 
     def is_small(self, settled: Settled) -> bool:
         """Return whether this function extracts the planned run."""
-        if settled.report is not None:
+        if settled.report is not None:  # it has ended: there is nothing to extract
             return True
         plan = self._records.read_plan()
         return (
@@ -154,7 +159,10 @@ class _MemoryRun:
         return settled
 
     def leave(self, settled: Settled) -> LeftRun | None:
-        """Write the records to the run store, the report last; None: the run has another plan."""
+        """Write the records to the run store, the report last.
+
+        Returns None if another invocation has planned the run: then nothing is written.
+        """
         own = settled.report
         archive = self._archive
         records = RunRecords.open(
@@ -165,17 +173,18 @@ class _MemoryRun:
             recorded = look_up_run(records)
             check_same_archive(archive.run, archive.request.source, archive.tail.pin, recorded.run)
             earlier = recorded.report
+            # Another invocation's report stays, unless this one's may replace it.
             if earlier and not (own and may_replace(own, earlier, self._began)):
                 return LeftRun(settled._replace(report=earlier, is_first=False), is_own=False)
             if recorded.plan is not None:
                 return None
-        # Nobody resumes such a run, and nothing that follows reads its plan.
+        # Nobody resumes such a run, and no later step reads its plan.
         is_over = own is not None and is_completed and not has_nested(own) and not own.archive_left
         self._write_objects(records, only_outcomes=is_over)
         if own is None:
             return LeftRun(settled, is_own=True)
         looked_up = None
-        if is_completed:  # most often there is no report, so it is written without a look
+        if is_completed:  # most often there is no report yet, so none is looked up
             looked_up = RecordedReport()
         written = write_verdict(
             lambda _: own,
@@ -187,7 +196,7 @@ class _MemoryRun:
         return LeftRun(Settled(settled.next, *written), is_own=written.report == own)
 
     def _write_objects(self, records: RunRecords, *, only_outcomes: bool) -> None:
-        """Write the records to the run store, without the report and its page."""
+        """Write the outcomes, or all records but the report and its page, to the run store."""
         plan = self._records.find_plan()
         if plan is not None:
             record_plan(plan)

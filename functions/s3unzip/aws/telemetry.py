@@ -56,7 +56,7 @@ CLIENT_LIBRARIES = ("boto3", "botocore", "urllib3")
 for _name in CLIENT_LIBRARIES:
     logging.getLogger(_name).setLevel(logging.WARNING)
 
-# Lambda says with each invocation whether X-Ray samples it (developer guide of Lambda, "Defined
+# With each invocation Lambda says whether X-Ray samples it (developer guide of Lambda, "Defined
 # runtime environment variables"; the form is in the developer guide of X-Ray, "Tracing header").
 TRACE_HEADER = "_X_AMZN_TRACE_ID"
 
@@ -71,8 +71,8 @@ metrics.set_default_dimensions(environment=os.environ.get(Variable.ENVIRONMENT) 
 def lambda_function(handler: Callable[[E, C], R]) -> Callable[[E, C], R]:
     """Log, trace and measure each invocation of a Lambda function, also one that fails.
 
-    Powertools' ``log_metrics`` would print a warning for an invocation without metrics, such as one
-    for a known run.
+    Powertools' ``log_metrics`` is not used: it would print a warning for each invocation without
+    metrics.
     """
 
     @wraps(handler)
@@ -89,8 +89,8 @@ def lambda_function(handler: Callable[[E, C], R]) -> Callable[[E, C], R]:
     @wraps(handler)
     def invoke(event: E, context: C) -> R:
         if not is_sampled():
-            # A later sampled invocation is not annotated as the first one. The X-Ray SDK is not
-            # imported, which takes a tenth of a cold start.
+            # So a later invocation that is sampled is not marked as a cold start. The X-Ray SDK is
+            # not imported here: that takes a tenth of a cold start.
             powertools.is_cold_start = False
             return measured(event, context)
         traced: Callable[[E, C], R] = _open_tracer().capture_lambda_handler(
@@ -165,11 +165,11 @@ def record_handover() -> None:
 def record_archive(report: Report, *, first: bool = True) -> None:
     """Measure a run that ended, and log its failures by reason.
 
-    Each end of a run counts. Only the `first` one has a duration: a run that is resumed days later
-    is not slow.
+    Each end of a run is counted. Only the `first` end has a duration: a run that is resumed days
+    later is not slow.
     """
     metric = STOPPED_RUNS if report.reason == STOPPED else ENDS[report.verdict]
-    # With zeros, which the dashboard shows as 0.
+    # The other metrics get a zero: the dashboard would show no data for a missing value.
     _add(**{name: float(name == metric) for name in (*ENDS.values(), STOPPED_RUNS)})
     if first:
         _add(RunDuration=max(0.0, report.finished - report.started))

@@ -251,7 +251,7 @@ def test_a_scan_without_versions_is_bound_by_the_etag() -> None:
     unbound = scan_of("zips/a.zip", {}, "NO_THREATS_FOUND")
     # S3 gives "null" to each version that it does not keep.
     assert not put._replace(etag=None, version_id="null").is_of(replace(HERE, version_id="null"))
-    with pytest.raises(UsageError, match="does not say of which version"):
+    with pytest.raises(UsageError, match="does not name a version"):
         list(read_puts(json.dumps(unbound), worker))
 
 
@@ -292,7 +292,7 @@ def test_with_a_gate_uploads_start_nothing(event: dict[str, Any], count: int) ->
     ],
 )
 def test_unknown_messages_are_refused(body: str) -> None:
-    """A message that is no S3 event is an error, so that it ends among the dead letters."""
+    """A message that is not an S3 event is an error, so that it ends among the dead letters."""
     with pytest.raises(UsageError):
         list(read_puts(body, read_worker(VARIABLES)))
 
@@ -301,7 +301,7 @@ def test_unknown_messages_are_refused(body: str) -> None:
     ("key", "fault"),
     [
         ("zips/\ud800.zip", "character 6 is half of a surrogate pair"),
-        (f"zips/{'x' * 1_024}.zip", "1,033 bytes, 1,024 are allowed"),
+        (f"zips/{'x' * 1_024}.zip", "1,033 bytes, at most 1,024 are allowed"),
     ],
 )
 def test_a_key_that_s3_cannot_have_is_refused_at_once(key: str, fault: str) -> None:
