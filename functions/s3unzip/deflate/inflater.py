@@ -154,6 +154,7 @@ class SegmentInflater:
     """
 
     def __init__(self, start_bit: int, stop_bit: int | None = None, window: bytes = b"") -> None:
+        # A shorter segment could begin and end in one byte.
         if start_bit < 0 or (stop_bit is not None and stop_bit < start_bit + 16):
             raise ValueError(f"no segment from bit {start_bit} to bit {stop_bit}")
         self._inflate = IgzipDecompressor(zdict=window)

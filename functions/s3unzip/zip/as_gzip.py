@@ -56,7 +56,7 @@ class GzipMember(MemberDecoder):
         self._trusts_crc = trust_crc
 
     def decode(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:
-        """Yield the file; see `MemberDecoder`."""
+        """Yield the gzip file; `pieces` are all of the member's compressed bytes."""
         mtime = self._member.mtime or 0
         if not 0 <= mtime < 1 << 32:
             mtime = 0  # RFC 1952: unknown

@@ -550,9 +550,10 @@ class DirectoryReader:
 def _is_empty(form: _HeaderForm, crc32: int, sizes: Sizes) -> bool:
     """Return whether a directory has no content, whatever size it declares.
 
-    Some writers declare the size that the folder has on its disk. A deflate stream of at most
-    `_EMPTY_STREAM` bytes cannot hold content whose CRC-32 is 0. Encrypted data and streams of other
-    methods could hold it. So if such a directory declares a size, it must have no compressed bytes.
+    Some writers declare the size that the folder has on its disk. The CRC-32 of an empty file is 0.
+    A stream within `_EMPTY_STREAM` cannot hold other content with this CRC-32. Encrypted data and
+    streams of other methods may hold such content: then a directory that declares a size must have
+    no compressed bytes.
     """
     if crc32:
         return False

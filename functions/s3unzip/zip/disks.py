@@ -72,6 +72,7 @@ def find_boundaries(members: Sequence[Member], disks: Disks) -> Iterator[Boundar
     """
     for disk, start in enumerate(disks.starts):
         number = bisect_left(members, start, key=attrgetter("offset"))
+        # The first member from `start` may begin on a later disk, or not exist.
         if number < len(members) and disks.disk_of(members[number].offset) == disk:
             previous = None
             if number:

@@ -201,6 +201,7 @@ def _find_eocd(archive: ArchiveBytes, window: bytes) -> Reads[int]:
             f"end records at {offset} and {base + positions[-1]} both end the archive",
             offset,
         )
+    # The comment reaches to the end or the padding, so a later signature lies in it.
     inner = window.find(EOCD_SIGNATURE, positions[0] + 1)
     if inner >= 0:
         reject(
@@ -464,6 +465,7 @@ def count_disks(tail: bytes) -> int:
     last_disk = read_eocd(window, at).disk
     if last_disk != SENTINEL_16:
         return last_disk + 1
+    # The locator ends where the end record begins.
     locator_stop = len(tail) - len(window) + at
     locator = tail[max(0, locator_stop - ZIP64_LOCATOR_LENGTH) : locator_stop]
     if len(locator) < ZIP64_LOCATOR_LENGTH or not locator.startswith(ZIP64_LOCATOR_SIGNATURE):

@@ -89,6 +89,7 @@ class KeyChecker:
             if kind == FOLDER:
                 self._check_directory(number)
                 continue
+            # The options select members; a folder that is not made is not one of them.
             if is_selective and kind != PLACELESS and not self._selects(number):
                 table.leave_out(number, max_bytes)
                 continue
@@ -112,7 +113,7 @@ class KeyChecker:
                     number, "name-reserved", "the run writes its completion marker under this key"
                 )
             keys.append(key)
-            if is_selective:
+            if is_selective:  # a failed member does not count towards the limit
                 self._selected_count += table.kinds[number] == SELECTED
         self._add_keys(keys)
         self._names_size += table.names_size(start)
@@ -252,6 +253,7 @@ class KeyChecker:
             key = self._key_of(table.path(number))
             if hash(fold_key(key)) in clashes:
                 clashing[hash(key)] = number
+        # Folders that other members lie below, then also those that the archive lists.
         memory = self._limits.folder_memory
         parents = (key.rpartition("/")[0] for key in self._keys(SELECTED))
         used_folders = set(clashing).intersection(_hash_folders(parents, memory))

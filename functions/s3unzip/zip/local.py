@@ -181,7 +181,7 @@ def _describe(content: _Content) -> str:
 
 
 def _compare_names(member: Member, name: bytes, policy: Policy) -> Iterator[str]:
-    """Refuse a local header with the name of another path; warn if its bytes are different."""
+    """Refuse a local header that names another path; yield a warning if only the bytes differ."""
     if name == member.name_bytes:
         return
     normalised = _normalise(member, name, policy)

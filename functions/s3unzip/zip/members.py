@@ -191,8 +191,9 @@ class HeaderTable:
         if any(map(gt, offsets, islice(offsets, 1, None))):
             order = array("I", sorted(order, key=offsets.__getitem__))
         bounds = array("Q", map(offsets.__getitem__, islice(order, 1, None)))
-        if offsets:
+        if offsets:  # the bound of the last member is the directory
             bounds.append(start)
+        # If any member ends after its bound, two members share bytes.
         if any(map(gt, map(self.stops.__getitem__, order), bounds)):
             self._refuse_overlap(order, bounds)
         if isinstance(order, range):

@@ -109,6 +109,7 @@ def _find_crossings(table: HeaderTable) -> Iterator[int]:
 
     If the directory is not in the order of the offsets, one of these local headers is missing.
     """
+    # Number of multiples of 4 GiB up to each offset, without 0.
     multiples = [offset // WRAP for offset in table.offsets]
     last = len(multiples) - 1
     for number in range(1, last):
