@@ -27,7 +27,7 @@ EXIT_CODES = {
     4: "the archive changed while it was read",
     5: "a service failed, or work is left: resume",
     6: "a store refused",
-    7: "no member is selected, or a name that was asked for is no member's; nothing was written",
+    7: "no member is selected, or no member has a requested name; nothing was written",
     70: "a bug of s3unzip, please report it",
     74: "standard output cannot be written; a run has done its work",
     129: "stopped by SIGHUP",

@@ -63,10 +63,10 @@ if not TYPE_CHECKING:
     )
 
     def __getattr__(name: str) -> object:
-        """Load a public name; the docstring of a class of options gets their help."""
+        """Load a public name. If it is a class of options, add their help to its docstring."""
         value = _load(name)
         if hasattr(value, "__struct_fields__"):
-            from s3unzip.options import describe_options  # noqa: PLC0415 - of such a class alone
+            from s3unzip.options import describe_options  # noqa: PLC0415 - only such a class needs it
 
             describe_options(value)
         return value

@@ -34,8 +34,8 @@ class Progress:
     def finished(self, counts: Mapping[str, int]) -> None:
         """Add increments: extracted, unchanged, failed, and bytes read, copied, written and done.
 
-        `bytes_done` grows up to `PlanSummary.work`. No increment is negative: repeated work counts
-        once.
+        `bytes_done` grows up to `PlanSummary.work`. No increment is negative; repeated work is
+        counted once.
         """
 
     def failed(self, outcomes: Sequence[Outcome]) -> None:
@@ -101,7 +101,7 @@ class Context(Struct, frozen=True):
             force_setattr(self, "faults", budget)
 
     def calls(self) -> Calls:
-        """Return the counted, retried calls of one step."""
+        """Return the object through which one step calls stores: it counts and retries."""
         tuning = self.tuning
         return Calls(
             self.clock,

@@ -19,7 +19,7 @@ SELECTING = ("include", "exclude", "names", "limit", "strip_components")
 
 
 def name_typed(field: str) -> str:
-    """Return the name on the command line of an option, which is given by its field."""
+    """Return the command-line name of the option in `field`; without one, `field` itself."""
     return {row.field: row.word for row in read_options(Options)}.get(field) or field
 
 
@@ -34,7 +34,7 @@ def check_options(options: Options, folder: str | None = None, naming: Naming = 
     Raises:
         UsageError: the first contradiction.
     """
-    as_gzip = naming("as_gzip")
+    as_gzip = naming("as_gzip")  # as messages name the option
     if options.trust_crc and options.as_gzip is None:
         raise UsageError(
             f"{naming('trust_crc')}: needs {as_gzip}, because inflated members are always checked"
@@ -82,7 +82,7 @@ def check_after_success(
 
 
 def check_delete_extra(options: Options, option: str, naming: Naming = name_typed) -> None:
-    """Refuse `option`, which deletes objects that are no members, if it would delete members.
+    """Refuse `option`, which deletes objects that are not members, if it would delete members.
 
     Those are members that are not selected, and members of nested archives.
     """
@@ -123,6 +123,7 @@ def check_access(
         destination: the destination. None: there is none, or it is not known yet.
         after_success: what is done to the archive after its run.
     """
+    # Both are the names on the command line, by field; `typed` has only options with a value.
     words = {row.field: row.word for row in read_options(type(access))}
     typed = {field: word for field, word in words.items() if getattr(access, field)}
     unsigned = words["unsigned"]
@@ -134,10 +135,10 @@ def check_access(
             f"--after-success: with {unsigned} the archive is reached without credentials, so it "
             "cannot be changed; leave out one of them"
         )
-    reading = {"unsigned", "request_payer"} & typed.keys()
-    if reading and source is not None and not source.store.takes_s3_options:
+    read_options_typed = {"unsigned", "request_payer"} & typed.keys()
+    if read_options_typed and source is not None and not source.store.takes_s3_options:
         raise UsageError(f"{source}: {unsigned} and {payer} are for S3")
-    writing = [word for field, word in typed.items() if field.startswith("destination_")]
-    if writing and destination is not None and not destination.store.takes_s3_options:
-        verb = choose_form(len(writing), "is", "are")
-        raise UsageError(f"{destination}: {' and '.join(writing)} {verb} for S3")
+    destination_words = [word for field, word in typed.items() if field.startswith("destination_")]
+    if destination_words and destination is not None and not destination.store.takes_s3_options:
+        verb = choose_form(len(destination_words), "is", "are")
+        raise UsageError(f"{destination}: {' and '.join(destination_words)} {verb} for S3")

@@ -16,12 +16,12 @@
     +- StorageError                 exit 6  an object store said no, and will again
     |  +- SourceChangedError        exit 4  the archive is no longer the one that was planned
     |  +- NotFoundError             exit 6  no such bucket or key
-    |  +- AccessDeniedError         exit 6  a right is missing, or a key is denied or disabled
+    |  +- AccessDeniedError         exit 6  a permission is missing, or a KMS key is refused
     |  |  +- LinkRefusedError       exit 6  a web server does not give the archive for the URL
     |  +- RangesUnsupportedError    exit 6  an HTTP server without range requests
-    |  +- ConflictError             exit 6  a conditional write found the object there
+    |  +- ConflictError             exit 6  a conditional write found that the object exists
     |  +- StoreFullError            exit 6  the destination has no space left
-    |  +- NameRefusedError          exit 6  the file system does not take a file's name
+    |  +- NameRefusedError          exit 6  the file system does not accept a file's name
     |  +- StoreRefusesError         exit 6  the destination refuses every object
     |  |  +- StoreLacksError        exit 6  because it lacks a request that each object needs
     |  +- UnorderedListError        exit 6  the store does not list keys in order
@@ -38,7 +38,7 @@
 Verdicts are values, exceptions are retryable: an `ArchiveError` never leaves
 the pipeline (it becomes a verdict or an outcome), and the state machine
 retries what is raised. Lambda reports the class name as ``errorType``, so the
-names here are a public interface; ``infra/workflow.py`` has them by `lasting_errors`.
+names here are a public interface; ``infra/workflow.py`` gets them from `lasting_errors`.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from s3unzip.settings import Tuning
 
 # Requests of one kind of step that wait for each other.
 TASK_CALLS = 4  # for the records of the task, its first range and its outcomes
-LARGE_CALLS = 5  # further ones of a large member: create, header, last part, complete, records
+LARGE_CALLS = 5  # additional calls of a large member: create, header, last part, complete, records
 PLAN_CALLS = 9
 REPORT_CALLS = 3
 DIRECT_CALLS = 5  # of the function that extracts a small archive itself
@@ -179,6 +179,7 @@ def _bytes_read(task: Task) -> int:
 
 def _is_direct(expected: Estimate, tasks: Sequence[Task], tuning: Tuning) -> bool:
     """Return whether the function that gets the event extracts the archive itself."""
+    # The first read must contain the whole directory, and no member may need a multipart upload.
     return (
         0 < expected.members <= tuning.max_direct_members
         and expected.members * rates.DIRECTORY_ENTRY <= tuning.tail_bytes
@@ -193,6 +194,7 @@ def _is_direct(expected: Estimate, tasks: Sequence[Task], tuning: Tuning) -> boo
 
 def _count_sizes(sizes: Iterable[int]) -> tuple[Bin, ...]:
     """Return a histogram of `sizes` (bytes) with bins that double; empty bins are left out."""
+    # A size of `bits` bits is at least 2 ** (bits - 1). The size 0 has 0 bits: its bin is 0 to 1.
     return tuple(
         Bin((1 << bits) // 2, 1 << bits, count)
         for bits, count in sorted(Counter(map(int.bit_length, sizes)).items())
@@ -202,7 +204,7 @@ def _count_sizes(sizes: Iterable[int]) -> tuple[Bin, ...]:
 def _warn_of_timeout(seconds: Sequence[float], platform: Platform) -> tuple[str, ...]:
     slow = max(seconds, default=0.0) * rates.SLOW_DAY
     limit = rates.LAMBDA_SECONDS
-    if not platform.memory_gb or slow <= limit:
+    if not platform.memory_gb or slow <= limit:  # only functions have a time limit
         return ()
     return (f"the longest task may take {slow:.0f} s; a function ends after {limit:.0f}",)
 
@@ -221,7 +223,7 @@ def _find_bound(
 
 
 def _write_seconds(writes: int) -> float:
-    """Return the seconds of `writes` below one prefix; S3 doubles its rate again and again."""
+    """Return the seconds of `writes` below one prefix, whose rate S3 doubles at intervals."""
     rate = rates.S3_PREFIX_WRITES
     growth = rates.S3_GROWTH_SECONDS
     seconds = 0.0
@@ -266,8 +268,10 @@ def _put_seconds(task: Task, platform: Platform, tuning: Tuning) -> float:
 def _scan_seconds(task: Task, platform: Platform, bandwidth: float) -> float:
     """Return the seconds to find both boundaries of a segment, and its last bytes of output."""
     reading = _bytes_read(task) / bandwidth
+    # A segment has two boundaries.
     cpu = rates.SCAN_INFLATES * task.size / rates.INFLATE_RATE + 2 * rates.BOUNDARY_SECONDS
-    return (TASK_CALLS + 1) * platform.latency + max(reading, cpu)
+    calls = TASK_CALLS + 1  # the scan is a task of its own, and reads the local header
+    return calls * platform.latency + max(reading, cpu)
 
 
 def _overhead_seconds(
@@ -282,6 +286,7 @@ def _overhead_seconds(
         return start + rates.DIRECT_SECONDS + DIRECT_CALLS * latency + plan + report
     plan += rates.PLAN_SECONDS + PLAN_CALLS * latency
     plan += members * rates.MEMBER_ROW / platform.bandwidth
+    # The report reads the outcomes of the tasks while it works on others.
     report = max(report, len(tasks) / rates.OUTCOMES_AT_ONCE * latency)
     report += rates.REPORT_FIXED_SECONDS + REPORT_CALLS * latency
     if not platform.memory_gb:  # one machine
@@ -343,19 +348,23 @@ def _count_requests(
     """
     beyond = _directory_bytes_beyond_tail(members, tuning)
     if platform.direct:  # the records are in memory
-        gets = 1  # the tail of the archive, which may have all members in it
+        gets = 1  # the tail of the archive, which may contain all members
         if sum(map(_bytes_read, tasks)) > beyond:
             gets = 2
         return Requests(get=gets, put=members + rates.DIRECT_WRITES)
     has_records = platform.memory_gb > 0  # in S3, for functions of Lambda
+    # The tail of the archive, and the part of the directory before the tail.
     counts: Counter[str] = Counter(get=1 + math.ceil(beyond / tuning.directory_piece))
     for task in tasks:
         counts.update(_task_requests(task, tuning))
         if has_records:
+            # The report reads the outcomes of the task: one GET more.
             counts.update(get=TASK_GETS + 1, put=_count_record_puts(task))
     if has_records:
         split = sum(task.part == 0 for task in tasks if task.parts > 1)
+        # One of the plan's calls is the GET of the tail, which is already counted.
         counts.update(get=PLAN_CALLS - 1 + SPLIT_GETS * split, put=PLAN_PUTS + SPLIT_PUTS * split)
+        # Lists of records and uploads; the plan probes the destination with an upload.
         counts.update(list=4, create=1, abort=1)
     return Requests(**counts)
 
@@ -364,8 +373,8 @@ def _count_record_puts(task: Task) -> int:
     if task.kind is TaskKind.SCAN:  # scanned and linked segment, outcomes of scan and slice
         return 4
     if task.kind is TaskKind.BATCH or task.parts > 1:
-        return 1
-    return 2
+        return 1  # the outcomes of the task
+    return 2  # of a large member that is not split
 
 
 def _task_requests(task: Task, tuning: Tuning) -> dict[str, int]:
@@ -379,8 +388,10 @@ def _task_requests(task: Task, tuning: Tuning) -> dict[str, int]:
             "get": 2,
             "copy": max(1, math.ceil(task.size / tuning.copy_part_bytes)),
         }
+    # The size of the whole member is estimated from this task.
     part_bytes = max(tuning.part_bytes, math.ceil(task.size * task.parts / MAX_PARTS))
     parts = max(1, math.ceil(task.size / part_bytes))
+    # The local header, the bytes after the data, and the data itself.
     gets = 2 + max(1, math.ceil(_bytes_read(task) / tuning.read_piece))
     if task.kind is TaskKind.SCAN:  # the scan and its slice read the same bytes
         gets *= 2

@@ -49,9 +49,9 @@ _ADVICE = {
     "no-eocd": "Check that SRC names the ZIP archive itself and that its upload or download is "
     "complete; compare its size with the original's.",
     "trailing-data": "Fetch the archive again if something was appended to it. " + LENIENT,
-    "multi-disk": "Of a split archive give the last part, NAME.zip, with NAME.z01 and all others "
-    "beside it; of pieces give the first one, NAME.zip.001. Make any other archive again from its "
-    "files.",
+    "multi-disk": "For a split archive, give the last part, NAME.zip, with NAME.z01 and all others "
+    "beside it; for pieces, give the first one, NAME.zip.001. Make any other archive again from "
+    "its files.",
     "offsets-unproven": USE_MACOS,
     "size-unproven": USE_MACOS,
     "part-missing": "Put all parts into one place: NAME.z01, NAME.z02, ... and NAME.zip, or "
@@ -100,7 +100,7 @@ _ADVICE = {
 # Codes that do not come from checks of the archive.
 OTHER = {
     "access-denied": Explanation(
-        "A right is missing, or a KMS key is denied or disabled.", MEND_AND_RESUME
+        "A permission is missing, or a KMS key is denied or disabled.", MEND_AND_RESUME
     ),
     "execution-failed": Explanation(
         "The execution of the run failed or timed out.", MEND_AND_RESUME
@@ -124,11 +124,11 @@ OTHER = {
         "Write to S3, which keeps both, or leave one of them out with --exclude.",
     ),
     "name-refused": Explanation(
-        "The file system does not take the name.",
+        "The file system does not accept the name.",
         "Write to S3 or to another file system, or leave the member out with --exclude.",
     ),
     "nested-budget": Explanation(
-        "The archives inside of this one are more than the budget of --nested allows.",
+        "The archives inside this one exceed the budget of --nested.",
         "Extract the archive itself with s3unzip run, or raise nested_archives, nested_members or "
         "nested_bytes with S3UNZIP_TUNING.",
     ),
@@ -140,7 +140,7 @@ OTHER = {
         "Extract the nested archive by itself with s3unzip run.",
     ),
     "nested-prefix-taken": Explanation(
-        "The members of the nested archive would go where others of the outer one are.",
+        "The members of the nested archive would go where members of the outer one are.",
         "Extract the nested archive by itself with s3unzip run and another --prefix.",
     ),
     "not-begun": Explanation(
@@ -151,7 +151,7 @@ OTHER = {
         "A bucket does not exist, or the records of the run are gone.", MEND_AND_RESUME
     ),
     "object-too-large": Explanation(
-        "The member is larger than the store takes as one object.",
+        "The member is larger than the largest object that the store accepts.",
         "Extract it into a folder or into a store with a higher limit.",
     ),
     "record-unreadable": Explanation(
@@ -160,7 +160,7 @@ OTHER = {
     ),
     "service-fault": Explanation("A store does not answer.", MEND_AND_RESUME),
     "slice-refused": Explanation(
-        "A slice of a split member did not hold, so the member is streamed whole.", NOTHING_TO_DO
+        "A slice of a split member was refused, so the member is streamed whole.", NOTHING_TO_DO
     ),
     "stopped": Explanation("The run was stopped.", "Continue the run: s3unzip resume RUN."),
     "storage": Explanation("A store refused.", MEND_AND_RESUME),
@@ -209,6 +209,8 @@ def advise(code: str, run: str, where: str = "") -> str:
     """Return the advice about a code of one run: its commands name the run.
 
     Args:
+        code: the code of a check or a fault.
+        run: the id of the run.
         where: options that find its environment, with a space before them.
     """
     return explain(code).advice.replace(" RUN", f" {run}{where}")

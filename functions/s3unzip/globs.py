@@ -44,7 +44,7 @@ def has_wildcards(text: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def compile_glob(pattern: str, *, any_case: bool = False) -> Glob:
-    """Return a glob that is ready to match; `any_case` ignores upper and lower case.
+    """Return a glob that is ready to match; with `any_case`, upper and lower case are equal.
 
     Raises:
         UsageError: a range of characters is empty, as in ``[z-a]``.
@@ -127,9 +127,11 @@ class _Position(NamedTuple):
 
 
 def _list_positions(tokens: Sequence[str], flags: int) -> list[_Position]:
+    """Return the positions of a pattern; the last one is its end, where a match is complete."""
     none, slash, not_slash, any_character = (
         re.compile(text, flags) for text in ("(?!)", "/", "[^/]", ".")
     )
+    # Each wildcard may match nothing, so its position skips to the one after it.
     wild = {
         _SLASHES: [_Position(slash, none, (1,))],
         "*": [_Position(not_slash, none, (1,))],

@@ -278,7 +278,7 @@ def _check_key_template(text: str) -> None:
             f"key template {text!r}: unknown or broken field; known: "
             f"{', '.join(sorted(key_fields))}"
         )
-    if not names & {"member", "name", "stem"}:
+    if not names & {"member", "name", "stem"}:  # the fields that tell members apart
         raise UsageError(f"key template {text!r} gives every member one key: add {{member}}")
 
 
@@ -300,7 +300,7 @@ class AfterSuccess(Struct, frozen=True, omit_defaults=True):
 
     def __post_init__(self) -> None:
         if (self.action is SourceAction.TAG) != bool(self.tags):
-            raise ValueError("tags go with the action tag, and with no other")
+            raise ValueError("tags are for the action tag, and for no other")
 
 
 class SourceState(StrEnum):
@@ -442,7 +442,7 @@ class Task(Struct, frozen=True, omit_defaults=True):
     part: int = 0  # the number of the segment or slice of a split member
     parts: int = 1  # the segments or slices of the split member
     slice: Slice | None = None
-    member: int | None = None  # index of the one member of a task that is no batch
+    member: int | None = None  # index of the one member of a task that is not a batch
 
     @property
     def stage(self) -> Stage | None:
@@ -511,12 +511,12 @@ class PlannedMember(Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def work(self) -> int:
-        """The bytes of the archive that the member counts for in the progress of a run."""
+        """The member's part of a run's progress, in bytes of the archive."""
         return self.member.compressed_size + HEADER_BYTES
 
     def share_of_work(self, start: int, stop: int) -> int:
         """Return the part of `work` for bytes [start, stop) of the content."""
-        size = max(1, self.member.size)
+        size = max(1, self.member.size)  # an empty member must not divide by 0
         return self.work * min(stop, size) // size - self.work * min(start, size) // size
 
 
@@ -757,7 +757,7 @@ class Report(Struct, frozen=True, omit_defaults=True):
         """Raise `VerdictError` unless the run is COMPLETED."""
         if not self.ok:
             why = self.message or f"{self.failed:,} failed, {self.missing:,} missing"
-            for failure in self.failures[:1]:
+            for failure in self.failures[:1]:  # if there is one
                 why += f"; the first: {failure.key}: {failure.reason}"
             raise VerdictError(f"{self.run}: {self.verdict.value}: {why}")
 
@@ -791,7 +791,7 @@ class ArchiveEnd(Struct, frozen=True, omit_defaults=True):
     report: Report | None = None  # None: it was not planned
     error: str | None = None  # why
     nested: tuple[NestedRun, ...] = ()  # the archives inside it
-    warnings: tuple[str, ...] = ()  # globs that no member fits
+    warnings: tuple[str, ...] = ()  # globs that match no member
 
 
 class Batch(Struct, frozen=True, omit_defaults=True):

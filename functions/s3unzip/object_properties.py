@@ -155,10 +155,10 @@ def _check_header(noun: str, value: str) -> None:
 def _check_type(glob: str, kind: str) -> None:
     _check_header(f"content type of {glob!r}:", kind)
     if not glob:
-        raise UsageError(f"content type {kind!r}: its glob is empty; '**' fits all members")
+        raise UsageError(f"content type {kind!r}: its glob is empty; '**' matches all members")
     compile_glob(glob)  # `UsageError`: it is not a glob
     if not _TYPE.fullmatch(kind):
-        raise UsageError(f"content type {kind!r}: not a media type; they look like text/csv")
+        raise UsageError(f"content type {kind!r}: not a media type, such as text/csv")
 
 
 def _check_metadata(metadata: Mapping[str, str]) -> None:
@@ -168,8 +168,8 @@ def _check_metadata(metadata: Mapping[str, str]) -> None:
             raise UsageError(f"metadata {name!r}: s3unzip writes it itself; choose another name")
         if name.lower() in HTTP_HEADERS:
             raise UsageError(
-                f"metadata {name!r}: is a header; there are settings for the cache control, the "
-                "content types and the storage class"
+                f"metadata {name!r}: is an HTTP header; cache control, content types and the "
+                "storage class have options of their own"
             )
         if not _METADATA_NAME.fullmatch(name):
             raise UsageError(
@@ -184,7 +184,7 @@ def _check_metadata(metadata: Mapping[str, str]) -> None:
     max_size = MAX_METADATA_BYTES - OWN_METADATA_BYTES
     if size > max_size:
         raise UsageError(
-            f"metadata: {size:,} bytes of names and values; S3 takes {MAX_METADATA_BYTES:,}, of "
+            f"metadata: {size:,} bytes of names and values; S3 allows {MAX_METADATA_BYTES:,}, of "
             f"which s3unzip needs {OWN_METADATA_BYTES}: use at most {max_size:,}"
         )
 
@@ -197,13 +197,14 @@ def _check_tags(tags: Mapping[str, str]) -> None:
             raise UsageError(f"tag {key[:40]!r}: its key must have 1 to {MAX_TAG_KEY} characters")
         if len(value) > MAX_TAG_VALUE:
             raise UsageError(
-                f"tag {key!r}: its value has {len(value)} characters; S3 takes {MAX_TAG_VALUE}"
+                f"tag {key!r}: its value has {len(value)} characters; S3 allows {MAX_TAG_VALUE}"
             )
         if key.lower().startswith("aws:"):
             raise UsageError(f"tag {key!r}: keys that begin with aws: belong to AWS")
         refused = [c for c in key + value if not c.isalnum() and c not in TAG_PUNCTUATION]
         if refused:
             raise UsageError(
-                f"tag {key!r}: S3 takes no {refused[0]!r} in a tag; it takes letters, digits, "
+                f"tag {key!r}: S3 does not allow {refused[0]!r} in a tag; it allows letters, "
+                "digits, "
                 "spaces and + - = . _ : / @"
             )

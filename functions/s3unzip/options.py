@@ -37,7 +37,7 @@ class HelpSection(StrEnum):
 class RunOption(NamedTuple):
     """How an option is typed, explained and limited."""
 
-    form: str = ""  # its names and the placeholder of its value; empty: no option of commands
+    form: str = ""  # its names and the placeholder of its value; empty: not an option of a command
     help: str = ""
     section: HelpSection | None = None
     minimum: int = 0  # of a number on the command line
@@ -47,7 +47,7 @@ class RunOption(NamedTuple):
     known_values: tuple[str, ...] = ()  # for completion by a shell
 
     def __repr__(self) -> str:
-        """Return what the signature of a class of options has room for."""
+        """Return a short form, which fits into the signature of a class of options."""
         return f"RunOption({self.form!r})"
 
 
@@ -62,7 +62,7 @@ class OptionRow(NamedTuple):
 
     @property
     def word(self) -> str:
-        """Its long name on the command line; empty: it is no option of commands."""
+        """Its long name on the command line; empty: it is not an option of a command."""
         return next((word for word in self.option.form.split() if word.startswith("--")), "")
 
     @property
@@ -118,7 +118,7 @@ def _bare(kind: Any) -> tuple[Any, bool]:
     if get_origin(kind) is Annotated:
         return _bare(get_args(kind)[0])
     if get_origin(kind) in {Union, types.UnionType}:
-        value_kind = next(arm for arm in get_args(kind) if arm is not types.NoneType)
+        value_kind = next(member for member in get_args(kind) if member is not types.NoneType)
         return bare_type(value_kind), True
     return kind, False
 
@@ -127,7 +127,7 @@ def type_options(values: Struct) -> Iterator[str]:
     """Yield the words of a command line for all options that are not at their defaults."""
     for row in read_options(type(values)):
         value = getattr(values, row.field)
-        if row.word and value and value != row.default:
+        if row.word and value and value != row.default:  # an empty value cannot be typed
             yield from type_option(row.word, value)
 
 

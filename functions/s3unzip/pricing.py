@@ -119,7 +119,7 @@ def price_run(report: Report, platform: Platform | None) -> Cost | None:
 
 
 def price_archives(count: int, size: int) -> float:
-    """Return about the dollars of extracting `count` archives, which together have `size` bytes."""
+    """Return the approximate dollars for `count` archives, which together have `size` bytes."""
     members = size / rates.USUAL_MEMBER_BYTES
     return members * rates.PRICE_S3_WRITE + count * rates.USUAL_ARCHIVE_DOLLARS
 
@@ -131,7 +131,7 @@ def price(job: Job, work: Work, platform: Platform) -> Cost:
         *_price_services_besides_s3(job, work, platform),
     ]
     total = sum(line.dollars for line in lines)
-    unavoidable = 0.0
+    unavoidable = 0.0  # a PUT into a folder costs nothing
     if platform.priced_writes:
         unavoidable = work.members * rates.PRICES_S3_WRITE[_storage_class(job)]
     share = 0.0

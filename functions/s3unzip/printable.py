@@ -28,7 +28,7 @@ def printable_name(name: str) -> str:
 
 def printable_lines(text: str) -> str:
     """Return lines of text that are safe in a terminal; tabs stay."""
-    if text[:-1].isprintable() and text[-1:] in {"\n", ""}:
+    if text[:-1].isprintable() and text[-1:] in {"\n", ""}:  # a usual line: nothing to escape
         return text
     return _IN_LINES.sub(lambda match: printable(match[0]), text)
 

@@ -15,7 +15,7 @@ GB = 1_000_000_000
 # https://docs.aws.amazon.com/AmazonS3/latest/userguide/optimizing-performance.html
 S3_PREFIX_WRITES = 3_500.0  # requests a second
 
-# Distributed Map: children started a second, and how many may be open.
+# Distributed Map: child executions started a second.
 # https://docs.aws.amazon.com/step-functions/latest/dg/service-quotas.html
 MAP_STARTS = 100.0  # Standard children
 LAMBDA_SECONDS = 900.0  # the longest invocation
@@ -24,7 +24,7 @@ LAMBDA_SECONDS = 900.0  # the longest invocation
 # https://docs.aws.amazon.com/step-functions/latest/dg/state-map-inline.html
 MAP_INLINE_AT_ONCE = 40
 # https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html
-LAMBDA_CONCURRENCY = 1_000  # default of an account and Region; newer accounts have less
+LAMBDA_CONCURRENCY = 1_000  # default of an account and Region; newer accounts have fewer
 LAMBDA_VCPU_MB = 1_769  # memory that gives one vCPU
 
 # 625 Mbps sustained for each execution environment.
@@ -56,7 +56,7 @@ PRICES_S3_WRITE = {
 # https://docs.aws.amazon.com/AmazonS3/latest/userguide/mpuoverview.html ("and pricing")
 PARTS_AS_STANDARD = frozenset({"GLACIER", "DEEP_ARCHIVE"})
 
-# https://aws.amazon.com/lambda/pricing/ ; duration is rounded up to 1 ms and counts the init phase.
+# https://aws.amazon.com/lambda/pricing/ ; duration is rounded up to 1 ms, init phase included.
 PRICE_LAMBDA_GB_SECOND = 0.000_013_333_4  # arm64
 PRICE_LAMBDA_REQUEST = 0.20 / 1_000_000
 
@@ -112,7 +112,7 @@ EXECUTION_START_SECONDS = 0.2
 COLD_START_P50 = 0.9
 COLD_START_P99 = 2.0
 
-# Assumption: on a slow day a task takes so many times as long as usual.
+# Assumption: on a slow day a task takes this many times as long as usual.
 SLOW_DAY = 1.5
 
 # Measured: our two lines of a task (1,320 bytes), two of Lambda's own (650), and 26 bytes for each
@@ -146,7 +146,7 @@ REPORT_FIXED_SECONDS = 0.2  # with its reads, which wait for each other
 DIRECT_SECONDS = 0.03  # of a direct run without its members and requests: 10 ms on a whole core
 REPORT_MEMBER_SECONDS = 2e-6
 LINK_SEGMENT_SECONDS = 0.002
-OUTCOMES_AT_ONCE = 64  # records of tasks that the report reads concurrently; one may have a MB
+OUTCOMES_AT_ONCE = 64  # records of tasks that the report reads concurrently; one may be 1 MB
 
 # Assumed bytes of a member in the central directory (46 and a name, APPNOTE 4.3.12) and in
 # members.jsonl.

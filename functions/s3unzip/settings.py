@@ -83,7 +83,7 @@ class Tuning(Struct, frozen=True):
     """How the work is cut and how much is in flight; sizes in bytes, times in seconds."""
 
     # plan
-    tail_bytes: int = 256 * KIB  # the first suffix GET; has the whole directory of a small archive
+    tail_bytes: int = 256 * KIB  # the first suffix GET; it has all of a small directory
     directory_piece: int = 8 * MIB  # one range of a large directory
     directory_readers: int = 4  # such ranges in flight
     small_member: int = 8 * MIB  # uncompressed; above it a member is a task of its own
@@ -95,7 +95,7 @@ class Tuning(Struct, frozen=True):
     batch_members: int = 4_000
     batch_seconds: float = 20.0  # by the estimate, at most
     batch_min_seconds: float = 1.0  # below this a task is not worth its dispatch
-    gap_bytes: int = 1 * MIB  # a batch also reads gaps of so many bytes; a longer one ends a range
+    gap_bytes: int = 1 * MIB  # a batch also reads gaps up to this size; a longer one ends a range
     copy_task_bytes: int = 4 * GIB  # one copy task: about ten seconds
     # the basis of the estimate of a task; `rates` has its other figures and their sources
     worker_bandwidth: int = 75_000_000  # bytes a second, in or out
@@ -166,7 +166,7 @@ def _list_similar(name: str, known_names: Sequence[str]) -> str:
 
 def _check_number(name: str, value: object) -> int | float:
     if (
-        isinstance(value, bool)
+        isinstance(value, bool)  # a bool is an int
         or not isinstance(value, int | float)
         or value < 0
         or (value == 0 and name not in MAY_BE_ZERO)

@@ -69,6 +69,7 @@ class Kind(StrEnum):
 class Proof(StrEnum):
     """The evidence for an object's bytes; docs/howto/verify.md explains each."""
 
+    # The comments begin with the source of the evidence.
     RECORD = "record"  # the store: its ETag equals the one that it returned for a run's PUT
     CHECKSUM = "checksum"  # the store: its own CRC-32 of the bytes is the directory's
     READ = "read"  # this verify, which read the bytes
@@ -118,7 +119,7 @@ class Verification(Struct, frozen=True):
     proofs: dict[str, int]  # equal objects, by proof
     records: tuple[str, ...]  # runs whose records were used
     counts: dict[str, int]  # of differences, by kind
-    differences: tuple[Difference, ...]  # the first of each kind, up to the requested number
+    differences: tuple[Difference, ...]  # the first ones of each kind, at most `Effort.listed`
     bytes_read: int
     requests: Requests
     started: float  # Unix seconds
@@ -298,6 +299,8 @@ class _Results:
 
 
 class _ObjectComparison:
+    """One comparison of all expected objects with the destination."""
+
     def __init__(
         self,
         request: Request,
@@ -343,7 +346,7 @@ class _ObjectComparison:
         self._compare_unproved()
 
     def compare_unordered(self, expected: list[_Expected]) -> None:
-        """Compare all if the store lists keys in no order; a key may come more than once."""
+        """Compare all if the store lists keys in any order; a key may be listed more than once."""
         keys = set(map(_KEY, expected))
         unlisted = {member.key: member for member in expected}
         for page in list_pages(self._destination, self._prefix, self._list_page):
@@ -380,6 +383,7 @@ class _ObjectComparison:
                 raise
 
         try:
+            # Up to four jobs of each thread wait, so that a slow one does not stop the others.
             for _ in map_ahead(run, jobs, threads, 4 * threads):
                 pass
         except BaseException:  # Ctrl-C, too: the threads end at their next page
@@ -514,6 +518,12 @@ def _size_difference(member: _Expected, stored: ListedObject | StoredObject | No
 def _prove_content(
     member: _Expected, answer: tuple[Proof, StoredObject] | None
 ) -> Difference | Proof:
+    """Return the proof that an object equals its member, or how it differs.
+
+    Args:
+        member: the object that should exist.
+        answer: the object of the store and its proof. None: it does not exist.
+    """
     if answer is None:
         return _size_difference(member, stored=None)
     proof, stored = answer

@@ -1,4 +1,4 @@
-"""Commands that delete: what is no member of the archive, and the archive after success."""
+"""Commands that delete: objects that are not members, and the archive after success."""
 
 from pathlib import Path
 
@@ -80,7 +80,7 @@ def test_deleting_needs_a_number_and_a_yes(place: Place) -> None:
     assert place.names == {"site/old.txt"}
     place.site("--delete-extra", "1000", answer="n\n").ends(
         1,
-        "1 object (5 B) is no member of the archive:",
+        "1 object (5 B) is not a member of the archive:",
         "site/old.txt\n",
         "Delete them? [y/N] nothing is deleted",
     )
@@ -94,7 +94,7 @@ def test_more_extra_objects_than_the_number_are_kept(place: Place) -> None:
     place.put(*(f"site/{n}" for n in range(12)))
     place.site("--delete-extra", "11").ends(
         1,
-        "12 objects (60 B) are no members of the archive",
+        "12 objects (60 B) are not members of the archive",
         "nothing is deleted, because --delete-extra is 11",
     )
     assert len(place.names) == 12 + len(MEMBERS)
@@ -187,7 +187,7 @@ def test_the_archive_is_deleted_after_success(place: Place) -> None:
         ("a.zip", "burn", "'burn' must be delete or tag=NAME=VALUE"),
         ("a.zip", "delete=x", "must be delete or tag"),
         ("a.zip", "move=done", "must be delete or tag"),
-        ("a.zip", "tag=a=b", "is a file, which has no tags: delete it"),
+        ("a.zip", "tag=a=b", "is a file, and files have no tags"),
         ("s3://arrivals/a.zip", "tag=a", "a tag is NAME=VALUE, not 'a'"),
         ("https://host/a.zip?key=secret", "delete", "https://host/a.zip?... is only read"),
     ],
@@ -211,7 +211,7 @@ def test_an_archive_is_tagged_after_a_selection() -> None:
 @pytest.mark.parametrize("text", ['{"action": "tag"}', '{"action": "delete", "tags": {"a": "b"}}'])
 def test_a_rule_that_says_too_little_or_too_much_is_refused(text: str) -> None:
     """Nothing is deleted that was to be tagged."""
-    with pytest.raises(UsageError, match=r"go(es)? with the action"):
+    with pytest.raises(UsageError, match=r"tags are for the action tag"):
         decode(text, AfterSuccess)
 
 

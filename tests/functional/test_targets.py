@@ -163,7 +163,7 @@ def test_names_that_a_file_system_does_not_take(target: Target) -> None:
         assert (ended.code, len(target.files)) == (0, 31)
         return
     assert (ended.code, target.files) == (1, {"z": b"x"})
-    assert "30 failed: The file system does not take the name. (name-refused)" in ended.err
+    assert "30 failed: The file system does not accept the name. (name-refused)" in ended.err
     assert "s3unzip resume" not in ended.err
     verified = target.run("verify", archive)
     assert (verified.code, "30 missing" in verified.out) == (1, True)

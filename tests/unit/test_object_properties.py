@@ -77,7 +77,7 @@ def test_properties_up_to_the_limits_are_accepted(chosen: ObjectProperties) -> N
         (ObjectProperties(content_types={"*": "text/cßv"}), "printable ASCII"),
         (ObjectProperties(metadata={"zip-crc32": "0"}), "s3unzip writes it itself"),
         (ObjectProperties(metadata={"S3Unzip-Run": "0"}), "s3unzip writes it itself"),
-        (ObjectProperties(metadata={"Content-Type": "a/b"}), "is a header"),
+        (ObjectProperties(metadata={"Content-Type": "a/b"}), "is an HTTP header"),
         (ObjectProperties(metadata={"Owner": "me"}), "in lower case"),
         (ObjectProperties(metadata={"": "me"}), "a name consists of"),
         (ObjectProperties(metadata={"a": "é"}), "the value must be printable ASCII"),
@@ -86,10 +86,10 @@ def test_properties_up_to_the_limits_are_accepted(chosen: ObjectProperties) -> N
         (ObjectProperties(tags={f"t{n}": "" for n in range(11)}), "an object can have 10"),
         (ObjectProperties(tags={"": "v"}), "1 to 128 characters"),
         (ObjectProperties(tags={"k" * 129: "v"}), "1 to 128 characters"),
-        (ObjectProperties(tags={"k": "v" * 257}), "has 257 characters; S3 takes 256"),
+        (ObjectProperties(tags={"k": "v" * 257}), "has 257 characters; S3 allows 256"),
         (ObjectProperties(tags={"AWS:k": "v"}), "belong to AWS"),
-        (ObjectProperties(tags={"k": "a&b"}), "S3 takes no '&' in a tag"),
-        (ObjectProperties(tags={"k\n": "v"}), "S3 takes no '\\n' in a tag"),
+        (ObjectProperties(tags={"k": "a&b"}), "S3 does not allow '&' in a tag"),
+        (ObjectProperties(tags={"k\n": "v"}), "S3 does not allow '\\n' in a tag"),
     ],
 )
 def test_properties_beyond_the_limits_are_refused(chosen: ObjectProperties, said: str) -> None:

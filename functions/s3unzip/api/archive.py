@@ -60,7 +60,7 @@ class NoSuchMemberError(NotFoundError, KeyError):
 
 
 class ArchiveMember:
-    """One member of an `Archive`. Directories are no members."""
+    """One member of an `Archive`. Directories are not members."""
 
     __slots__ = ("_entry", "_problem", "_stream")
 
@@ -154,7 +154,7 @@ class ArchiveMember:
 
     @property
     def problem(self) -> Finding | None:
-        """Why the directory alone refuses the member; None: it can be read as far as is known."""
+        """The finding by which the directory alone refuses the member; None: it does not."""
         return self._problem
 
     def _unless_refused(self, value: T | None) -> T | None:
@@ -166,7 +166,7 @@ class ArchiveMember:
 class OpenArguments(Struct, frozen=True):
     """The arguments of `open_archive`; with them another process can open the same archive."""
 
-    source: str | None  # None: an open file of this process, which no other process has
+    source: str | None  # None: an open file, which only this process has
     options: Options
     password: bytes | str | None
     limits: Limits | None
@@ -199,7 +199,7 @@ class OpenArguments(Struct, frozen=True):
 
 
 class _MemberFile(io.RawIOBase):
-    """The content of a member as a stream; reading its end raises the error of a failed check."""
+    """The content of a member as a stream; the read at its end raises if a check failed."""
 
     def __init__(self, content: Iterator[bytes]) -> None:
         self._content = content
@@ -257,7 +257,7 @@ class Archive(Mapping[str, ArchiveMember]):
         return self._arguments.open, (self._reading.pin,)
 
     def __len__(self) -> int:
-        """Return the number of selected members; refused ones count, directories do not."""
+        """Return the number of selected members, refused ones included, directories excluded."""
         return len(self._reading.selected) + len(self._refused)
 
     def __iter__(self) -> Iterator[str]:
@@ -274,23 +274,24 @@ class Archive(Mapping[str, ArchiveMember]):
             self._indexes = self._index_names()
         index = self._indexes.get(name)
         if index is None:
-            advice = "see s3unzip ls"
+            advice = "see s3unzip ls"  # unless some name is similar
             near = ", ".join(map(repr, near_names(name, self._indexes)))
             if near:
                 advice = f"near: {near}"
             raise NoSuchMemberError(f"{name!r}: no such member in {self.source}; {advice}")
-        good = len(self._reading.selected)
-        if index < good:
+        good_count = len(self._reading.selected)
+        if index < good_count:
             return ArchiveMember(self._stream, self._reading.selected[index])
-        return ArchiveMember(self._stream, *self._refused[index - good])
+        return ArchiveMember(self._stream, *self._refused[index - good_count])
 
     def _index_names(self) -> dict[str, int]:
-        """Return an index for each name; the refused members are counted after the good ones.
+        """Return an index for each name; the indexes of refused members follow those of good ones.
 
         If a good and a refused member have the same name, the name finds the good one.
         """
         good = self._reading.selected
         refused = {member.path: len(good) + n for n, (member, _) in enumerate(self._refused)}
+        # The right side wins where both sides have a name.
         return refused | {member.path: index for index, member in enumerate(good)}
 
     def members(self) -> Iterator[ArchiveMember]:
@@ -420,7 +421,7 @@ class Archive(Mapping[str, ArchiveMember]):
         decoder = MemberDecoder(member, policy, opened)
         raw = read_ahead(read, ByteRange(start, stop), tuning.read_piece, tuning.reads_ahead)
         for data in decoder.decode(raw):
-            yield bytes(data)  # copies other buffers than bytes
+            yield bytes(data)  # copies only buffers that are not bytes
         warnings.update(decoder.warnings)
         descriptor = b""  # may follow the data, up to the next member
         descriptor_stop = min(member.stop, stop + AFTER_LENGTH)
@@ -453,7 +454,7 @@ def open_archive(  # noqa: PLR0913 - options of a public function
         source: ``s3://bucket/key``, a path, an ``http://`` or ``https://`` URL, or a binary reader
             that can seek. A reader stays open and belongs to the caller.
         options: `include`, `exclude`, `names` and `limit` select members. `lenient` and
-            `encoding` say how the directory is read. The others are for `extract`.
+            `encoding` determine how the directory is read. The others are for `extract`.
         password: opens encrypted members. A string is encoded as UTF-8.
         limits: bounds on the demands of an archive. None: the defaults, with the changes in the
             variable ``S3UNZIP_LIMITS``.
@@ -463,8 +464,8 @@ def open_archive(  # noqa: PLR0913 - options of a public function
 
     Raises:
         RejectedError: the archive is not a ZIP, is broken, or has two meanings.
-        NothingSelectedError: a name is no member's, or `options` select nothing.
-        UsageError: `source` names no archive, or an option is wrong.
+        NothingSelectedError: no member has a requested name, or `options` select nothing.
+        UsageError: `source` cannot be an archive, or an option is wrong.
         StorageError: the archive cannot be read.
         ServiceFaultError: the store failed for now; a later call may succeed.
     """

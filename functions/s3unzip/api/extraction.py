@@ -79,7 +79,7 @@ def extract(  # noqa: PLR0913 - options of a public function
         stores: how S3 and web servers are reached, and where records are kept.
         progress: its methods are called during the run.
         warn: gets a sentence for each glob that matches no member.
-        delete_extra: gets the objects below the prefix that are no members; True deletes them.
+        delete_extra: gets the objects below the prefix that are not members; True deletes them.
 
     Raises:
         UsageError: a location or an option is wrong, nothing is selected, the cost is too high.
@@ -102,7 +102,7 @@ def _note_password(options: Options, password: bytes | str | None) -> Options:
     """Return the options; the record of the run shows that the password was an argument."""
     if password is None or options.password_ref:
         return options
-    return replace(options, password_ref="argument")  # noqa: S106 - it is no password
+    return replace(options, password_ref="argument")  # noqa: S106 - not a password
 
 
 def make_request(
@@ -155,8 +155,9 @@ def extract_one(
 def names_several(word: str) -> bool:
     """Return whether `word` looks like a folder, a prefix or a glob; no store is asked."""
     scheme, _, path = word.partition("://")
-    if not path:
+    if not path:  # `word` is a path of this machine
         is_glob = has_wildcards(word) and not Path(word).exists()
+        # `Path("")` would be the current folder.
         return bool(word) and (is_glob or Path(word).is_dir())
     key = split_bucket(path)[1]
     return scheme.lower() == "s3" and (not key or key.endswith("/") or has_wildcards(key))
@@ -170,7 +171,8 @@ def names_one(word: str, config: StoreConfig) -> bool:
 def names_object(word: str, stores: Stores) -> bool:
     """Return whether `word` looks like a glob, but is the key of an object.
 
-    The first page of a listing shows it. Without the right to list, a HEAD request shows it.
+    The first page of a listing shows it, because a key sorts before all keys that begin with it.
+    Without permission to list, a HEAD request shows it.
     """
     bucket, key = _split_url(word)
     if not has_wildcards(key):
@@ -239,9 +241,9 @@ def _list_archives(word: str, stores: Stores) -> list[Location]:
 def check_apart(requests: Sequence[Request]) -> None:
     """Refuse archives that would be extracted to the same prefix.
 
-    If the key template names no part of the archive, all archives are meant for one prefix.
+    If the key template does not mention the archive, all archives are meant to share a prefix.
     """
-    sources: dict[str, Location] = {}  # by the prefix that they are extracted to
+    sources: dict[str, Location] = {}  # by the prefix to which they are extracted
     for request in requests:
         prefix = parse_template(request).prefix
         if "{archive" not in request.options.key_template:
@@ -255,18 +257,19 @@ def check_apart(requests: Sequence[Request]) -> None:
 
 
 def _list_files(word: str) -> Iterator[Path]:
+    """Yield the archives below a folder, or the files that match a glob."""
     if Path(word).is_dir():
         for top, _, names in os.walk(word):
             yield from (Path(top, name) for name in names if name.lower().endswith(SUFFIX))
     else:
-        paths = glob.glob(word, recursive=True)  # noqa: PTH207 - ** of a whole path
+        paths = glob.glob(word, recursive=True)  # noqa: PTH207 - takes a whole path
         yield from (path for path in map(Path, paths) if path.is_file())
 
 
 def _open_sources(config: StoreConfig) -> Stores:
-    """Return stores that list archives: only destinations can be listed.
+    """Return stores whose destinations are the buckets of archives.
 
-    So the connection of the archives becomes the connection of the destination, too.
+    Only destinations can be listed, so they get the connection of the archives.
     """
     return OpenedStores(
         replace(
@@ -293,13 +296,13 @@ def list_objects(word: str, stores: Stores) -> Iterator[ListedObject]:
     glob = compile_glob(key)
     for page in _list_pages(bucket, prefix, stores):
         for listed in page.objects:
-            is_named = prefix == key or glob.match(listed.key)
+            is_named = prefix == key or glob.match(listed.key)  # a prefix names all keys below it
             if is_named and not listed.key.endswith("/"):  # such objects stand for folders
                 yield listed
 
 
 def _list_pages(bucket: str, prefix: str, stores: Stores) -> Iterator[Page]:
-    calls = Calls(LocalClock(), Tuning().retry_seconds, 1)
+    calls = Calls(LocalClock(), Tuning().retry_seconds, at_once=1)
     destination = stores.destination(parse_destination(f"s3://{bucket}/"))
     return list_pages(destination, prefix, partial(calls.paced, "list"))
 

@@ -31,7 +31,7 @@ SCHEMES = ("s3://", "http://", "https://")  # read without fsspec
 class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fsspec has no types
     """One version of an archive, as a file system that can be read.
 
-    Refused members are no files.
+    Refused members are not files.
 
     Args:
         fo: the archive: a path, ``s3://``, ``http://`` or ``https://``; any other URL that fsspec

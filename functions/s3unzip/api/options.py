@@ -42,7 +42,7 @@ def judge_selection(
     """Return a function that checks which members `options` selected.
 
     For a glob that matches no member, the function calls `warn` with a sentence. It raises
-    `NothingSelectedError` if a name is no member's, or if nothing is selected.
+    `NothingSelectedError` if no member has a requested name, or if nothing is selected.
     """
 
     def judge(reading: Reading) -> None:
@@ -64,7 +64,8 @@ def make_policy(
 ) -> Policy:
     """Return the policy for reading an archive.
 
-    The limit of keys is for the part below the destination, so the path of a folder adds to it.
+    `Limits.key_bytes` limits the part of a key below the destination. In a folder, keys begin with
+    the folder's path, so its length is added to the limit.
     """
     limits = limits or read_limits()
     if destination is not None and destination.store.has_folders:
@@ -120,7 +121,7 @@ def parse_after_success(text: str, source: Location, options: Options) -> AfterS
             if not (name and equals):
                 raise UsageError(f"after success: a tag is NAME=VALUE, not {tag!r}")
             if not source.store.tags_archives:
-                raise UsageError(f"after success: {source} is a file, which has no tags: delete it")
+                raise UsageError(f"after success: {source} is a file, and files have no tags")
             return AfterSuccess(SourceAction.TAG, tags={name: value})
         case _:
             raise UsageError(f"after success: {text!r} must be delete or tag=NAME=VALUE")

@@ -55,8 +55,8 @@ def verify(  # noqa: PLR0913 - options of a public function
         destination: where `extract` wrote its members.
         options: the options of `extract`; they decide which keys are compared.
         deep: read every object. False: compare the CRC-32 of the writer or of S3; read only files.
-        records: of the runs that wrote the objects, the earliest first. None: of this machine. No
-            request is sent for an object that nobody changed since its run.
+        records: the records of the runs that wrote the objects, earliest first. None: the runs of
+            this machine. An object that has not changed since its run needs no request.
         at_once: requests in flight.
         max_listed: differences of each kind to list; all are counted.
         each: gets every object and its result, one call at a time.

@@ -308,10 +308,10 @@ class Arguments:
         except msgspec.MsgspecError as error:
             raise UsageError(f"{TUNING_VARIABLE}={text}: not a JSON object: {error}") from None
         if platform is None or platform.name == "local":
-            workers = machine_tuning(self.processes)
+            of_platform = machine_tuning(self.processes)
         else:
-            workers = {"max_workers": platform.workers}
-        return make_tuning(workers | changes, base)
+            of_platform = {"max_workers": platform.workers}
+        return make_tuning(of_platform | changes, base)
 
     def config(self) -> StoreConfig:
         """Return the configuration of the stores; `UsageError`: its options are not valid."""
@@ -389,7 +389,7 @@ def _read_pairs(row: OptionRow, texts: Iterable[str]) -> dict[str, str]:
 
 
 def check_endpoint(url: str | None, name: str = "--endpoint-url") -> None:
-    """Raise `UsageError` if `url`, the value of the setting `name`, is no HTTP URL with a host."""
+    """Raise `UsageError` if `url`, which `name` sets, is not an HTTP URL with a host."""
     if url is None:
         return
     try:

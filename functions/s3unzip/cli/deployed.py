@@ -186,6 +186,7 @@ def _print_missing(missing: MissingArchives, found_by: str) -> None:
             f"{show_time(archive.put)}  {archive.state:12}  "
             f"{show_bytes(archive.size):>9}  {printable(str(archive.source))}{advice}\n"
         )
+    # Archives with a verdict that were not deleted or tagged.
     remaining = sum(archive.state == "archive left" for archive in missing.unsettled)
     counts = (
         f"{show_count(missing.archives, 'archive')}: {missing.running:,} running, "

@@ -123,7 +123,7 @@ def _print_members(members: Iterable[ArchiveMember]) -> Counter[str]:
     write("  Length   Method       Size  Cmpr    Date    Time   CRC-32   Name\n")
     write("--------  -------- --------- ---- ---------- ----- --------  ----\n")
     count = 0
-    size = 0  # of the members that are not refused, as `compressed`
+    size = 0  # this and `compressed` are sums over the members that are not refused
     compressed = 0
     for member in members:
         count += 1
@@ -166,7 +166,8 @@ def cat(arguments: Arguments) -> int:
 
     def first_match(member: ArchiveMember) -> int:
         """Return the index of the first glob that matches a member."""
-        return next((index for index, glob in enumerate(globs) if glob.match(member.name)), 0)
+        indexes = (index for index, glob in enumerate(globs) if glob.match(member.name))
+        return next(indexes, 0)  # never 0 by default: the globs selected the member
 
     # Members keep the directory's order where they match the same glob.
     members = sorted(archive.members(), key=first_match)
@@ -313,9 +314,10 @@ def print_verification(verification: "Verification", out: TextIO) -> None:
         )
     out.writelines(f"  {count:,} {PROOFS[proof]}\n" for proof, count in verification.proofs.items())
     requests = verification.requests
+    seconds = max(verification.seconds, 0.001)  # they are rounded, perhaps to 0
     out.write(
         f"  in {show_seconds(verification.seconds)}: "
-        f"{verification.members / max(verification.seconds, 0.001):,.0f} objects/s, "
+        f"{verification.members / seconds:,.0f} objects/s, "
         f"{requests.list:,} LIST, {requests.head:,} HEAD, {requests.get:,} GET\n"
     )
     for difference in verification.differences:

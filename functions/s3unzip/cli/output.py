@@ -114,7 +114,7 @@ def _advise(
         run: the id of the run.
         env_options: the options that find the run's environment. None: there is no run, so the
             advice leaves out the command that continues it.
-        message: the message of a finding; it may name the format of a file that is no archive.
+        message: the message of a finding; it may name the format of a file that is not an archive.
     """
     match = FOREIGN.search(message or "")
     if match is not None:
@@ -125,7 +125,10 @@ def _advise(
 
 
 def print_reasons(refused: Mapping[str, int], warnings: Mapping[str, int]) -> None:
-    """Print the warnings about a directory, and why members are refused; both count by code."""
+    """Print the warnings about a directory, and why members are refused.
+
+    Both arguments map the code of a check to the number of its members.
+    """
     _print_warnings(warnings, sys.stderr)
     for code, count in refused.items():
         sys.stderr.write(
@@ -267,7 +270,7 @@ class RunOutput(RunDisplay):
 def shown_connections(config: StoreConfig, *locations: Location) -> StoreConfig:
     """Return the options with which a printed command reaches `locations` again.
 
-    Options that variables of the environment set are left out. Without a location in S3, all S3
+    Options that environment variables set are left out. Without a location in S3, all S3
     options are left out.
     """
     if not any(location.store.takes_s3_options for location in locations):

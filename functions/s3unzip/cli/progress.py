@@ -219,6 +219,7 @@ class RunDisplay(Progress):
         return self._own_console
 
     def _start(self) -> None:
+        """Start the live display or the thread that prints lines, unless it was started."""
         if self._quiet or self._hide is not None:
             return
         console = self._console()

@@ -111,7 +111,7 @@ def _extract_one(arguments: Arguments, source: Location, destination: Location) 
 
 
 class _ExtraQuestion:
-    """Decides whether the objects that are no members are deleted."""
+    """Decides whether the objects that are not members are deleted."""
 
     def __init__(self, arguments: Arguments, output: "RunOutput") -> None:
         self._limit = arguments.delete_extra or 0
@@ -124,7 +124,7 @@ class _ExtraQuestion:
         self._output.stop()
         count = show_count(len(extra), "object")
         size = show_bytes(sum(listed.size for listed in extra))
-        verb = choose_form(len(extra), "is no member", "are no members")
+        verb = choose_form(len(extra), "is not a member", "are not members")
         summary = f"{count} ({size}) {verb} of the archive"
         if len(extra) > self._limit:
             self.objection = (

@@ -99,7 +99,7 @@ class RunProgress(Struct, frozen=True, omit_defaults=True):
 
     run: str
     state: str = ""  # of the execution; empty on one machine
-    members: int | None = None  # that the run selected; None: its plan is still made
+    members: int | None = None  # that the run selected; None: it is still being planned
     extracted: int = 0  # by tasks that ended, as all counts
     unchanged: int = 0
     failed: int = 0
@@ -193,7 +193,7 @@ def _read_run(recent: RecentRun, run_list: RunList) -> ListedRun | None:
         return _list_ended_run(run, report)
     plan = records.find_plan()
     if not recent.state and plan is None and run_list.environment is None:
-        return None
+        return None  # a run of this machine that is being planned, or whose planning failed
     state = recent.state or run_list.state(run)
     if state is None or state == ENDED:
         state = "UNFINISHED"
@@ -513,7 +513,7 @@ def _show(display: RunDisplay, snapshot: RunSnapshot, counts: MapCounts | None) 
 def _check_end(run: str, state: str | None, run_list: RunList, seconds: float) -> None:
     """Raise `NotFoundError` if a run that ended `seconds` ago will get no report any more.
 
-    A run of this machine also has the state of the end between its plan and its first task.
+    The state of a run of this machine is also `ENDED` between its plan and its first task.
     """
     if state == ENDED and seconds > BEGIN_SECONDS:
         raise _missing_report(run, run_list)

@@ -75,7 +75,7 @@ def make_requests(arguments: Arguments, stores: StoreConfig) -> list[Request]:
     destination = parse_destination(arguments.dest)
     options = arguments.options()
     for word in arguments.sources:
-        # Of a folder, a prefix or a glob, only the scheme is known before it is listed.
+        # For a folder, a prefix or a glob, only the scheme is known before it is listed.
         location = Location("s3" if "://" in word else "file", "", word)
         if not names_several(word):
             location = parse_source(word)
@@ -147,7 +147,8 @@ def _extract_next(machine: Machine, request: Request, display: _BatchDisplay) ->
     except S3UnzipError as error:
         return ArchiveEnd(source, error.exit_code, error=str(error))
     nested = tuple(display.nested_runs)
-    code = report.verdict.exit_code or int(not all(run.is_right for run in nested))
+    has_failed_nested = not all(run.is_right for run in nested)
+    code = report.verdict.exit_code or int(has_failed_nested)
     return ArchiveEnd(source, code, report, nested=nested, warnings=tuple(warnings))
 
 

@@ -57,7 +57,7 @@ class _Stream(io.FileIO):
 class _SafeText(io.TextIOWrapper):
     """A standard stream that escapes control characters.
 
-    Output may quote an archive, a key or a server, and control characters steer a terminal.
+    Output may quote an archive, a key or a server, and control characters can control a terminal.
     """
 
     def __init__(self, raw: _Stream, encoding: str, errors: str, *, by_line: bool) -> None:
@@ -94,7 +94,7 @@ def repair_streams() -> None:
 def _replace_stream(number: int, replaced: TextIO | None, *, by_line: bool = False) -> _SafeText:
     """Return a stream on the descriptor `number`, with the encoding of the replaced one.
 
-    Characters that the encoding does not have become escapes.
+    Characters that the encoding cannot express become escapes.
     """
     raw = _Stream(number, "wb", closefd=False)
     encoding = getattr(replaced, "encoding", None) or "utf-8"
@@ -164,7 +164,7 @@ class Stopping:
         """Raise `KeyboardInterrupt` inside the block for SIGINT and the `STOPPING` signals.
 
         If Python loses the exception, it is raised again. Ignored signals stay ignored, as nohup
-        wants it. Other threads than the main one cannot set handlers.
+        requires. Only the main thread can set handlers; in other threads nothing changes.
         """
         if threading.current_thread() is not threading.main_thread():
             yield
@@ -189,7 +189,7 @@ class Stopping:
         """Raise `KeyboardInterrupt`, and start the timer that raises it again if it is lost."""
         del frame
         self._number = number
-        timer = signal.setitimer(signal.ITIMER_REAL, 0.0)
+        timer = signal.setitimer(signal.ITIMER_REAL, 0.0)  # stops the timer and returns it
         if signal.SIGALRM not in self._handlers:  # the first signal
             self._timer = timer
             self._handlers[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._raise_again)
@@ -199,7 +199,7 @@ class Stopping:
     def _raise_again(self, number: int, frame: FrameType | None) -> None:
         del number, frame
         if not _is_handled():
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt  # the timer goes on
         signal.setitimer(signal.ITIMER_REAL, 0.0)
 
 
