@@ -198,7 +198,7 @@ def test_tasks_add_up_as_they_end(world: World) -> None:
     world.tune(batch_members=20)
     step = begin(world.request(bytes(archive)), world.context)
     records = world.records(step.next.run)
-    run, watcher = records.read_plan().run, RunWatcher(records, listed=3)
+    run, watcher = records.read_plan().run, RunWatcher(records, max_failures=3)
     task = step.next.tasks[0]
     half = TaskReport(task.id, task.kind, task.members, extracted=7, unfinished=13)
     records.write_outcomes(half, [])

@@ -150,7 +150,7 @@ def _copy_parts(
         copied = pool.map(copy, count(plan.first_number), starts, plan.sizes)
         for part, start in zip(copied, starts, strict=True):
             parts.append(part)
-            attempt.passed(data.row.share_of_work(start, start + part.size))
+            attempt.count_passed(data.row.share_of_work(start, start + part.size))
     return tuple(parts)
 
 

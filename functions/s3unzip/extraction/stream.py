@@ -67,7 +67,7 @@ def stream_whole(attempt: TaskAttempt, row: PlannedMember, room: int | None = No
         room: how many bytes the parts must be able to hold; None: the size of the object. If the
             member `is_wrapped`, its object may be larger: then it is uploaded again.
     """
-    attempt.begin_again()
+    attempt.reset_passed()
     limits = attempt.destination.part_limits
     if room is None:
         room = stored_size(row.member, attempt.run.options)
@@ -113,7 +113,7 @@ def _upload(
     )
 
     def content() -> Iterator[Buffer]:
-        yield from decoder.decode(attempt.passing(read_range(attempt, data.data_range)))
+        yield from decoder.decode(attempt.counting_passed(read_range(attempt, data.data_range)))
         data.check_after()
 
     parts = upload_parts(attempt, upload, content(), PartPlan([part_size]))

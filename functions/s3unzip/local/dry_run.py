@@ -32,10 +32,14 @@ def decide(
     *,
     delete_extra: bool = False,
 ) -> Iterator[Decision]:
-    """Yield what a run of `request` would do, by key; nothing is written.
+    """Yield what a run of `request` would do with each key; nothing is written.
 
-    `check` gets the directory that was read, and may raise to stop here. A run with `delete_extra`
-    would delete objects that are not members, unless a member fails or is refused.
+    Args:
+        request: archive, destination and options.
+        context: the context of this process.
+        check: called with the directory; may raise to stop before any decision.
+        delete_extra: also yield the objects that are not members, which a run with
+            ``--delete-extra`` would delete; none if a member fails or is refused.
     """
     check_request(request)
     calls = context.calls()
@@ -53,13 +57,13 @@ def decide(
         partial(calls.paced, "list"),
     )
     listed_sizes = {listed.key: listed.size for page in pages for listed in page.objects}
-    lacks_member = bool(reading.failures)
+    lacks_member = bool(reading.failures)  # whether the run would not write all members
     for decision in _decide_members(rows, listed_sizes, request, context, calls=calls):
         lacks_member |= decision.action == "refuse"
         yield decision
     for member, finding in reading.failures:
         yield Decision(
-            key_of(member.path.lstrip("/")),
+            key_of(member.path.lstrip("/")),  # a refused name may begin with slashes
             member.size,
             "fail",
             reason=finding.code,
@@ -86,9 +90,9 @@ def _decide_members(
 
     Args:
         rows: the members, by key.
-        listed_sizes: the objects below the run's prefix: sizes in bytes by key.
-        request: of the run.
-        context: of this process.
+        listed_sizes: the size in bytes of each object below the run's prefix, by key.
+        request: archive, destination and options.
+        context: the context of this process.
         calls: counts and retries the requests.
     """
     unchanged = find_unchanged(

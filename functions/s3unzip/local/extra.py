@@ -28,13 +28,19 @@ OPTION = "--delete-extra"
 def check_extra(request: Request, home: Location, stores: Stores) -> None:
     """Refuse a request whose run might delete objects that somebody needs.
 
-    `UsageError`: not all members are extracted. Or the prefix is missing, or objects below it are
-    the archive, the records of runs, or members of another archive. `home` has the records of this
-    machine's runs.
+    Args:
+        request: archive, destination and options.
+        home: where the records of this machine's runs are.
+        stores: read these records.
+
+    Raises:
+        UsageError: not all members are extracted. Or the prefix is missing, or objects below it
+            are the archive, the records of runs, or members of another archive.
     """
     check_delete_extra(request.options, OPTION)
     target = request.destination
     prefix = parse_template(request).prefix
+    # Without a key prefix of its own, the run would clear a whole bucket or folder.
     if not prefix or (target.store.has_folders and prefix == target.key):
         container = "folder" if target.store.has_folders else "bucket"
         raise UsageError(
@@ -59,10 +65,10 @@ def clear_extra(
     """Delete the extra objects below the prefix of a completed run; return its report.
 
     Args:
-        report: of the run. If it is not COMPLETED, nothing is listed and nothing deleted.
-        context: of this process; its requests are counted in the report.
-        confirm: gets the extra objects, in the order of the keys; nothing is deleted unless it
-            returns True. It is not called if there are none.
+        report: of the run. If it is not COMPLETED, nothing is listed or deleted.
+        context: the context of this process; the requests are added to the report.
+        confirm: called with the extra objects, in the order of the keys; nothing is deleted unless
+            it returns True. It is not called if there are none.
     """
     if report.verdict is not Verdict.COMPLETED:
         return report
@@ -70,7 +76,7 @@ def clear_extra(
     records = RunRecords.open(context.stores, report.run, calls)
     run = records.read_plan().run
     members = {outcome.key for outcome in records.outcome_lines()}
-    if len(members) != report.extracted + report.unchanged:
+    if len(members) != report.extracted + report.unchanged:  # a member might be deleted as extra
         raise ServiceFaultError(f"{OPTION}: the records of {run.id} do not have all members")
     if run.options.marker:
         members.add(run.key_prefix + MARKER)
@@ -90,7 +96,7 @@ def clear_extra(
 
 
 def _is_below(location: Location, above: Location) -> bool:
-    """Return whether `location` is below `above`; for files, after all links are resolved."""
+    """Return whether `location` is below `above`; links to files and folders are resolved."""
     if (location.scheme, location.bucket) != (above.scheme, above.bucket):
         return False
     if not location.store.is_local:
@@ -99,7 +105,7 @@ def _is_below(location: Location, above: Location) -> bool:
 
 
 def _check_runs(request: Request, cleared: Location, home: Location, stores: Stores) -> None:
-    """Check that no recorded run of another archive wrote to the cleared prefix, above or below."""
+    """Refuse if a recorded run of another archive wrote to `cleared`, above it or below it."""
     for name in known_runs(home):
         plan = RunRecords.open(stores, name).find_plan()
         if plan is None or plan.run.source.public == request.source.public:

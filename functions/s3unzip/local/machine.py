@@ -25,7 +25,7 @@ from s3unzip.errors import (
 )
 from s3unzip.extraction.uploads import abort_uploads
 from s3unzip.local.process_setup import available_processors
-from s3unzip.local.recovery import forget_lost, remove_left
+from s3unzip.local.recovery import forget_lost, remove_leftovers
 from s3unzip.local.run_folders import find_dated, lock_run, note_start
 from s3unzip.local.worker_process import open_context
 from s3unzip.local.workers import Workers
@@ -74,9 +74,10 @@ class Machine:
     """The runs of one command; a context manager that ends its workers and releases its runs.
 
     Args:
-        context: of this process; its progress receives the counts of the workers.
-        workers: None: the tasks are done in a thread of this process.
-        stores: how the workers reach stores; the runs below its `work` are locked. None: no locks.
+        context: the context of this process; its progress receives the counts of the workers.
+        workers: do the tasks. None: a thread of this process does them.
+        stores: how the workers reach stores; the runs below its `work` are locked. None: no run is
+            locked.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class Machine:
         Args:
             request: archive, destination and options.
             check: called with the directory before anything is written; may raise to stop the run.
-            planned: called before the first task begins, with the plan; may also raise to stop the
+            planned: called with the plan before the first task begins; may also raise to stop the
                 run.
         """
         context = self.context
@@ -117,7 +118,7 @@ class Machine:
         if self._stores is not None:
             sign_in(self._stores, request.destination)
         self._progress.phase("plan")
-        if tail.modified is None:
+        if tail.modified is None:  # the store tells no date of the archive
             tail = tail._replace(
                 modified=self._find_first_time(run_id(request, tail.pin, modified=None))
             )
@@ -132,7 +133,8 @@ class Machine:
         def accept(plan: Plan) -> None:
             if planned is not None:
                 planned(plan)
-            size = plan.summary.bytes_in  # a gzip file has the member's compressed data
+            # A gzip file is about as large as the member's compressed data.
+            size = plan.summary.bytes_in
             if request.options.as_gzip is None:
                 size = plan.summary.bytes_out
             context.stores.destination(request.destination).check_ready(size)
@@ -148,14 +150,14 @@ class Machine:
             note_start(self._home, run)
         calls = self.context.calls()
         records = RunRecords.open(self.context.stores, run, calls)
-        with suppress(UnreadableRecordError):
+        with suppress(UnreadableRecordError):  # then the uploads of the earlier run are unknown
             plan = records.find_plan()
             if plan is not None:
                 drop_uploads(Step(plan.run, "plan", self.context, calls))
         records.forget()
 
     def check_cost(self, plan: Plan, max_cost: float) -> None:
-        """Refuse a plan whose cost is above `max_cost` dollars (`BudgetError`)."""
+        """Raise `BudgetError` if the estimate of a plan is above `max_cost` dollars."""
         from s3unzip.estimate import check_budget, estimate  # noqa: PLC0415 - rare
 
         run = plan.summary.run
@@ -175,9 +177,12 @@ class Machine:
         *,
         failed: bool = False,
     ) -> Report:
-        """Finish a run, with `failed` also the members that failed; return its report.
+        """Do what is left of a run; return its report.
 
-        `show` is called with the plan before the first task begins.
+        Args:
+            run: the id of the run.
+            show: called with the plan before the first task begins.
+            failed: also repeat the members that failed.
         """
         self._lock(run)
         plan = RunRecords.open(self.context.stores, run).read_plan()
@@ -185,7 +190,7 @@ class Machine:
             show(plan)
         run_step = Step(plan.run, "resume", self.context, self.context.calls())
         with suppress(UnreadableRecordError):  # then the run begins anew
-            remove_left(run_step)
+            remove_leftovers(run_step)
             if self._home is not None:
                 forget_lost(run_step, self._home)
                 note_start(self._home, run)
@@ -194,8 +199,8 @@ class Machine:
     def run_nested(self, report: Report) -> Iterator[NestedRun]:
         """Extract the archives that a run extracted, level by level; yield the result of each.
 
-        Each archive gets what the archives before it left of the budget. ``nested.jsonl`` of the
-        outer run has the same results.
+        All share one budget: each archive may use what those before it have not used. The results
+        are also written to ``nested.jsonl`` of the outer run.
         """
         if not has_nested(report):
             return
@@ -234,9 +239,9 @@ class Machine:
             records.write_nested(results)
 
     def _open_inner(self) -> Machine:
-        """Return the machine for nested archives: it reads from the destination of this one.
+        """Return a machine for nested archives: it reads from the destination of this one.
 
-        It is this machine if the same options reach source and destination.
+        Returns this machine if the same options reach source and destination.
         """
         stores = self._stores and self._stores.at_destination()
         if stores is None or stores == self._stores:
@@ -252,7 +257,9 @@ class Machine:
         )
 
     def _find_first_time(self, run: str) -> float:
-        """Return the time for the id of a run whose archive has no date: that of its first run.
+        """Return the time for the id of a run whose archive has no date.
+
+        It is the time of the archive's first run, so that a later run has the same id.
 
         Args:
             run: the id without a date.
@@ -264,7 +271,7 @@ class Machine:
         return self.context.clock.now()
 
     def _lock(self, run: str) -> None:
-        """Keep other processes off a run, until this machine is closed."""
+        """Lock a run against other processes until this machine is closed."""
         if self._home is not None and run not in self._locked:
             self._resources.enter_context(lock_run(self._home, run))
             self._locked.add(run)
@@ -272,7 +279,8 @@ class Machine:
     def _do_rounds(self, settled: loop.Settled) -> Report:
         """Do round after round; return the report of the run.
 
-        `InterruptedRunError`: Ctrl-C; finished members are on record.
+        Raises:
+            InterruptedRunError: Ctrl-C, or a stop on record; finished members are on record.
         """
         context = self.context
         workers = self._workers
@@ -316,11 +324,15 @@ def open_machine(
     processes: int | None,
     progress: Progress | None = None,
 ) -> Machine:
-    """Return a machine; `progress` receives the counts of its workers.
+    """Return a machine with workers.
 
     Args:
+        stores: how this process and the workers reach stores.
+        policy: the limits for archives.
         tuning: None: the defaults for this number of workers.
-        processes: at most so many do tasks, with this one. None: one for each processor.
+        processes: the maximum number that do tasks, including this one. None: one for each
+            processor.
+        progress: receives the counts of the workers.
     """
     if processes is None:
         processes = len(available_processors())
@@ -333,17 +345,20 @@ def open_machine(
 
 
 def drop_uploads(step: Step) -> int:
-    """Drop the uploads and the files of killed workers of a run; return their number."""
+    """Abort the uploads and remove the files of a run's killed workers; return their number."""
     without_uploads = {TaskKind.BATCH, TaskKind.SCAN}
     spans = {task.rows for task in step.records.tasks() if task.kind not in without_uploads}
     keys = [row.key for span in spans for row in step.read_rows(span)]
-    return abort_uploads(step, keys) + remove_left(step)
+    return abort_uploads(step, keys) + remove_leftovers(step)
 
 
 def _settle(
     state: Next, records: RunRecords, context: Context, fault: ServiceFaultError | None
 ) -> loop.Settled:
-    """Settle a round. The run ends if a store does not answer: in the round (`fault`), or now."""
+    """Settle a round.
+
+    The run ends if a store did not answer in the round (`fault`), or does not answer now.
+    """
     if fault is not None and records.find_stop() is None:
         records.write_stop(Stop(Verdict.FAILED, SERVICE_FAULT, str(fault)))
     try:
@@ -351,7 +366,7 @@ def _settle(
     except ServiceFaultError as new_fault:
         if fault is not None:
             raise
-        return _settle(state, records, context, new_fault)
+        return _settle(state, records, context, new_fault)  # again, to report the fault
 
 
 def _is_stopped(records: RunRecords) -> bool:
@@ -391,7 +406,7 @@ def _report_damage(
         ),
         context,
     )
-    if settled is None:
+    if settled is None:  # nothing is known of the run, so it has no report
         raise damage
     return settled.report
 
@@ -422,9 +437,9 @@ def describe_machine(job: Job, stores: StoreConfig | None, workers: int) -> Plat
     """Return this machine's rates and prices for an estimate of a run.
 
     Args:
-        job: has the source and the destination of the run.
-        stores: how its stores are reached, or None if their use costs nothing.
-        workers: processes.
+        job: the source and the destination of the run.
+        stores: how its stores are reached; None: their use costs nothing.
+        workers: the number of processes.
     """
     if stores is None or not (job.source.store.is_billed or job.destination.store.is_billed):
         return local(workers=workers)

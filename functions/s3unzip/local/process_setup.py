@@ -22,7 +22,7 @@ LOG_LEVEL = "S3UNZIP_LOG_LEVEL"  # worker processes inherit it
 TRIM_THRESHOLD = -1  # M_TRIM_THRESHOLD of malloc.h
 MMAP_THRESHOLD = -3  # M_MMAP_THRESHOLD
 LARGE = 4 * 1024**2  # smaller buffers are too frequent for a system call each
-MAX_KEPT = 64 * 1024**2  # free at the end of a heap
+MAX_KEPT = 64 * 1024**2  # free bytes at the end of a heap
 
 
 class _PrintableFormatter(logging.Formatter):
@@ -53,7 +53,7 @@ def available_processors() -> list[int]:
 
 
 def yield_to_others() -> None:
-    """Use `SCHED_BATCH` for this process and its future threads: waking does not preempt others."""
+    """Use `SCHED_BATCH` for this process and its future threads: a woken one preempts nothing."""
     if hasattr(os, "SCHED_BATCH"):
         with contextlib.suppress(OSError):  # a sandbox may forbid it
             if os.sched_getscheduler(0) == os.SCHED_OTHER:  # otherwise the user chose a policy
@@ -61,7 +61,10 @@ def yield_to_others() -> None:
 
 
 def tune_allocator() -> None:
-    """Keep small buffers, and return large ones to the system; does nothing without glibc."""
+    """Let glibc keep freed small buffers, and return large ones to the system.
+
+    Does nothing without glibc.
+    """
     import ctypes  # noqa: PLC0415 - only workers need it
 
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

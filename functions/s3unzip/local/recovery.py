@@ -5,10 +5,10 @@ The rules:
 1. Files are not synced while a run is at work. So a power failure may lose members and parts that
    are on record as done: a file may be missing, cut short, or hold zeros.
 2. Before a run goes on, each member on record is checked again. Its file must exist with the right
-   size: one call a member. If the machine was restarted since a process worked on the run, the file
-   is read and its CRC-32 compared, and no part of a split member counts as done. The next round
-   does lost members again.
-3. Records that are damaged count as absent (`runs.records`).
+   size: one call for each member. If the machine was restarted since a process worked on the run,
+   the file is read and its CRC-32 compared, and no part of a split member counts as done. The next
+   round does lost members again.
+3. Damaged records count as absent (`runs.records`).
 4. A killed worker leaves files whose names begin with the mark of its run. They are removed from
    the folders of the run's members.
 5. The caller holds the lock of the run (`local.run_folders`), so no other process writes now.
@@ -36,9 +36,9 @@ def may_have_lost(home: str, run: str, destination: Destination) -> bool:
 
 
 def forget_lost(step: Step, home: str) -> None:
-    """Forget the outcomes of members that are on record as done, but are not in the folder.
+    """Delete the outcomes of members that are on record as done, but are not in the folder.
 
-    Nothing is lost if the destination is not a folder. `home` is the folder of the records.
+    Does nothing if the destination is not a folder. `home` is the folder of the records.
     """
     destination = step.destination
     if not isinstance(destination, FolderDestination):
@@ -56,18 +56,19 @@ def forget_lost(step: Step, home: str) -> None:
     if lost:
         step.records.store.delete([REPORT])  # it counts the lost members as extracted
         _log.warning("members on record that are not in the folder: %d; done again", lost)
-    if restarted:
+    if restarted:  # parts of split members may be lost, too
         for task in list(step.records.tasks()):
             if task.slice is not None:
                 step.records.delete_outcomes(task.id)
 
 
-def remove_left(step: Step) -> int:
+def remove_leftovers(step: Step) -> int:
     """Remove the temporary files of killed workers of the run; return their number."""
     destination = step.destination
     if not isinstance(destination, FolderDestination):
         return 0
-    folders = {""}
-    for span in {task.rows for task in step.records.tasks()}:  # slices of a member have equal spans
+    folders = {""}  # the destination itself
+    spans = {task.rows for task in step.records.tasks()}  # the slices of a member share one
+    for span in spans:
         folders.update(destination.locate(row.key).folder for row in step.read_rows(span))
     return sum(destination.remove_own(folder, step.run.id) for folder in folders)

@@ -44,7 +44,10 @@ PAUSE = 0.02  # seconds
 def lock_run(home: str, run: str) -> BufferedWriter:
     """Lock `run` against other processes until the returned file is closed.
 
-    `UsageError`: another process works on the run. `home` is the folder of all runs.
+    `home` is the folder of this machine's records.
+
+    Raises:
+        UsageError: another process works on the run.
     """
     folder = Path(home, "runs", run)
     try:
@@ -66,7 +69,7 @@ def lock_run(home: str, run: str) -> BufferedWriter:
 
 
 def _explain_denial(error: OSError, folder: Path) -> Exception:
-    """Return an error with advice if access to a folder for records is denied; else `error`."""
+    """Return `error`, or one with advice if it says that access to the records is denied."""
     if error.errno not in {errno.EACCES, errno.EPERM, errno.EROFS}:
         return error
     denial = translate_error(error, str(error.filename or folder))
@@ -74,7 +77,10 @@ def _explain_denial(error: OSError, folder: Path) -> Exception:
 
 
 def was_restarted(home: str, run: str) -> bool:
-    """Return whether the machine may have been restarted since a process worked on `run`."""
+    """Return whether the machine may have been restarted since a process worked on `run`.
+
+    Returns True if this is not known.
+    """
     try:
         boot_id = Path(home, "runs", run, BOOT).read_bytes()
     except FileNotFoundError:
@@ -104,7 +110,7 @@ def is_at_work(home: str, run: str) -> bool:
     try:
         with Path(home, "runs", run, LOCK).open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
+    except BlockingIOError:  # that process holds the lock
         return True
     except OSError:  # no process ever worked on it, or this user may not read the lock
         return False
@@ -131,7 +137,10 @@ def known_runs(home: Location) -> list[str]:
 
 
 def find_dated(home: Location, run: str) -> float | None:
-    """Return the time in the id of the latest run whose id differs from `run` only in its time."""
+    """Return the time of the latest run whose id differs from `run` only in its time.
+
+    Returns None if there is no such run.
+    """
     same_stem = (dated for dated in known_runs(home) if dated[STEM_AT:] == run[STEM_AT:])
     return next(map(time_of_run, same_stem), None)
 

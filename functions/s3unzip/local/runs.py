@@ -40,7 +40,10 @@ class LocalRuns(RunList):
             yield RecentRun(run, "", self._folder(run).stat().st_mtime)
 
     def begun(self, limit: int) -> Iterator[str]:
-        """Yield the runs that have a record or are at work: a run has its lock before its plan."""
+        """Yield the runs that have a record or are at work.
+
+        The folder of a run that never began may have only its lock.
+        """
 
         def has_begun(run: str) -> bool:
             has_records = any(path.name != LOCK for path in self._folder(run).iterdir())
@@ -63,10 +66,11 @@ class LocalRuns(RunList):
             folder = self._folder(run)
             if folder.stat().st_mtime >= before or self._may_continue(run):
                 continue
-            with suppress(UsageError), lock_run(self.work_location.key, run):  # it is at work
+            # `lock_run` raises `UsageError` if a process works on the run: then it stays.
+            with suppress(UsageError), lock_run(self.work_location.key, run):
                 shutil.rmtree(folder)
                 count += 1
-            with suppress(OSError):  # the folder of the day has another run
+            with suppress(OSError):  # the folder of the day is not empty: it has other runs
                 folder.parent.rmdir()
         return count
 
@@ -79,7 +83,7 @@ class LocalRuns(RunList):
         except UnreadableRecordError:
             return True
         if report is None:
-            return is_planned
+            return is_planned  # without a plan there is nothing to resume
         if report.verdict is Verdict.FAILED and report.reason != STOPPED:
             return True
         return report.archive_left
@@ -112,7 +116,8 @@ class LocalRuns(RunList):
         if self.state(run) != RUNNING:
             return False
         while self.state(run) == RUNNING:
-            if records.find_stop() is None:  # again, because a run drops its records when it plans
+            # In each loop, because a run that begins drops all records, also this stop.
+            if records.find_stop() is None:
                 records.write_stop(
                     Stop(Verdict.FAILED, STOPPED, "the run was stopped by s3unzip abort")
                 )

@@ -4,8 +4,8 @@ The messages between a worker process and the program that started it are pickle
 
 * The program sends its `OpenContext`, then tasks, one at a time. It also sends the keys that the
   worker asks for, and None if the worker must end its task.
-* The worker sends what the task counts and how the attempt ends, and asks for the keys that
-  requests are signed with.
+* The worker sends the counts of the task and how the attempt ends. It asks for the keys that sign
+  its requests.
 * A worker whose standard input ends, because the program did, ends at once. Another pipe, the
   lifeline, ends it even if a thread holds the interpreter's lock.
 """
@@ -109,7 +109,10 @@ class SendingProgress(Progress):
 
 
 def do_attempt(run: Run, task: Task, context: Context) -> AttemptEnd:
-    """Do one attempt of a task; an error of the project is a value, because other tasks go on."""
+    """Do one attempt of a task; return its error instead of raising it: other tasks go on.
+
+    An error that is neither an `S3UnzipError` nor a lack of memory is a bug, and is raised.
+    """
     is_over = threading.Event()
     threading.Thread(target=_report_silence, args=(run, context, is_over), daemon=True).start()
     try:
@@ -130,7 +133,10 @@ def do_attempt(run: Run, task: Task, context: Context) -> AttemptEnd:
 
 
 def _report_silence(run: Run, context: Context, is_over: threading.Event) -> None:
-    """Report a silent store to the progress: its calls may wait for minutes before they fail."""
+    """Tell the progress, until `is_over`, if a store does not answer.
+
+    Its calls may wait for minutes before they fail.
+    """
     faults = context.faults
     progress = context.progress
     if faults is None or progress is None:
@@ -153,8 +159,9 @@ def work(lifeline: int) -> None:
     fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC)
     answers = os.fdopen(os.dup(1), "wb")
+    # What a library prints must not be taken for a message: it goes to standard error.
     with contextlib.suppress(OSError):  # standard error is closed
-        os.dup2(2, 1)  # so a library that prints sends no message
+        os.dup2(2, 1)
     tune_allocator()
     yield_to_others()
     clock = LocalClock()
@@ -184,12 +191,12 @@ def work(lifeline: int) -> None:
     while True:
         run, task = tasks.get()
         end = do_attempt(run, task, context)
-        with progress.lock:  # no thread of the task may be sending
+        with progress.lock:  # a thread of the task may still be sending
             send(end)
 
 
 def _receive() -> Any:
-    """Return the next message of the program; end this process if the program has ended."""
+    """Return the next message from the program; end this process if the program has ended."""
     try:
         return pickle.load(sys.stdin.buffer)  # noqa: S301 - our own
     except PIPE_ERRORS:
@@ -201,7 +208,7 @@ def _sort_messages(
     keys: queue.SimpleQueue[KeysAnswer],
     clock: LocalClock,
 ) -> None:
-    """Put the messages of the program into the queues; stop the clock if the task must end."""
+    """Put the messages from the program into the queues; stop the clock if the task must end."""
     while True:
         message = _receive()
         if message is None:

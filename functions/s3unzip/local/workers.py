@@ -3,8 +3,9 @@
 Rules:
 
 * The first worker is a thread of this process. Each further worker is another Python process
-  (`worker_process`), whose tasks a thread of this process sends.
-* A killed worker process costs its own task an attempt. It starts again with the next task.
+  (`worker_process`), to which a thread of this process sends tasks.
+* If a worker process is killed, only its own task is repeated. The process is started again for the
+  next task.
 """
 
 from __future__ import annotations
@@ -48,9 +49,9 @@ _log = logging.getLogger("s3unzip.workers")
 
 DEATH_SECONDS = 1.0  # from the end of a process's output until its exit code
 
-MAX_DEATHS = 5  # of workers in a row, before any task ends
+MAX_DEATHS = 5  # of workers in a row, without a task that ends
 TROUBLE_SECONDS = 30.0  # until the same line is shown again
-LOOK_SECONDS = 0.5  # between two questions whether another process stopped the run
+LOOK_SECONDS = 0.5  # between two checks whether another process stopped the run
 WORKER_STOP_SECONDS = 20.0  # time for a stopped worker to write its outcomes
 SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}  # of a terminal: the program acts on them
 PROGRAM = "from s3unzip.local.worker_process import work; work({lifeline})"
@@ -59,16 +60,16 @@ PROGRAM = "from s3unzip.local.worker_process import work; work({lifeline})"
 class WorkerTally:
     """Adds up the counts of all tasks, and passes increases of the sums on to a progress.
 
-    The counts of a lost attempt are subtracted, so the sums may fall. The progress never falls: it
-    gets the next increase when a sum is higher than ever before.
+    The counts of a lost attempt are subtracted, so a sum may fall. The progress never falls: it
+    gets the next increase once the sum is above its maximum so far.
     """
 
     def __init__(self, progress: Progress | None) -> None:
         self._progress = progress or Progress()
         self._sums: Counter[str] = Counter()  # of all attempts but the lost ones
-        self._shown: Counter[str] = Counter()
+        self._shown: Counter[str] = Counter()  # the maximum of each sum, which the progress has
         self._failed_keys: set[str] = set()
-        self._troubles: dict[str, float] = {}  # when each was passed on
+        self._troubles: dict[str, float] = {}  # the time at which each was last passed on
         self._lock = threading.Lock()
 
     def note_recorded(self, counts: Mapping[str, int], *, new_run: bool) -> None:
@@ -107,8 +108,9 @@ class WorkerTally:
             self._progress.finished(increase)
 
     def _show_trouble(self, message: str) -> None:
-        """Pass a line on if no worker had the same trouble lately: all meet the same store."""
-        trouble = message.partition(" (")[0].partition(", retrying")[0]  # without cause and time
+        """Pass a line on, unless another worker reported the same trouble a short time ago."""
+        # Without the cause and the time of the next try, which differ between workers.
+        trouble = message.partition(" (")[0].partition(", retrying")[0]
         now = time.monotonic()
         if now - self._troubles.get(trouble, -math.inf) > TROUBLE_SECONDS:
             self._troubles[trouble] = now
@@ -119,8 +121,8 @@ class Workers:
     """Does the tasks of runs; a context manager that ends the processes.
 
     Args:
-        processes: workers at most, with this process.
-        context: of this process; its progress receives the counts of the tasks.
+        processes: the maximum number of workers, including this process.
+        context: the context of this process; its progress receives the counts of the tasks.
         open_context: called once in each further process; None: there are no further processes.
     """
 
@@ -153,18 +155,19 @@ class Workers:
         *,
         at_once: int,
     ) -> ServiceFaultError | None:
-        """Attempt each task once; the next round does the members that have no outcome then.
+        """Attempt each task once; the next round does the members without an outcome.
 
-        An error that ends the run is on record, and tasks that have not begun stay undone.
+        If an error ends the run, it is recorded, and tasks that have not begun are not done.
 
         Args:
             run: the run.
-            tasks: of one round.
-            is_stopped: called now and then: whether another process stopped the run.
-            at_once: workers at most.
+            tasks: the tasks of one round.
+            is_stopped: called every `LOOK_SECONDS`; returns whether another process stopped the
+                run.
+            at_once: the maximum number of workers.
 
         Returns:
-            The fault that must end the run: of a store that was given up, or of workers that die.
+            The fault that must end the run: a store that does not answer, or workers that die.
 
         Raises:
             KeyboardInterrupt: Ctrl-C, or the run was stopped. The workers have written their
@@ -185,7 +188,7 @@ class Workers:
                 if running and is_stopped():
                     raise KeyboardInterrupt  # noqa: TRY301 - the same end as by Ctrl-C
                 if pending.ending_fault is not None and running:
-                    self._stop(workers, futures)  # they would wait for the store as long again
+                    self._stop(workers, futures)  # they would wait for the store in vain
                     break
         except BaseException:
             pending.drop()
@@ -203,7 +206,7 @@ class Workers:
         self.close()
 
     def _take_workers(self, count: int) -> list[_ThreadWorker | _ProcessWorker]:
-        """Return `count` workers at most; processes start when they get their first task."""
+        """Return at most `count` workers; a process starts when it gets its first task."""
         if not self._workers:
             self._workers = [_ThreadWorker(self._context)]
         if self._open_context is not None:
@@ -218,14 +221,14 @@ class Workers:
         pending: _PendingTasks,
         future: Future[None],
     ) -> None:
-        """Start a thread that does tasks with `worker`; it ends `future`.
+        """Start a thread that does tasks with `worker`; its end is the result of `future`.
 
-        An executor would not do: Ctrl-C while an executor starts a thread lets the exit wait.
+        An executor is not used: if Ctrl-C arrives while it starts a thread, the exit hangs.
         """
         work = partial(self._work, worker, run, pending, future)
         try:
             threading.Thread(target=work, daemon=True).start()
-        except RuntimeError as error:  # no memory for its stack: the thread ends no future
+        except RuntimeError as error:  # no memory for the stack of the thread
             future.set_exception(error)
 
     def _work(
@@ -235,6 +238,7 @@ class Workers:
         pending: _PendingTasks,
         future: Future[None],
     ) -> None:
+        """Do tasks until none is pending; the thread of `_start`."""
         # Only the main thread handles the signals of a terminal. A process that this thread starts
         # inherits the mask.
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
@@ -255,7 +259,7 @@ class _PendingTasks:
     """The tasks of one round that have not begun; threads may share it."""
 
     def __init__(self, tasks: Sequence[Task], max_faults: int) -> None:
-        self._tasks = list(reversed(tasks))
+        self._tasks = list(reversed(tasks))  # `take` pops the last one
         self._max_faults = max_faults  # attempts in a row that a fault ended
         self._faults = 0
         self._deaths = 0  # workers in a row that died
@@ -276,7 +280,7 @@ class _PendingTasks:
             self._is_dropped = True
 
     def note_end(self, task: Task, end: AttemptEnd) -> None:
-        """Note how an attempt of a task ended; repeat the task if its worker died.
+        """Note how an attempt of a task ended; if its worker died, the task is pending again.
 
         All pending tasks are dropped after an error of the whole run, if a store is down, and after
         too many faults or deaths in a row.
@@ -288,12 +292,10 @@ class _PendingTasks:
                 self._deaths = 0
                 return
             _log.info("%s did not end: %s", task.id, error)
-            if not isinstance(
-                error, ServiceFaultError
-            ):  # the attempt recorded it as the run's stop
-                self.drop()
+            if not isinstance(error, ServiceFaultError):
+                self.drop()  # the attempt has recorded the error as the run's stop
                 return
-            if error.gave_up:  # another round would wait for the store as long again
+            if error.gave_up:  # another round would wait for the store in vain
                 self.gave_up = error
             self._deaths += end.died
             self._faults += not end.lost  # a lost attempt says nothing about the store
@@ -305,10 +307,13 @@ class _PendingTasks:
 
 
 class _ThreadWorker:
+    """The worker that is a thread of this process."""
+
     def __init__(self, context: Context) -> None:
         self._clock = LocalClock(context.clock)
         self._progress = SendingProgress()
-        # The program's stores have connections. The new fault budget warns through the tally.
+        # The stores, with their connections, are shared. `faults` is not: the new one, which
+        # `replace` makes of None, warns through this progress.
         self._context = replace(context, clock=self._clock, progress=self._progress, faults=None)
 
     def do_attempt(self, run: Run, task: Task, take: Callable[[TaskCounts], object]) -> AttemptEnd:
@@ -317,11 +322,11 @@ class _ThreadWorker:
         return do_attempt(run, task, self._context)
 
     def stop(self) -> None:
-        """Let the task that runs write its outcomes: its time is over."""
+        """Stop the clock, so that the current task ends and writes its outcomes."""
         self._clock.stop()
 
     def close(self) -> None:
-        """Do nothing: the thread ends without a task."""
+        """Do nothing: the thread ends when no task is pending."""
 
 
 class _ProcessWorker:
@@ -333,6 +338,7 @@ class _ProcessWorker:
         self._lifeline = -1  # the end of a pipe that only this program holds
 
     def do_attempt(self, run: Run, task: Task, take: Callable[[TaskCounts], object]) -> AttemptEnd:
+        """Let the process do a task; pass its counts to `take`, and answer its questions."""
         for message in self._request_attempt(run, task):
             if isinstance(message, AttemptEnd):
                 return message
@@ -347,7 +353,7 @@ class _ProcessWorker:
     def _request_attempt(
         self, run: Run, task: Task
     ) -> Iterator[TaskCounts | KeysRequest | AttemptEnd]:
-        """Send a task; yield the messages about it, until the process dies."""
+        """Send a task; yield the messages about it. They end only if the process dies."""
         with contextlib.suppress(*PIPE_ERRORS):
             if self._process is None:
                 lifeline, self._lifeline = os.pipe()
@@ -372,7 +378,7 @@ class _ProcessWorker:
             _send(cast("subprocess.Popen[bytes]", self._process), answer)
 
     def _explain_death(self) -> str:
-        """Return the cause, to be added to a message, if the kernel killed the process."""
+        """Return the end of a message: why the kernel killed the process; empty if it did not."""
         if self._process is None:  # it could not start
             return ""
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -384,17 +390,18 @@ class _ProcessWorker:
         return ""
 
     def stop(self) -> None:
-        """Let the task that runs write its outcomes; `close` kills it if it does not end."""
+        """Ask the process to end its task and write its outcomes; `close` kills the process."""
         if self._process is not None:
             with contextlib.suppress(OSError):
                 _send(self._process, None)
 
     def close(self) -> None:
+        """Kill the process, if it was started."""
         if self._process is not None:
             self._process.kill()
             self._process.communicate()
             self._process = None
-        if self._lifeline >= 0:  # also after a process could not start
+        if self._lifeline >= 0:  # it is open even if the process could not start
             os.close(self._lifeline)
             self._lifeline = -1
 

@@ -17,16 +17,17 @@ from s3unzip.stores.ahead import map_ahead
 
 
 def count_progress(reports: Iterable[TaskReport], next_tasks: Iterable[Task] = ()) -> Counter[str]:
-    """Return the sums of the reports of tasks, for the progress.
+    """Add up the reports of tasks for the progress.
 
-    A scan and a slice count no members: settling gives the split member its outcome. The slices of
-    a member that is streamed in the end do not count at all.
+    Members of scans and slices are not counted: settling gives the split member its outcome. Slices
+    are not counted at all if their member is streamed after all.
 
     Args:
         reports: of the tasks that ended.
         next_tasks: of the next round.
     """
     recorded = list(reports)
+    # Numbers of the members that a task has streamed, or will stream.
     streamed = {report.member for report in recorded if report.stage is Stage.STREAM}
     streamed |= {task.member for task in next_tasks if task.stage is Stage.STREAM}
     counts: Counter[str] = Counter()
@@ -34,7 +35,7 @@ def count_progress(reports: Iterable[TaskReport], next_tasks: Iterable[Task] = (
         if report.stage is Stage.SLICE and report.member in streamed:
             continue
         counts["bytes_read"] += report.bytes_read
-        if report.stage is not Stage.SCAN:
+        if report.stage is not Stage.SCAN:  # a scan only reads; its slice does the work
             counts.update(bytes_done=report.bytes_done, bytes_written=report.bytes_written)
         if gives_outcome(report.stage):
             counts.update(
@@ -49,24 +50,27 @@ class RunSnapshot(Struct, frozen=True):
     summary: PlanSummary | None = None  # None: the run has no plan yet
     rounds: int = 0
     tasks: int = 0
-    counts: Counter[str] = field(default_factory=Counter)  # of `ports.Progress`
+    counts: Counter[str] = field(default_factory=Counter)  # as `count_progress` returns them
     throttled: int = 0
     retries: int = 0
     first_object: float | None = None  # Unix seconds
-    failures: tuple[Outcome, ...] = ()  # since the last reading
+    failures: tuple[Outcome, ...] = ()  # new ones, since the snapshot before
 
 
 class RunWatcher:
-    """Reads the records of a run repeatedly, each time only the new ones."""
+    """Reads the records of a run repeatedly, each time only the new ones.
 
-    def __init__(self, records: RunRecords, listed: int = 20) -> None:
+    A snapshot lists at most `max_failures` of the new failures.
+    """
+
+    def __init__(self, records: RunRecords, max_failures: int = 20) -> None:
         self._records = records
-        self._listed = listed  # failures of one reading
+        self._max_failures = max_failures
         self._summary: PlanSummary | None = None
         self._finished: dict[str, TaskReport] = {}
 
     def read(self) -> RunSnapshot:
-        """Return the progress of the run.
+        """Return the progress of the run until now.
 
         Raises:
             ServiceFaultError: the store does not answer.
@@ -90,7 +94,7 @@ class RunWatcher:
         )
 
     def _read_new(self) -> tuple[Outcome, ...]:
-        """Read the reports of tasks that have finished; return the first members that failed."""
+        """Read the reports of newly finished tasks; return their failures, the first ones only."""
         failures: dict[str, Outcome] = {}
         tasks = [
             task
@@ -99,9 +103,9 @@ class RunWatcher:
         ]
         for task, report in zip(tasks, map_ahead(self._find_report, tasks, READERS), strict=True):
             if report is None or report.unfinished:
-                continue
+                continue  # the next reading tries it again
             self._finished[task] = report
-            if len(failures) >= self._listed or not gives_outcome(report.stage):
+            if len(failures) >= self._max_failures or not gives_outcome(report.stage):
                 continue
             recorded = self._records.find_outcomes(task) if report.failed else None
             if recorded is not None:
@@ -110,9 +114,10 @@ class RunWatcher:
                     for outcome in recorded.outcomes
                     if outcome.status is Status.FAILED
                 }
-        return tuple(failures.values())[: self._listed]
+        return tuple(failures.values())[: self._max_failures]
 
     def _find_report(self, task: str) -> TaskReport | None:
+        """Return the report of a task; None: it cannot be read now."""
         try:
             return self._records.find_task_report(task)
         except ServiceFaultError:  # the next reading tries it again

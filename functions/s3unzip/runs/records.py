@@ -1,28 +1,28 @@
 """The records of one run: every object below ``runs/<run id>/``, read and written as values.
 
 =================  ===========================================================
-run.json           `PlanSummary`; written last of the plan, so a plan is whole where it exists
-members.jsonl      `PlannedMember`, one a line
-folders.jsonl      the archive's folders, a key a line; only for a folder as destination
-rounds/NN.jsonl    `Task`, one a line: what one Map does
-outcomes/<task>    `TaskReport`, then an `Outcome` a line; of a split member ``member-<index>``
+run.json           `PlanSummary`; written after the rest of the plan: if it exists, all of it does
+members.jsonl      `PlannedMember`, one per line
+folders.jsonl      keys of the archive's folders, one per line; if the destination is a folder
+rounds/NN.jsonl    `Task`, one per line: what one Map does
+outcomes/<task>    `TaskReport`, then `Outcome`, one per line; ``member-<index>`` if it is split
 split/             segments of split members: scanned, and linked with their windows
 stop.json          `Stop`: why no further task may begin
-nested.jsonl       `NestedRun`, one a line
+nested.jsonl       `NestedRun`, one per line
 report.json        `Report`; report.html is its page
 =================  ===========================================================
 
 The rules of the records:
 
-- Each step writes a record whole, and may write it again: the bytes of a version of an archive make
-  the same members, so two writers of a record, late or at once, say the same. Nothing is locked.
-- A fault never replaces the record of a whole task, and `settling.verdicts` alone writes a report:
+- Each step writes a record as a whole, and may write it again. One version of an archive always
+  makes the same members, so two writers of a record write the same. Nothing is locked.
+- A fault never replaces the record of a whole task. Only `settling.verdicts` writes a report, and
   never a worse or an older one over another.
 - A damaged record counts as a missing one. Methods return None for a record that a repeated step
   writes anew: outcomes, segments, the report. They raise `UnreadableRecordError` for a record that
   only a plan writes: run.json, the members, the rounds, the outcomes of the plan. Then the run
   begins anew.
-- If another version of s3unzip wrote `run.json`, which the number of its format tells, it is
+- A `run.json` with another format number was written by another version of s3unzip, and is
   unreadable.
 - Two archives may have equal ids: the archive of a record is compared with that of the request.
 
@@ -82,7 +82,7 @@ RECORD_UNREADABLE = "record-unreadable"  # the reason of a run that is planned a
 PLAN_TASK = "plan"  # the task id in the record of the members that the plan refuses
 # All records, but not the lock of one machine. `RUN` is first: without it a run has no plan.
 RECORDS = (RUN, MEMBERS, FOLDERS, ROUNDS, OUTCOMES, SPLIT, STOP, NESTED, REPORT, PAGE)
-PIECE = 1024 * 1024  # bytes of lines that one write has at least
+PIECE = 1024 * 1024  # the minimum of bytes that are written at once, except the last
 READERS = 32  # records that are read at once
 _ROUND = re.compile(r"rounds/\d\d+\.jsonl")
 
@@ -165,6 +165,7 @@ class RunRecords:
         try:
             self.store.create(RUN, data)
         except errors.ConflictError:
+            # A record that is unreadable, or has just been deleted, is replaced.
             with suppress(errors.UnreadableRecordError, errors.NotFoundError):
                 check_same_archive(plan.run.id, plan.run.source, plan.run.pin, self.read_plan().run)
             self.store.write(RUN, [data])
@@ -174,8 +175,8 @@ class RunRecords:
 
         Args:
             span: start and stop.
-            key_prefix: of the run. A key that is this prefix and the member's path is not on
-                record.
+            key_prefix: of the run. A row without a key has this prefix and the member's path as
+                its key.
         """
         try:
             rows = decode_lines(self.store.read(MEMBERS, span), PlannedMember)
@@ -187,7 +188,7 @@ class RunRecords:
         ]
 
     def write_rows(self, pieces: Iterable[bytes]) -> None:
-        """Write the member list from encoded lines, because there may be millions."""
+        """Write the member list from encoded lines: there may be millions."""
         self.store.write(MEMBERS, pieces)
 
     def folders(self) -> Iterator[str]:
@@ -238,24 +239,24 @@ class RunRecords:
     def plan_outcomes(self) -> Iterator[Outcome]:
         """Yield the outcomes of the members that the plan refuses; there may be millions."""
         name = outcomes_name(PLAN_TASK)
-        number = 0
+        count = 0
         try:
             lines = split_lines(self.store.stream(name))
             report = self._decode(name, next(lines, b""), TaskReport)
             for line in lines:
-                number += 1
+                count += 1
                 yield self._decode(name, line, Outcome)
         except errors.NotFoundError as error:
             raise self._unreadable(name, error) from error
-        if number != report.failed:
-            raise self._unreadable(name, f"{number:,} of {report.failed:,} outcomes are there")
+        if count != report.failed:
+            raise self._unreadable(name, f"it has {count:,} of {report.failed:,} outcomes")
 
     def write_outcomes(self, report: TaskReport, outcomes: Iterable[Outcome]) -> None:
         """Write a task's report and the outcomes of its members, as one object."""
         self.store.write(outcomes_name(report.task), join_lines(chain((report,), outcomes)))
 
     def keep(self, name: str, data: bytes) -> None:
-        """Write a record that another invocation may have written; keep its complete outcomes."""
+        """Write a record, unless another invocation has written complete outcomes there."""
         if name == RUN:
             self.write_plan(self._decode(RUN, data, PlanSummary))
             return
@@ -286,7 +287,7 @@ class RunRecords:
         def find(task: str) -> tuple[str, bytes | None]:
             return task, self._find_bytes(outcomes_name(task))
 
-        # Outcomes that wait for their turn stay bytes, which need less memory.
+        # Records that are read ahead stay bytes, which need less memory.
         for task, data in map_ahead(find, tasks, READERS):
             yield task, _parse_outcomes(data)
 
@@ -306,9 +307,8 @@ class RunRecords:
     def find_task_report(self, task: str) -> TaskReport | None:
         """Return a task's report without its outcomes; None: it cannot be read now."""
         try:
-            return decode(
-                next(split_lines(self.store.stream(outcomes_name(task))), b""), TaskReport
-            )
+            lines = split_lines(self.store.stream(outcomes_name(task)))
+            return decode(next(lines, b""), TaskReport)
         except (errors.NotFoundError, errors.UsageError):
             return None
 
@@ -317,7 +317,7 @@ class RunRecords:
     def find_segment(
         self, member: int, part: int, state: Literal["scanned", "linked"]
     ) -> bytes | None:
-        """Return the record of a segment: as a scan wrote it, or as a link did, with its window."""
+        """Return the record of a segment, which has its window if it is linked; None: no record."""
         return self._find_bytes(f"{SPLIT}{member:08d}-{part:04d}-{state}.bin")
 
     def write_segment(
@@ -329,7 +329,7 @@ class RunRecords:
     # Stop and report
 
     def find_stop(self) -> Stop | None:
-        """Return why the run must end; None: it need not. A damaged record stops it, too."""
+        """Return why the run must end; None: it may go on. A damaged record stops it, too."""
         data = self._find_bytes(STOP)
         if data is None:
             return None
@@ -355,7 +355,7 @@ class RunRecords:
         return self.look_up_report().report
 
     def look_up_report(self) -> RecordedReport:
-        """Return the report with its bytes, which `put_report` compares."""
+        """Return the report with its bytes, with which `put_report` compares the record."""
         data = self._find_bytes(REPORT)
         if data is None:
             return RecordedReport()
@@ -365,10 +365,10 @@ class RunRecords:
             return RecordedReport(data)
 
     def put_report(self, report: Report, over: RecordedReport) -> None:
-        """Write a report over the one that was looked up.
+        """Write a report over the one that `look_up_report` returned.
 
         Raises:
-            ConflictError: another writer has changed it since.
+            ConflictError: another writer has changed the record in between.
         """
         if over.data is None:
             self.store.create(REPORT, encode(report))
@@ -396,7 +396,7 @@ class RunRecords:
             self.store.write(NESTED, join_lines(nested))
 
     def forget(self, *, keep: Sequence[str] = ()) -> None:
-        """Delete all records of the run, except those with the names in `keep`."""
+        """Delete all records of the run, except those of `RECORDS` that are in `keep`."""
         prefixes = [prefix for prefix in RECORDS if prefix not in keep]
         names = [name for prefix in prefixes for name in self.store.names(prefix)]
         if names:
@@ -430,13 +430,13 @@ def outcomes_name(task: str) -> str:
 
 
 def join_lines(values: Iterable[object]) -> Iterator[bytes]:
-    """Yield `values` as JSON lines, in pieces of at least `PIECE` bytes but for the last one."""
+    """Yield `values` as JSON lines, in pieces of at least `PIECE` bytes, except the last one."""
     gathered: list[bytes] = []
     pending = 0
     for value in values:
         line = encode(value)
         gathered.append(line)
-        pending += len(line) + 1
+        pending += len(line) + 1  # with its newline
         if pending >= PIECE:
             yield b"\n".join(gathered) + b"\n"
             gathered.clear()
@@ -446,11 +446,11 @@ def join_lines(values: Iterable[object]) -> Iterator[bytes]:
 
 
 def split_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the lines of a stream of pieces, without empty ones; memory: a piece and a line."""
+    """Yield the lines of a stream that are not empty; only a piece and a line are in memory."""
     begun_line = b""
     for data in pieces:
         lines = (begun_line + data).split(b"\n")
-        begun_line = lines.pop()
+        begun_line = lines.pop()  # goes on in the next piece
         yield from filter(None, lines)
     if begun_line:
         yield begun_line
@@ -461,13 +461,15 @@ def _parse_outcomes(data: bytes | None) -> TaskOutcomes | None:
 
     Returns None if the record is missing or damaged: then the task is done again.
     """
-    first_line, *lines = (data or b"").splitlines() or [b""]
+    if data is None:
+        return None
+    first_line, *lines = data.splitlines() or [b""]  # an empty line is damaged, too
     try:
         report = decode(first_line, TaskReport)
         outcomes = [decode(line, Outcome) for line in lines if line]
     except errors.UsageError:
         return None
     counted = report.extracted + report.unchanged + report.failed
-    if len(outcomes) != counted:
+    if len(outcomes) != counted:  # the record was cut short
         return None
     return TaskOutcomes(report, outcomes)

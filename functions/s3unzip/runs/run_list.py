@@ -1,4 +1,4 @@
-"""The runs of one place: of this machine, or of a deployed environment.
+"""The runs of this machine, or of a deployed environment.
 
 Commands use a `RunList`, whose subclasses are in `local.runs` and `operate.runs`.
 """
@@ -40,14 +40,14 @@ class MapCounts(NamedTuple):
 
 
 class RunList(ABC):
-    """The runs of one place."""
+    """The runs of this machine, or of a deployed environment."""
 
     environment: str | None  # None: this machine
     location: str  # for messages: "here", "in prod"
     nothing_yet: str  # the message if there is no run
     work_location: Location
     stores: Stores
-    found_by = ""  # the options with which a command finds the place, a space before them
+    found_by = ""  # with a space before it: the options with which a command finds these runs
 
     def records(self, run: str) -> RunRecords:
         """Return the records of one run."""
@@ -70,7 +70,7 @@ class RunList(ABC):
         except NotFoundError:
             if not self.has(run):
                 raise
-            return run
+            return run  # older than the latest `MAX_RUNS`
 
     @abstractmethod
     def recent(self, limit: int) -> Iterator[RecentRun]:
@@ -102,7 +102,10 @@ class RunList(ABC):
 
 
 def pick_run(name: str, runs: Iterable[str], location: str) -> str:
-    """Return the one run that begins with a name, or whose archive's name does."""
+    """Return the one run whose id, or whose archive's stem in the id, begins with `name`.
+
+    `location` is for messages: "here", "in prod".
+    """
     matches = [run for run in runs if run.startswith(name) or run[STEM_AT:].startswith(name)]
     if name in matches:
         return name

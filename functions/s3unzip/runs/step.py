@@ -20,7 +20,7 @@ from s3unzip.model import (
 from s3unzip.runs.records import RECORD_UNREADABLE, RunRecords, TaskOutcomes
 from s3unzip.stores.calls import Calls
 
-MAX_FAILURES = 50  # that one update shows; the report counts all of them
+MAX_FAILURES = 50  # that one update of the display shows; the report counts all of them
 PROGRESS_SECONDS = 0.2  # between two updates of the progress display
 
 
@@ -29,7 +29,7 @@ class Step:
 
     Args:
         run: the run.
-        name: of the step, for messages; the id of a task.
+        name: of the step, for messages; an attempt has the id of its task.
         context: the stores, the clock and the limits.
         calls: retries and counts the requests of this step.
     """
@@ -53,7 +53,7 @@ class Step:
 
     def check_time(self) -> None:
         """Raise `DeadlineError` if the worker's time is nearly over."""
-        margin = self.context.tuning.margin_seconds
+        margin = self.context.tuning.margin_seconds  # to write the outcomes
         if self.context.clock.remaining() < margin:
             raise errors.DeadlineError(
                 f"{self.name}: {margin:.0f} s before the worker's time limit"
@@ -70,7 +70,7 @@ class TaskAttempt(Step):
         self.put_seconds: list[float] = []
         self.first_object: float | None = None  # Unix seconds
         self.uploaded: tuple[Part, ...] = ()  # for a slice of a split member
-        self.has_no_outcome = False  # of a scan or a slice: settling gives the outcome
+        self.has_no_outcome = False  # of a scan or a slice: settling adds the outcome
         self.fault: str | None = None  # the fault that ends this attempt too early
         self._earlier: TaskReport | None = None  # of the attempts before this one
         self.done_before = 0  # `PlannedMember.work` of the members that these attempts did
@@ -79,8 +79,8 @@ class TaskAttempt(Step):
         # it at the same time, but not add to a number.
         self._works: list[int] = []
         self._passed = 0  # bytes of the one large member that is being extracted
-        self._shown_bytes: Counter[str] = Counter()
-        self._next_update = 0.0
+        self._shown_bytes: Counter[str] = Counter()  # that the progress display has
+        self._next_update = 0.0  # Unix seconds
 
     @property
     def slice(self) -> Slice:
@@ -108,7 +108,7 @@ class TaskAttempt(Step):
     def note(self, row: PlannedMember, outcome: Outcome) -> None:
         """Add the outcome of a member."""
         self.outcomes.append(outcome)
-        if self.task.is_whole:  # otherwise `passed` counts the work of a slice
+        if self.task.is_whole:  # otherwise `count_passed` counts the work of a slice
             self._works.append(row.work)
             self._passed = 0
 
@@ -124,23 +124,26 @@ class TaskAttempt(Step):
         self.first_object = earlier.report.first_object
         self.warnings.update(earlier.report.warnings)
 
-    def passed(self, size: int) -> None:
+    def count_passed(self, size: int) -> None:
         """Count bytes of a large member that were read for the destination."""
         self._passed += size
         self.show_progress()
 
-    def passing(self, pieces: Iterable[memoryview]) -> Iterator[memoryview]:
-        """Yield `pieces` of a large member and count them as passed."""
+    def counting_passed(self, pieces: Iterable[memoryview]) -> Iterator[memoryview]:
+        """Yield `pieces` of a large member, and count their bytes by `count_passed`."""
         for data in pieces:
-            self.passed(len(data))
+            self.count_passed(len(data))
             yield data
 
-    def begin_again(self) -> None:
-        """Reset the count of `passed`: a large member is read again from its first byte."""
+    def reset_passed(self) -> None:
+        """Reset the count of `count_passed`: a large member is read again from its first byte."""
         self._passed = 0
 
     def show_progress(self, *, now: bool = False) -> None:
-        """Report new outcomes and bytes to the progress display, a few times a second."""
+        """Report new outcomes and bytes to the progress display, a few times a second.
+
+        With `now` they are reported even if the last update was just before.
+        """
         progress = self.context.progress
         if progress is None:
             return
@@ -151,7 +154,7 @@ class TaskAttempt(Step):
         new = self.outcomes[self._shown :]
         self._shown += len(new)
         if not self.task.is_whole:
-            new = []  # settling gives the member its outcome
+            new = []  # settling adds the outcome of the member
         counts: Counter[str] = Counter(outcome.status.value for outcome in new)
         counts["bytes_written"] = sum(o.size for o in new if o.status is Status.EXTRACTED)
         sums = Counter(
@@ -159,7 +162,7 @@ class TaskAttempt(Step):
             bytes_read=self.bytes_read,
         )
         counts.update(sums)
-        counts.subtract(self._shown_bytes)
+        counts.subtract(self._shown_bytes)  # leaves the bytes since the last update
         self._shown_bytes = sums
         progress.finished(counts)
         failed = [outcome for outcome in new if outcome.status is Status.FAILED]
@@ -169,13 +172,14 @@ class TaskAttempt(Step):
     def report(self) -> TaskReport:
         """Return the task's report up to now, with the cost of earlier attempts."""
         task = self.task
+        # Without an earlier attempt, a report without any cost.
         earlier = self._earlier or TaskReport(task.id, task.kind, members=0, started=self.started)
         seconds = self.context.clock.now() - self.started
         counts = Counter(outcome.status for outcome in self.outcomes)
-        written = sum(part.size for part in self.uploaded)  # of a slice
+        written = sum(part.size for part in self.uploaded)  # by a slice
         written += sum(o.size for o in self.outcomes if o.status is Status.EXTRACTED)
         unfinished = task.members - len(self.outcomes)
-        if self.has_no_outcome:
+        if self.has_no_outcome:  # the task is done all the same
             unfinished = 0
         return TaskReport(
             task=task.id,
@@ -202,8 +206,8 @@ class TaskAttempt(Step):
 
     def write(self) -> TaskReport:
         """Write the task's report and outcomes to the run store; return the report."""
-        if not self.has_no_outcome:
-            self.begin_again()
+        if not self.has_no_outcome:  # a large member without an outcome is read again
+            self.reset_passed()
         self.show_progress(now=True)
         report = self.report()
         self.records.write_outcomes(report, self.outcomes)
@@ -227,7 +231,7 @@ RUN_FAULTS = tuple(REASONS)  # that end the whole run
 
 
 def stop_for(fault: errors.StorageError) -> Stop:
-    """Return why a run must end that met `fault`, one of `RUN_FAULTS`."""
+    """Return the stop of a run that met `fault`, which is one of `RUN_FAULTS`."""
     verdict = Verdict.FAILED
     if isinstance(fault, errors.SourceChangedError):
         verdict = Verdict.SOURCE_CHANGED
