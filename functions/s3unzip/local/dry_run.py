@@ -37,9 +37,8 @@ def decide(
     Args:
         request: archive, destination and options.
         context: the context of this process.
-        check: called with the directory; may raise to stop before any decision.
-        delete_extra: also yield the objects that are not members, which a run with
-            ``--delete-extra`` would delete; none if a member fails or is refused.
+        check: called with the directory; may raise to stop here.
+        delete_extra: also yield what to delete: nothing if a member fails or is refused.
     """
     check_request(request)
     calls = context.calls()
@@ -57,7 +56,7 @@ def decide(
         partial(calls.paced, "list"),
     )
     listed_sizes = {listed.key: listed.size for page in pages for listed in page.objects}
-    lacks_member = bool(reading.failures)  # whether the run would not write all members
+    lacks_member = bool(reading.failures)  # the destination would lack a member
     for decision in _decide_members(rows, listed_sizes, request, context, calls=calls):
         lacks_member |= decision.action == "refuse"
         yield decision

@@ -76,8 +76,7 @@ class Machine:
     Args:
         context: the context of this process; its progress receives the counts of the workers.
         workers: do the tasks. None: a thread of this process does them.
-        stores: how the workers reach stores; the runs below its `work` are locked. None: no run is
-            locked.
+        stores: how the workers reach stores; the runs below its `work` are locked. None: no locks.
     """
 
     def __init__(
@@ -257,12 +256,9 @@ class Machine:
         )
 
     def _find_first_time(self, run: str) -> float:
-        """Return the time for the id of a run whose archive has no date.
+        """Return the time of the archive's first run, for the id of a run without a date.
 
-        It is the time of the archive's first run, so that a later run has the same id.
-
-        Args:
-            run: the id without a date.
+        `run` is that id. So all runs of an archive without a date have the same id.
         """
         if self._stores is not None and self._stores.work.store.is_local:
             first_time = find_dated(self._stores.work, run)
@@ -330,8 +326,7 @@ def open_machine(
         stores: how this process and the workers reach stores.
         policy: the limits for archives.
         tuning: None: the defaults for this number of workers.
-        processes: the maximum number that do tasks, including this one. None: one for each
-            processor.
+        processes: the maximum number, including this one. None: one for each processor.
         progress: receives the counts of the workers.
     """
     if processes is None:
