@@ -17,7 +17,7 @@ NOT_CHECKED = {  # the advice, by the error that prevents a check
 
 
 class CheckStatus(StrEnum):
-    """How serious a result is."""
+    """How serious the result of a check is."""
 
     OK = "ok"
     WARNING = "warning"  # it works, or it could not be checked
@@ -52,7 +52,7 @@ class Diagnosis(Struct, frozen=True):
 
 
 def run_check(name: str, check: Callable[[], Answer]) -> CheckResult:
-    """Return the result of a check; one that cannot be made gives a warning."""
+    """Return the result of a check; a warning if the check cannot be made."""
     try:
         return CheckResult(name, *check())
     except S3UnzipError as error:

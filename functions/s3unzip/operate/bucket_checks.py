@@ -1,6 +1,6 @@
 """Checks of the buckets of a deployed environment, and of the rights, keys and passwords for them.
 
-Those of the environment itself, and of each of its routes.
+The checks cover the environment itself and each of its routes.
 """
 
 import json
@@ -22,11 +22,11 @@ BUCKETS = ("Ingest", "Destination", "Work")  # as the outputs of the stack name 
 
 
 def check_bucket(runs: DeployedRuns, role: str) -> Answer:
-    """Is the bucket there, in the stack's region, and in the account that should own it?
+    """Does the bucket exist in the stack's region, and does the expected account own it?
 
     Args:
         runs: those of the environment.
-        role: ingest, destination or work.
+        role: "ingest", "destination" or "work".
     """
     bucket = runs.outputs[f"{role.title()}Bucket"]
     owner = None
@@ -34,10 +34,10 @@ def check_bucket(runs: DeployedRuns, role: str) -> Answer:
     advice = "use a bucket of the stack's account"
     if role == "destination":
         owner = runs.variables.get(Variable.DESTINATION_OWNER)
-        advice = "or set destination.owner to the account that owns it"
+        advice += ", or set destination.owner to the account that owns it"
     if role == "ingest":  # EventBridge: events go to the default bus of the bucket's owner
         consequence = ": S3 sends its events to its owner's account, and no archive starts a run"
-    return _check_place(
+    return _check_location(
         runs,
         bucket,
         owner,
@@ -47,7 +47,7 @@ def check_bucket(runs: DeployedRuns, role: str) -> Answer:
     )
 
 
-def _check_place(
+def _check_location(
     runs: DeployedRuns,
     bucket: str,
     owner: str | None,
@@ -56,15 +56,16 @@ def _check_place(
     advice: str,
     elsewhere: CheckStatus = WARNING,
 ) -> Answer:
-    """Say whether a bucket is there, in the stack's region, and owned as it should be.
+    """Check that a bucket exists in the stack's region and that the expected account owns it.
 
     Args:
         runs: those of the environment.
         bucket: its name.
         owner: the account that should own it; None: that of the stack.
-        consequence: of another owner.
+        consequence: what another owner causes; it ends the message.
         advice: what to do about another owner.
-        elsewhere: the status of a bucket in another region; members may be written there.
+        elsewhere: the status of a bucket in another region. The default is a warning, because
+            members may be written there.
     """
     owner = owner or runs.account
     region = _find_region(runs, bucket)
@@ -95,7 +96,7 @@ def check_rights(runs: DeployedRuns) -> Answer:
 
 
 def _check_writing(runs: DeployedRuns, defaults: RunDefaults, owner: str | None) -> Answer:
-    """Say whether each role may write members to a destination.
+    """Check that each role may write members to a destination.
 
     The policies of the roles are simulated. A bucket of another account must allow each of them in
     its own policy, too, which only its owner may read.
@@ -126,25 +127,29 @@ def _check_writing(runs: DeployedRuns, defaults: RunDefaults, owner: str | None)
                 f"{role} may not {' and '.join(actions)} on {arn}: each write is refused",
                 f"{AGAIN}; else a permissions boundary or a policy of the organization denies it",
             )
-    if owner not in {None, "", runs.account}:
+    if owner not in {None, "", runs.account}:  # another account owns the bucket
         return _check_policy(runs, destination.bucket, str(owner), roles)
     return Answer(OK, f"the policies of {len(roles)} roles allow {' and '.join(actions)}")
 
 
 def _check_policy(runs: DeployedRuns, bucket: str, owner: str, roles: list[str]) -> Answer:
-    advice = f"its owner allows them: docs/howto/buckets-and-keys.md; the roles: {', '.join(roles)}"
+    """Check that the policy of another account's bucket names the roles, or their whole account."""
+    advice = (
+        f"its owner must allow them: docs/howto/buckets-and-keys.md; the roles: {', '.join(roles)}"
+    )
     try:
         policy = runs.ask("s3:GetBucketPolicy", Bucket=bucket)["Policy"]
     except S3UnzipError:  # MethodNotAllowed: only the owner may
         return Answer(
             WARNING,
-            f"{bucket} is of account {owner}, and only that account can read its policy; "
+            f"{bucket} belongs to account {owner}, and only that account can read its policy; "
             f"it must allow {len(roles)} roles",
             advice,
         )
     principals = json.dumps(
         [statement.get("Principal") for statement in json.loads(policy)["Statement"]]
     )
+    # Each of these principals includes all roles of the stack's account.
     whole_account = (
         f"arn:{runs.partition}:iam::{runs.account}:root",
         f'"{runs.account}"',
@@ -161,30 +166,30 @@ def _check_policy(runs: DeployedRuns, bucket: str, owner: str, roles: list[str])
 
 
 def check_key(runs: DeployedRuns) -> Answer:
-    """Can the KMS keys be used, and is each bucket encrypted with the key that its setting names?
+    """Are the KMS keys enabled, and may the functions use the key of each bucket?
 
     Key states: https://docs.aws.amazon.com/kms/latest/developerguide/key-state.html
     """
     keys = {role: runs.outputs.get(f"{role}Key") for role in BUCKETS}
-    written = runs.variables.get(Variable.DESTINATION_KMS_KEY)
-    for key in sorted({key for key in (*keys.values(), written) if key}):
+    members_key = runs.variables.get(Variable.DESTINATION_KMS_KEY)
+    for key in sorted({key for key in (*keys.values(), members_key) if key}):
         unusable = _explain_key(runs, key)
         if unusable is not None:
             return unusable
     for role in BUCKETS:
         setting = f"{role.lower()}.kms_key"
         answer = _compare_encryption(
-            runs, runs.outputs[f"{role}Bucket"], setting, keys[role] or written
+            runs, runs.outputs[f"{role}Bucket"], setting, keys[role] or members_key
         )
         if answer is not None:
             return answer
-    if not any((*keys.values(), written)):
+    if not any((*keys.values(), members_key)):
         return Answer(OK, "kms_key is not set, and no bucket is encrypted with a key of yours")
     return Answer(OK, "the keys are enabled; the canary tries the functions' rights to them")
 
 
 def _explain_key(runs: DeployedRuns, key: str) -> Answer | None:
-    """Return why a key cannot be used, None if it can."""
+    """Return why a key cannot be used; None: it can."""
     try:
         metadata = runs.ask("kms:DescribeKey", KeyId=key)["KeyMetadata"]
     except NotFoundError:
@@ -203,26 +208,25 @@ def _explain_key(runs: DeployedRuns, key: str) -> Answer | None:
 def _compare_encryption(
     runs: DeployedRuns, bucket: str, setting: str, key: str | None
 ) -> Answer | None:
-    """Return the failure of a bucket that is encrypted with a key that the roles may not use.
+    """Return a failure if a bucket is encrypted with another key than `key`.
 
-    Returns None if the roles may use its key, or if it has none.
+    The functions have rights on `key` alone. None: the bucket is encrypted with `key`, with a key
+    that AWS manages or with none, or its encryption cannot be read.
 
     https://docs.aws.amazon.com/AmazonS3/latest/API/API_GetBucketEncryption.html
     """
     try:
         with asking("s3:GetEncryptionConfiguration"):
             encryption = runs.client("s3").get_bucket_encryption(Bucket=bucket)
-    except (
-        S3UnzipError
-    ):  # an older S3 has no encryption for SSE-S3; or the bucket is of another account
+    except S3UnzipError:  # no encryption is set, or the bucket belongs to another account
         return None
+    # A bucket has exactly one rule.
     (rule,) = encryption["ServerSideEncryptionConfiguration"]["Rules"]
     default = rule["ApplyServerSideEncryptionByDefault"]
     actual = default.get("KMSMasterKeyID")
-    if (
-        "kms" not in default["SSEAlgorithm"] or actual is None
-    ):  # no key, or the one that AWS manages
+    if "kms" not in default["SSEAlgorithm"] or actual is None:  # no key, or one that AWS manages
         return None
+    # A key is named by its ARN or by its id, which ends the ARN.
     if key is not None and actual.rpartition("/")[2] == key.rpartition("/")[2]:
         return None
     return Answer(
@@ -233,7 +237,7 @@ def _compare_encryption(
 
 
 def check_secret(runs: DeployedRuns) -> Answer:
-    """Is there a password in the secret, if the environment has one?"""
+    """If the environment has a secret, does it hold a password?"""
     try:
         password = read_password(runs)
     except (NotFoundError, UsageError) as error:
@@ -250,7 +254,7 @@ def check_secret(runs: DeployedRuns) -> Answer:
 
 
 def read_password(runs: DeployedRuns, defaults: RunDefaults | None = None) -> bytes | None:
-    """Return the password of a route, or of the environment itself; None: it has none."""
+    """Return the password of a route, or of the environment itself; None: no secret is set."""
     secret = (defaults or runs.defaults.own).options.password_ref
     if secret is None:
         return None
@@ -258,20 +262,21 @@ def read_password(runs: DeployedRuns, defaults: RunDefaults | None = None) -> by
 
 
 def check_route(runs: DeployedRuns, number: int) -> Answer:
-    """Can the archives of a route be extracted: bucket, rights, encryption and password?
+    """Do bucket, rights, encryption and password let the archives of a route be extracted?
 
     Args:
         runs: those of the environment.
-        number: the place of the route in the environment's file, from 0.
+        number: the index of the route in the environment's file, from 0.
     """
     defaults = runs.defaults.routes[number]
     bucket = defaults.destination.bucket
     route = defaults.route or Route("")
-    answer = _check_place(
+    answer = _check_location(
         runs,
         bucket,
         route.destination_owner,
-        advice=f"or set routes.{number}.destination.owner to the account that owns it",
+        advice=f"use a bucket of the stack's account, or set routes.{number}.destination.owner to "
+        "the account that owns it",
     )
     if answer.status is FAILURE:
         return answer
@@ -286,13 +291,13 @@ def check_route(runs: DeployedRuns, number: int) -> Answer:
         read_password(runs, defaults)
     except (NotFoundError, UsageError) as error:
         return Answer(FAILURE, str(error), f"correct routes.{number}.password_secret")
-    if answer.status is WARNING:
+    if answer.status is WARNING:  # reported last: the failures above matter more
         return answer
     return Answer(OK, f"{defaults.trigger} -> {defaults.destination}")
 
 
 def _find_region(runs: DeployedRuns, bucket: str) -> str | None:
-    """Return the bucket's region, None where there is no such bucket.
+    """Return the bucket's region; None: the bucket does not exist.
 
     HeadBucket returns the region in a header, with any status except 404; a 301 has no body. So an
     error of a bucket in another region still answers the question. An error in the stack's own

@@ -1,6 +1,6 @@
 """The canary: `doctor` sends a small archive through the whole pipeline and removes it.
 
-So it tries the functions' real rights, the key and the secret. The operator needs the right to read
+So it tests the functions' real rights, the key and the secret. The operator needs the right to read
 the destination. If the run does not complete, its records stay for diagnosis.
 """
 
@@ -21,12 +21,12 @@ from s3unzip.run_ids import run_id
 from s3unzip.runs.records import RUNS
 
 POLL_SECONDS = 0.5
-MAX_DELETED = 1_000  # limit of one DeleteObjects
+MAX_DELETED = 1_000  # objects of one DeleteObjects request
 GZIP_MAGIC = b"\x1f\x8b"
 
 
 def canary_members(token: str) -> dict[str, bytes]:
-    """Return five members by path; each path and file name has `token`, so the keys are unique."""
+    """Return five members by path; each path and file name contains `token`, so keys are unique."""
     line = b"A line of the canary of s3unzip doctor.\n"
     contents = {
         "empty.txt": b"",
@@ -39,14 +39,14 @@ def canary_members(token: str) -> dict[str, bytes]:
 
 
 def try_canary(runs: DeployedRuns, seconds: float) -> Iterator[CheckResult]:
-    """Extract, verify and remove the canary; yield one result for each of these.
+    """Put, extract, verify and remove the canary; yield the results of extraction and removal.
 
     Args:
         seconds: how long to wait for the run's report.
     """
     canary = Canary(runs)
     put = run_check("canary", canary.put)
-    if put.status is not OK:
+    if put.status is not OK:  # the one result: there is nothing to extract or remove
         yield put
         return
     extracted = run_check("canary", partial(canary.check, seconds))
@@ -84,7 +84,7 @@ class Canary:
         )
         tail = self._runs.stores.source(self._archive).stat(self._archive)
         self._run = run_id(self._request, tail.pin, tail.modified)
-        return Answer(OK, f"{self._archive} is put")
+        return Answer(OK, f"{self._archive} was put")
 
     def check(self, seconds: float) -> Answer:
         """Wait for the run's report, and compare its objects with the archive's members."""
@@ -115,6 +115,7 @@ class Canary:
         return report
 
     def _explain_missing_report(self, seconds: float) -> Answer:
+        """Return how far the run got that had no report after `seconds`."""
         state = self._runs.state(self._run)
         if state is None:
             return Answer(
@@ -133,7 +134,7 @@ class Canary:
         """Delete the archive, the members and the run's records, with all versions.
 
         Args:
-            keep_run: whether the records stay, which say why the run did not complete.
+            keep_run: whether to keep the run's records, which say why it did not complete.
         """
         destination = self._request.destination
         key_of = self._template.key_of()
@@ -142,6 +143,7 @@ class Canary:
         if self._request.options.marker:
             objects.append((destination.bucket, self._template.marker))
         try:
+            # `key.__eq__` leaves out longer keys that begin with this one.
             count = sum(
                 remove_versions(self._runs, bucket, key, key.__eq__) for bucket, key in objects
             )
@@ -164,6 +166,7 @@ class Canary:
         return Answer(OK, f"{count} objects deleted{remains}")
 
     def _compare_objects(self, report: Report, took: float) -> Answer:
+        """Compare each object that the run wrote with the member of its key."""
         key_of = self._template.key_of()
         contents = {key_of(path): body for path, body in canary_members(self._token).items()}
         keys = [
@@ -184,7 +187,7 @@ class Canary:
     def _read_object(self, key: str) -> bytes:
         """Return the content of a member's object, inflated if it was written as gzip."""
         bucket = self._request.destination.bucket
-        with asking("s3:GetObject"):  # also while the body is read
+        with asking("s3:GetObject"):  # translates errors while the body is read, too
             body: bytes = self._runs.ask("s3:GetObject", Bucket=bucket, Key=key)["Body"].read()
         if self._request.options.as_gzip is not None and body.startswith(GZIP_MAGIC):
             return gzip.decompress(body)
@@ -205,7 +208,7 @@ def _find_cause(report: Report) -> str | None:
     """Return the message of a report, its reason or its first failure; None: it has none."""
     if report.message or report.reason:
         return report.message or report.reason
-    for failure in report.failures:
+    for failure in report.failures:  # the first one is enough
         return f"{failure.reason}: {failure.message}"
     return None
 

@@ -29,10 +29,10 @@ from s3unzip.version import __version__
 ALARM = "AWS::CloudWatch::Alarm"
 QUEUE = "AWS::SQS::Queue"
 RULE = "AWS::Events::Rule"
-MAX_NAMES = 100  # limit of one DescribeAlarms
-SHARE = 0.9  # of the available concurrency; the other functions need the rest
+MAX_NAMES = 100  # alarms of one DescribeAlarms request
+MAX_SHARE = 0.9  # of the available concurrency; the other functions need the rest
 QUOTA = "ask for more: Service Quotas, AWS Lambda, Concurrent executions (L-B99A9384)"
-READ_DEAD = (
+DEAD_LETTERS_ADVICE = (
     "read the messages and the functions' logs, fix the cause, then move the messages back: "
     "docs/howto/dashboard.md, DeadLetters"
 )
@@ -79,9 +79,9 @@ def check_version(runs: DeployedRuns) -> Answer:
 
 
 def check_concurrency(runs: DeployedRuns) -> Answer:
-    """Can as many workers run at once as one run may have: ``runs.max_workers``?
+    """Does the concurrency of the account allow ``runs.max_workers`` workers at once?
 
-    An account has 1,000, a new account 10. Lambda keeps at least 100 unreserved:
+    The quota of an account is 1,000, that of a new one 10. Lambda keeps at least 100 unreserved:
     https://docs.aws.amazon.com/lambda/latest/dg/lambda-concurrency.html
     """
     limits = runs.ask("lambda:GetAccountSettings")["AccountLimit"]
@@ -105,8 +105,10 @@ def check_concurrency(runs: DeployedRuns) -> Answer:
         if reserved is not None:
             advice = "raise functions.extract.reserved_concurrency or deploy again"
         return Answer(FAILURE, f"{state}: Lambda will refuse workers", advice)
-    if reserved is None and max_workers > SHARE * available:
-        advice = f"set functions.extract.reserved_concurrency below {SHARE:.0%} of it, or {QUOTA}"
+    if reserved is None and max_workers > MAX_SHARE * available:
+        advice = (
+            f"set functions.extract.reserved_concurrency below {MAX_SHARE:.0%} of it, or {QUOTA}"
+        )
         return Answer(WARNING, f"{state}: runs leave too few to other functions", advice)
     return Answer(OK, state)
 
@@ -119,7 +121,7 @@ def check_events(runs: DeployedRuns) -> Answer:
     bucket = runs.outputs["IngestBucket"]
     with asking("s3:GetBucketNotification"):
         notifications = runs.client("s3").get_bucket_notification_configuration(Bucket=bucket)
-    if "EventBridgeConfiguration" not in notifications:  # empty if enabled
+    if "EventBridgeConfiguration" not in notifications:  # an empty object if enabled
         return Answer(
             FAILURE,
             f"{bucket} does not send events to EventBridge: no archive will start a run",
@@ -144,7 +146,7 @@ def check_rules(runs: DeployedRuns) -> Answer:
 
 
 def check_scan(runs: DeployedRuns) -> Answer:
-    """Does GuardDuty scan and tag the ingest bucket, if archives wait for their scan?
+    """If archives wait for a malware scan, does GuardDuty scan and tag the ingest bucket?
 
     https://docs.aws.amazon.com/guardduty/latest/APIReference/API_GetMalwareProtectionPlan.html
     """
@@ -190,7 +192,7 @@ def check_trigger(runs: DeployedRuns) -> Answer:
 
 
 def check_dead_letters(runs: DeployedRuns) -> Answer:
-    """Are the dead-letter queues empty: all queues of the stack, except that of the intake?"""
+    """Are the dead-letter queues empty: all queues of the stack except the intake queue?"""
     queues = [url for url in runs.names(QUEUE) if url != runs.outputs["QueueUrl"]]
     if not queues:
         return Answer(
@@ -200,13 +202,15 @@ def check_dead_letters(runs: DeployedRuns) -> Answer:
     names = [url.rsplit("/", 1)[-1] for url in queues if depths[url]]
     if names:
         return Answer(
-            WARNING, f"{sum(depths.values()):,} messages are in {', '.join(names)}", READ_DEAD
+            WARNING,
+            f"{sum(depths.values()):,} messages are in {', '.join(names)}",
+            DEAD_LETTERS_ADVICE,
         )
-    return Answer(OK, f"none in {', '.join(url.rsplit('/', 1)[-1] for url in queues)}")
+    return Answer(OK, f"no messages in {', '.join(url.rsplit('/', 1)[-1] for url in queues)}")
 
 
 def check_alarms(runs: DeployedRuns) -> Answer:
-    """Has every alarm of the stack an action, and is none in ALARM?"""
+    """Does every alarm of the stack have an action, and is none in the state ALARM?"""
     alarms = _read_alarms(runs)
     if not alarms:
         return Answer(WARNING, "the stack has no alarms", AGAIN)
@@ -234,7 +238,7 @@ def check_alarms(runs: DeployedRuns) -> Answer:
 
 
 def check_notifications(runs: DeployedRuns) -> Answer:
-    """Could CloudWatch deliver the last notification of each alarm?
+    """Did CloudWatch deliver the last notification of each alarm?
 
     The history of an alarm says which actions failed:
     https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/API_DescribeAlarmHistory.html

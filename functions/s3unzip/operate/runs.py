@@ -50,14 +50,14 @@ from s3unzip.stores.s3.session import Session
 
 STACK = "s3unzip-{}"  # as the files in infra/environments name it
 ABORTED = "ABORTED"
-STOP_SECONDS = 60.0  # limit of waiting for a stopped execution to end
+STOP_SECONDS = 60.0  # longest wait for a stopped execution to end
 
 
 class UnsupportedActionError(S3UnzipError):
     """The endpoint is not AWS and does not have this action."""
 
 
-# Emulators give these error codes for an operation that they do not have.
+# Emulators return these error codes for an operation that they do not support.
 _UNSUPPORTED_CODES = frozenset(
     {
         "InvalidAction",
@@ -103,7 +103,7 @@ def _read_answer(error: exceptions.ClientError, action: str) -> S3UnzipError:
     message = fault.get("Message", "")
     text = f"{action}: {code}: {message}"
     # A HEAD has no body, so its code is its status. Some emulators answer 404 to an operation that
-    # they do not have.
+    # they do not support.
     if code in _UNSUPPORTED_CODES or code == "404" or "not yet implemented" in str(error).lower():
         return UnsupportedActionError(f"this endpoint does not have {action}")
     if code == "403":
@@ -198,14 +198,15 @@ class DeployedRuns(RunList):
         return self._clients[service]
 
     def ask(self, action: str, **parameters: object) -> Any:
-        """Return the answer to one request.
+        """Send one request and return its answer.
 
         Args:
             action: ``service:Operation``, the name of the operation and of its IAM action.
-            parameters: of the operation.
+            parameters: the operation's arguments.
         """
         service, _, operation = action.partition(":")
         with asking(action):
+            # The IAM actions of Step Functions begin with "states".
             return getattr(
                 self.client("stepfunctions" if service == "states" else service),
                 xform_name(operation),
@@ -229,11 +230,12 @@ class DeployedRuns(RunList):
             )
 
     def names(self, kind: str, logical: str | tuple[str, ...] = "") -> list[str]:
-        """Return the names in AWS of the resources of a kind whose logical names begin so.
+        """Return the names in AWS of the resources of a kind.
 
         Args:
-            kind: a type of CloudFormation.
-            logical: the beginning, or several of which one must fit.
+            kind: a CloudFormation resource type.
+            logical: the prefix of their logical names, or several, one of which must match; empty:
+                all resources of this kind.
         """
         return [
             resource.physical
@@ -260,14 +262,14 @@ class DeployedRuns(RunList):
         return read_worker(self.variables)
 
     def connections(self, run: str) -> StoreConfig:  # noqa: ARG002 - the same for all runs
-        """Return how the environment is reached; the functions have the settings of runs."""
+        """Return how the environment is reached; its functions apply the settings of a run."""
         return self._connections
 
     def recent(self, limit: int) -> Iterator[RecentRun]:
         """Yield runs, the latest archive's first; a run at work may have no record yet.
 
-        The time of a run is that of its archive. A run is not at work while its only execution
-        waits for the functions of one that failed.
+        The time of a run is that of its archive. A run is not at work while its only execution is
+        one named RUN-w1, RUN-w2, ..., which waits until the functions of a failed one have ended.
         """
         answer = self.ask(
             "states:ListExecutions",
@@ -293,7 +295,7 @@ class DeployedRuns(RunList):
             operation: ``list_objects_v2`` or ``list_object_versions``.
             bucket: the bucket.
             prefix: of the keys.
-            parameters: more of the operation.
+            parameters: further arguments of the operation.
         """
         paginator = self.client("s3").get_paginator(operation)
         listing = paginator.paginate(Bucket=bucket, Prefix=prefix, **parameters)
@@ -311,10 +313,10 @@ class DeployedRuns(RunList):
         return [folder.removeprefix(root).rstrip("/") for folder in folders]
 
     def of_archive(self, source: Location) -> list[str]:
-        """Return the ids of the runs of the archive that is at `source` now, the earliest first.
+        """Return the ids of the runs of the current archive at `source`, the earliest first.
 
-        The runs of its day and of the day before are listed. A run over a replaced archive is
-        later than the others of its time.
+        The runs of its day and of the day before are listed. A run that replaces what an older
+        version wrote sorts last.
         """
         put = datetime.fromtimestamp(self.stores.source(source).stat(source).modified or 0.0, UTC)
         stem = f"-{run_stem(source)}"
@@ -331,6 +333,7 @@ class DeployedRuns(RunList):
         execution = self._find_last(run)
         if execution.state is None:
             return None
+        # Only a Distributed Map is a Map Run; the few tasks of a small round have none.
         maps = self.ask("states:ListMapRuns", executionArn=self._arn(execution.name))["mapRuns"]
         if not maps:
             return None
@@ -341,31 +344,34 @@ class DeployedRuns(RunList):
         return MapCounts(counts["pending"], counts["running"], counts["succeeded"], lost)
 
     def resume(self, run: str, *, failed: bool = False) -> str:
-        """Start an execution that goes on with a run; return its name.
+        """Start an execution that continues a run; return the execution's name.
 
-        With `failed` the members that failed are done again, too.
+        With `failed`, the members that failed are extracted again, too.
         """
         execution = self._find_last(run)
         if execution.state == RUNNING:
-            raise UsageError(f"{run}: is running; wait for its end: s3unzip watch {run}")
+            raise UsageError(f"{run}: it is running; wait for its end: s3unzip watch {run}")
         recorded = look_up_run(self.records(run))
         if recorded.report is not None and recorded.report.verdict is Verdict.REJECTED:
             raise NotFoundError(
                 f"{run}: the archive was refused ({recorded.report.reason}), so nothing remains to "
-                "be done; mend it, or change the setting that refuses it, and put it again"
+                "be done; fix it, or change the setting that refuses it, and put it again"
             )
         data = json.dumps({"run": run, "failed": failed})
         if recorded.run is None:
             if execution.state is None:
                 raise NotFoundError(f"{run}: nothing is on record of it; put the archive again")
-            # It ended before it had a plan, or its records cannot be read: it is planned anew.
+            # The run has no plan, or one that cannot be read: it is planned again.
             data = self._copy_input(execution.name, execution_name(run))
         name = execution_name(f"{run}-r{execution.number + 1}")
         self.ask("states:StartExecution", stateMachineArn=self._machine, name=name, input=data)
         return name
 
     def _copy_input(self, *executions: str) -> str:
-        """Return the input for an execution that plans a run: the first one with a request."""
+        """Return the input for an execution that plans a run again.
+
+        It is copied from the first of `executions` whose input has a request.
+        """
         earlier: dict[str, Any] = {}
         for name in executions:
             if "request" not in earlier:
@@ -377,7 +383,7 @@ class DeployedRuns(RunList):
         )
 
     def stop(self, run: str) -> bool:
-        """Stop the run's execution and wait for its end; return False if it had ended."""
+        """Stop the run's execution and wait for its end; return False if it ended by itself."""
         execution = self._find_last(run)
         if execution.state != RUNNING:
             return False
@@ -385,7 +391,7 @@ class DeployedRuns(RunList):
         try:
             self.ask("states:StopExecution", executionArn=self._arn(name), cause="s3unzip abort")
         except S3UnzipError:
-            if self._find_state(name) == RUNNING:  # otherwise it ended at that moment
+            if self._find_state(name) == RUNNING:  # otherwise it has just ended
                 raise
         deadline = time.monotonic() + STOP_SECONDS
         while (state := self._find_state(name)) == RUNNING:
@@ -409,7 +415,7 @@ class DeployedRuns(RunList):
         return f"{self._machine.replace(':stateMachine:', ':execution:')}:{name}"
 
     def _find_state(self, name: str) -> str | None:
-        """Return the state of an execution; None: there is none with this name."""
+        """Return the state of an execution; None: no execution has this name."""
         try:
             answer = self.ask("states:DescribeExecution", executionArn=self._arn(name))
         except NotFoundError:
@@ -418,7 +424,7 @@ class DeployedRuns(RunList):
 
 
 def _time_of(run: str) -> float:
-    """Return when the archive of a run was put, in Unix seconds; 0: its id does not say it."""
+    """Return when the archive of a run was put, in Unix seconds; 0: its id has no time."""
     try:
         return time_of_run(run)
     except ValueError:
@@ -426,8 +432,8 @@ def _time_of(run: str) -> float:
 
 
 def find_end(runs: DeployedRuns, run: str) -> Report | None:
-    """Return the report of a run without an active execution; None if it has none yet."""
-    # The state first: a report that is read after the end is the last one.
+    """Return the report of a run that is not at work; None: it is at work, or has no report yet."""
+    # The state is read first: a report that is read after the end is the last one.
     if runs.state(run) == RUNNING:
         return None
     return runs.records(run).find_report()

@@ -1,12 +1,12 @@
-"""Queues archives that are already in the ingest bucket, and finds those that have no verdict.
+"""Queue archives that are already in the ingest bucket, and find those without a verdict.
 
-The events have the form of S3's own. A submission can be repeated: an event starts no second run,
-because the id of a run comes from the version of its archive.
+The events have the form of S3's own. A submission can be repeated: an event does not start a second
+run, because the id of a run comes from the version of its archive.
 
-S3 sends an event at least once, but may send one for two writes of an unversioned key, and somebody
-may purge a queue. A function may be killed after it wrote a run's report, and before it deleted
-or tagged the archive. So `find_missing` lists the bucket, computes each archive's run id as the
-planner does, and looks up the run. After an archive that cannot be read it looks up the others.
+S3 sends an event at least once, but may send a single one for two writes of an unversioned key, and
+somebody may purge a queue. A function may be killed after it wrote a run's report, and before it
+deleted or tagged the archive. So `find_missing` lists the bucket, computes each archive's run id as
+the planner does, and looks up the run. After an archive that cannot be read it looks up the others.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ SENDERS = 8  # requests to the queue at once
 ATTEMPTS = 8
 LONGEST_WAIT = 10.0  # seconds
 LOOKUPS = 32  # archives that are looked up at once
-MAX_LOOKED_UP = 1_000  # archives of a submission; larger ones are queued without a look
-# With these an event of the archive starts nothing; of a FAILED run it continues the run.
+MAX_LOOKED_UP = 1_000  # archives of a submission; a larger one is queued without a look-up
+# With one of these verdicts an event of the archive starts nothing. It would resume a FAILED run.
 FINAL = {Verdict.COMPLETED, Verdict.COMPLETED_WITH_ERRORS, Verdict.REJECTED}
-# The longest time of a function: an action that is pending for longer was cut off.
+# The longest time of a function: an action that has been pending for longer was cut off.
 ACTION_SECONDS = 900.0
 
 State = Literal["no run", "not finished", "archive left", "put back", "not readable"]
@@ -93,7 +93,7 @@ class Unsettled(Struct, frozen=True):
     """An archive without a verdict, or one that was to be deleted or tagged.
 
     ``no run``: the event never came. ``not finished``: the run never ended. ``archive left``: the
-    run is COMPLETED, and what was to follow has not happened. ``put back``: the run ended because
+    run is COMPLETED, but the archive was not deleted or tagged. ``put back``: the run ended because
     the archive was replaced, but the same bytes are there again. ``not readable``: the archive or
     the records of its run could not be read.
     """
@@ -110,8 +110,8 @@ class MissingArchives(Struct, frozen=True):
     """The result of ``s3unzip submit --missing``."""
 
     environment: str
-    archives: int  # looked up
-    running: int  # of these, archives whose runs are at work
+    archives: int  # how many were looked up
+    running: int  # how many of these have runs at work
     unsettled: tuple[Unsettled, ...]
     started: int = 0
 
@@ -125,30 +125,31 @@ def find_archives(names: Sequence[str], runs: DeployedRuns) -> tuple[dict[str, i
     """List archives by their names, which are keys, prefixes or globs.
 
     Returns:
-        Their sizes by their keys, and the number of archives that the environment does not take.
+        The sizes of the archives by their keys, and the number of archives that are named but that
+        the environment does not take.
     """
     sizes: dict[str, int] = {}
     outside: set[str] = set()
-    for word in names:  # before any request
-        _check_scope(word, runs.defaults)
-    for word in names:
-        named = dict(_list_named(word, runs.stores))
+    for name in names:  # all names are checked before the first request
+        _check_scope(name, runs.defaults)
+    for name in names:
+        named = dict(_list_named(name, runs.stores))
         taken = {
             key: size for key, size in named.items() if runs.defaults.covers(_locate(runs, key))
         }
         left_out = {key for key in named if key.lower().endswith(SUFFIX)} - taken.keys()
         if not taken and not left_out:
-            raise NotFoundError(f"{word}: no archive is there that {runs.environment} takes")
+            raise NotFoundError(f"{name}: no archive is there that {runs.environment} takes")
         sizes |= taken
         outside |= left_out
     return sizes, len(outside)
 
 
 def find_ended(runs: DeployedRuns, keys: Sequence[str]) -> list[str]:
-    """Return which archives have a verdict, so that their events would start nothing.
+    """Return the keys of archives that have a final verdict, so their events would start nothing.
 
-    Sends a HEAD and a GET for each archive, and none for more than `MAX_LOOKED_UP`. Archives that
-    cannot be looked up are left to their events.
+    Sends a HEAD and a GET for each archive. More than `MAX_LOOKED_UP` archives are not looked up:
+    then the list is empty. An archive that cannot be looked up is left to its event.
     """
     if len(keys) > MAX_LOOKED_UP:
         return []
@@ -158,13 +159,13 @@ def find_ended(runs: DeployedRuns, keys: Sequence[str]) -> list[str]:
 
 
 def _find_verdict(key: str, runs: DeployedRuns) -> Verdict | None:
-    """Return the verdict of an archive that needs no other run, or None.
+    """Return the verdict of an archive's run; None: it has none, or cannot be looked up.
 
-    Another run is needed if there is no verdict, or if the archive must still be deleted or tagged.
+    A run whose archive must still be deleted or tagged counts as one without a verdict.
     """
     request = runs.defaults.request(key)
     source = request.source
-    with contextlib.suppress(S3UnzipError):  # then the new run reports the error
+    with contextlib.suppress(S3UnzipError):  # the run that its event starts reports the error
         stat = runs.stores.source(source).stat(source)
         run = run_id(request, stat.pin, stat.modified)
         report = runs.records(run).find_report()
@@ -185,7 +186,7 @@ def _locate(runs: DeployedRuns, key: str) -> Location:
 
 
 def find_missing(runs: DeployedRuns, since: float, names: Sequence[str] = ()) -> MissingArchives:
-    """Look up the run of every archive that was put since `since`, Unix seconds.
+    """Look up the run of every archive that was put since a time.
 
     Sends one LIST for each thousand objects, and one HEAD and one GET for each archive. If the GET
     finds no report, one more GET reads whether the archive is split, and one HEAD looks for each
@@ -193,7 +194,7 @@ def find_missing(runs: DeployedRuns, since: float, names: Sequence[str] = ()) ->
 
     Args:
         runs: of the environment.
-        since: archives that were put earlier are left out.
+        since: Unix seconds; archives that were put earlier are left out.
         names: keys, prefixes or globs of archives; empty: all that the environment takes.
     """
     look_up = partial(_find_unsettled, runs=runs)
@@ -204,7 +205,7 @@ def find_missing(runs: DeployedRuns, since: float, names: Sequence[str] = ()) ->
 
 
 def start_missing(runs: DeployedRuns, archives: Iterable[Unsettled]) -> None:
-    """Queue the events of archives without a run, and resume the runs of the others."""
+    """Queue an event for each archive without a run, and resume the runs of the others."""
     events = []
     for archive in archives:
         if archive.state == "no run":
@@ -212,7 +213,7 @@ def start_missing(runs: DeployedRuns, archives: Iterable[Unsettled]) -> None:
         else:
             runs.resume(archive.run)
     for _ in send_events(runs.client("sqs"), runs.outputs["QueueUrl"], events):
-        pass
+        pass  # the iterator sends the events; its counts are not shown
 
 
 def send_events(
@@ -222,7 +223,7 @@ def send_events(
     *,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[int]:
-    """Queue events, ten with one request and several requests at once; yield how many are sent.
+    """Queue events, ten per request and several requests at once; yield how many are sent so far.
 
     Args:
         client: of SQS.
@@ -246,18 +247,18 @@ def read_depth(runs: DeployedRuns, queue: str) -> tuple[int, int]:
     """Return how many messages of a queue wait, and how many are in flight."""
     names = [VISIBLE, IN_FLIGHT]
     answer = runs.ask("sqs:GetQueueAttributes", QueueUrl=queue, AttributeNames=names)
-    waiting, flying = (int(answer["Attributes"].get(name, "0")) for name in names)
-    return waiting, flying
+    waiting, in_flight = (int(answer["Attributes"].get(name, "0")) for name in names)
+    return waiting, in_flight
 
 
-def _check_scope(word: str, defaults: LambdaConfig) -> None:
-    """Raise `UsageError` if the environment takes no archive that a word may name."""
-    scheme, separator, path = word.partition("://")
+def _check_scope(name: str, defaults: LambdaConfig) -> None:
+    """Raise `UsageError` if no archive that `name` may refer to is one the environment takes."""
+    scheme, separator, path = name.partition("://")
     bucket, key = split_bucket(path)
     if not separator or scheme.lower() != "s3" or not bucket:
-        raise UsageError(f"{word}: archives of an environment are in S3: s3://bucket/prefix/")
+        raise UsageError(f"{name}: archives of an environment are in S3: s3://bucket/prefix/")
     triggers = [alternative.trigger for alternative in defaults.all_defaults]
-    if names_several(word):
+    if names_several(name):  # a prefix or a glob, which must overlap the prefix of a trigger
         start = fixed_part(key)
         prefixes = [trigger.prefix for trigger in triggers if trigger.bucket == bucket]
         inside = any(prefix.startswith(start) or start.startswith(prefix) for prefix in prefixes)
@@ -266,20 +267,20 @@ def _check_scope(word: str, defaults: LambdaConfig) -> None:
     if not inside:
         takes = " and ".join(map(str, triggers))
         raise UsageError(
-            f"{word}: the environment {defaults.environment} takes only {takes}; copy the "
+            f"{name}: the environment {defaults.environment} takes only {takes}; copy the "
             "archives there, or extract them on this machine with s3unzip run"
         )
 
 
-def _list_named(word: str, stores: Stores) -> Iterator[tuple[str, int]]:
-    """Yield keys and sizes of the objects that a word names.
+def _list_named(name: str, stores: Stores) -> Iterator[tuple[str, int]]:
+    """Yield keys and sizes of the objects that `name`, a key, prefix or glob, refers to.
 
-    If an object has the word as its key, the word is not taken for a glob.
+    If `name` is the key of an object, it is not taken for a glob.
     """
-    if names_several(word) and not names_object(word, stores):
-        yield from ((listed.key, listed.size) for listed in list_objects(word, stores))
+    if names_several(name) and not names_object(name, stores):
+        yield from ((listed.key, listed.size) for listed in list_objects(name, stores))
         return
-    source = parse_source(word)
+    source = parse_source(name)
     with contextlib.suppress(NotFoundError):
         yield source.key, stores.source(source).head(source).size
 
@@ -287,13 +288,13 @@ def _list_named(word: str, stores: Stores) -> Iterator[tuple[str, int]]:
 def _list_recent(runs: DeployedRuns, since: float, names: Sequence[str]) -> Iterator[ObjectTypeDef]:
     """Yield the objects that start runs, that `names` include, and that were put since `since`."""
     defaults = runs.defaults
-    for word in names:
-        _check_scope(word, defaults)
+    for name in names:
+        _check_scope(name, defaults)
     prefixes = sorted({alternative.trigger.prefix for alternative in defaults.all_defaults})
-    selections = [_select(word) for word in names] or [_Selection(prefix) for prefix in prefixes]
+    selections = [_select(name) for name in names] or [_Selection(prefix) for prefix in prefixes]
     listed = set[str]()
     for selection in selections:
-        # The listing of the stores has no times, so it is not used.
+        # `list_objects` returns no times, so it is not used.
         pages = runs.list_pages("list_objects_v2", defaults.own.trigger.bucket, selection.prefix)
         for archive in chain.from_iterable(page.get("Contents", ()) for page in pages):
             key = archive["Key"]
@@ -305,25 +306,26 @@ def _list_recent(runs: DeployedRuns, since: float, names: Sequence[str]) -> Iter
 
 
 class _Selection(NamedTuple):
-    """The keys that a word names."""
+    """The keys that a name (a key, prefix or glob) refers to."""
 
     prefix: str  # with which all these keys begin
-    fits: Callable[[str], object] = bool  # whether the word names a key; by default, each key
+    fits: Callable[[str], object] = bool  # whether a key is selected; by default, each one is
 
 
-def _select(word: str) -> _Selection:
-    _, pattern = split_bucket(word.partition("://")[2])
-    if not names_several(word):
+def _select(name: str) -> _Selection:
+    """Return the selection of the keys that `name` refers to."""
+    _, pattern = split_bucket(name.partition("://")[2])
+    if not names_several(name):
         return _Selection(pattern, pattern.__eq__)
     prefix = fixed_part(pattern)
-    if prefix == pattern:
+    if prefix == pattern:  # a prefix without a glob
         return _Selection(prefix)
     glob = compile_glob(pattern)
     return _Selection(prefix, lambda key: key == pattern or glob.match(key))
 
 
 def _find_unsettled(archive: ObjectTypeDef, runs: DeployedRuns) -> Unsettled | str | None:
-    """Return the problem of an archive's run; `RUNNING`: it is at work; None: it has ended."""
+    """Return what is unsettled about an archive; `RUNNING`: its run is at work; None: nothing."""
     request = runs.defaults.request(archive["Key"])
     source = request.source
     put = archive["LastModified"].timestamp()
@@ -343,7 +345,7 @@ def _find_unsettled(archive: ObjectTypeDef, runs: DeployedRuns) -> Unsettled | s
                 report, Unsettled(source, tail.pin.size, put, run=run, state="archive left")
             )
         return _find_state(runs, request, tail, put)
-    except NotFoundError:
+    except NotFoundError:  # deleted in the meantime
         return None
     except (UnreadableRecordError, UsageError) as error:  # damaged, or of another archive
         return structs.replace(unread, run=run, message=str(error))
@@ -352,10 +354,10 @@ def _find_unsettled(archive: ObjectTypeDef, runs: DeployedRuns) -> Unsettled | s
 def _find_state(
     runs: DeployedRuns, request: Request, stat: Tail, put: float
 ) -> Unsettled | str | None:
-    """Return the problem of an archive for whose one object no report was found.
+    """Return what is unsettled about an archive whose named object alone has no report.
 
-    Returns `RUNNING` if its run is at work, and None if it is split and has a report: the id of
-    such a run comes from all parts.
+    If the archive is split, its run's id comes from all parts, so they are looked up here. Returns
+    `RUNNING` if the run is at work; None if the archive is split and has a report.
     """
     tail = _read_whole(runs, request.source, stat)
     run = run_id(request, tail.pin, tail.modified)
@@ -372,7 +374,7 @@ def _find_state(
 
 
 def _read_whole(runs: DeployedRuns, source: Location, stat: Tail) -> Tail:
-    """Return the tail of an archive with all its parts, with the limits that the planner has.
+    """Return the tail of an archive with all its parts, within the limits of the planner.
 
     If the archive cannot be read, return `stat`, the tail of the one object.
     """
@@ -388,14 +390,15 @@ def _read_whole(runs: DeployedRuns, source: Location, stat: Tail) -> Tail:
 
 
 def _judge_end(report: Report, unfinished: Unsettled) -> Unsettled | str | None:
-    """Return the problem of an archive whose run has ended; None: it has no problem.
+    """Return what is unsettled about an archive whose run has a report; None: nothing.
+
+    Returns `RUNNING` while a function may still delete or tag the archive.
 
     Args:
         report: of the run.
-        unfinished: the result for an archive that is not deleted or tagged. It is `RUNNING` while
-            a function may still do that.
+        unfinished: the result for an archive that was to be deleted or tagged, but was not.
     """
-    if report.verdict is Verdict.SOURCE_CHANGED:
+    if report.verdict is Verdict.SOURCE_CHANGED:  # although its version is the current one again
         return structs.replace(unfinished, state="put back")
     if report.after_success is None or not report.archive_left:
         return None
@@ -435,9 +438,9 @@ def _send_batch(
         ids = {refusal["Id"] for refusal in refused}
         messages = [message for message in messages if message["Id"] in ids]
         first = refused[0]
-        if first["SenderFault"]:
+        if first["SenderFault"]:  # sending it again would not help
             break
     raise ServiceFaultError(
-        f"the queue did not take {len(messages)} messages: "
+        f"the queue did not accept {len(messages)} messages: "
         f"{first['Code']}: {first.get('Message', '')}"
     )

@@ -1,20 +1,20 @@
 """The loop of a run: `begin` plans it, `settle` ends a round and gives the next one, or the report.
 
 The same functions run on one machine, in the intake function for a small archive, and as states of
-the state machine. A round is a list of tasks. All that is done more than once is in a later round:
-tasks that did not end, slices of scanned members, members whose slices did not fit and are
-streamed, and what a person resumes.
+the state machine. A round is a list of tasks. Later rounds have the tasks that did not end, the
+slices of scanned members, members whose slices did not fit and are streamed, and what a person
+resumes.
 
 The rules of the loop:
 
-- Each step may be repeated, late or at once with another: it reads what is on record and decides
-  anew. ``run.json`` is the last record of a plan, so a plan is whole where it exists.
+- Each step may be repeated, late or concurrently with another: it reads what is on record and
+  decides again. ``run.json`` is the last record of a plan, so a plan that exists is complete.
 - A step that is cut off leaves records that the next one completes. A task without a whole record
   is in the next round; three rounds without progress end the run.
 - Each run that ends has a verdict, written by `settling.verdicts`.
-- Records that cannot be read end the run as FAILED, with that reason. When it goes on, it begins
-  anew: its records are forgotten, but for the report, and it is planned again. The members that are
-  there are written again, with the same bytes.
+- Records that cannot be read end the run as FAILED, with that reason. When such a
+  run is resumed, it begins anew: its records except the report are deleted, and it is planned
+  again. Members that were written are written again, with the same bytes.
 - Records of another archive under the run's id are an error: two archives have the same id.
 """
 
@@ -67,9 +67,9 @@ from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import Tail
 from s3unzip.zip import ByteRange
 
-MAX_IDLE_ROUNDS = 3  # one after the other, in which no task ended
+MAX_IDLE_ROUNDS = 3  # consecutive rounds in which no task ended
 EXECUTION_FAILED = "execution-failed"  # the reason of a run whose execution failed
-NOTHING_DONE = -1  # tasks that ended before a run is resumed: so its first round is never idle
+NOTHING_DONE = -1  # below every count of ended tasks, so the first round after a resume is not idle
 NOT_READABLE = "not-readable"  # the reason of a run whose archive the store refuses to give
 
 
@@ -82,7 +82,7 @@ class Settled(NamedTuple):
 
 
 class KnownArchive(Struct, frozen=True):
-    """What the caller knows of the archive of a run; None: it does not know that."""
+    """What the caller knows of the archive of a run; None: the caller does not know it."""
 
     run: str | None = None  # the id of the run
     pin: Pin | None = None
@@ -103,7 +103,7 @@ def begin(
     Args:
         archive: what the caller knows of the archive's version.
         calls: of this step so far; None: it begins here.
-        check: receives what was read before anything is written; it may raise.
+        check: receives the directory that was read, before anything is written; it may raise.
         planned: receives the plan before it is written; it may raise.
     """
     archive = archive or KnownArchive()
@@ -123,6 +123,7 @@ def begin(
         stop = Stop(Verdict.SOURCE_CHANGED, SOURCE_CHANGED, current.change)
         refusal = _unplanned(request, records.run, archive.pin, stop, now=context.clock.now())
         return _refuse(refusal, records, context, began, returns_refusal=archive.run is None)
+    # Outcomes without a plan are left from a plan that was cut off or cannot be read.
     if archive.run is not None and (begins_anew or records.list_outcomes()):
         records.forget(keep=(REPORT, PAGE))
     plan = make_plan(
@@ -133,7 +134,7 @@ def begin(
     if planned is not None:
         planned(plan)
     settled = _write_plan(plan, records, context, calls)
-    if begins_anew:
+    if begins_anew:  # earlier workers may have left uploads
         planning = Step(plan.summary.run, "plan", context, calls)
         drop_uploads(planning, read_results(planning, plan.summary))
     return settled
@@ -162,7 +163,7 @@ def _refuse(
     Args:
         refusal: its report.
         records: of the run.
-        context: the clock and the stores.
+        context: of this step.
         began: when this step began, in Unix seconds.
         returns_refusal: whether the caller gets the refusal even if a better report of an earlier
             run with this id stays on record.
@@ -181,7 +182,7 @@ class _CurrentArchive(NamedTuple):
 def _find_current(
     request: Request, archive: KnownArchive, context: Context, calls: Calls
 ) -> _CurrentArchive:
-    """Read the end of the archive that is there, and compare its version with the known one."""
+    """Read the end of the current archive, and compare its version with the known one."""
     try:
         tail = archive.tail or read_tail(
             context.stores.source(request.source), request.source, context, calls
@@ -198,7 +199,7 @@ def _find_current(
 
 
 class RecordedRun(NamedTuple):
-    """The records of a run; None: there is no such record that can be read."""
+    """The records of a run; None: the record does not exist or cannot be read."""
 
     plan: PlanSummary | None
     report: Report | None
@@ -240,7 +241,7 @@ def _unplanned(request: Request, run: str, pin: Pin | None, stop: Stop, *, now: 
 def _write_plan(plan: Plan, records: RunRecords, context: Context, calls: Calls) -> Settled:
     """Write the first round and the plan; a run without tasks is settled at once.
 
-    Before, the upload of each member that is copied in slices is created. If a fault ends the run
+    First, the upload of each member that is copied in slices is created. If a fault ends the run
     there, the stop is recorded, and the copies stay in the round: settling links them later.
     """
     tasks = list(plan.tasks)
@@ -261,11 +262,11 @@ def _write_plan(plan: Plan, records: RunRecords, context: Context, calls: Calls)
     records.write_plan(replace(plan.summary, requests=calls.requests, stores=stores))
     if not tasks:
         return settle(Next(plan.summary.run.id, "few"), context, calls)
-    return Settled(replace(_next(records, tasks, number=0, context=context), done=done))
+    return Settled(replace(_state_for_round(records, tasks, number=0, context=context), done=done))
 
 
 def _link_copies(step: Step, copies: Sequence[Task]) -> Sequence[Task]:
-    """Return the tasks of a stored member that is copied in slices; () if it has its outcome."""
+    """Return the tasks of a stored member that is copied in slices; empty if it has its outcome."""
     linked = link_member(step, copies)
     if not isinstance(linked, Outcome):
         return linked
@@ -295,25 +296,25 @@ def resume(
     failed: bool = False,
     after_success: AfterSuccess | None = None,
 ) -> Settled:
-    """Let a run go on that stopped, or that ended with members that failed.
+    """Continue a run that stopped, or one that ended with failed members.
 
     Args:
         run: the id of the run.
-        calls: of this step so far; None: it begins here.
         context: the stores, the clock and the limits.
-        failed: whether to extract the members again that failed.
-        after_success: the rule for the archive, if the run has no plan with a rule.
+        calls: of this step so far; None: it begins here.
+        failed: whether to extract the failed members again.
+        after_success: the rule for the archive; it applies if the run has a report but no plan.
     """
     calls = calls or context.calls()
     records = RunRecords.open(context.stores, run, calls)
     recorded = look_up_run(records)
     earlier = recorded.run
     if earlier is not None and (recorded.plan is None or recorded.begins_anew):
-        # The plan of a small archive was in memory, or the records cannot be read.
+        # The plan of a small archive was only in memory, or the records cannot be read.
         return begin(
             _repeat_request(earlier, after_success), context, KnownArchive(run, earlier.pin), calls
         )
-    plan = recorded.plan or records.read_plan()
+    plan = recorded.plan or records.read_plan()  # raises if the run has no records
     step = Step(plan.run, "resume", context, calls)
     if failed:
         step.calls.read(step.archive, ByteRange(0, 1))  # raises if the archive is gone
@@ -324,16 +325,18 @@ def resume(
         results = read_results(step, plan)
         drop_uploads(step, results)
     except UnreadableRecordError as damage:
-        results = read_results(step, plan)  # the records that can be read
+        results = read_results(step, plan)  # of the records that can be read
         results.stop = stop_for(damage)
-    resumed = Next(run, "few", len(records.list_rounds()) - 1, done=NOTHING_DONE, reopened=failed)
-    return _go_on(step, plan, results, resumed)
+    last_round = len(records.list_rounds()) - 1  # rounds are numbered from 0
+    resumed = Next(run, "few", last_round, done=NOTHING_DONE, reopened=failed)
+    return _finish_round(step, plan, results, resumed)
 
 
 def _repeat_request(run: Run | Report, after_success: AfterSuccess | None) -> Request:
+    """Return the request of a recorded run; a report does not name its rule for the archive."""
     if isinstance(run, Run):
         return run.request
-    if run.options.nested_budget is not None:  # a nested archive is a member of another one
+    if run.options.nested_budget is not None:  # a nested archive is an extracted member: it stays
         after_success = None
     return Request(
         run.source,
@@ -356,11 +359,11 @@ def settle(state: Next, context: Context, calls: Calls | None = None) -> Settled
     calls = calls or context.calls()
     plan = RunRecords.open(context.stores, state.run, calls).require_plan()
     step = Step(plan.run, "settle", context, calls)
-    return _go_on(step, plan, read_results(step, plan), state)
+    return _finish_round(step, plan, read_results(step, plan), state)
 
 
 class FailedExecution(Struct, frozen=True):
-    """An execution, or the work of one machine, that ended without a verdict."""
+    """An execution, or a run on one machine, that ended without a verdict."""
 
     run: str
     stop: Stop  # why it ended, unless the records say it
@@ -373,7 +376,7 @@ class FailedExecution(Struct, frozen=True):
 def settle_failed(failed: FailedExecution, context: Context) -> WrittenVerdict | None:
     """Report a run whose execution failed or was stopped; None: nothing is known of the run.
 
-    The report has the time at which the execution ended, so it replaces no newer one.
+    The report has the time at which the execution ended, so it does not replace a newer one.
     """
     calls = context.calls()
     records = RunRecords.open(context.stores, failed.run, calls)
@@ -402,7 +405,10 @@ def settle_failed(failed: FailedExecution, context: Context) -> WrittenVerdict |
 def _report_planned(
     failed: FailedExecution, plan: PlanSummary, context: Context, calls: Calls
 ) -> Report:
-    """Return the report of a run that has a plan; a recorded stop says more than `failed.stop`."""
+    """Return the report of a run that has a plan.
+
+    A recorded stop is preferred to `failed.stop`, because it is more precise.
+    """
     if failed.request is not None:
         check_same_archive(failed.run, failed.request.source, failed.pin, plan.run)
     step = Step(plan.run, "settle", context, calls)
@@ -425,7 +431,7 @@ def _write_settled(
     since: float,
     reopened: bool = False,
 ) -> WrittenVerdict:
-    """Write the verdict of a run; the report says what is to be done to the archive."""
+    """Write the verdict of a run; with a plan, add the action on the archive to the report."""
 
     def compose(earlier: Report | None) -> Report:
         if plan is None:
@@ -435,14 +441,14 @@ def _write_settled(
     return write_verdict(compose, records, since, page_for=context, reopened=reopened)
 
 
-def _go_on(step: Step, plan: PlanSummary, results: Results, state: Next) -> Settled:
+def _finish_round(step: Step, plan: PlanSummary, results: Results, state: Next) -> Settled:
     """Write the next round if tasks remain; otherwise write the report and end the run.
 
-    Before, split members are linked or finished: `results` gets their new tasks and outcomes. The
+    First, split members are linked or finished: `results` gets their new tasks and outcomes. The
     run also ends if it has a stop, or after `MAX_IDLE_ROUNDS` rounds without progress.
 
     Args:
-        step: settles the run.
+        step: the step that settles the run.
         plan: of the run.
         results: of the rounds so far.
         state: the round that ended.
@@ -454,7 +460,7 @@ def _go_on(step: Step, plan: PlanSummary, results: Results, state: Next) -> Sett
         if stop is None and results.unfinished:
             number = state.round + 1
             step.records.write_round(number, order_tasks(results.unfinished))
-            following = _next(step.records, results.unfinished, number, step.context)
+            following = _state_for_round(step.records, results.unfinished, number, step.context)
             return Settled(
                 replace(
                     following,
@@ -464,6 +470,7 @@ def _go_on(step: Step, plan: PlanSummary, results: Results, state: Next) -> Sett
                     reopened=state.reopened,
                 )
             )
+    # All tasks have ended, so each member must have an outcome.
     if stop is None and not results.unfinished and not results.waiting:
         stop = _find_lost(plan, results)
     return _end_run(step, plan, results, state, stop=stop)
@@ -487,17 +494,18 @@ def _end_run(
 ) -> Settled:
     """Write the report of a run.
 
-    Before, the uploads that no task needs are aborted, and the marker is written if the run is
+    First, the uploads that no task needs are aborted, and the marker is written if the run is
     complete and has that option.
 
     Args:
-        step: settles the run.
+        step: the step that settles the run.
         plan: of the run.
         results: of all rounds.
         state: the round that ended.
         stop: why the run ends early; None: nothing stopped it.
     """
-    if state.round and stop is None:  # an attempt that was repeated may have left an upload
+    # After the first round, an attempt that was repeated may have left an upload.
+    if state.round and stop is None:
         drop_uploads(step, results)
     if stop is not None and stop.verdict is Verdict.SOURCE_CHANGED:
         drop_slices(step, results)
@@ -521,7 +529,7 @@ def _end_run(
 
 
 def _find_lost(plan: PlanSummary, results: Results) -> Stop | None:
-    """Return why a run must end whose members are not all in a recorded task; None: all are."""
+    """Return a stop if some members are in no recorded task; None: each is in one."""
     lost = plan.failed + plan.selected - results.tally.members
     if lost <= 0:
         return None
@@ -532,7 +540,10 @@ def _find_lost(plan: PlanSummary, results: Results) -> Stop | None:
     )
 
 
-def _next(records: RunRecords, tasks: Sequence[Task], number: int, context: Context) -> Next:
+def _state_for_round(
+    records: RunRecords, tasks: Sequence[Task], number: int, context: Context
+) -> Next:
+    """Return the state for a round: a few tasks are in it, many are in the list of the round."""
     workers = choose_workers(tasks, context.tuning)
     if len(tasks) <= context.tuning.max_few_tasks:
         return Next(records.run, "few", number, tuple(tasks), workers=workers)

@@ -1,10 +1,10 @@
-"""Nested archives: which are extracted, below which prefix, within which budget.
+"""Nested archives: which ones are extracted, below which prefix, within which budget.
 
 A nested archive has a run of its own after the run that extracted it; other modules start it. A
-member counts as an archive if its name ends in ``.zip``; the plan of its run finds out whether it
-is one. The members of a nested archive go below its key without the ``.zip``. `Options` has the
-depth. All runs below one archive share a `Budget`, so it cannot cause more runs or more data than
-the settings allow.
+member is taken for an archive if its name ends in ``.zip``; the plan of its run finds out whether
+it is one. The members of a nested archive are written below its key without the ``.zip``. `Options`
+limits the depth. All runs below one archive share a `Budget`, so it cannot cause more runs or more
+data than the settings allow.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -44,14 +44,14 @@ def first_budget(tuning: Tuning) -> Budget:
 
 
 def spend(budget: Budget, report: Report, context: Context) -> Budget:
-    """Return what a nested run leaves of `budget`.
+    """Return the budget that a nested run leaves for the runs below it.
 
-    Its plan counts, not its outcomes: a repeated run gives the runs below it the same budget, so
-    they have the same options and ids.
+    The members and bytes of its plan are subtracted, not those of its outcomes. So a repeated run
+    leaves the same budget, and the runs below it have the same options and ids.
     """
     archives = max(0, budget.archives - 1)
     plan = RunRecords.open(context.stores, report.run).find_plan()
-    if plan is None:  # it was refused
+    if plan is None:  # the archive was refused
         return replace(budget, archives=archives)
     return Budget(
         archives, max(0, budget.members - plan.selected), max(0, budget.size - plan.bytes_out)
@@ -62,10 +62,10 @@ def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], 
     """Return the nested archives to extract, and the refused ones with their reasons.
 
     Args:
-        run: has extracted them.
+        run: the run that extracted them.
         context: of the step.
-        limit: how many archives are considered, the first ones of the directory. It bounds the
-            memory.
+        limit: the maximum number of archives that are considered, the first ones of the directory.
+            It bounds the memory.
     """
     records = RunRecords.open(context.stores, run.id)
     by_prefix: dict[str, list[Outcome]] = {}
@@ -79,14 +79,15 @@ def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], 
         for outcome in records.outcome_lines()
         if outcome.status is not Status.FAILED and outcome.key.lower().endswith(SUFFIX)
     )
-    # Outcomes are in the order in which PUTs ended, so they are chosen by their index, which is
+    # Outcomes are in the order in which PUTs ended, so they are ordered by their index, which is
     # the same in each run. One more than the limit shows that there are too many.
     archives = nsmallest(limit + 1, candidates, key=attrgetter("index"))
     for outcome in archives[:limit]:
+        # A name such as ".zip" or "..zip" leaves no valid folder name.
         if outcome.key.rpartition("/")[2][: -len(SUFFIX)].strip("."):
             by_prefix.setdefault(_nested_prefix(outcome.key), []).append(outcome)
         else:
-            message = "its members have no place: nothing is left of its name without .zip"
+            message = "its members have no prefix: nothing is left of its name without .zip"
             refuse(outcome, message, reason="nested-no-stem")
     for outcome in archives[limit:]:
         refuse(outcome, f"the budget of {limit} nested archives is spent", reason="nested-budget")
@@ -111,7 +112,7 @@ def _explain_taken(prefix: str, archives: int, taken: Mapping[str, bool]) -> str
     """Return why the members of nested archives cannot go below a prefix; None: they can.
 
     Args:
-        prefix: begins the keys of the members.
+        prefix: the prefix of the members' keys.
         archives: how many nested archives have this prefix.
         taken: the result of `_find_taken`.
     """
@@ -132,8 +133,8 @@ def nested_request(run: Run, key: str, budget: Budget) -> Request:
     """Return the request that extracts a nested archive.
 
     Args:
-        run: has extracted the archive. Its password and rules apply to the archive. Its filters
-            and its key template do not.
+        run: the run that extracted the archive. Its password and rules apply to the archive. Its
+            filters and its key template do not.
         key: of the archive, at the destination of `run`.
         budget: for the archive and those inside it.
     """
@@ -164,13 +165,13 @@ def nested_requests(run: Run, report: Report, context: Context) -> Iterator[Requ
     """
     budget = first_budget(context.tuning)
     own_budget = run.options.nested_budget
-    if own_budget is not None:  # the run is nested itself, and was counted in an outer share
+    if own_budget is not None:  # the run is nested; its archive was already subtracted from a share
         budget = replace(spend(own_budget, report, context), archives=own_budget.archives)
     archives, refused = find_nested(run, context, budget.archives)
     RunRecords.open(context.stores, run.id).write_nested(refused)
-    runs = max(1, len(archives))
+    runs = max(1, len(archives))  # 1 avoids a division by zero
     share = Budget(
-        (budget.archives - len(archives)) // runs,
+        (budget.archives - len(archives)) // runs,  # these archives are spent
         budget.members // runs,
         budget.size // runs,
     )
@@ -179,19 +180,19 @@ def nested_requests(run: Run, report: Report, context: Context) -> Iterator[Requ
 
 
 def _find_taken(records: RunRecords, prefixes: Collection[str]) -> dict[str, bool]:
-    """Return which of `prefixes` members of the outer archive use.
+    """Return the prefixes that members of the outer archive use.
 
     The value is True if the prefix without its slash is the key of a member, and False if members
     lie below the prefix.
     """
     taken: dict[str, bool] = {}
-    if not prefixes:  # no record is read
+    if not prefixes:  # do not read the records
         return taken
     for outcome in records.outcome_lines():
         key = outcome.key
         if key + "/" in prefixes:
             taken[key + "/"] = True
-        at = key.find("/")
+        at = key.find("/")  # each slash ends a prefix of the key
         while at >= 0:
             if key[: at + 1] in prefixes:
                 taken.setdefault(key[: at + 1], False)

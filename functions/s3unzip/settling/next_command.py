@@ -1,4 +1,4 @@
-"""The command that a person types after a report."""
+"""The command that the user types next, after a report."""
 
 import shlex
 from collections.abc import Iterator
@@ -13,20 +13,22 @@ from s3unzip.options import type_options
 PASSWORD = "--password-file FILE"  # noqa: S105 - what to type
 NEW_LINK = "NEW-URL"
 FAILURES_SHOWN = 5  # members that a report names for each reason
-MAX_COMMAND = 2_000  # characters; nobody types a longer one, and a page has room for it
+MAX_COMMAND = (
+    2_000  # characters; a longer command is not suggested, and a page has room for this one
+)
 
 
 def next_command(
     report: Report, environment: str | None = None, reached: Reached | None = None
 ) -> str | None:
-    """Return the command to type after `report`; None: there is nothing left to do.
+    """Return the command to type after `report`; None: there is nothing to type.
 
     Args:
         report: of the run.
         environment: the run's environment; None or empty for a run on this machine.
-        reached: how the environment is reached, or the stores of a run on this machine. None: by
-            the defaults of the options. A run on this machine is on record with it, so `resume`
-            does not repeat it.
+        reached: how the environment is reached, or the stores of a run on this machine; None: by
+            the default options. The records of a run on this machine have it, so its `resume`
+            command does not repeat it.
     """
     env_options = in_environment(environment, reached)
     match report.verdict:
@@ -46,10 +48,10 @@ def next_command(
 
 
 def in_environment(environment: str | None, reached: Reached | None = None) -> str:
-    """Return the options, with a space before them, that find an environment.
+    """Return the options that name an environment, with a space before them.
 
     Args:
-        environment: None or empty: this machine, and there are none.
+        environment: None or empty: this machine, which needs no options, so the result is empty.
         reached: how the environment is reached.
     """
     if not environment:
@@ -61,7 +63,7 @@ def in_environment(environment: str | None, reached: Reached | None = None) -> s
 
 
 def _after_failures(report: Report, environment: str | None, reached: Reached | None) -> str | None:
-    """Return the command that may extract the failed members; None: there is none."""
+    """Return the command that may extract the failed members; None: no command can."""
     helps = {find_help(code) for code in report.reasons}
     retry = f"s3unzip resume {report.run} --failed{in_environment(environment, reached)}"
     if Help.RUN_WITH_PASSWORD in helps and not report.options.password_ref and not environment:
@@ -74,7 +76,7 @@ def _after_failures(report: Report, environment: str | None, reached: Reached | 
 
 
 def _list_failures(report: Report, env_options: str) -> str | None:
-    """Return the command that lists the failed members; None: the report names each of them."""
+    """Return the command that lists the failed members; None: the report names all of them."""
     if all(count <= FAILURES_SHOWN for count in report.reasons.values()):
         return None
     return f"s3unzip show {report.run} --failures{env_options}"
@@ -93,25 +95,27 @@ def _run_again(
 def repeat_command(
     run: Report | Run, reached: Reached | None = None, source: str | None = None
 ) -> str:
-    """Return the command that runs an archive again and leaves extracted members as they are.
+    """Return the command that runs an archive again and leaves extracted members unchanged.
 
     Args:
         run: the run, or its report.
         reached: how its stores are reached; None: by the defaults of the options.
-        source: stands for the archive; None: the place where it was.
+        source: what to type for the archive; None: its location.
     """
     command = ["s3unzip", "run", source or str(run.source), str(run.destination)]
-    command += _option_words(run.options)
+    command += _list_options(run.options)
     if reached is not None:
         command += reached.command_options()
     return shlex.join(command)
 
 
-def _option_words(options: Options) -> Iterator[str]:
+def _list_options(options: Options) -> Iterator[str]:
+    """Yield the arguments for a run's options; instead of overwriting, unchanged members stay."""
     on_conflict = options.on_conflict
     if on_conflict is OnConflict.OVERWRITE:
         on_conflict = OnConflict.SKIP_UNCHANGED
     yield from ("--on-conflict", on_conflict.value)
+    # OVERWRITE is the default, so it is not typed a second time.
     yield from type_options(replace(options, on_conflict=OnConflict.OVERWRITE))
     if options.objects is not None:
         yield from type_options(options.objects)

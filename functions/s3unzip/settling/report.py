@@ -35,7 +35,7 @@ TASKS_FAILED = "tasks-failed"  # the reason of a run in which some tasks did not
 class Tally(Struct):
     """Sums over tasks and outcomes."""
 
-    listed: int  # failures at most, because each takes memory
+    listed: int  # the maximum number of `failures`, because each takes memory
     counts: Counter[Status] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
     warnings: Counter[str] = field(default_factory=Counter)
@@ -44,8 +44,8 @@ class Tally(Struct):
     bytes_read: int = 0
     bytes_written: int = 0
     task_seconds: float = 0.0
-    first_object: float | None = None
-    fault: str | None = None  # that ended an attempt too early
+    first_object: float | None = None  # Unix seconds; when the earliest object was finished
+    fault: str | None = None  # the last fault that ended an attempt too early
 
     def add_task(self, report: TaskReport) -> None:
         """Add the cost of one task."""
@@ -59,7 +59,7 @@ class Tally(Struct):
             self.note_first(report.first_object)
 
     def note_first(self, time: float) -> None:
-        """Take the time at which an object was finished, in Unix seconds; the earliest counts."""
+        """Record when an object was finished, in Unix seconds; only the earliest time is kept."""
         if self.first_object is None or time < self.first_object:
             self.first_object = time
 
@@ -102,7 +102,7 @@ def make_report(  # noqa: PLR0913 - all that a report is made of
     """Return the report of a run that ended.
 
     Args:
-        step: settles the run.
+        step: the step that settles the run.
         plan: of the run.
         tally: the sums over its tasks and members.
         stop: why it ends early; None: nothing stopped it.
@@ -110,7 +110,7 @@ def make_report(  # noqa: PLR0913 - all that a report is made of
         requests: of the earlier settling steps.
         rounds: the number of rounds of the run.
     """
-    missing = plan.failed + plan.selected - tally.members
+    missing = plan.failed + plan.selected - tally.members  # members without an outcome
     fault = _find_fault(tally, stop, missing)
     verdict = Verdict.COMPLETED
     if fault is not None:
@@ -162,7 +162,7 @@ def _sum_up(plan: PlanSummary, tally: Tally, verdict: Verdict) -> Report:
 
 
 def _find_fault(tally: Tally, stop: Stop | None, missing: int) -> Stop | None:
-    """Return why some members have no outcome; None: all have one, even if the run was stopped."""
+    """Return why some members have no outcome; None: all have one, so a stop does not matter."""
     if not missing:
         return None
     if stop is not None:
@@ -173,7 +173,7 @@ def _find_fault(tally: Tally, stop: Stop | None, missing: int) -> Stop | None:
 
 
 def write_marker(step: Step, report: Report) -> None:
-    """Write the object that says that the run was completed."""
+    """Write the marker object, which says that the run is complete."""
     key = step.run.key_prefix + MARKER
     body = encode({"run": report.run, "verdict": report.verdict, "extracted": report.extracted})
     facts = ObjectFacts("application/json", {})

@@ -2,10 +2,10 @@
 
 The rules:
 
-- Nothing is in memory between two steps: each reads all outcomes of all rounds.
-- A task whose outcomes are missing or cannot be read has done nothing.
+- Nothing is kept in memory between two steps: each reads all outcomes of all rounds.
+- A task whose outcomes are missing or cannot be read is treated as not begun.
 - If the records of the plan or of a round cannot be read, the run stops. The outcomes that can be
-  read count.
+  read are still counted.
 - `s3unzip.stages` says in which stage a split member is. Settling does the stages `LINK` and
   `FINISH`; it may do them again, and late.
 """
@@ -50,7 +50,7 @@ class Results(Struct):
 
     tally: Tally
     unfinished: list[Task] = field(default_factory=list)  # tasks for the next round
-    large: list[Task] = field(default_factory=list)  # all tasks but batches
+    large: list[Task] = field(default_factory=list)  # all tasks except batches
     to_link: list[list[Task]] = field(default_factory=list)  # the scans or copies of each member
     to_finish: list[list[Ended]] = field(default_factory=list)  # the slices of each member
     done: int = 0  # tasks that ended, and members that have an outcome; it grows with progress
@@ -58,7 +58,7 @@ class Results(Struct):
 
     @property
     def waiting(self) -> list[Task]:
-        """The tasks that ended, but whose members settling has not linked or finished."""
+        """The tasks that ended, but whose members are not linked or finished yet."""
         scans = [task for tasks in self.to_link for task in tasks]
         return scans + [task for slices in self.to_finish for task, _ in slices]
 
@@ -85,7 +85,7 @@ def read_results(step: Step, plan: PlanSummary) -> Results:
 
 
 def _read_rounds(records: RunRecords, plan: PlanSummary, tally: Tally) -> Results:
-    """Add the outcomes of all tasks to `tally`; return the results with it.
+    """Add the outcomes of all tasks to `tally`; return the results, which contain it.
 
     Outcomes without a task in a round are those that settling wrote for split members.
     """
@@ -106,7 +106,7 @@ def _read_rounds(records: RunRecords, plan: PlanSummary, tally: Tally) -> Result
             continue
         if outcomes is not None:
             _add_recorded(tally, task_id, outcomes)
-            results.done += outcomes.complete
+            results.done += outcomes.complete  # True is 1
         if task.stage is not None:
             members[task.member].setdefault(task.stage, []).append((task, outcomes))
         elif outcomes is None or not outcomes.complete:
@@ -121,6 +121,7 @@ _Stages = dict[Stage, list[tuple[Task, TaskOutcomes | None]]]  # the tasks of on
 
 
 def _add_recorded(tally: Tally, task_id: str, recorded: TaskOutcomes) -> None:
+    """Add the cost of a task to `tally`, and its outcomes if its stage decides about members."""
     tally.add_task(recorded.report)
     if gives_outcome(recorded.report.stage):
         tally.add_all(recorded.outcomes, task_id)
@@ -165,6 +166,7 @@ def do_split_members(step: Step, results: Results) -> list[Task]:
 
 
 def _add_member(step: Step, results: Results, outcome: Outcome) -> None:
+    """Record the outcome of a split member, and add it to `results`."""
     record_member(step, outcome)
     results.done += 1
     results.tally.add_all((outcome,), MEMBER_TASK.format(outcome.index))
@@ -173,7 +175,7 @@ def _add_member(step: Step, results: Results, outcome: Outcome) -> None:
 
 
 def record_member(step: Step, outcome: Outcome) -> None:
-    """Write the outcome of a split member."""
+    """Write the outcome of a split member as the record of a task of its own."""
     count: dict[str, Any] = {outcome.status.value: 1}
     step.records.write_outcomes(
         TaskReport(
@@ -192,7 +194,7 @@ def record_member(step: Step, outcome: Outcome) -> None:
 def forget_outcomes(step: Step, is_forgotten: Callable[[Outcome], bool]) -> int:
     """Make some members of each task unfinished, so that the next round extracts them.
 
-    Members that the plan refused stay as they are.
+    Members that the plan refused are left unchanged.
 
     Returns:
         How many members became unfinished.
@@ -206,7 +208,7 @@ def forget_outcomes(step: Step, is_forgotten: Callable[[Outcome], bool]) -> int:
         remaining = [outcome for outcome in recorded.outcomes if not is_forgotten(outcome)]
         forgotten = len(recorded.outcomes) - len(remaining)
         count += forgotten
-        if forgotten and recorded.report.stage is Stage.DONE:
+        if forgotten and recorded.report.stage is Stage.DONE:  # the record has this one member
             records.delete_outcomes(task_id)
         elif forgotten:
             _write_remaining(records, recorded.report, remaining, step.read_rows(rows[task_id]))
@@ -224,8 +226,8 @@ def _write_remaining(
     Args:
         records: of the run.
         report: of the task.
-        outcomes: that remain.
-        members: all of the task.
+        outcomes: the outcomes that remain.
+        members: all members of the task.
     """
     indexes = {outcome.index for outcome in outcomes}
     statuses = Counter(outcome.status for outcome in outcomes)

@@ -1,8 +1,8 @@
 """After success: an extracted archive is deleted or tagged.
 
 First ``report.json`` is written with the state "pending". Then the archive is deleted or tagged,
-and the report is written again with the result. A failure changes no verdict. A resumed run or a
-repeated event repeats the action unless the report says that it is done.
+and the report is written again with the result. A failure does not change the verdict. A resumed
+run or a repeated event repeats the action unless the report says that it is done.
 """
 
 from msgspec.structs import replace
@@ -23,9 +23,9 @@ from s3unzip.settling.verdicts import amend_report
 
 
 def source_result(run: Run, report: Report, earlier: Report | None) -> SourceResult | None:
-    """Return what the report says of the action; None: the run has no action.
+    """Return the action on the archive for a new report; None: there is no action.
 
-    If the earlier report says that it is done, so does the new one.
+    If the earlier report says that the action is done, so does the new one.
     """
     earlier_result = None
     if earlier is not None:
@@ -35,7 +35,7 @@ def source_result(run: Run, report: Report, earlier: Report | None) -> SourceRes
     rule = run.after_success
     if rule is None or report.verdict is not Verdict.COMPLETED:
         return None
-    obstacle = None
+    obstacle = None  # why the archive must stay
     if report.members > report.directories and not report.extracted + report.unchanged:
         obstacle = "no member of it was extracted"
     if run.pin.parts:
@@ -46,7 +46,7 @@ def source_result(run: Run, report: Report, earlier: Report | None) -> SourceRes
 
 
 def finish_source(rule: AfterSuccess | None, report: Report, context: Context) -> Report:
-    """Delete or tag the archive, if the report says that it is left; return the changed report."""
+    """Delete or tag the archive if the report says that it is left; return the new report."""
     source = report.source
     pin = report.pin
     if rule is None or pin is None or not report.archive_left:
@@ -57,6 +57,7 @@ def finish_source(rule: AfterSuccess | None, report: Report, context: Context) -
     def act() -> None:
         store = context.stores.source(source)
         if rule.action is SourceAction.DELETE:
+            # The members must be on disk before the archive is gone.
             context.stores.destination(report.destination).sync()
             store.delete(source, pin)
         else:
@@ -69,6 +70,7 @@ def finish_source(rule: AfterSuccess | None, report: Report, context: Context) -
         finished = SourceResult(rule.action, state, str(error))
 
     def add_result(recorded: Report) -> Report:
+        # Another step may have done the action: this one's failure must not replace that.
         if recorded.after_success and recorded.after_success.state is SourceState.DONE:
             return recorded
         return replace(recorded, after_success=finished)

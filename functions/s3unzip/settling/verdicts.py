@@ -1,17 +1,17 @@
-"""The verdict of a run: who may write ``report.json``, and over what.
+"""The verdict of a run: who may write ``report.json``, and which reports it may replace.
 
 The rules:
 
 - Each step that ends a run writes its report here: settling, the intake function for a small
   archive, a plan that is refused, the failure of an execution. Later steps amend it here.
 - A verdict never replaces a better one. The best is COMPLETED, then come COMPLETED_WITH_ERRORS,
-  REJECTED, and last FAILED and SOURCE_CHANGED. It replaces an equal one if its step began to read
-  the records after that one was written.
+  REJECTED, and last FAILED and SOURCE_CHANGED. A verdict replaces an equally good one if its step
+  began to read the records after that one was written.
 - If a person resumes a run to extract its failed members again, any newer verdict may replace
   COMPLETED_WITH_ERRORS.
-- Writers come twice, at once, and late: hours after their execution was stopped. So each writes on
-  the condition that the report it looked at is still there (If-None-Match, If-Match). If not, it
-  looks again. A writer whose answer was lost finds its own report then.
+- A writer may be repeated, concurrent with others, or late: hours after its execution was stopped.
+  So each writes on the condition that the report it read is still there (If-None-Match, If-Match).
+  If it is not, the writer reads again. A writer whose answer was lost then finds its own report.
 - The page is written just before its report. If another writer's report wins after that, the page
   is written again for that report.
 - A report that cannot be read counts as missing. A report of another archive is an error.
@@ -28,7 +28,7 @@ from s3unzip.run_ids import check_same_archive
 from s3unzip.runs.records import RecordedReport, RunRecords
 from s3unzip.settling.report_page.page import render_page
 
-MAX_TRIES = 20  # writes of one report, each after another writer was quicker
+MAX_TRIES = 20  # attempts to write one report; each fails if another writer was quicker
 
 
 class WrittenVerdict(NamedTuple):
@@ -53,14 +53,14 @@ def write_verdict(
         compose: makes the report from the one on record, if there is one.
         records: of the run.
         since: when the step that reports began to read the records, in Unix seconds.
-        looked_up: the record of the report, if the caller knows it.
+        looked_up: the record of the report, if the caller knows it; None: it is read.
         page_for: the context that renders the page; None: the report has no page.
         reopened: whether a person resumed the run to extract the failed members again.
     """
     has_page = False
     for _ in range(MAX_TRIES):
         recorded = looked_up or records.look_up_report()
-        looked_up = None
+        looked_up = None  # the next attempt reads it
         earlier = recorded.report
         report = compose(earlier)
         check_same_archive(report.run, report.source, report.pin, earlier)
@@ -95,14 +95,14 @@ def amend_report(report: Report, change: Callable[[Report], Report], records: Ru
     """Change the report on record; return the changed report.
 
     Args:
-        report: stands for the one on record if that cannot be read.
+        report: is changed instead of the one on record if that one cannot be read.
         change: returns the changed report.
         records: of the run.
     """
     for _ in range(MAX_TRIES):
         recorded = records.look_up_report()
         amended = change(recorded.report or report)
-        with suppress(ConflictError):
+        with suppress(ConflictError):  # another writer was quicker: read again
             records.put_report(amended, recorded)
             return amended
     raise ServiceFaultError(

@@ -375,7 +375,7 @@ def test_dead_letters_are_counted(runs: DeployedRuns, account: Account) -> None:
     check(runs, "dead letters", FAILURE, "no dead-letter queue")
     dead = account.outputs["DeadLettersUrl"]
     runs.resources += (Resource("IntakeDeadLetters1", QUEUE, dead),)
-    check(runs, "dead letters", OK, "none in dead")
+    check(runs, "dead letters", OK, "no messages in dead")
     account.client("sqs").send_message(QueueUrl=dead, MessageBody="lost")
     check(runs, "dead letters", WARNING, "1 messages are in dead")
 

@@ -1,6 +1,6 @@
 """The facts of a run as sections of its page: tiles, the bill, identity, requests and warnings.
 
-Limits bound the page for every archive.
+Limits bound the size of the page for every archive.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -64,7 +64,7 @@ class Ranked(NamedTuple):
 
 
 def rank(counts: Mapping[str, int], shown: Shown) -> list[Ranked]:
-    """Return the most frequent codes, and all others as one line; equal counts by their codes."""
+    """Return the most frequent codes, and all others as one line; equal counts in code order."""
     order = sorted(sorted(counts.items()), key=itemgetter(1), reverse=True)
     ranked = [
         Ranked(
@@ -89,12 +89,13 @@ def facts(shown: Shown) -> Markup:
     if shown.cost:
         tiles.append(_cost_tile(shown.report, shown.cost))
     columns = max(len(tiles), 3)
-    if len(tiles) > 5:  # two rows, of which the second may have one tile less
+    if len(tiles) > 5:  # two rows; the second may have one tile less
         columns = (len(tiles) + 1) // 2
     return element("dl", {"id": "facts", "class": f"facts columns-{columns}"}, *tiles)
 
 
 def _tile(name: str, value: Markup, note: str = "", tone: str = "") -> Markup:
+    """Return one tile: a name, a value, and a note below it; `tone` is a CSS class."""
     amount = element("div", {"class": f"value {tone}".rstrip()}, value)
     return element(
         "div",
@@ -105,6 +106,7 @@ def _tile(name: str, value: Markup, note: str = "", tone: str = "") -> Markup:
 
 
 def _member_tiles(report: Report) -> Iterator[Markup]:
+    """Yield the tiles of members: extracted, failed, without an outcome; none if it was refused."""
     if report.verdict is Verdict.REJECTED:
         return
     asides: list[str] = []
@@ -113,12 +115,12 @@ def _member_tiles(report: Report) -> Iterator[Markup]:
     if report.excluded:
         asides.append(f"{report.excluded:,} not selected")
     if report.directories:
-        word = choose_form(report.directories, "directory", "directories")
-        asides.append(f"{report.directories:,} {word}")
+        noun = choose_form(report.directories, "directory", "directories")
+        asides.append(f"{report.directories:,} {noun}")
     note = ", ".join(asides) or f"of {report.members:,}"
     yield _tile("Members extracted", figure(f"{report.extracted:,}"), note)
     files = max(report.members - report.directories, report.failed + report.missing)
-    # "Failed 0" beside members without an outcome would say that all is well.
+    # "Failed 0" beside members without an outcome would suggest that all is well.
     if report.failed:
         share = f"{_share(report.failed, files)} of the members"
         yield _tile("Failed", figure(f"{report.failed:,}"), share, "bad")
@@ -134,6 +136,7 @@ def _share(part: int, whole: int) -> str:
 
 
 def _work_tiles(report: Report) -> Iterator[Markup]:
+    """Yield the tiles of the work: times, rate, bytes, tasks and requests."""
     seconds = max(0.0, report.finished - report.started)
     plan_note = ""
     if report.plan_seconds:
@@ -169,7 +172,7 @@ def _work_tiles(report: Report) -> Iterator[Markup]:
 
 
 def _rate_tiles(report: Report, seconds: float) -> Iterator[Markup]:
-    """Yield the rate, unless the run had one member or mostly waited: then it says nothing."""
+    """Yield the rate, unless the run had one member or mostly waited: a rate would mislead then."""
     members = report.extracted + report.unchanged
     has_worked = report.plan_seconds + report.task_seconds > seconds / 2
     if members > 1 and seconds and has_worked:
@@ -187,7 +190,7 @@ def _cost_tile(report: Report, cost: Cost) -> Markup:
     """Return the tile of the cost: of the run, and per TB or per million members."""
     unit_price = ""
     if report.extracted:
-        # Members below 1 MB cost by the PUT, larger ones by the byte.
+        # Members below 1 MB cost by their number, larger ones by their bytes.
         if report.bytes_out > report.extracted * 1e6:
             unit_price = f"{show_dollars(cost.total / report.bytes_out * 1e12)} a TB written"
         else:
@@ -226,6 +229,7 @@ def bill(cost: Cost | None) -> Markup:
 
 
 def _service(line: CostLine) -> Markup:
+    """Return the service and the item of a cost line, with the quantity below them."""
     unit = line.unit
     if round(line.quantity) != 1 and not unit.endswith("s"):
         unit += "s"
@@ -265,6 +269,7 @@ def _identify(report: Report) -> Iterator[tuple[str, str]]:
 
 
 def _requests(requests: Requests) -> Markup:
+    """Return the table of requests by kind; nothing if none was sent."""
     calls = _count_calls(requests)
     if not calls:
         return NOTHING
@@ -276,6 +281,7 @@ def _requests(requests: Requests) -> Markup:
 
 
 def _warnings(warnings: list[Ranked]) -> Markup:
+    """Return the table of warnings; nothing without warnings."""
     if not warnings:
         return NOTHING
     return _counts(

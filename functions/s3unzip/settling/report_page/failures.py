@@ -22,7 +22,7 @@ from s3unzip.settling.report_page.markup import (
 )
 
 MAX_FAILURE_BYTES = 1_000_000  # for the rows of all failures together
-MAX_UNFOLDED_FAILURES = 10  # more begin folded, so that the cost is on the first screen
+MAX_UNFOLDED_FAILURES = 10  # longer lists begin folded, so that the cost is on the first screen
 FAILED_COLUMNS = (
     Column("Key", "mono key", is_header=True),
     Column("Reason", "mono reason"),
@@ -74,7 +74,7 @@ def _reasons(reasons: list[Ranked], listed: list[str]) -> Markup:
 
 
 def _reason(reason: Ranked, listed: list[str]) -> Markup:
-    """Return a button that filters the rows by a reason; only its code if no row has it."""
+    """Return a button that filters the rows by a reason; only the code if no row has the reason."""
     if reason.code not in listed:
         return element("span", {"class": "mono"}, text(reason.code))
     return element(
@@ -138,6 +138,7 @@ def _failure_row(failure: Failure, prefix: str) -> Markup:
 
 
 def _failed_members(shown: Shown, rows: list[Markup]) -> Markup:
+    """Return the table of failures; its note tells how to list those that have no row."""
     report = shown.report
     note = f"Keys below {clip(str(report.destination), 2 * MAX_NAME)}."
     lost = report.failed + report.missing

@@ -2,8 +2,8 @@
 
 Rules:
 
-- Only `text` and `element` make markup, and both escape what they are given. So a name from an
-  archive can never become markup.
+- Only `text` and `element` make markup, and both escape their input. So a name from an archive can
+  never become markup.
 - Hidden characters are spelled out. So a name cannot look like another one.
 - Every size is bounded: `clip` cuts a text, and `text` folds a long one.
 """
@@ -16,8 +16,8 @@ from typing import NamedTuple, NewType
 Markup = NewType("Markup", str)
 
 NOTHING = Markup("")
-MAX_UNFOLDED = 200  # characters of a text that are shown at once
-FOLDED_END = 40  # characters of the end of a folded text that are shown at once
+MAX_UNFOLDED = 200  # characters of a text that is shown whole
+FOLDED_END = 40  # characters of the end of a folded text that stay visible
 NO_BREAK_SPACE = "\u00a0"  # between a figure and its unit
 
 # Characters that show nothing or reorder their neighbours.
@@ -39,7 +39,7 @@ def text(value: str) -> Markup:
     """Return text of unknown origin as markup."""
     parts = _HIDDEN.split(value)
     elements = [plain(part) for part in parts]
-    for position in range(1, len(parts), 2):  # the hidden characters
+    for position in range(1, len(parts), 2):  # odd positions have the hidden characters
         elements[position] = element("span", {"class": "escape"}, Markup(_spell(parts[position])))
     return element("bdi", {}, *elements)
 
@@ -73,7 +73,7 @@ def figure(value: str) -> Markup:
 
 
 def plain(value: str) -> Markup:
-    """Return text of our own as markup."""
+    """Return trusted text as markup; unlike `text`, hidden characters are not spelled out."""
     return Markup(html.escape(value))
 
 

@@ -3,7 +3,7 @@
 Rules:
 
 - The page is made of the report alone, and loads nothing from a network. The same report makes the
-  same bytes, so a repeated step writes the page that is there.
+  same bytes, so a repeated step writes the same page.
 - All text from an archive is escaped by `markup`.
 - The Content-Security-Policy lists the script and the style by their hashes. So injected markup
   could neither run nor load anything.
@@ -41,7 +41,7 @@ from s3unzip.settling.report_page.markup import (
 )
 from s3unzip.version import __version__
 
-VERDICTS = {  # CSS class and words
+VERDICTS = {  # the CSS class and the text of each verdict
     Verdict.COMPLETED: ("good", "✓ Completed."),
     Verdict.COMPLETED_WITH_ERRORS: ("warn", "▲ Completed with errors."),
     Verdict.REJECTED: ("bad", "✕ Rejected."),
@@ -85,6 +85,7 @@ def make_page(shown: Shown) -> bytes:
     present = [section for section in sections if section.content]
     return _fill(
         {
+            # Without the symbol, the space and the full stop.
             "TITLE": title_text(f"{archive}: {verdict[2:-1].lower()} · s3unzip"),
             "ARCHIVE": text(archive),
             "VERDICT": Markup(element("b", {"class": style}, plain(verdict)) + plain(description)),
@@ -110,7 +111,7 @@ def _section(section: Section) -> Markup:
 
 
 def _fill(values: Mapping[str, Markup]) -> str:
-    """Return the template with its placeholders replaced; values are not searched for more."""
+    """Return the template with its placeholders replaced; placeholders in values stay."""
     return "".join(
         values[part] if position % 2 else part for position, part in enumerate(_template())
     )
@@ -118,7 +119,7 @@ def _fill(values: Mapping[str, Markup]) -> str:
 
 @cache
 def _template() -> tuple[str, ...]:
-    """Return the template, with style, script and policy, as texts and placeholders in turn."""
+    """Return the template, with style, script and policy: texts and placeholders alternate."""
     script = _read_asset("page.js")
     style = _read_asset("page.css")
     policy = (
@@ -142,14 +143,14 @@ def _hash(asset: str) -> str:
 
 
 def _show_verdict(report: Report) -> tuple[str, str]:
-    """Return the CSS class and the words of a verdict."""
+    """Return the CSS class and the text of a verdict."""
     if report.verdict is Verdict.FAILED and report.reason == STOPPED:  # by a person
         return STOPPED_BANNER
     return VERDICTS[report.verdict]
 
 
 def _describe_verdict(report: Report, next_command: str | None) -> str:
-    """Return sentences that say which members are in place, and how they were checked."""
+    """Return sentences that say how many members are in place, and how they were checked."""
     present = report.extracted + report.unchanged
     proof = "checked against the archive\N{RIGHT SINGLE QUOTATION MARK}s sizes and CRC-32s"
     if report.options.trust_crc:
@@ -198,7 +199,7 @@ def _cause(shown: Shown) -> Markup:
 
 
 def _route(shown: Shown) -> Markup:
-    """Return where the run read and wrote, when, and the next command."""
+    """Return the source, destination, times and id of the run, and the next command."""
     report = shown.report
     pairs = [
         ("Source", text(clip(str(report.source).split("?", 1)[0], 2 * MAX_NAME))),
