@@ -135,8 +135,8 @@ def check_access(
             f"--after-success: with {unsigned} the archive is reached without credentials, so it "
             "cannot be changed; leave out one of them"
         )
-    read_options_typed = {"unsigned", "request_payer"} & typed.keys()
-    if read_options_typed and source is not None and not source.store.takes_s3_options:
+    source_options = {"unsigned", "request_payer"} & typed.keys()
+    if source_options and source is not None and not source.store.takes_s3_options:
         raise UsageError(f"{source}: {unsigned} and {payer} are for S3")
     destination_words = [word for field, word in typed.items() if field.startswith("destination_")]
     if destination_words and destination is not None and not destination.store.takes_s3_options:

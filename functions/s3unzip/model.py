@@ -677,8 +677,8 @@ class Report(Struct, frozen=True, omit_defaults=True):
         verdict: how the run ended. `ok` is true if all members are in the destination.
         reason, message, offset: why the run ended, if not by its members: a code, a sentence, and
             the place in the archive.
-        members: what was asked for, folders too: they are extracted, unchanged (they were there),
-            failed, or missing (a task did not end).
+        members: the requested members, folders included. Each is extracted, unchanged (it existed
+            already), failed, or missing (its task did not end).
         reasons: the failed members by code. `failures` has the first ones, each with its key,
             its message and its place in the archive.
         warnings: members with a warning, by code.

@@ -173,7 +173,7 @@ def _price_s3(job: Job, work: Work, platform: Platform) -> list[CostLine]:
 def _price_services_besides_s3(job: Job, work: Work, platform: Platform) -> list[CostLine]:
     if not platform.memory_gb:
         return []
-    invocations = 1
+    invocations = 1  # as of a direct run, whose function does all the work
     transitions = 0
     if not platform.direct:
         invocations = work.tasks + 2  # plan and report

@@ -265,7 +265,7 @@ class Archive(Mapping[str, ArchiveMember]):
         return (member.name for member in self.members())
 
     def __getitem__(self, name: str) -> ArchiveMember:
-        """Return the member of that name; the first call indexes all members by name.
+        """Return the member with that name; the first call indexes all members by name.
 
         Raises:
             NotFoundError: no selected member has that name; it is a `KeyError`, too.
@@ -309,7 +309,7 @@ class Archive(Mapping[str, ArchiveMember]):
         return list(self.members())
 
     def getinfo(self, name: str) -> ArchiveMember:
-        """Return the member of that name; `NotFoundError` if there is none."""
+        """Return the member with that name; `NotFoundError` if there is none."""
         return self[name]
 
     def read(self, name: str) -> bytes:

@@ -137,7 +137,7 @@ def _agree(arguments: Arguments, question: str) -> bool:
 
 
 def _queue(runs: DeployedRuns, keys: list[str]) -> int:
-    """Queue an event for each key of the ingest bucket, print progress; return the number."""
+    """Queue an event for each key of the ingest bucket; return how many were queued."""
     queued = 0
     now = time.time()  # as the event's time, so that old archives do not go ahead of new ones
     bucket = runs.defaults.own.trigger.bucket

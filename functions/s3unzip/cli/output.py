@@ -81,7 +81,7 @@ def print_test(report: Report, out: TextIO) -> None:
     _print_verdict(report, f"{soundness}  {report.source}", out)
     _print_advice(report, out, env_options=None)
     if report.verdict is not Verdict.REJECTED:
-        seconds = max(report.finished - report.started, 1e-9)
+        seconds = max(report.finished - report.started, 1e-9)  # a clock may not have advanced
         out.write(
             f"  {show_count(report.extracted, 'member')} "
             f"{choose_form(report.extracted, 'is', 'are')} sound, "

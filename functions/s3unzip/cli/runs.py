@@ -490,7 +490,7 @@ def _follow(run: str, run_list: RunList, display: RunDisplay, arguments: Argumen
             printed = progress
             print_json(progress)
             sys.stdout.flush()
-        _show(display, snapshot, counts)
+        _update_display(display, snapshot, counts)
         if state != RUNNING and report is not None:
             return report
         if state not in {RUNNING, None}:
@@ -499,15 +499,16 @@ def _follow(run: str, run_list: RunList, display: RunDisplay, arguments: Argumen
         time.sleep(arguments.interval)
 
 
-def _show(display: RunDisplay, snapshot: RunSnapshot, counts: MapCounts | None) -> None:
+def _update_display(display: RunDisplay, snapshot: RunSnapshot, counts: MapCounts | None) -> None:
+    """Show the figures of a run; `counts` are of its Map, None if it has none at work."""
     plan = snapshot.summary
     if plan is None:  # the run is still being planned
         return
     if display.plan is None:
         display.planned(plan, elapsed=max(0.0, time.time() - plan.started))
-    display.finished(snapshot.counts - display.counts)
+    display.finished(snapshot.counts - display.counts)  # only what is new since the last read
     display.failed(snapshot.failures)
-    display.note = _note(plan, snapshot, counts)
+    display.note = _describe_tasks(plan, snapshot, counts)
 
 
 def _check_end(run: str, state: str | None, run_list: RunList, seconds: float) -> None:
@@ -525,7 +526,7 @@ def _describe_progress(
     run: str, state: str | None, snapshot: RunSnapshot, counts: MapCounts | None
 ) -> RunProgress:
     names = ("extracted", "unchanged", "failed", "bytes_written")
-    figures = {name: snapshot.counts[name] for name in names}
+    figures = {name: snapshot.counts[name] for name in names}  # fields of `RunProgress`
     if snapshot.summary is not None:
         figures |= {"members": snapshot.summary.selected, "tasks": snapshot.summary.tasks}
     if counts is not None:
@@ -542,7 +543,7 @@ def _describe_progress(
     )
 
 
-def _note(plan: PlanSummary, snapshot: RunSnapshot, counts: MapCounts | None) -> str:
+def _describe_tasks(plan: PlanSummary, snapshot: RunSnapshot, counts: MapCounts | None) -> str:
     """Return the round, the tasks and the retries of a run as the last line of the display."""
     parts = []
     if snapshot.rounds > 1:
