@@ -1,4 +1,4 @@
-"""Find the server that gets the requests about a bucket. obstore and botocore ask the same one.
+"""Find the server that gets the requests about a bucket: the same one for obstore and botocore.
 
 A URL has the bucket in its path, or at the beginning of its host name. An access point is always in
 the host name. AWS has buckets in the host name. Other servers have them in the path, unless an
@@ -32,7 +32,7 @@ def reaches_aws(access: StoreConfig, aws: AwsSession | None = None) -> bool:
     """Return whether requests go to AWS, and not to another server that speaks S3.
 
     Args:
-        aws: the session of this profile and region. Making another one takes time.
+        aws: an existing session of the profile and region. Making another one takes time.
     """
     aws = aws or AwsSession(access.profile, access.region)
     url = access.endpoint_url or aws.compatible_endpoint

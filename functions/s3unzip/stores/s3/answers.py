@@ -34,7 +34,7 @@ _CAUSE = re.compile(r" - (HTTP error: [^\n]{1,200})")
 _CERTIFICATE = re.compile(r"InvalidCertificate\(\s*(\w+)(?:\(\s*\w+\(\s*(\w+))?")
 _REASON = re.compile(r'(?:message|error): "([^"\n]{1,200})"')
 _CONNECTING = re.compile(r"legacy::Error\(\s*Connect,")
-# The words of servers that do not know a header: Cloudflare R2 answers 501, Backblaze B2 400.
+# How servers say that they do not know a header: Cloudflare R2 answers 501, Backblaze B2 400.
 _UNSUPPORTED = re.compile("unsupported header|not implemented", re.IGNORECASE)
 # Why a connection failed, by phrases in the messages of both clients.
 CAUSES = {
@@ -49,7 +49,7 @@ CAUSES = {
 
 
 class ServerAnswer(NamedTuple):
-    """What a client tells of a server's answer. A text that it does not tell is empty."""
+    """What a client says about a server's answer. A text that it does not give is empty."""
 
     status: int | None  # of HTTP; None if there was no answer
     code: str
@@ -92,6 +92,7 @@ def _explain_silence(text: str, details: str) -> ServerAnswer:
     """Return an answer without a status. Its message says why no answer came."""
     certificate = _CERTIFICATE.search(details)
     if certificate is not None:
+        # The detail of the refusal if it has one, else its kind.
         return ServerAnswer(None, UNTRUSTED, certificate[2] or certificate[1])
     cause = _CAUSE.search(text)
     if cause is None:
@@ -114,12 +115,14 @@ def _match_xml(pattern: re.Pattern[str], text: str) -> str:
 
 
 def _read_botocore(error: Exception) -> ServerAnswer:
+    """Return the server's answer, as an exception of botocore describes it."""
     from botocore import exceptions
     from botocore.parsers import ResponseParserError
 
     if isinstance(error, ResponseParserError):
         return ServerAnswer(None, "", NOT_S3)
     if isinstance(error, exceptions.SSLError) and "certificate" in str(error):
+        # OpenSSL's reason comes after "[SSL: ...] ".
         return ServerAnswer(None, UNTRUSTED, str(error).rpartition("] ")[2][:200])
     if not isinstance(error, exceptions.ClientError):
         return ServerAnswer(None, "", str(error).partition("\n")[0][:300])

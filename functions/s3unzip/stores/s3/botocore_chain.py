@@ -141,7 +141,11 @@ def find_endpoint(session: Session) -> str | None:
 
 
 def explain(error: Exception, profile: str) -> errors.S3UnzipError:
-    """Return the error that says why botocore's chain gives no keys."""
+    """Return the error that says why botocore's chain gives no keys.
+
+    Args:
+        profile: the name of the profile, or "" for the default one.
+    """
     who = f"credentials of the profile {profile}" if profile else "AWS credentials"
     cause = " ".join(str(error).split()).rstrip(".")
     advice = f"see what is configured: aws configure list{profile_option(profile)}"
@@ -151,6 +155,7 @@ def explain(error: Exception, profile: str) -> errors.S3UnzipError:
         case exceptions.HTTPClientError() | exceptions.ConnectionError():
             return errors.ServiceFaultError(f"{who}: {cause}")
         case exceptions.ClientError() if error.response["ResponseMetadata"]["HTTPStatusCode"] > 499:
+            # The service that issues the keys has failed: a later attempt may succeed.
             return errors.ServiceFaultError(f"{who}: {cause}")
         case exceptions.ClientError():
             advice = "the right to do so, or the trust of the role, may be missing"

@@ -36,10 +36,10 @@ def create_client(
     style: str,
     signs_payload: bool,
 ) -> S3Client:
-    """Return a new client, which threads may share. The pipeline retries, so the client does not.
+    """Return a new client, which threads may share. It does not retry, because `Calls` does.
 
     Args:
-        purpose: bodies (large ones), slow (requests that take minutes) or control (all others).
+        purpose: "bodies" (large bodies), "slow" (requests that take minutes) or "control" (others).
         region: None stands for the region of the session.
         style: where a URL has the bucket (`Addresses.style`).
         signs_payload: whether the signature covers bodies. Without it, each body has a CRC-32.
@@ -95,7 +95,7 @@ def _read_list(
     """
     if response_dict["status_code"] == 200:
         customized_response_dict[PAGE_FIELD] = _parse_page(response_dict["body"])
-        response_dict["body"] = b"<ListBucketResult/>"  # for botocore's parser
+        response_dict["body"] = b"<ListBucketResult/>"  # leaves nothing for botocore's parser
 
 
 def _parse_page(body: bytes) -> ListPage:
@@ -109,7 +109,7 @@ def _parse_page(body: bytes) -> ListPage:
         root = ET.fromstring(body)  # noqa: S314 - expat limits the expansion of entities
     except ET.ParseError as error:
         raise ResponseParserError(f"the list is not XML: {error}") from None
-    namespace, _, name = root.tag.rpartition("}")
+    namespace, _, name = root.tag.rpartition("}")  # ElementTree writes {namespace}name
     if name != "ListBucketResult":
         raise ResponseParserError(f"not a list of objects: {name}")
     if namespace:
@@ -130,6 +130,7 @@ def _parse_page(body: bytes) -> ListPage:
         objects.append(ListedObject(key, size, unquoted(element.findtext(etag_tag))))
     if root.findtext(f"{namespace}IsTruncated") != "true":
         return objects, None
+    # `list_page` refuses an empty token.
     return objects, root.findtext(f"{namespace}NextContinuationToken") or ""
 
 

@@ -1,7 +1,7 @@
 """The keys that requests are signed with: a program and all its processes look for them once.
 
-* A program looks for the keys of a profile once: a person may have to type a code, and a program of
-  the profile may be slow. All sessions of the profile share the keys.
+* A program looks for the keys of a profile once: a person may have to type a code, and a credential
+  process of the profile may be slow. All sessions of the profile share the keys.
 * Keys in variables or in a plain profile are read without botocore. All others come from botocore's
   chain, and botocore is imported for that.
 * A worker process asks the program, through the pipe that brings its tasks (`local.workers`). Keys
@@ -10,8 +10,8 @@
 * botocore renews temporary keys before they expire. When a store refuses keys, they are looked for
   again, in a new session of botocore. After that, the store still answers requests that were
   signed with the refused keys. So the next look is at least `RENEWAL_SECONDS` later.
-* Nobody is asked for a code during a run: a run may be unattended, and a thread that Ctrl-C cannot
-  end would read the code.
+* Nobody is asked for a code during a run: a run may be unattended, and the thread that reads the
+  code could not be ended by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -144,8 +144,9 @@ class ProfileKeys:
             renewals: `self.renewals` when the caller began to use the refused keys.
         """
         with self._lock:
-            if renewals != self.renewals:
+            if renewals != self.renewals:  # another caller has renewed the keys meanwhile
                 return True
+            # After new keys were found, the store may still refuse requests signed with old ones.
             valid_seconds = RENEWAL_SECONDS if self._has_renewed else RELOOK_SECONDS
             if time.monotonic() - self._looked <= valid_seconds:
                 if self._refusal is not None:
@@ -168,8 +169,9 @@ class ProfileKeys:
             return self._has_renewed
 
     def _look_again(self) -> Keys | None:
+        """Return the keys that a new look finds, or None if it finds none."""
         if self._ask is not None:
-            refused = None
+            refused = None  # no keys have been refused
             if self._keys is not None:
                 refused = self._keys.access_key
             return self._ask(KeysRequest(self._profile, refused))
@@ -212,7 +214,7 @@ class ProfileKeys:
         except _chain_errors() as error:
             self.failure = _explain(error, self._profile)
             if self._keys is None and isinstance(self.failure, errors.ServiceFaultError):
-                # The service has never given keys, so its address is likely wrong.
+                # The service has never given keys, so its address is probably wrong.
                 self.failure = errors.StorageError(f"{self.failure}; check the network")
             raise self.failure from None
         except errors.S3UnzipError as error:  # `ask` raises those of the program
@@ -316,6 +318,7 @@ class AwsSession:
         """
         if not COMMON_REGION.fullmatch(region) or self._find_endpoint() is not None:
             return None
+        # Only a client of botocore knows the special endpoints that these settings choose.
         if self._plain is None and (
             self._configured("use_fips_endpoint")
             or self._configured("use_dualstack_endpoint")
@@ -358,6 +361,7 @@ class AwsSession:
 
     @contextmanager
     def _explaining(self) -> Iterator[None]:
+        """Turn botocore's exceptions about settings into errors of this package."""
         from botocore.exceptions import BotoCoreError
 
         try:
@@ -382,7 +386,7 @@ class AwsSession:
         endpoint_url: str | None = None,
         **settings: Any,
     ) -> Any:
-        """Return a new client of `service`. Without region or endpoint it has those of the session.
+        """Return a new client of `service`. Region and endpoint default to those of the session.
 
         Args:
             service: botocore's name of the service.
@@ -424,6 +428,7 @@ def _chain_errors() -> tuple[type[Exception], ...]:
 
 
 def _explain(error: Exception, profile: str | None) -> errors.S3UnzipError:
+    """Return the error that an exception of botocore's chain means."""
     from s3unzip.stores.s3.botocore_chain import explain
 
     return explain(error, _profile_name(profile))

@@ -76,8 +76,8 @@ class S3Destination:
         self._bucket = bucket
         self._kms_key = config.destination_kms_key
         self._owner_id = config.destination_owner
-        self._copies = config.can_copy
-        self._copies_pay = config.request_payer
+        self._can_copy = config.can_copy
+        self._requester_pays = config.request_payer  # for the archive that copies read
         self._owner: dict[str, Any] = {}
         if self._owner_id is not None:
             self._owner["ExpectedBucketOwner"] = self._owner_id
@@ -88,7 +88,7 @@ class S3Destination:
         return PartLimits()
 
     def check_reachable(self) -> None:
-        """Raise the error of credentials, a bucket or an endpoint that is missing."""
+        """Raise an error if credentials, the bucket or the endpoint are missing."""
         self._session.check_bucket(self._bucket)
 
     def check_ready(self, size: int) -> None:
@@ -153,11 +153,12 @@ class S3Destination:
         return unquoted(self._session.bodies.put_object(**request).get("ETag"))
 
     def _write(self, kind: Kind, send: Callable[[], T], make_call: Callable[[], Call]) -> T:
-        """Return the value of `send`, which is called again without checksums if they are refused.
+        """Return what `send` returns; call it again without checksums if the server refuses them.
 
         Args:
+            kind: the kind of request to count for the second attempt.
             send: sends a request, whose checksums depend on `Session.sends_checksums`.
-            make_call: returns the call for messages. To make it for each member would be slow.
+            make_call: returns the call for messages. It is slow, and only an error needs it.
         """
         has_checksums = self._session.sends_checksums
         try:
@@ -176,7 +177,7 @@ class S3Destination:
     def _write_call(
         self, key: str, facts: ObjectFacts | None = None, *, if_absent: bool = False
     ) -> Call:
-        """Return the call of a request that writes, with the headers that options add."""
+        """Return the description of a request that writes, with the headers that options add."""
         is_sent = {
             "if-none-match": if_absent,
             "x-amz-acl": facts is not None and facts.acl is not None,
@@ -208,7 +209,7 @@ class S3Destination:
         return stored
 
     def _head_by_obstore(self, key: str) -> StoredObject:
-        """Return an object by a faster request, which gives no checksum of the store."""
+        """Return the stored object by a faster request, which gives no checksum of the store."""
         self._session.confirm_owner(self._bucket, self._owner_id)
         answer = obstore.get(self._session.reader(self._bucket), key, options={"head": True})
         return StoredObject(
@@ -219,7 +220,7 @@ class S3Destination:
         )
 
     def _head_by_botocore(self, key: str) -> StoredObject:
-        """Return an object with the store's checksum, unless the server refuses to give one."""
+        """Return the stored object with the store's checksum, if the server gives one."""
         request: dict[str, Any] = {"Bucket": self._bucket, "Key": key, **self._owner}
         if self._session.sends_checksums:
             request["ChecksumMode"] = "ENABLED"
@@ -262,7 +263,7 @@ class S3Destination:
             )
         page: ListPage = answer[PAGE_FIELD]
         _, next_token = page
-        # The server says that there is a next page. It must give a token, and not this page's.
+        # If there is a next page, the server must give a token that is not this page's.
         if next_token is not None and next_token in {"", token}:
             raise ServiceFaultError(f"s3://{self._bucket}/{prefix}: the list names no new page")
         return page
@@ -305,7 +306,7 @@ class S3Destination:
                     raise self._session.explain(error, call) from None
                 self._delete_each(batch)
                 continue
-            failures = answer.get("Errors")
+            failures = answer.get("Errors")  # DeleteObjects can fail for some of the keys
             if failures:
                 first = failures[0]
                 raise StorageError(
@@ -372,7 +373,7 @@ class S3Destination:
         span: ByteRange,
     ) -> Part:
         """Copy `span` of the pinned source as part `number`, server-side."""
-        if not self._session.copies:
+        if not self._session.implements_copies:
             raise UnsupportedError(f"{source}: this server does not implement UploadPartCopy")
         copy_source = {"Bucket": source.bucket, "Key": source.key}
         version = self._session.readable_version(source.bucket, pin)
@@ -383,7 +384,7 @@ class S3Destination:
             "CopySource": copy_source,
             "CopySourceRange": f"bytes={span.start}-{span.stop - 1}",
         }
-        if self._copies_pay:
+        if self._requester_pays:
             request["RequestPayer"] = "requester"
         if pin.etag is not None:
             request["CopySourceIfMatch"] = pin.etag
@@ -406,7 +407,7 @@ class S3Destination:
     ) -> S3UnzipError:
         """Return the error of a copy, and remember whether the server implements copies."""
         answer = read_answer(error)
-        self._session.copies = not is_unsupported(answer)
+        self._session.implements_copies = not is_unsupported(answer)
         # Only NoSuchUpload concerns the upload. The conditions of the request concern the source.
         call = Call(get_action(version), source.bucket, source.key, pinned=True)
         if answer.code == "NoSuchUpload":
@@ -432,7 +433,7 @@ class S3Destination:
                 answer = self._session.slow.complete_multipart_upload(**request)
             except s3_errors() as error:
                 if read_answer(error).code not in BEGIN_ANEW:
-                    raise
+                    raise  # `_write` explains it
                 self.abort_upload(upload)  # the caller begins another one
                 raise NotFoundError(str(translate_error(error, call))) from None
             return unquoted(answer.get("ETag"))
@@ -466,7 +467,7 @@ class S3Destination:
                 yield Upload(key, _field(upload, "UploadId", prefix))
             if not answer.get("IsTruncated"):
                 return
-            markers = {
+            markers = {  # they say where the next page begins
                 "KeyMarker": decode(answer.get("NextKeyMarker", "")),
                 "UploadIdMarker": answer.get("NextUploadIdMarker", ""),
             }
@@ -478,12 +479,12 @@ class S3Destination:
     def copies_from(self, source: Location, pin: Pin) -> bool:
         """Return whether `copy_part` can copy from that source, pinned to its ETag or version."""
         return (
-            self._copies
-            and self._session.copies
+            self._can_copy
+            and self._session.implements_copies
             and source.scheme == "s3"
             and not pin.parts  # no request copies from two objects
             and pin.size > COPY_ABOVE_BYTES
-            and date_of(pin) is None
+            and date_of(pin) is None  # no request copies on the condition of a date
         )
 
     def _explaining(self, action: str, key: str) -> AbstractContextManager[None]:
@@ -535,6 +536,7 @@ def _attributes(facts: ObjectFacts) -> Attributes:
 
 
 def _list_parts(parts: Sequence[Part], *, with_checksums: bool) -> list[dict[str, Any]]:
+    """Return the list of parts for a request to Complete, in the order of their numbers."""
     listed = []
     for part in sorted(parts, key=lambda part: part.number):
         fields: dict[str, Any] = {"PartNumber": part.number, "ETag": part.etag}

@@ -143,7 +143,7 @@ class Call(Struct, frozen=True):
 
 
 def get_action(version: str | None) -> str:
-    """Return the right that a GET needs. Naming a version needs another right."""
+    """Return the right that a GET needs. A GET that names a version needs another right."""
     return "GetObject" if version is None else "GetObjectVersion"
 
 
@@ -197,6 +197,7 @@ def is_missing_right(answer: ServerAnswer) -> bool:
 
 
 def _error_class(answer: ServerAnswer, call: Call) -> type[S3UnzipError]:
+    """Return the class of the error: by code and status, then by what `call` expects."""
     if is_unsupported(answer):
         return UnsupportedError
     if "Throttl" in answer.code:  # each service of AWS has its own code
@@ -212,6 +213,7 @@ def _error_class(answer: ServerAnswer, call: Call) -> type[S3UnzipError]:
         by_status = dict.fromkeys((404, 405, 412), SourceChangedError)
     if status in by_status:
         return by_status[status]
+    # A 409 without a code is taken for a conflict with another request: a retry may help.
     if status is None or status >= 500 or (status == 409 and not answer.code):
         return ServiceFaultError
     return StorageError
@@ -225,7 +227,7 @@ def _describe(answer: ServerAnswer, call: Call) -> str:
     cause = ": ".join(part for part in (code, answer.message.rstrip(".")) if part)
     text = f"{call}: {cause or 'no answer'}"
     advice = _advise(answer, call)
-    if is_unsupported(answer):
+    if is_unsupported(answer):  # the options matter more than the code
         advice = _advise_without(answer, call)
     if advice:
         text += f"; {advice}"
@@ -271,7 +273,7 @@ def _advise_without(answer: ServerAnswer, call: Call) -> str:
 def _missing_right(answer: ServerAnswer, call: Call) -> str:
     """Return the right that may be missing: the one that the service names, or the usual one.
 
-    Without s3:ListBucket S3 does not say that a key is missing (API_GetObject, Permissions).
+    Without s3:ListBucket, S3 answers 403 for a missing key (API_GetObject, Permissions).
     """
     denied = _DENIED_ACTION.search(answer.message)
     if denied is not None:

@@ -67,7 +67,7 @@ Profile = dict[str, str]
 
 
 class PlainSettings(Struct, frozen=True):
-    """The settings in variables and files. A setting that they do not have is None."""
+    """The settings in variables and files. A setting that is not there is None."""
 
     region: str | None = None
     endpoint_url: str | None = None  # of S3
@@ -104,7 +104,7 @@ def read_plain_settings(profile: str | None) -> PlainSettings | None:
             "aws_session_token": variables.get("AWS_SECURITY_TOKEN")
             or variables.get("AWS_SESSION_TOKEN", ""),
         }
-    keys = None
+    keys = None  # only botocore's chain can find any
     if _has_keys(key_values):
         keys = _make_keys(key_values, method, named or "")
         if keys is None:
@@ -158,7 +158,7 @@ def advise(method: str, profile: str) -> str:
 
     Args:
         method: botocore's name for the source of the old keys.
-        profile: the profile that has them, or "" if none is named.
+        profile: the name of the profile that has them, or "" for the default one.
     """
     option = profile_option(profile)
     advice = {
@@ -213,16 +213,17 @@ def _read_sections(path: str) -> dict[str, Profile] | None:
         if not content or content.startswith(("#", ";")):
             continue
         setting = _SETTING.fullmatch(content)
+        # The line of a section is not indented.
         if content == line.rstrip() and content.startswith("[") and content.endswith("]"):
             name = " ".join(content[1:-1].split())
-            if name in sections or _ALIAS.search(name):
+            if name in sections or _ALIAS.search(name):  # a repeated section, or an odd name
                 return None
             values = sections[name] = {}
         elif values is None:  # a setting before the first section
             return None
         elif line[0].isspace():
             values[_INDENTED] = content
-        elif setting is None or setting[1].lower() in values:
+        elif setting is None or setting[1].lower() in values:  # not a setting, or a repeated one
             return None
         else:
             values[setting[1].lower()] = setting[2]

@@ -1,8 +1,8 @@
 """Make the process's clients of S3, and explain why an endpoint does not answer.
 
-obstore reads and writes objects, botocore does all else. One `Session` per process: its clients are
-shared by all threads, and cannot cross a fork (obstore runs threads of its own). Retries are off in
-both clients, because the pipeline retries, and counts its retries.
+obstore reads and writes objects; botocore does everything else. All threads of a process share the
+clients of a `Session`, which cannot cross a fork (obstore runs threads of its own). Retries are off
+in both clients, because `Calls` retries, and counts its retries.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Session:
 
     Args:
         access: how S3 is reached; its settings of the destination are not used.
-        aws: the session of this profile and region; another one takes 50 ms to read its files.
+        aws: an existing session of the profile and region; a new one takes 50 ms to read its files.
         advice: what a person can check where the endpoint does not answer.
     """
 
@@ -67,13 +67,13 @@ class Session:
         # The clients of obstore, by bucket, whether they write, and the KMS key to write with.
         self._stores: dict[tuple[str, bool, str | None], S3Store] = {}
         self._addresses = Addresses(access, self._aws, self._client)
-        # By bucket and account: until when the account counts as the owner of the bucket.
+        # By bucket and account: when the account must be confirmed as the bucket's owner again.
         self._owned: dict[tuple[str, str], float] = {}
         self._checked: set[str] = set()  # buckets that need no further check
         self._unversioned: set[str] = set()  # buckets whose versions the credentials may not read
         self._renewals = 0  # `ProfileKeys.renewals` for the keys that `_stores` use
         self._startup_ends = access.startup_ends()
-        self.copies = True  # False once the server has refused UploadPartCopy
+        self.implements_copies = True  # False once the server has refused UploadPartCopy
 
     @property
     def control(self) -> S3Client:
@@ -167,7 +167,13 @@ class Session:
     def _open(
         self, key: tuple[str, bool, str | None], config: S3Config, limits: ClientConfig
     ) -> S3Store:
-        """Return the obstore client of `key`. Make it, unless another thread has been faster."""
+        """Return the obstore client of `key`. Make it, unless another thread has been faster.
+
+        Args:
+            key: the key of the client in `_stores`.
+            config: the settings of this client alone.
+            limits: its timeouts.
+        """
         bucket = key[0]
         self._check_keys(bucket)
         url, has_bucket = self._addresses.endpoint(bucket)
@@ -206,6 +212,7 @@ class Session:
             raise errors.AccessDeniedError(f"s3://{bucket}: {NO_KEYS}")
 
     def _http_options(self, url: str) -> ClientConfig:
+        """Return the options of HTTP that all obstore clients for `url` have."""
         options: ClientConfig = {
             "connect_timeout": timedelta(seconds=self.access.connect_seconds),
             "pool_max_idle_per_host": str(self.access.connections),
@@ -245,7 +252,7 @@ class Session:
         self._owned[bucket, owner] = now + OWNER_CHECK_LASTS
 
     def check_bucket(self, bucket: str) -> None:
-        """Raise the error of missing credentials, or of a bucket or an endpoint that is missing.
+        """Raise an error if credentials, the bucket or the endpoint are missing.
 
         One request is sent, the first time only. Other errors are left to later requests.
         """
@@ -299,7 +306,7 @@ class Session:
         # The answer to a HEAD has no body, so it has no code. A GET gets the code.
         has_no_code = answer.status in {400, 403} and not answer.code
         if call.action == "GetObject" and not call.pinned and has_no_code:
-            error = self._ask_why(call) or error
+            error = self._ask_why(call) or error  # without an explanation, keep the HEAD's
             answer = read_answer(error)
         fault = translate_error(error, call)
         if answer.code in REFUSED_KEYS:
@@ -315,7 +322,10 @@ class Session:
         return fault
 
     def _ask_why(self, call: Call) -> Exception | None:
-        """Return the exception of a GET of the same key, or None if the server allows the GET."""
+        """Return the exception of a GET of the same key, or None if it explains nothing.
+
+        A GET that succeeds, or that gets no answer, explains nothing.
+        """
         count_request("get")
         try:
             answer = self.control.get_object(Bucket=call.bucket, Key=call.key, Range="bytes=0-0")
@@ -338,10 +348,11 @@ class Session:
             has_renewed = keys.renew(self._renewals)
             current = keys.current()
         except errors.S3UnzipError as failure:
+            # Expired keys are plain, so the trouble is why no new ones come.
             return failure if code in EXPIRED else refusal
         if has_renewed:
             with self._lock:
-                if self._renewals != keys.renewals:
+                if self._renewals != keys.renewals:  # no other thread has dropped the clients
                     self._renewals = keys.renewals
                     self._stores.clear()
             return errors.ServiceFaultError(str(refusal))
@@ -364,6 +375,7 @@ class Session:
         except s3_errors() as error:
             if read_answer(error).status is None:
                 return True
+            # The refusal of a HEAD names the region in its headers, too.
             metadata = getattr(error, "response")["ResponseMetadata"]  # noqa: B009 - of a `ClientError`
         region = metadata.get("HTTPHeaders", {}).get("x-amz-bucket-region")
         if region is not None and region != self._addresses.region(bucket):
@@ -376,9 +388,9 @@ class Session:
     def _explain_fault(
         self, fault: errors.ServiceFaultError, error: Exception, call: Call
     ) -> errors.S3UnzipError:
-        """Return the fault with the name of the server.
+        """Return the fault, with a text that names the server for warnings.
 
-        Returns a final error if the program has just begun and the server cannot be reached.
+        If the program has just begun and the server cannot be reached, return a final error.
         """
         url, _ = self._addresses.endpoint(call.bucket)
         answer = read_answer(error)
@@ -407,7 +419,10 @@ class Session:
     ) -> errors.StorageError | None:
         """Return the error of an endpoint that cannot be reached, or None if it may be reachable.
 
-        With a proxy, nobody knows whether the proxy or the endpoint cannot be reached.
+        With a proxy, it is not known whether the proxy or the endpoint cannot be reached.
+
+        Args:
+            subject: begins the message.
         """
         url, _ = self._addresses.endpoint(bucket)
         cause = why_unreachable(error)
@@ -417,16 +432,16 @@ class Session:
 
     @property
     def _is_starting(self) -> bool:
-        """Whether the program has just begun, so that a wrong setting is the likely cause."""
+        """Whether the program has just begun, so that a wrong setting is the probable cause."""
         return time.monotonic() < self._startup_ends
 
     def end_startup(self) -> None:
-        """Let requests to a server that cannot be reached be retried from now on."""
+        """From now on, retry requests to a server that cannot be reached."""
         self._startup_ends = 0.0
 
 
 def _find_proxy(url: str) -> str | None:
-    """Return the proxy that the environment names for `url`, without its user and password."""
+    """Return the proxy that the environment names for `url`, without user and password, or None."""
     from urllib.request import getproxies, proxy_bypass
 
     parts = urlsplit(url)

@@ -37,8 +37,8 @@ if TYPE_CHECKING:  # stubs
 
 MAX_TAGS = 10  # that an object can have (object-tagging in the user guide)
 NO_VERSION = "null"  # the id of the only version where versioning is off or suspended
-# object_store's words for a store without suffix ranges (416 or 501), and for an empty object. For
-# the suffix of an empty object, S3 answers 416. Emulators answer 200, or a wrong Content-Range.
+# object_store's messages for a store without suffix ranges (416 or 501), and for an empty object.
+# For the suffix of an empty object, S3 answers 416. Emulators answer 200, or a wrong Content-Range.
 NO_SUFFIX = re.compile("non-partial response|CONTENT_RANGE|InvalidRange|NotImplemented")
 _ODD = re.compile(r"(?:^|/)\.{0,2}(?:/|$)|[\x00-\x1f\x7f]")
 _DATE = re.compile(r"[A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9:]{8} GMT")
@@ -55,7 +55,8 @@ def is_odd(key: str) -> bool:
 
 
 def _chunks_of(answer: GetResult) -> Iterator[Buffer]:
-    """Return the chunks of a body as they arrive. In a fault, obstore loses an unfinished one."""
+    """Return the chunks of a body as they arrive."""
+    # If a body breaks, obstore loses the chunk that it is gathering, so chunks have no minimum.
     return map(memoryview, answer.stream(min_chunk_size=1))
 
 
@@ -98,10 +99,10 @@ class S3Source(ArchiveSource):
                 raise self._session.explain(error, call) from None
             tail = super().tail(location, length)
             if tail.pin.size:
-                count_request("get")  # of the range; the refused request is counted already
+                count_request("get")  # the range; the refused request is counted already
             return tail
         tail = self._describe(call, answer.meta)
-        missing = min(length, tail.pin.size) - len(data)
+        missing = min(length, tail.pin.size) - len(data)  # more than 0 if the body broke
         if missing < 0:
             raise errors.ServiceFaultError(f"{call}: more than the last {length:,} bytes came")
         return tail._replace(data=data, missing=missing)
@@ -152,8 +153,8 @@ class S3Source(ArchiveSource):
             version = None
         if not (etag or date or version):
             raise errors.StorageError(
-                f"{call}: the store gives neither an ETag nor a version nor a date, so a change in "
-                "the midst of a run could not be seen; copy the archive elsewhere"
+                f"{call}: the store gives neither an ETag nor a version nor a date, so a change "
+                "during a run could not be detected; copy the archive elsewhere"
             )
         if not etag and date is not None:
             from email.utils import format_datetime
@@ -175,14 +176,14 @@ class S3Source(ArchiveSource):
                 f"{location}: the store gives neither versions nor ETags, so a newer archive could "
                 "be taken for the one that was extracted"
             )
-        newer = f"{location}: a newer archive is there"
+        newer_archive = f"{location}: a newer archive is there"
         current = self._head_version(location, request)
         if current is None:
             return
         action = "DeleteObjectVersion"
-        if version is None:
+        if version is None:  # only the ETag tells archives apart, and some servers ignore IfMatch
             if current.get("ETag") != pin.etag:
-                raise errors.SourceChangedError(newer)
+                raise errors.SourceChangedError(newer_archive)
             action = "DeleteObject"
             request["IfMatch"] = pin.etag
         call = Call(action, location.bucket, location.key, conditional=True)
@@ -193,7 +194,7 @@ class S3Source(ArchiveSource):
         except errors.NotFoundError:  # another attempt was quicker
             return
         except errors.ConflictError as refusal:
-            raise errors.SourceChangedError(newer) from refusal
+            raise errors.SourceChangedError(newer_archive) from refusal
 
     def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:
         """Add `tags` to those of the version."""
@@ -276,7 +277,7 @@ class S3Archive:
             "Key": call.key,
             "Range": f"bytes={want.start}-{want.stop - 1}",
         }
-        if self._pin.etag is not None and date_of(self._pin) is None:
+        if self._pin.etag is not None and date_of(self._pin) is None:  # a real ETag, not a date
             request["IfMatch"] = self._pin.etag
         if version is not None:
             request["VersionId"] = version
@@ -297,7 +298,7 @@ class S3Archive:
         self, want: ByteRange, version: str | None, call: Call
     ) -> Iterator[Buffer]:
         options: GetOptions = {"range": (want.start, want.stop)}
-        if self._pin.etag is not None and date_of(self._pin) is None:
+        if self._pin.etag is not None and date_of(self._pin) is None:  # a real ETag, not a date
             options["if_match"] = self._pin.etag
         if version is not None:
             options["version"] = version
@@ -321,7 +322,10 @@ def _parse_date(text: str) -> datetime | None:
 
 
 def _check_date(call: Call, pin: Pin, size: int | None, date: datetime | None) -> None:
-    """Compare an answer with a pin that has no ETag: the request had no condition."""
+    """Raise `SourceChangedError` if an answer is not of a version that is pinned by its date.
+
+    The request for such a version had no condition.
+    """
     if date_of(pin) is not None and (size, date) != (pin.size, date_of(pin)):
         raise errors.SourceChangedError(f"{call}: the archive was overwritten since it was planned")
 
