@@ -148,12 +148,12 @@ def read_whole_tail(
     if is_first_piece(location):
         return parts.read_pieces(length)
     tail = calls.tail(source, location, length)
-    count = count_disks(tail.data)  # parts, as the end of the archive says
+    count = count_disks(tail.data)  # how many parts the end record names
     if count > 1 and not tail.pin.parts and tail.refusal is None:
         return parts.join(tail, count)
     if EOCD_SIGNATURE in tail.data:
         return tail
-    # There is no end record, so this may be an earlier part. Its name tells.
+    # There is no end record, so the name may be that of an earlier part.
     if last_name := last_part_name(location):
         return _refuse(tail, "multi-disk", f"give its last part as the archive: {last_name}")
     if first_name := _first_piece_name(location):
@@ -211,7 +211,7 @@ class _Parts(Struct, frozen=True):
         if len(pieces) > self.max_parts:
             message = f"more than {self.max_parts:,} parts, the limit"
             return _refuse(tail, "too-many-parts", message)
-        # A ZIP that begins like one and has no end record lacks its last pieces.
+        # If the archive begins like a ZIP and has no end record, its last pieces are missing.
         beginning = self.calls.read(archive, ByteRange(0, min(len(LOCAL_SIGNATURE), pin.size)))
         if beginning == LOCAL_SIGNATURE and EOCD_SIGNATURE not in data:
             next_name = _name_part(self.location, len(pieces) + 1, len(pieces) + 1)

@@ -72,9 +72,8 @@ class OpenFolders:
         self._is_made = False  # whether a missing root has been made
         # By path, from the least to the most recently used.
         self._open: OrderedDict[str, OpenFolder] = OrderedDict()
-        self._all: WeakSet[OpenFolder] = (
-            WeakSet()
-        )  # including those that only threads or errors hold
+        # Including those that only threads or errors hold.
+        self._all: WeakSet[OpenFolder] = WeakSet()
         max_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._max_open = MAX_OPEN
         if max_files != resource.RLIM_INFINITY:

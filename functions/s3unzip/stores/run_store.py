@@ -104,7 +104,7 @@ class ObjectRunStore:
     def replace(self, name: str, old: bytes, new: bytes) -> None:
         """Replace `old` by a small object; `ConflictError`: another object is stored there."""
         key = self._home.key + name
-        # Any change after this HEAD gives the object another ETag, so that the PUT is refused.
+        # In S3, any change after this HEAD gives the object another ETag, and the PUT is refused.
         stored = self._run("head", lambda: self._store.head(key))
         try:
             if stored is None or self.read(name) != old:

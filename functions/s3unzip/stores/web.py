@@ -142,8 +142,7 @@ class WebSource(ArchiveSource):
     def _explain_change(self, location: Location, pin: Pin, answered: str) -> errors.S3UnzipError:
         """Return the error for another ETag; two more requests show whether the ETag is stable.
 
-        Args:
-            answered: the status for the message, with "; " after it, or "".
+        `answered` is the status for the message, with "; " after it, or "".
         """
         etags = []
         for _ in range(2):
@@ -232,9 +231,7 @@ class WebSource(ArchiveSource):
         try:
             new = _parse(urljoin(target.url, redirect))
         except (HTTPError, ValueError):
-            raise errors.StorageError(
-                f"{location}: redirects to something that is not a URL"
-            ) from None
+            raise errors.StorageError(f"{location}: redirects to an invalid URL") from None
         if target.scheme == "https" and new.scheme != "https":
             raise errors.StorageError(f"{location}: redirects from https to http; not followed")
         if not (_is_same_host(first, new) or self._config.other_hosts):
@@ -255,10 +252,7 @@ class WebSource(ArchiveSource):
             return self._pools[proxy]
 
     def _fault(self, error: Exception, location: Location) -> errors.S3UnzipError:
-        """Return the error of a request that got no answer, or not all of it.
-
-        It is a `ServiceFaultError` if a retry may help.
-        """
+        """Return the error of a request without a whole answer; a retry may help after a fault."""
         host = location.bucket.rpartition("@")[2]  # without user and password
         proxy = _find_proxy(location.scheme, host)
         through = ""

@@ -167,12 +167,9 @@ class Session:
     def _open(
         self, key: tuple[str, bool, str | None], config: S3Config, limits: ClientConfig
     ) -> S3Store:
-        """Return the obstore client of `key`. Make it, unless another thread has been faster.
+        """Return the obstore client of `key` in `_stores`. Make it, unless another thread has.
 
-        Args:
-            key: the key of the client in `_stores`.
-            config: the settings of this client alone.
-            limits: its timeouts.
+        `config` has the settings that only this client has, and `limits` its timeouts.
         """
         bucket = key[0]
         self._check_keys(bucket)
@@ -322,10 +319,7 @@ class Session:
         return fault
 
     def _ask_why(self, call: Call) -> Exception | None:
-        """Return the exception of a GET of the same key, or None if it explains nothing.
-
-        A GET that succeeds, or that gets no answer, explains nothing.
-        """
+        """Return the exception of a GET of the same key; None: it succeeds, or gets no answer."""
         count_request("get")
         try:
             answer = self.control.get_object(Bucket=call.bucket, Key=call.key, Range="bytes=0-0")
@@ -348,7 +342,7 @@ class Session:
             has_renewed = keys.renew(self._renewals)
             current = keys.current()
         except errors.S3UnzipError as failure:
-            # Expired keys are plain, so the trouble is why no new ones come.
+            # If the keys have expired, the reason why there are no new ones says more.
             return failure if code in EXPIRED else refusal
         if has_renewed:
             with self._lock:
@@ -417,12 +411,9 @@ class Session:
     def _explain_unreachable(
         self, error: Exception, bucket: str, subject: str
     ) -> errors.StorageError | None:
-        """Return the error of an endpoint that cannot be reached, or None if it may be reachable.
+        """Return an error that begins with `subject`, or None if the endpoint may be reachable.
 
         With a proxy, it is not known whether the proxy or the endpoint cannot be reached.
-
-        Args:
-            subject: begins the message.
         """
         url, _ = self._addresses.endpoint(bucket)
         cause = why_unreachable(error)
