@@ -299,6 +299,7 @@ class PutPool(Generic[T]):
             thread.join()
 
     def _work(self) -> None:
+        """PUT queued bodies until the pool ends; each thread runs this loop."""
         for queued in iter(self._queue.get, None):  # `_end` puts None into the queue
             ready, body = queued
             try:

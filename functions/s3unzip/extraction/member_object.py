@@ -203,7 +203,8 @@ def with_properties(facts: ObjectFacts, properties: ObjectProperties) -> ObjectF
 
 def content_type(key: str) -> str:
     """Return the media type for the suffix of a key."""
-    stem, dot, suffix = key.rpartition("/")[2].rpartition(".")
+    name = key.rpartition("/")[2]
+    stem, dot, suffix = name.rpartition(".")
     if not stem.strip("."):  # ".profile" has no suffix
         return DEFAULT_TYPE
     return _find_type(dot + suffix.lower())

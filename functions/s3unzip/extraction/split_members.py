@@ -111,13 +111,14 @@ class _ScanReader:
         self._start = 0  # of the first bytes
 
     def read(self, span: deflate.Span) -> Iterator[bytes | memoryview]:
+        """Yield the bytes of `span` of the member's data."""
         start = span.start
         if self._start <= start < self._start + len(self._first_bytes):
             first_bytes = self._first_bytes[start - self._start : span.stop - self._start]
             start += len(first_bytes)
             yield first_bytes
         pieces = self._data.read(deflate.Span(start, span.stop))
-        if self._first_bytes:
+        if self._first_bytes:  # not the first read
             yield from pieces
         else:
             self._start = start
@@ -134,7 +135,10 @@ class _SlicePlan(NamedTuple):
 
 
 def link_member(run_step: Step, tasks: Sequence[Task]) -> list[Task] | Outcome:
-    """Return the tasks of the slices of a member, or its outcome if it needs none.
+    """Begin the upload of a member; return the tasks of its slices.
+
+    Returns its outcome instead if nothing is to be uploaded, and the task that streams it if the
+    scanned segments do not make the member.
 
     Args:
         run_step: the settling of the run.
@@ -245,7 +249,7 @@ def _link_segments(run_step: Step, row: PlannedMember, first: Task) -> list[_Sli
 def _group_segments(
     linked: Iterable[tuple[int, deflate.LinkedSegment]], min_bytes: int
 ) -> list[tuple[list[int], int]]:
-    """Group segments into slices; return the numbers of its segments and its size for each slice.
+    """Group segments into slices; return for each slice its segments' numbers and its bytes.
 
     Each slice but the last has at least `min_bytes`, because only the last part of an upload may be
     smaller. Segments at the end that inflate to no bytes belong to the slice before them.
@@ -262,7 +266,7 @@ def _group_segments(
             size = 0
     if size or not groups:
         groups.append((segments, size))
-    else:
+    else:  # segments without bytes may be left
         last_segments, _ = groups[-1]
         last_segments.extend(segments)
     return groups
@@ -360,10 +364,11 @@ def finish_member(
     row = run_step.read_rows(first.rows)[0]
     # Each of these tasks has a slice.
     upload = Upload(row.key, first.slice.upload_id if first.slice else "")
-    parts = tuple(part for _, done in slices for part in done.report.uploaded)
+    parts = tuple(part for _, recorded in slices for part in recorded.report.uploaded)
     outcome: Outcome | None = None  # None: stream the member
     try:
-        if not any(done.outcomes for _, done in slices):  # a slice has one only if it failed
+        # A slice has an outcome only if it failed.
+        if not any(recorded.outcomes for _, recorded in slices):
             row = check_whole(parts, row)
             etag = complete_once(run_step, row, upload, parts)
             return row.outcome(Status.EXTRACTED, etag=etag)

@@ -94,7 +94,8 @@ def allowed_size(run_step: Step, member: Member) -> int:
     """
     if not member.is_wrapped:
         return member.size
-    # The run allows more output than the plan counted, in this ratio to the compressed bytes.
+    # All such members together may write more than the plan counted, up to the run's limit: each
+    # may have this much more for each compressed byte.
     max_size = member.size + int(member.compressed_size * run_step.run.inflation)
     return min(max_size, largest_size(member, run_step.context.policy))
 

@@ -70,10 +70,10 @@ def filling(run_step: Step, row: PlannedMember) -> Iterator[Upload]:
     upload = begin_upload(run_step, row)
     try:
         yield upload
-    except (errors.MemberError, CopyRefusedError):
+    except (errors.MemberError, CopyRefusedError):  # the task goes on
         abort_upload(run_step, upload)
         raise
-    except BaseException:
+    except BaseException:  # it ends the attempt, and must not be hidden by a fault of the abort
         abort_quietly(run_step, upload)
         raise
 
@@ -112,6 +112,7 @@ def complete_once(
         try:
             return destination.complete_upload(upload, parts, if_absent=if_absent)
         except (errors.NotFoundError, errors.UnconfirmedError) as error:
+            # An earlier try may have completed it, or this one: `UnconfirmedError`.
             may_be_done = number > 1 or isinstance(error, errors.UnconfirmedError)
             if may_be_done and is_member(row, options, destination, run_step.calls):
                 return None
@@ -232,7 +233,7 @@ def check_whole(parts: Iterable[Part], row: PlannedMember) -> PlannedMember:
     The size in the directory may be too small by multiples of 4 GiB (`is_wrapped`).
     """
     combined = combine_parts(parts)
-    size, crc = combined or (0, 0)
+    size, crc = combined or (0, 0)  # for the message, if a CRC-32 is missing
     if combined is None or crc != row.member.crc32 or not row.member.has_size(size):
         message = (
             f"the parts have {size} bytes with CRC-32 {crc:08x}, "
@@ -308,7 +309,8 @@ class _PartWriter:
         return tuple(self._parts)
 
     def _append(self, data: memoryview) -> None:
-        if not self._filled:
+        """Copy bytes into the part that is being filled."""
+        if not self._filled:  # the part begins: it needs a buffer
             self._buffer = self._free.pop() if self._free else bytearray(self._part_size)
         end = self._filled + len(data)
         if end > len(self._buffer):  # a used buffer of a smaller part
@@ -322,7 +324,7 @@ class _PartWriter:
         if len(self._pending) >= self._at_once:
             self._free.append(self._wait_for_oldest())
         body: Buffer = self._buffer
-        if self._filled < len(self._buffer):
+        if self._filled < len(self._buffer):  # the last part, or a buffer of a larger part
             body = self._buffer[: self._filled]
         sent = self._pool.submit(self._send, self._number, self._offset, body, crc=self._crc)
         self._pending.append((sent, self._buffer))
@@ -332,7 +334,7 @@ class _PartWriter:
         self._offset += self._filled
         self._filled = 0
         self._crc = 0
-        self._part_size = next(self._sizes, self._part_size)
+        self._part_size = next(self._sizes, self._part_size)  # the last size is repeated
 
     def _wait_for_oldest(self) -> bytearray:
         """Wait until the oldest part is sent; return its buffer, which is free then."""

@@ -38,7 +38,7 @@ def decide(
         request: archive, destination and options.
         context: the context of this process.
         check: called with the directory; may raise to stop here.
-        delete_extra: also yield what to delete: nothing if a member fails or is refused.
+        delete_extra: also yield extra objects to delete, unless a member fails or is refused.
     """
     check_request(request)
     calls = context.calls()

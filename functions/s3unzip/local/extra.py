@@ -112,6 +112,7 @@ def _check_runs(request: Request, cleared: Location, home: Location, stores: Sto
             continue
         destination = plan.run.destination
         prefix = plan.run.key_prefix
+        # One of the two prefixes is below the other.
         if (destination.scheme, destination.bucket) == (cleared.scheme, cleared.bucket) and (
             prefix.startswith(cleared.key) or cleared.key.startswith(prefix)
         ):

@@ -291,6 +291,7 @@ class Machine:
         try:
             while settled.report is None:
                 state = settled.next
+                # The tasks of a large round are only on record.
                 tasks = state.tasks or list(records.read_round(state.round))
                 recorded = [task for task in records.list_outcomes() if task != PLAN_TASK]
                 reports = filter(None, map_ahead(records.find_task_report, recorded, READERS))
@@ -341,7 +342,7 @@ def open_machine(
 
 def drop_uploads(step: Step) -> int:
     """Abort the uploads and remove the files of a run's killed workers; return their number."""
-    without_uploads = {TaskKind.BATCH, TaskKind.SCAN}
+    without_uploads = {TaskKind.BATCH, TaskKind.SCAN}  # the slices of a scanned member have them
     spans = {task.rows for task in step.records.tasks() if task.kind not in without_uploads}
     keys = [row.key for span in spans for row in step.read_rows(span)]
     return abort_uploads(step, keys) + remove_leftovers(step)

@@ -92,7 +92,7 @@ class LocalRuns(RunList):
         return Path(self.work_location.key, "runs", run)
 
     def connections(self, run: str) -> StoreConfig:
-        """Return how the run reached its stores, for a command about the run."""
+        """Return how the run reached its stores; the defaults if its plan cannot be read."""
         try:
             plan = self.records(run).find_plan()
         except UnreadableRecordError:
@@ -123,8 +123,8 @@ class LocalRuns(RunList):
                 )
             if time.monotonic() > deadline:
                 raise ServiceFaultError(
-                    f"{run}: still at work after {STOP_SECONDS:.0f} s: it stops when its plan is "
-                    "made; or end its process"
+                    f"{run}: still at work after {STOP_SECONDS:.0f} s: it stops once its plan is "
+                    "made; to stop it now, end its process"
                 )
             time.sleep(0.1)
         report = records.find_report()

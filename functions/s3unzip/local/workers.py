@@ -173,6 +173,7 @@ class Workers:
             KeyboardInterrupt: Ctrl-C, or the run was stopped. The workers have written their
                 outcomes.
         """
+        # As many faults in a row as there are workers, but at least two, end the run.
         pending = _PendingTasks(tasks, max(2, self.processes))
         workers = self._take_workers(max(1, min(self.processes, len(tasks), at_once)))
         futures: list[Future[None]] = []
@@ -184,7 +185,7 @@ class Workers:
             while running:
                 ended, running = wait(running, LOOK_SECONDS, FIRST_COMPLETED)
                 for future in ended:
-                    future.result()
+                    future.result()  # raises the error of its thread
                 if running and is_stopped():
                     raise KeyboardInterrupt  # noqa: TRY301 - the same end as by Ctrl-C
                 if pending.ending_fault is not None and running:
@@ -368,6 +369,7 @@ class _ProcessWorker:
                 yield pickle.load(answers)  # noqa: S301 - our own
 
     def _answer(self, request: KeysRequest) -> None:
+        """Send the process the keys that it asks for, or the error."""
         from s3unzip.stores.s3.credentials import answer_worker  # noqa: PLC0415 - few need it
 
         try:

@@ -103,10 +103,10 @@ class TaskCutter:
         self._stop = 0
 
     def add(self, added: Sequence[Member], starts: Sequence[int]) -> None:
-        """Take the next members.
+        """Add small members to batches, and make the tasks of large ones.
 
         Args:
-            added: the members, in archive order.
+            added: the next members, in archive order.
             starts: where the row of each begins in members.jsonl, and where the last one ends.
         """
         large_from = self._tuning.small_member  # bytes
@@ -174,7 +174,7 @@ class TaskCutter:
         self.members_by_kind[kind] += 1
         is_sliced = len(slices) > 1
         tasks = self.tasks
-        if is_sliced and kind is TaskKind.COPY:
+        if is_sliced and kind is TaskKind.COPY:  # they need an upload before they can begin
             tasks = self.copies
         for part, (start, stop) in enumerate(slices):
             task_id = f"{kind}-{member.index:08d}"
@@ -212,7 +212,7 @@ class TaskCutter:
         if can_divide and member.method == METHOD_DEFLATE and compressed >= tuning.split_from:
             max_length = max(self._segment, math.ceil(compressed / MAX_SEGMENTS))
             slices = _slices(compressed, max_length)
-            if len(slices) > 1:
+            if len(slices) > 1:  # otherwise nothing is gained by a scan
                 return TaskKind.SCAN, slices
         return TaskKind.STREAM, [(0, compressed)]
 
@@ -269,7 +269,7 @@ def choose_workers(tasks: Sequence[Task], tuning: Tuning) -> int:
     seconds = sum(task.seconds for task in tasks)
     workers = min(tuning.max_workers, len(tasks))
     if puts and seconds:
-        worker_rate = puts / seconds  # PUTs a second, over the whole run
+        worker_rate = puts / seconds  # average PUTs per second of one worker
         max_rate = tuning.prefix_put_rate * tuning.rate_headroom
         workers = min(workers, math.ceil(max_rate / worker_rate))
     if tuning.min_worker_seconds:

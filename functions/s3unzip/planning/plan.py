@@ -93,6 +93,7 @@ def make_plan(
 
 
 def _make_run(request: Request, run_id: str, pin: Pin, created: float) -> Run:
+    """Return the run that does `request` with one version of the archive."""
     return Run(
         id=run_id,
         source=request.source,
@@ -167,12 +168,13 @@ def _refuse_cost(plan: Plan, context: Context) -> Report | None:
 def _summarize(
     run: Run, reading: Reading, cutter: TaskCutter, tasks: list[Task], *, context: Context
 ) -> PlanSummary:
+    """Return the summary of a plan; `tasks` are all its tasks, with the slices of copies."""
     index = reading.index
     return PlanSummary(
         run=run,
         members=index.entries,
         directories=index.directories,
-        excluded=reading.index.excluded,
+        excluded=index.excluded,
         failed=len(reading.failures),
         selected=len(reading.selected),
         tasks=len(tasks),

@@ -125,7 +125,7 @@ def read_directory(
     missing = read_ahead(
         reader.read, location.missing, tuning.directory_piece, tuning.directory_readers
     )
-    with blaming_parts(location.disks):
+    with blaming_parts(location.disks):  # an overlap shows a part of the wrong size
         for data in chain(missing, (location.held,)):  # the tail holds the end of the directory
             directory.feed(data)
         index = drive(directory.finish(), reader.read)

@@ -126,7 +126,8 @@ def members_folder(run: Request | Report) -> Location:
     if isinstance(run, Report) and run.verdict is Verdict.REJECTED:
         return destination
     prefix = parse_template(Request(run.source, destination, run.options)).prefix
-    return replace(destination, key=prefix[: prefix.rfind("/") + 1])
+    last_slash = prefix.rfind("/")  # -1 if there is none: then the folder is empty
+    return replace(destination, key=prefix[: last_slash + 1])
 
 
 def _escape_dots(path: str) -> str:
@@ -177,6 +178,7 @@ def selector(options: Options) -> Callable[[str], bool] | None:
     names = frozenset(options.names)
 
     def is_selected(path: str) -> bool:
+        # With too few folders, `strip_components` leaves nothing of the path.
         if (names and path not in names) or path.count("/") < strip:
             return False
         if include and not any(pattern.match(path) for pattern in include):
@@ -189,7 +191,7 @@ def selector(options: Options) -> Callable[[str], bool] | None:
 def makes_folders(options: Options) -> bool:
     """Return whether a run into a folder makes the folders that the archive lists, even empty ones.
 
-    If the options name members, or limit their number, only the folders of these are made.
+    If the options name members, or limit their number, only folders with these members are made.
     """
     return not options.names and options.limit is None
 

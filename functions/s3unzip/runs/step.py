@@ -119,7 +119,7 @@ class TaskAttempt(Step):
     def resume(self, earlier: TaskOutcomes) -> None:
         """Take over the outcomes of an earlier attempt of the task, and its cost."""
         self.outcomes.extend(earlier.outcomes)
-        self._shown = len(self.outcomes)
+        self._shown = len(self.outcomes)  # the earlier attempt reported them
         self._earlier = earlier.report
         self.first_object = earlier.report.first_object
         self.warnings.update(earlier.report.warnings)
@@ -151,7 +151,7 @@ class TaskAttempt(Step):
         if not now and time < self._next_update:
             return
         self._next_update = time + PROGRESS_SECONDS
-        new = self.outcomes[self._shown :]
+        new = self.outcomes[self._shown :]  # other threads may append more
         self._shown += len(new)
         if not self.task.is_whole:
             new = []  # settling adds the outcome of the member
@@ -179,7 +179,7 @@ class TaskAttempt(Step):
         written = sum(part.size for part in self.uploaded)  # by a slice
         written += sum(o.size for o in self.outcomes if o.status is Status.EXTRACTED)
         unfinished = task.members - len(self.outcomes)
-        if self.has_no_outcome:  # the task is done all the same
+        if self.has_no_outcome:  # the task is done without one
             unfinished = 0
         return TaskReport(
             task=task.id,
