@@ -34,7 +34,7 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
             HelpSection.STORES,
             variable="AWS_ENDPOINT_URL",
         ),
-    ] = None  # of S3; None: AWS, or AWS_ENDPOINT_URL
+    ] = None  # None: the server that AWS_ENDPOINT_URL names, else AWS
     region: Annotated[
         str | None,
         RunOption(

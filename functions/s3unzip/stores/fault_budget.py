@@ -23,7 +23,7 @@ _log = logging.getLogger("s3unzip.calls")
 FIRST_DELAY = 0.1  # seconds; doubled at each attempt
 LONGEST_DELAY = 10.0
 SILENT_AFTER = 1 / 8  # a store is silent after this share of the budget without an answer
-FORGET = 5  # after so many times the budget without a fault, the next fault begins a new outage
+FORGET = 5  # after 5 times the budget without a fault, the next fault begins a new outage
 
 
 def draw_delay(attempt: int, dice: random.Random) -> float:

@@ -6,7 +6,7 @@ Rules:
 * A listing ends even if the store always returns a token: after `MAX_PAGES` pages, and at a page
   that begins with the first key of an earlier page.
 * S3 lists keys in the order of their bytes. Gateways to file systems list folder by folder, other
-  stores in no order. Each page tells whether all keys so far were in order. Only if they were, the
+  stores in no order. Each page says whether all keys so far were in order. Only if they were, the
   listing ends at the first key after `last`.
 """
 
@@ -22,8 +22,8 @@ from s3unzip.errors import StorageError
 from s3unzip.stores.ports import Destination, ListedObject, ListPage
 
 T = TypeVar("T")
-PAGE_KEYS = 1_000  # of one LIST of S3
-MAX_PAGES = 10_000  # of one listing: ten million keys
+PAGE_KEYS = 1_000  # keys of one page, as in S3
+MAX_PAGES = 10_000  # pages of one listing: ten million keys
 BEYOND = "\U0010ffff" * 4  # sorts after any key that people use
 
 

@@ -51,7 +51,7 @@ CAUSES = {
 class ServerAnswer(NamedTuple):
     """What a client says about a server's answer. A text that it does not give is empty."""
 
-    status: int | None  # of HTTP; None if there was no answer
+    status: int | None  # HTTP's; None if there was no answer
     code: str
     message: str
     request: str = ""  # the id by which AWS finds the request

@@ -70,7 +70,7 @@ class PlainSettings(Struct, frozen=True):
     """The settings in variables and files. A setting that is not there is None."""
 
     region: str | None = None
-    endpoint_url: str | None = None  # of S3
+    endpoint_url: str | None = None  # the URL of S3 that variables name
     ca_bundle: str | None = None
     request_checksum_calculation: str | None = None
     keys: Keys | None = None  # None if only botocore's chain can find keys

@@ -133,7 +133,7 @@ class Session:
             return store
         limits: ClientConfig = {
             "read_timeout": timedelta(seconds=self.access.stall_seconds),
-            "timeout": timedelta(hours=12),  # of the whole request: it must not end a long stream
+            "timeout": timedelta(hours=12),  # for the whole request: a long stream must not end
         }
         return self._open(key, {}, limits)
 

@@ -181,7 +181,7 @@ class S3Source(ArchiveSource):
         if current is None:
             return
         action = "DeleteObjectVersion"
-        if version is None:  # only the ETag tells archives apart, and some servers ignore IfMatch
+        if version is None:  # only the ETag identifies the archive; some servers ignore IfMatch
             if current.get("ETag") != pin.etag:
                 raise errors.SourceChangedError(newer_archive)
             action = "DeleteObject"
