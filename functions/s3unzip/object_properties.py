@@ -204,7 +204,6 @@ def _check_tags(tags: Mapping[str, str]) -> None:
         refused = [c for c in key + value if not c.isalnum() and c not in TAG_PUNCTUATION]
         if refused:
             raise UsageError(
-                f"tag {key!r}: S3 does not allow {refused[0]!r} in a tag; it allows letters, "
-                "digits, "
+                f"tag {key!r}: S3 takes no {refused[0]!r} in a tag; it takes letters, digits, "
                 "spaces and + - = . _ : / @"
             )

@@ -119,7 +119,7 @@ def test_a_wrong_file_is_one_line(tmp_path: Path, before: str, after: str, line:
         ({"ingest.prefix": "a\\b/"}, "ingest.prefix must match"),
         ({"functions.intake.reserved_concurrency": 1}, "reserved_concurrency: 1 is too little"),
         ({"options.objects.storage_class": "COLD"}, "storage class 'COLD': unknown"),
-        ({"options.objects.tags.team": "R&D"}, "S3 does not allow '&' in a tag"),
+        ({"options.objects.tags.team": "R&D"}, "S3 takes no '&' in a tag"),
         ({"options.objects.metadata.mode": "1"}, "s3unzip writes it itself"),
         (
             {"options.objects.storage_class": "GLACIER", "options.nested_depth": 1},

@@ -60,7 +60,7 @@ def submit(arguments: Arguments) -> int:
         raise UsageError("submit: name archives (SRC), or give --missing")
     if not (arguments.yes or arguments.dry_run or sys.stdin.isatty()):
         raise UsageError(
-            "submit: standard input is not a terminal, so nobody can be asked; look with "
+            "submit: standard input is no terminal, so nobody can be asked; look with "
             "--dry-run first, then add --yes"
         )
     runs = arguments.deployed()

@@ -54,7 +54,7 @@ def parse_destination(text: str) -> Location:
     if key and not key.endswith("/"):
         key += "/"
     if not location.store.has_folders and ".." in key.split("/"):
-        raise UsageError(f"{text}: a prefix cannot contain '..'")
+        raise UsageError(f"{text}: a prefix with '..' in it")
     return Location(location.scheme, location.bucket, key)
 
 
@@ -66,7 +66,7 @@ def _parse(text: str) -> Location:
         # These mistakes for s3:// are never paths: such a path can be written as ./s3:/a.
         mistake = re.match(r"(?i)(s3:/?|s3//|arn:aws[a-z-]*:s3:::|(?=arn:aws))(?=[^/])", text)
         if mistake is not None:
-            raise UsageError(f"{text}: not a location; did you mean s3://{text[mistake.end() :]}?")
+            raise UsageError(f"{text}: no location; did you mean s3://{text[mistake.end() :]}?")
         return Location("file", "", absolute_path(text))
     if scheme == "file":
         return Location("file", "", absolute_path(unquote(urlsplit(text).path)))
@@ -80,7 +80,7 @@ def _parse(text: str) -> Location:
         host, _, key = path.partition("/")
         if not host or not key:
             # The query of a presigned URL is secret.
-            raise UsageError(f"{text.partition('?')[0]}: a URL must have a host and a path")
+            raise UsageError(f"{text.partition('?')[0]}: an address without host or path")
         return Location(scheme, host, key)
     raise UsageError(f"{text}: {scheme}:// is not known; {SCHEMES_TEXT}")
 
@@ -117,7 +117,7 @@ def _check_bucket(text: str, bucket: str) -> None:
     is_point = arn is not None and arn[1] == "s3" and re.match(_ACCESS_POINT, arn[4]) is not None
     if not is_point and not re.match(r"(?i)[a-z0-9][a-z0-9.\-_]{1,61}[a-z0-9]\Z", bucket):
         raise UsageError(
-            f"{text}: {bucket!r} is not a bucket name (3 to 63 letters, digits, dots, hyphens)"
+            f"{text}: {bucket!r} is no bucket name (3 to 63 letters, digits, dots, hyphens)"
         )
 
 

@@ -188,9 +188,7 @@ def check_names(config: StoreConfig, source: Location, destination: Location | N
             )
     key = config.destination_kms_key
     if key is not None and not re.fullmatch(_KMS_KEY, key) and _reaches_aws(access_to_destination):
-        raise UsageError(
-            f"--kms-key {key}: not the ARN, the id or the alias (alias/NAME) of a KMS key"
-        )
+        raise UsageError(f"--kms-key {key}: no ARN, no id and no alias (alias/NAME) of a KMS key")
 
 
 def _reaches_aws(access: StoreConfig) -> bool:

@@ -247,7 +247,7 @@ def _advise(answer: ServerAnswer, call: Call) -> str:
         )
     if _CUSTOMER_KEY in answer.message:
         return (
-            "an object that is encrypted with a customer's key (SSE-C) is not supported: copy it "
+            "objects that are encrypted with a customer's key (SSE-C) are not supported: copy it "
             "with another encryption"
         )
     if answer.status == 412 and call.pinned:
