@@ -17,7 +17,7 @@ from s3unzip.context import Context
 from s3unzip.errors import UsageError
 from s3unzip.model import Location, Pin, Report, Request
 from s3unzip.operate.bucket_checks import read_password
-from s3unzip.operate.runs import DeployedRuns, find_end
+from s3unzip.operate.runs import DeployedRuns, find_final_report
 from s3unzip.operate.submit import read_depth
 from s3unzip.planning.select import parse_template
 from s3unzip.run_ids import run_id
@@ -126,7 +126,7 @@ class Site:
             after: a report that was finished earlier, in Unix seconds, is not it.
         """
         for _ in self.looks(self.seconds):
-            report = find_end(self.runs, put.run)
+            report = find_final_report(self.runs, put.run)
             if report is not None and report.finished > after:
                 return report
         state = self.runs.state(put.run)

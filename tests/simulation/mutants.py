@@ -152,7 +152,7 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
             "if source is None:",
         ),
         ("ended-execution-is-at-work", "if execution.status == RUNNING and", "if"),
-        ("handed-over-run-is-failed", " or number > failed)", ")"),
+        ("handed-over-run-is-failed", " or number > failed_number)", ")"),
         ("replaced-archives-not-seen", "if newest.etag == report.pin.etag:", "if newest:"),
         (
             "nested-archives-not-started",

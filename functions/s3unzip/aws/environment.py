@@ -242,17 +242,19 @@ def open_worker() -> LambdaConfig:
 
 def read_worker(variables: Mapping[str, str]) -> LambdaConfig:
     """Return the configuration in environment variables, without a request to AWS."""
-    tuning = make_tuning(_table(variables, Variable.TUNING))
+    tuning = make_tuning(_read_object(variables, Variable.TUNING))
     after_success = None
     if rule := variables.get(Variable.AFTER_SUCCESS):
         after_success = decode(rule, AfterSuccess)
-    memory = int(_number(variables, Variable.WORKER_MEMORY) or LAMBDA_VCPU_MB)
+    memory = int(_read_number(variables, Variable.WORKER_MEMORY) or LAMBDA_VCPU_MB)
     own = _read_own(variables)
     work = Location(
-        "s3", _needed(variables, Variable.WORK_BUCKET), variables.get(Variable.WORK_PREFIX, "")
+        "s3",
+        _read_required(variables, Variable.WORK_BUCKET),
+        variables.get(Variable.WORK_PREFIX, ""),
     )
     try:
-        limits = Limits(**_table(variables, Variable.LIMITS))
+        limits = Limits(**_read_object(variables, Variable.LIMITS))
     except TypeError as error:  # a limit that does not exist
         raise errors.UsageError(f"the environment variable {Variable.LIMITS}: {error}") from error
     return LambdaConfig(
@@ -264,7 +266,7 @@ def read_worker(variables: Mapping[str, str]) -> LambdaConfig:
         tuning=tuning,
         limits=limits,
         platform=aws(workers=tuning.max_workers, memory_mb=memory),
-        max_cost=_number(variables, Variable.MAX_COST),
+        max_cost=_read_number(variables, Variable.MAX_COST),
         scan=variables.get(Variable.SCAN, ""),
         access=StoreConfig(
             work,
@@ -281,11 +283,11 @@ def read_worker(variables: Mapping[str, str]) -> LambdaConfig:
 def _read_own(variables: Mapping[str, str]) -> RunDefaults:
     """Return the defaults for archives that no route takes."""
     trigger = Trigger(
-        _needed(variables, Variable.TRIGGER_BUCKET),
+        _read_required(variables, Variable.TRIGGER_BUCKET),
         variables.get(Variable.TRIGGER_PREFIX, ""),
         variables.get(Variable.TRIGGER_SUFFIX, ""),
     )
-    destination = parse_destination(_needed(variables, Variable.DESTINATION))
+    destination = parse_destination(_read_required(variables, Variable.DESTINATION))
     # Members may have trigger keys if either prefix begins with the other.
     is_below = destination.key.startswith(trigger.prefix)
     is_above = trigger.prefix.startswith(destination.key)
@@ -328,7 +330,7 @@ def _with_password(options: Options, secret: str | None) -> Options:
     return msgspec.structs.replace(options, password_ref=SECRET_SCHEME + secret)
 
 
-def _needed(variables: Mapping[str, str], name: Variable) -> str:
+def _read_required(variables: Mapping[str, str], name: Variable) -> str:
     """Return the value of a variable; raise `UsageError` if it is empty or not set."""
     value = variables.get(name, "")
     if not value:
@@ -336,7 +338,7 @@ def _needed(variables: Mapping[str, str], name: Variable) -> str:
     return value
 
 
-def _number(variables: Mapping[str, str], name: Variable) -> float | None:
+def _read_number(variables: Mapping[str, str], name: Variable) -> float | None:
     """Return the number in a variable; None: it is not set."""
     value = variables.get(name)
     if not value:
@@ -349,7 +351,7 @@ def _number(variables: Mapping[str, str], name: Variable) -> float | None:
         ) from None
 
 
-def _table(variables: Mapping[str, str], name: Variable) -> dict[str, Any]:
+def _read_object(variables: Mapping[str, str], name: Variable) -> dict[str, Any]:
     """Return the JSON object in a variable; empty if it is not set."""
     try:
         value = json.loads(variables.get(name) or "{}")

@@ -148,7 +148,7 @@ def _start_with_round(state: Next, data: dict[str, Any], config: LambdaConfig) -
             if latest is not None and latest.status != RUNNING:
                 logger.info("run was stopped", run=state.run)
                 return
-            _start(config, name, data)
+            _start_execution(config, name, data)
             logger.info("run goes on", execution=name)
             return
         if execution.data.get("round") == state.round:
@@ -205,14 +205,14 @@ def start_run(
     planned = dict(data)
     if state is not None:
         planned |= state_of(state, config)
-    if _start(config, run, planned):
+    if _start_execution(config, run, planned):
         return
     name = next_execution(config, run, since=reported, source=request.source, pin=pin)
     if name is not None:
         report = RunRecords.open(config.stores, run).find_report()
         # The run may have ended while the executions were looked up.
         has_ended = report is not None and report.verdict is not Verdict.FAILED
-        if not has_ended and _start(config, name, data):
+        if not has_ended and _start_execution(config, name, data):
             logger.info("run goes on", execution=name)
             return
     logger.info("run is at work or has ended", run=run)
@@ -223,7 +223,7 @@ def next_execution(
     run: str,
     *,
     since: float,
-    failed: int = MAX_RESUMED,
+    failed_number: int = MAX_RESUMED,
     source: Location | None = None,
     pin: Pin | None = None,
 ) -> str | None:
@@ -233,8 +233,8 @@ def next_execution(
         config: of the environment.
         run: the id of the run.
         since: Unix seconds; an execution that began earlier has ended, or is about to.
-        failed: the number of an execution that failed; by default, none did. It may have started
-            the one after it, which is at work although it began before the failure.
+        failed_number: the number of an execution that failed; by default, none did. It may have
+            started the one after it, which is at work although it began before the failure.
         source: the archive that each execution must have; None: it is not compared.
         pin: its version.
 
@@ -251,7 +251,7 @@ def next_execution(
             check_same_archive(
                 run, source, pin, ArchiveVersion(earlier.request.source, earlier.pin)
             )
-        if execution.status == RUNNING and (execution.began >= since or number > failed):
+        if execution.status == RUNNING and (execution.began >= since or number > failed_number):
             return None
     raise UsageError(f"{run}: {TOO_MANY}")
 
@@ -263,7 +263,7 @@ class ArchiveVersion(NamedTuple):
     pin: Pin | None
 
 
-def _start(config: LambdaConfig, name: str, data: dict[str, Any]) -> bool:
+def _start_execution(config: LambdaConfig, name: str, data: dict[str, Any]) -> bool:
     """Start the execution `name` with this input; return False if the name is taken."""
     states = open_client("stepfunctions")
     try:
@@ -421,7 +421,7 @@ def follow_later(report: Report, config: LambdaConfig, execution: str) -> None:
     """
     if not _is_extracted_again(config, report.source, report.options):
         return
-    _start(
+    _start_execution(
         config,
         f"{report.run}-w{execution_number(execution)}",
         {"run": report.run, "wait": WORKER_SECONDS},

@@ -59,7 +59,7 @@ def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
         _end_failed(run, event["detail"], config, context)
         return {}
     if "wait" in event:
-        return _look_again(parse_field(event, "run", str), config, config.context(invocation))
+        return _compare_again(parse_field(event, "run", str), config, config.context(invocation))
     try:
         # ``list`` is that of the round that ended: `settle` sets that of the next one.
         state = msgspec.convert({**event, "list": ""}, Next)
@@ -74,7 +74,7 @@ def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
     return next_state(settled.next, config)
 
 
-def _look_again(run: str, config: LambdaConfig, context: Context) -> dict[str, Any]:
+def _compare_again(run: str, config: LambdaConfig, context: Context) -> dict[str, Any]:
     """Compare a run's archive once more with the current one, after all its functions ended."""
     bind_run(run)
     report = RunRecords.open(context.stores, run, context.calls()).find_report()
@@ -88,12 +88,15 @@ def _end_failed(run: str, detail: dict[str, Any], config: LambdaConfig, context:
     bind_run(run)
     data = decode(detail.get("input") or "{}", dict[str, Any])
     if "wait" in data:  # it only waited to compare the archive
-        _look_again(run, config, context)
+        _compare_again(run, config, context)
         return
     now = context.clock.now()
     began = detail.get("startDate", now * 1_000) / 1_000
     ended = detail.get("stopDate", now * 1_000) / 1_000
-    if next_execution(config, run, since=ended, failed=execution_number(detail["name"])) is None:
+    if (
+        next_execution(config, run, since=ended, failed_number=execution_number(detail["name"]))
+        is None
+    ):
         # A later execution is at work.
         logger.info("run goes on", status=detail["status"])
         return

@@ -15,7 +15,7 @@ from s3unzip.model import Report, Verdict
 from s3unzip.planning.select import members_folder
 from s3unzip.printable import printable, printable_name
 from s3unzip.runs.records import PAGE
-from s3unzip.settling.next_command import FAILURES_SHOWN, in_environment, next_command
+from s3unzip.settling.next_command import FAILURES_SHOWN, environment_options, next_command
 from s3unzip.stores.locations import runs_home
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def print_report(
         reached: the connections to the run's stores, or to the environment.
     """
     out = stream or sys.stderr
-    env_options = in_environment(environment, reached)
+    env_options = environment_options(environment, reached)
     _print_verdict(report, _title(report), out)
     _print_advice(report, out, env_options)
     if report.verdict is not Verdict.REJECTED:

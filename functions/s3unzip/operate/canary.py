@@ -15,7 +15,7 @@ from functools import partial
 from s3unzip.errors import AccessDeniedError, S3UnzipError
 from s3unzip.model import Location, Report, Status, Verdict
 from s3unzip.operate.answers import FAILURE, OK, WARNING, Answer, CheckResult, run_check
-from s3unzip.operate.runs import DeployedRuns, asking, find_end
+from s3unzip.operate.runs import DeployedRuns, asking, find_final_report
 from s3unzip.planning.select import parse_template
 from s3unzip.run_ids import run_id
 from s3unzip.runs.records import RUNS
@@ -109,7 +109,7 @@ class Canary:
         """Return the report of the run when it has ended; None: it has none at the deadline."""
         report = None
         while report is None and time.monotonic() < deadline:
-            report = find_end(self._runs, self._run)
+            report = find_final_report(self._runs, self._run)
             if report is None:
                 time.sleep(POLL_SECONDS)
         return report

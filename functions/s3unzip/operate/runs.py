@@ -41,7 +41,7 @@ from s3unzip.run_ids import (
 from s3unzip.runs.records import RUNS
 from s3unzip.runs.run_list import RUNNING, MapCounts, RecentRun, RunList
 from s3unzip.settling.loop import look_up_run
-from s3unzip.settling.next_command import in_environment
+from s3unzip.settling.next_command import environment_options
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.listing import bound_pages
 from s3unzip.stores.open import OpenedStores
@@ -150,7 +150,7 @@ class DeployedRuns(RunList):
         self.location = f"in {environment}"
         self.nothing_yet = f"no run of {environment} has begun yet"
         self._connections = access.without_environment()  # a shell has the variables already
-        self.found_by = in_environment(environment, self._connections)
+        self.found_by = environment_options(environment, self._connections)
         self._session = AwsSession(access.profile, access.region)
         self._clients: dict[str, Any] = {}
         with asking(f"environment {environment}"):  # wrong settings are reported here
@@ -431,7 +431,7 @@ def _time_of(run: str) -> float:
         return 0.0
 
 
-def find_end(runs: DeployedRuns, run: str) -> Report | None:
+def find_final_report(runs: DeployedRuns, run: str) -> Report | None:
     """Return the report of a run that is not at work; None: it is at work, or has no report yet."""
     # The state is read first: a report that is read after the end is the last one.
     if runs.state(run) == RUNNING:

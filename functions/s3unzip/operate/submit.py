@@ -344,14 +344,14 @@ def _find_unsettled(archive: ObjectTypeDef, runs: DeployedRuns) -> Unsettled | s
             return _judge_end(
                 report, Unsettled(source, tail.pin.size, put, run=run, state="archive left")
             )
-        return _find_state(runs, request, tail, put)
+        return _judge_unreported(runs, request, tail, put)
     except NotFoundError:  # deleted in the meantime
         return None
     except (UnreadableRecordError, UsageError) as error:  # damaged, or of another archive
         return structs.replace(unread, run=run, message=str(error))
 
 
-def _find_state(
+def _judge_unreported(
     runs: DeployedRuns, request: Request, stat: Tail, put: float
 ) -> Unsettled | str | None:
     """Return what is unsettled about an archive whose named object alone has no report.

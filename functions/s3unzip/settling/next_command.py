@@ -30,7 +30,7 @@ def next_command(
             the default options. The records of a run on this machine have it, so its `resume`
             command does not repeat it.
     """
-    env_options = in_environment(environment, reached)
+    env_options = environment_options(environment, reached)
     match report.verdict:
         case Verdict.COMPLETED_WITH_ERRORS:
             retry = _after_failures(report, environment, reached)
@@ -47,7 +47,7 @@ def next_command(
             return None
 
 
-def in_environment(environment: str | None, reached: Reached | None = None) -> str:
+def environment_options(environment: str | None, reached: Reached | None = None) -> str:
     """Return the options that name an environment, with a space before them.
 
     Args:
@@ -65,7 +65,7 @@ def in_environment(environment: str | None, reached: Reached | None = None) -> s
 def _after_failures(report: Report, environment: str | None, reached: Reached | None) -> str | None:
     """Return the command that may extract the failed members; None: no command can."""
     helps = {find_help(code) for code in report.reasons}
-    retry = f"s3unzip resume {report.run} --failed{in_environment(environment, reached)}"
+    retry = f"s3unzip resume {report.run} --failed{environment_options(environment, reached)}"
     if Help.RUN_WITH_PASSWORD in helps and not report.options.password_ref and not environment:
         return _run_again(report, reached, PASSWORD)
     if Help.RETRY_WITH_PASSWORD in helps and not environment:  # an environment has a secret

@@ -10,7 +10,7 @@ from moto.backends import get_backend
 
 from s3unzip.errors import NotFoundError, S3UnzipError, StorageError, UsageError
 from s3unzip.model import Location, Verdict
-from s3unzip.operate.runs import DeployedRuns, find_end
+from s3unzip.operate.runs import DeployedRuns, find_final_report
 from s3unzip.operate.submit import find_missing, start_missing
 from s3unzip.run_ids import execution_name
 from s3unzip.settings import Variable
@@ -116,9 +116,9 @@ def test_a_stopped_run_is_resumed(site: Site) -> None:
     assert runs.map_counts("2026-01-01/000000-nothing-0") is None
     runs.resume(run)
     assert set(site.account.executions()) == {execution_name(run), f"{execution_name(run)}-r2"}
-    assert (runs.state(run), find_end(runs, run)) == ("RUNNING", None)
+    assert (runs.state(run), find_final_report(runs, run)) == ("RUNNING", None)
     site.work(run, 2)
-    report = find_end(runs, run)
+    report = find_final_report(runs, run)
     assert report is not None
     assert (report.verdict, report.extracted) == (Verdict.COMPLETED, 2)
 
@@ -131,7 +131,7 @@ def test_failed_members_are_done_again(site: Site) -> None:
         runs.resume(run, failed=True)
         assert site.given(f"{execution_name(run)}-r{number}") == {"failed": True, "run": run}
         site.work(run, number)
-        report = find_end(runs, run)
+        report = find_final_report(runs, run)
         assert report is not None
         assert (report.verdict, report.failed) == (Verdict.COMPLETED_WITH_ERRORS, 1)
 

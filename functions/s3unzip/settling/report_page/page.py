@@ -26,7 +26,7 @@ from s3unzip.model import Report, Verdict
 from s3unzip.planning.select import members_folder
 from s3unzip.pricing import price_run
 from s3unzip.runs.step import STOPPED
-from s3unzip.settling.next_command import in_environment, next_command
+from s3unzip.settling.next_command import environment_options, next_command
 from s3unzip.settling.report_page.facts import MAX_NAME, MAX_TEXT, Shown, bill, details, facts
 from s3unzip.settling.report_page.failures import failures
 from s3unzip.settling.report_page.markup import (
@@ -66,7 +66,7 @@ def render_page(report: Report, context: Context) -> bytes:
             report=report,
             cost=price_run(report, context.platform),
             next_command=next_command(report, context.environment, context.reached),
-            environment_options=in_environment(context.environment),
+            environment_options=environment_options(context.environment),
         )
     )
 
