@@ -61,7 +61,7 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
         (
             "outcome-before-put",
             'etag = attempt.calls.paced("put", put)',
-            'attempt.extracted(row, 0, len(body)); attempt.calls.paced("put", put); return',
+            'attempt.note_extracted(row, 0, len(body)); attempt.calls.paced("put", put); return',
         ),
         ("never-overwrites", "if_absent=self._if_absent)", "if_absent=False)"),
         ("pool-does-not-wait", "        pool.close()\n", ""),

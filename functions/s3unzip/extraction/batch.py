@@ -130,7 +130,7 @@ def _extract_neighbours(
             if row.member.is_wrapped and error.finding.code == "size-overrun":
                 oversized.append(row)
             else:
-                attempt.failed(row, error.finding)
+                attempt.note_failed(row, error.finding)
         else:
             verified = with_crc(row, decoded.crc32)
             # Not in the pool's thread, which has just woken: there the same code is slower.
@@ -362,7 +362,7 @@ class _Writer:
                     raise
         else:
             self._has_success = True
-            attempt.extracted(row, clock.now() - started, len(body), etag)
+            attempt.note_extracted(row, clock.now() - started, len(body), etag)
 
     def _fail(self, row: PlannedMember, refusal: errors.StorageError) -> None:
-        self._attempt.failed(row, errors.Finding(refusal.reason, str(refusal), member=row.key))
+        self._attempt.note_failed(row, errors.Finding(refusal.reason, str(refusal), member=row.key))

@@ -70,7 +70,7 @@ def _copy_whole(attempt: TaskAttempt, row: PlannedMember) -> None:
             parts = _copy_parts(attempt, upload, data, PartPlan(sizes))
             _check_copy(parts, data)
     except errors.MemberError as error:
-        attempt.failed(row, error.finding)
+        attempt.note_failed(row, error.finding)
         return
     except CopyRefusedError:
         stream_whole(attempt, row)
@@ -112,7 +112,7 @@ def _copy_slice(attempt: TaskAttempt, row: PlannedMember) -> None:
     try:
         parts = _copy_parts(attempt, Upload(row.key, member_slice.upload_id), data, plan)
     except (CopyRefusedError, UploadGoneError) as refusal:  # settling streams the member
-        attempt.failed(row, row.finding("slice-refused", str(refusal)))
+        attempt.note_failed(row, row.finding("slice-refused", str(refusal)))
         return
     if any(part.crc32 is None for part in parts):
         parts = _compute_crcs(parts, data, member_slice.offset)

@@ -302,9 +302,9 @@ def extract_slice(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
         try:
             _upload_slice(attempt, row)
         except ArchiveError as error:
-            attempt.failed(row, error.finding)
+            attempt.note_failed(row, error.finding)
         except (UploadGoneError, SegmentRecordError) as refusal:
-            attempt.failed(row, row.finding("slice-refused", str(refusal)))
+            attempt.note_failed(row, row.finding("slice-refused", str(refusal)))
     attempt.has_no_outcome = True
 
 

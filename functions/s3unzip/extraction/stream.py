@@ -82,7 +82,7 @@ def stream_whole(attempt: TaskAttempt, row: PlannedMember, room: int | None = No
         if error.finding.code == "bomb-wrapped-size" and room < max_room:
             stream_whole(attempt, row, max_room)
         else:
-            attempt.failed(row, error.finding)
+            attempt.note_failed(row, error.finding)
         return
     finish_upload(attempt, verified, upload, parts)
 

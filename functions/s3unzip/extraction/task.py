@@ -105,5 +105,5 @@ def _do_remaining(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
                 raise errors.StoreLacksError(str(refusal)) from refusal
             raise errors.StoreRefusesError(str(refusal)) from refusal
         for row in remaining:  # settling aborts the upload
-            attempt.failed(row, row.finding(refusal.reason, str(refusal)))
+            attempt.note_failed(row, row.finding(refusal.reason, str(refusal)))
         attempt.has_no_outcome = not attempt.task.is_whole

@@ -93,7 +93,7 @@ def finish_upload(
         attempt.note(row, explain_refusal(row, attempt))
         return
     size = stored_size(row.member, attempt.run.options)
-    attempt.extracted(row, clock.now() - started, size, etag)
+    attempt.note_extracted(row, clock.now() - started, size, etag)
 
 
 def complete_once(

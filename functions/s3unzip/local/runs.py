@@ -58,13 +58,13 @@ class LocalRuns(RunList):
     def prune(self, before: float) -> int:
         """Remove the records of runs that ended; return the number of these runs.
 
-        A run stays if `resume` may continue it, if a process works on it, or if it changed after
-        `before`, in Unix seconds.
+        A run is kept if it needs `resume`, if a process works on it, or if it changed after
+        `before`, in Unix seconds. A run that its user stopped does not need `resume`.
         """
         count = 0
         for run in known_runs(self.work_location):
             folder = self._folder(run)
-            if folder.stat().st_mtime >= before or self._may_continue(run):
+            if folder.stat().st_mtime >= before or self._needs_resume(run):
                 continue
             # `lock_run` raises `UsageError` if a process works on the run: then it stays.
             with suppress(UsageError), lock_run(self.work_location.key, run):
@@ -74,8 +74,11 @@ class LocalRuns(RunList):
                 folder.parent.rmdir()
         return count
 
-    def _may_continue(self, run: str) -> bool:
-        """Return whether `resume` may continue a run; True if its records cannot be read."""
+    def _needs_resume(self, run: str) -> bool:
+        """Return whether a run did not reach its end; True if its records cannot be read.
+
+        A run that its user stopped has reached its end, although `resume` could continue it.
+        """
         records = self.records(run)
         try:
             report = records.find_report()
@@ -86,7 +89,7 @@ class LocalRuns(RunList):
             return is_planned  # without a plan there is nothing to resume
         if report.verdict is Verdict.FAILED and report.reason != STOPPED:
             return True
-        return report.archive_left
+        return report.archive_left  # the action on the archive is still to be done
 
     def _folder(self, run: str) -> Path:
         return Path(self.work_location.key, "runs", run)

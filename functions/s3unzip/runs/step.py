@@ -89,7 +89,7 @@ class TaskAttempt(Step):
             raise errors.UsageError(f"{self.task.id}: the task has no slice")
         return self.task.slice
 
-    def extracted(
+    def note_extracted(
         self, row: PlannedMember, seconds: float, size: int | None = None, etag: str | None = None
     ) -> None:
         """Add the outcome of a member that is complete in the destination, and verified.
@@ -112,7 +112,7 @@ class TaskAttempt(Step):
             self._works.append(row.work)
             self._passed = 0
 
-    def failed(self, row: PlannedMember, finding: errors.Finding) -> None:
+    def note_failed(self, row: PlannedMember, finding: errors.Finding) -> None:
         """Add the outcome of a member that is not in the destination."""
         self.note(row, Outcome.failed(row.member.index, row.key, finding))
 
