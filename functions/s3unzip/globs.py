@@ -113,7 +113,7 @@ def _translate(token: str) -> str:
     members = re.findall(r".-.|.", token[1 + len(negation) : -1], re.DOTALL)
     if not members:  # one character, or an empty character class
         return re.escape(token)
-    # Of a range such as "a-z", `[::2]` has the ends.
+    # `[::2]` picks the two ends of a range such as "a-z".
     ranges = ("-".join(map(re.escape, member[::2])) for member in members)
     return f"[{negation}{''.join(ranges)}]"
 

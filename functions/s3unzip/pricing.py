@@ -1,8 +1,8 @@
 """What a run costs where it works: Lambda functions on AWS, or processes of one machine.
 
-The cost of a run that ended follows from its counted requests, that of an estimate from expected
-ones. `rates` has every price, with its source. The cost does not include (see docs/cost.md)
-storage, KMS, transfer between Regions, free tiers, X-Ray, and the cost of the idle stack.
+The cost of a finished run is computed from its counted requests, the cost of an estimate from
+expected ones. `rates` has every price, with its source. The cost does not include (see
+docs/cost.md) storage, KMS, transfer between Regions, free tiers, X-Ray, and the idle stack.
 """
 
 import math

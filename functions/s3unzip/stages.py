@@ -5,7 +5,7 @@ The rules:
 1. A member is split if it is huge and deflated (scans, then slices), or stored and copied over
    several tasks (slices only). Only `LIFE` declares its life.
 2. Workers do the tasks of a stage concurrently and in any order. The stage ends when all its tasks
-   have ended. Settling does the other stages, one member in one call.
+   have ended. Settling does the other stages, one member per call.
 3. Nobody records a member's stage. `current_stage` derives it from the tasks and their outcomes, so
    each step may be repeated, late or at once: it derives the stage anew.
 4. A later stage wins: tasks of earlier stages that come late change nothing.

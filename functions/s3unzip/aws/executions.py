@@ -14,9 +14,9 @@ The rules:
 - StartExecution with the name and the input of an execution that is at work starts nothing, and
   succeeds. Any other use of a name that exists is ExecutionAlreadyExists (API_StartExecution).
   DescribeExecution is eventually consistent: it may miss an execution that has just started.
-- `end_run` follows each verdict that is written. Whoever finds the report of a run whose end may be
-  incomplete repeats it, perhaps late or concurrently. Receivers of its event recognize the run by
-  its id.
+- `end_run` is called after each verdict is written. Whoever finds the report of a run whose end may
+  be incomplete repeats it, perhaps late or concurrently. Receivers of its event recognize the run
+  by its id.
 - With a malware gate a newer version is opened only if its tag says that no threat was found.
   Without the tag its own event starts it: see `s3unzip.aws.events`.
 - However a run ends, its archive is then compared with the current version. If they differ, the run
@@ -392,7 +392,7 @@ def start_over_newest(request: Request, cause: str, config: LambdaConfig, contex
     archives are extracted again, too.
 
     Args:
-        request: of the archive.
+        request: the request for the archive.
         cause: part of the run's identity, so one cause starts one run.
         config: of the environment.
         context: of the step that starts the run.

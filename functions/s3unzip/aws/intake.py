@@ -11,8 +11,8 @@ The rules:
   The current version decides: it has one run, which writes the same objects each time. No lock is
   held.
 - The report of a run is looked up first. An execution resumes a run that FAILED. Any other verdict
-  is final. A message that comes again repeats what follows the report, because its function may
-  have been killed before that.
+  is final. A redelivered message repeats the steps after the report, because its function may
+  have been killed before them.
 - If the store refuses to give an archive, for example because it must be restored, its run FAILED.
   If the function lacks a right, the message comes again, and becomes a dead letter in the end.
 - With a malware gate only the version that was scanned is opened: see `s3unzip.aws.events`.

@@ -184,7 +184,7 @@ class RunDisplay(Progress):
             share = min(1.0, max(0.0, counts["bytes_done"] / max(1, plan.work)))
             earlier = self._remember(_Moment(now, share, done))
         interval = max(now - earlier.time, 1e-3)
-        speed = (share - earlier.share) / interval  # shares of the run per second
+        speed = (share - earlier.share) / interval  # fraction of the run per second
         remaining = ""
         if speed > 0 and elapsed >= MIN_SECONDS and MIN_SHARE <= share < 1:
             remaining = f"about {show_seconds((1 - share) / speed)} left"

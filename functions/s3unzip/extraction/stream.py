@@ -107,7 +107,7 @@ def _upload(
     row = data.row
     options = attempt.run.options
     max_size = allowed_size(attempt, row.member)
-    if options.as_gzip is None:  # the content is what the parts must hold
+    if options.as_gzip is None:  # together, the parts must hold exactly this content
         max_size = min(max_size, part_size * attempt.destination.part_limits.max_parts)
     decoder = open_content(
         row.member, attempt.context.policy, data.opened, options, max_size=max_size

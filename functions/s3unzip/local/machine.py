@@ -273,7 +273,7 @@ class Machine:
             self._locked.add(run)
 
     def _do_rounds(self, settled: loop.Settled) -> Report:
-        """Do round after round; return the report of the run.
+        """Run one round after another; return the report of the run.
 
         Raises:
             InterruptedRunError: Ctrl-C, or a stop on record; finished members are on record.

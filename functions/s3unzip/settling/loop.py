@@ -449,7 +449,7 @@ def _finish_round(step: Step, plan: PlanSummary, results: Results, state: Next) 
 
     Args:
         step: the step that settles the run.
-        plan: of the run.
+        plan: the plan of the run.
         results: of the rounds so far.
         state: the round that ended.
     """
@@ -499,7 +499,7 @@ def _end_run(
 
     Args:
         step: the step that settles the run.
-        plan: of the run.
+        plan: the plan of the run.
         results: of all rounds.
         state: the round that ended.
         stop: why the run ends early; None: nothing stopped it.

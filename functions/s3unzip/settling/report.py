@@ -103,7 +103,7 @@ def make_report(  # noqa: PLR0913 - all that a report is made of
 
     Args:
         step: the step that settles the run.
-        plan: of the run.
+        plan: the plan of the run.
         tally: the sums over its tasks and members.
         stop: why it ends early; None: nothing stopped it.
         unfinished: the number of tasks that did not end.

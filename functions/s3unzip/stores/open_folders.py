@@ -111,7 +111,7 @@ class OpenFolders:
             self._open.clear()
 
     def close(self) -> None:
-        """Close every folder; no thread may use one. `get` opens them anew."""
+        """Close every folder; no thread may still be using one. `get` opens them anew."""
         self.forget()
         for folder in list(self._all):
             folder.close()

@@ -209,7 +209,7 @@ def _check_prefix(archive: ArchiveBytes, prefix: int, code: str) -> Reads[None]:
 
 
 def _has_wrapped_offsets(archive: ArchiveBytes, start: int, prefix: int) -> Reads[bool]:
-    """Return whether the offsets are modulo 2^32; if not, they do not count the prefix.
+    """Return whether the offsets are stored modulo 2^32; if not, they leave out the prefix.
 
     The first member decides: its local header is at its declared offset, or `prefix` bytes later.
     Refuses an archive that has the header at both places or at none. `prefix` is a multiple of

@@ -236,7 +236,7 @@ def _find_complete_eocd(archive: ArchiveBytes, window: bytes, stops: dict[int, i
 
 
 def _find_padding(window: bytes) -> int:
-    """Return where the NULs or the one line break begin at the end of `window`.
+    """Return where the NULs, or the single line break, at the end of `window` begin.
 
     Some transfers add a line break to a file, others fill its last block with NULs.
     """

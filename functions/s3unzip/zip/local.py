@@ -200,7 +200,7 @@ def _normalise(member: Member, raw: bytes, policy: Policy) -> tuple[str, bool] |
 
 
 def _check_coding(member: Member, header: LocalHeader, extras: Extras) -> None:
-    """Refuse a local header with another compression or encryption than the directory's."""
+    """Refuse a local header whose compression or encryption differs from the directory's."""
     is_aes = member.cipher is not None and member.cipher.version > 0
     # With AES, both headers declare method 99; its field has the method of the compression.
     method = records.METHOD_AES if is_aes else member.method

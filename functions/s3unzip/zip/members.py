@@ -175,7 +175,7 @@ class HeaderTable:
         )
 
     def refused(self, number: int) -> RefusedMember:
-        """Return the member of a header that failed, and why."""
+        """Return the member whose header failed, and the reason."""
         member = self.member(number)
         code, message = self.faults[number]
         return RefusedMember(member, Finding(code, message, member.offset, cut_name(member.path)))
@@ -183,7 +183,7 @@ class HeaderTable:
     def set_stops(self, start: int) -> Sequence[int]:
         """Set the bound of each member; return the numbers of all headers in order of offsets.
 
-        The bound is where the next local header begins, or the directory at `start`. Members that
+        The bound is the start of the next local header, or the directory's `start`. Members that
         share bytes are refused.
         """
         offsets = self.offsets

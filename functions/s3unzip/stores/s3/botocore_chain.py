@@ -89,7 +89,7 @@ def refuse_code(session: Session) -> None:
     """Raise an error if the profile, or one that it builds on, needs a code from a person."""
     profiles = session.full_config.get("profiles", {})
     name = session.get_config_variable("profile") or "default"
-    for _ in profiles:  # at most once for each: profiles may form a circle
+    for _ in profiles:  # at most once for each: profiles may form a cycle
         profile = profiles.get(name, {})
         if "mfa_serial" in profile:
             raise exceptions.RefreshWithMFAUnsupportedError

@@ -6,7 +6,7 @@
   chain, and botocore is imported for that.
 * A worker process asks the program, through the pipe that brings its tasks (`local.workers`). Keys
   are in the memory of these processes and in the pipe: in no file, argument, variable or log.
-* Any number of threads may ask at once: one thread looks, the others wait for it.
+* Any number of threads may ask at once: one of them looks, the others wait.
 * botocore renews temporary keys before they expire. When a store refuses keys, they are looked for
   again, in a new session of botocore. After that, the store still answers requests that were
   signed with the refused keys. So the next look is at least `RENEWAL_SECONDS` later.
@@ -372,7 +372,7 @@ class AwsSession:
     def find_keys(self) -> Keys | None:
         """Return the keys to sign with now, or None if there are none."""
         if self._plain is not None:
-            self.keys.use_session(None, self._region)  # plain keys need no session of botocore
+            self.keys.use_session(None, self._region)  # plain keys need no botocore session
         else:
             with self._lock:
                 self._core  # noqa: B018 - from now on `keys` uses its chain
