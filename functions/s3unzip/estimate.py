@@ -131,9 +131,10 @@ def estimate_archive(
     workers: int,
     sizes: Sequence[int],
 ) -> Estimate:
-    """Return the estimate of an archive that is not planned yet.
+    """Return the estimate of an archive from the tasks that its plan would have.
 
-    On AWS a small archive is extracted by the function that gets its event.
+    On AWS the function that gets the event extracts a small archive itself. Then one task has all
+    members, and the estimate is made again for that function.
     """
     expected = estimate(request, tasks, platform, tuning, workers=workers, sizes=sizes)
     if platform.name != "aws" or not _is_direct(expected, tasks, tuning):

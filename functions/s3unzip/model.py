@@ -464,7 +464,7 @@ class Task(Struct, frozen=True, omit_defaults=True):
 
 
 class Next(Struct, frozen=True, omit_defaults=True):
-    """The state of a run between two steps, as the state machine has it."""
+    """The state of a run between two steps, as the state machine holds it."""
 
     run: str
     next: Literal["few", "many", "done"]
@@ -478,7 +478,7 @@ class Next(Struct, frozen=True, omit_defaults=True):
     requests: Requests = Requests()  # of the steps between the rounds so far
 
 
-# The format of a run's records rises with each change that another version would misread.
+# The format number of a run's records rises with each change that another version would misread.
 RECORDS_FORMAT = 5  # the tasks of format 4 do not name their member
 HEADER_BYTES = 128  # around a member's data: its local header, its descriptor
 

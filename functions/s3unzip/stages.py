@@ -6,8 +6,8 @@ The rules:
    several tasks (slices only). Only `LIFE` declares its life.
 2. Workers do the tasks of a stage concurrently and in any order. The stage ends when all its tasks
    have ended. Settling does the other stages, one member per call.
-3. Nobody records a member's stage. `current_stage` derives it from the tasks and their outcomes, so
-   each step may be repeated, late or at once: it derives the stage anew.
+3. A member's stage is not recorded. `current_stage` derives it from the tasks and their outcomes,
+   so each step may be repeated, late or at once: it derives the stage anew.
 4. A later stage wins: tasks of earlier stages that come late change nothing.
 5. The outcome of a part is not the outcome of its member. A slice has one only if it failed, and
    then the member is streamed. Only `STREAM` and `DONE` set the outcome of a member.

@@ -407,7 +407,7 @@ def check_endpoint(url: str | None, name: str = "--endpoint-url") -> None:
 
 @contextmanager
 def suggesting_prefix(source: Location) -> Iterator[None]:
-    """Add a question to the error of a missing object: its key may be meant as a prefix."""
+    """Add a hint to the error of a missing object: its key may be meant as a prefix."""
     try:
         yield
     except NotFoundError as error:

@@ -26,6 +26,7 @@ LEVELS = ("error", "warning", "info", "debug")
 
 
 def _declare(row: OptionRow) -> Declaration:
+    """Return click's declaration of an option of a run."""
     settings: dict[str, Any] = {"envvar": row.option.variable}
     if row.option.known_values:
         settings["shell_complete"] = complete_from(row.option.known_values)
@@ -33,13 +34,13 @@ def _declare(row: OptionRow) -> Declaration:
     default = row.default
     if row.choices:
         form = f"{form} <{'|'.join(row.choices)}>"
-        default = row.default and row.default.value  # click has the text, not the member
+        default = row.default and row.default.value  # click gets the text of the enum member
     elif row.is_mapping:
         default = ()  # repeatable: each value is one pair
     elif row.kind is int:
         settings["type"] = click.IntRange(min=row.option.minimum)
     elif row.kind is str:
-        default = None  # not given, so the class that declares the option sets its default
+        default = None  # not typed: the class that declares the option has the default
     return Declaration(
         form, row.option.help, default, section=row.option.section, settings=settings
     )

@@ -157,6 +157,7 @@ def _queue(runs: DeployedRuns, keys: list[str]) -> int:
 
 
 def _submit_missing(arguments: Arguments, runs: DeployedRuns) -> int:
+    """Start the archives without a verdict, if the user agrees; return the exit code."""
     days = arguments.days
     if days is None:
         days = MISSING_DAYS

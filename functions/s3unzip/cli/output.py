@@ -73,7 +73,7 @@ def _title(report: Report) -> str:
 
 
 def print_test(report: Report, out: TextIO) -> None:
-    """Print whether the members of an archive are sound, and the reasons of those that are not.
+    """Print whether the members of an archive are sound, and why the others are not.
 
     A test keeps no run, so the advice names no command that continues a run.
     """

@@ -206,8 +206,11 @@ class SegmentInflater:
         return b"", Arrival("broken", self.length, fault=fault)
 
     def _seal(self) -> tuple[bytes, Arrival]:
-        """Append the sentinel block at the stop bit; return its result as `finish` does."""
-        length = self.length
+        """Append a sentinel block at the stop bit; return the result of `finish`.
+
+        The text of the sentinel at the end of the output proves that a block ends at the stop bit.
+        """
+        length = self.length  # `_drain` adds the sentinel to it
         output = b"".join(self._drain(seal(self._last_byte, self._last_bit)))
         # The sentinel block is final, so the stream must end with it.
         has_ended = self._inflate.eof and not self._inflate.unused_data

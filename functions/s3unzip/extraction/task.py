@@ -85,7 +85,7 @@ def _do_attempt(attempt: TaskAttempt) -> TaskReport:
 
 
 def _do_remaining(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
-    """Do the members of `rows` that have no outcome.
+    """Extract the members of `rows` that have no outcome.
 
     If the store refuses one large member, the refusal is the member's outcome. A batch notes the
     refusals of single members itself, so a refusal that it raises stops the run.

@@ -7,8 +7,8 @@ Rules:
   lifecycle rule abort the uploads that a crash leaves.
 * Another process may abort an upload at any time: then its calls raise `UploadGoneError`, and the
   task begins a new one. Runs on one machine note their uploads, and spare those of other runs.
-* The answer to a Complete may be lost. A later try then learns that there is no such upload, and
-  the object under the key decides whether the member is written.
+* The response to CompleteMultipartUpload may be lost. A later try then learns that there is no such
+  upload, and the object under the key decides whether the member is written.
 * Parts have the numbers and sizes that were planned; only the last part may be shorter.
 """
 

@@ -117,7 +117,7 @@ class Machine:
         if self._stores is not None:
             sign_in(self._stores, request.destination)
         self._progress.phase("plan")
-        if tail.modified is None:  # the store tells no date of the archive
+        if tail.modified is None:  # use the time of its first run here, so that the id is the same
             tail = tail._replace(
                 modified=self._find_first_time(run_id(request, tail.pin, modified=None))
             )

@@ -2,8 +2,8 @@
 
 A worker has tens of threads that wait for the interpreter's lock or for a PUT, each for
 microseconds. Linux moves each woken thread to an idle processor, where it preempts the running
-thread and loses its cache. This took a third of the CPU of 20,000 small members. So workers use
-`SCHED_BATCH` (sched(7)): a woken thread preempts nothing.
+thread and loses its cache. This took a third of the CPU time for 20,000 small members. So workers
+use `SCHED_BATCH` (sched(7)): a woken thread preempts nothing.
 
 A worker allocates and frees buffers all the time, in several threads. By default, glibc returns the
 end of a heap to the system as soon as it is free, then requests it again. The kernel's work for new

@@ -1,7 +1,7 @@
 """The folders of this machine's runs: which runs there are, their locks, and their uploads.
 
 A second process at a run would replace the plan of the first, delete its outcomes and abort its
-uploads. So a run is locked before anything of it is written. The kernel holds the lock, on a file
+uploads. So a run is locked before any of its files is written. The kernel holds the lock, on a file
 in the run's folder, and releases it whenever and however the process ends.
 
 Two runs may write the same keys at once. A run that drops the uploads of killed workers finds them

@@ -40,7 +40,7 @@ class LocalRuns(RunList):
             yield RecentRun(run, "", self._folder(run).stat().st_mtime)
 
     def begun(self, limit: int) -> Iterator[str]:
-        """Yield the runs that have a record or are at work.
+        """Yield the runs that have a record or are in progress.
 
         The folder of a run that never began may have only its lock.
         """

@@ -1,7 +1,7 @@
 """The canary: `doctor` sends a small archive through the whole pipeline and removes it.
 
-So it tests the functions' real rights, the key and the secret. The operator needs the right to read
-the destination. If the run does not complete, its records stay for diagnosis.
+So it tests the functions' actual rights, the key and the secret. The operator needs the right to
+read the destination. If the run does not complete, its records stay for diagnosis.
 """
 
 import gzip

@@ -310,7 +310,8 @@ def diagnose(runs: DeployedRuns) -> Iterator[CheckResult]:
     """Run every check of an environment, and one check per route."""
     for name, check in ACCOUNT_CHECKS.items():
         yield run_check(name, partial(check, runs))
-    with contextlib.suppress(S3UnzipError):  # other checks have reported this error
+    # If `runs.defaults` cannot be read, other checks have reported why.
+    with contextlib.suppress(S3UnzipError):
         for number, defaults in enumerate(runs.defaults.routes):
             if defaults.route is not None:
                 yield run_check(f"route {defaults.route.name}", partial(check_route, runs, number))

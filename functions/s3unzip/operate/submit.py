@@ -252,7 +252,7 @@ def read_depth(runs: DeployedRuns, queue: str) -> tuple[int, int]:
 
 
 def _check_scope(name: str, defaults: LambdaConfig) -> None:
-    """Raise `UsageError` if no archive that `name` may refer to is one the environment takes."""
+    """Raise `UsageError` if the environment takes none of the archives that `name` can match."""
     scheme, separator, path = name.partition("://")
     bucket, key = split_bucket(path)
     if not separator or scheme.lower() != "s3" or not bucket:
@@ -275,7 +275,7 @@ def _check_scope(name: str, defaults: LambdaConfig) -> None:
 def _list_named(name: str, stores: Stores) -> Iterator[tuple[str, int]]:
     """Yield keys and sizes of the objects that `name`, a key, prefix or glob, refers to.
 
-    If `name` is the key of an object, it is not taken for a glob.
+    If `name` is the key of an object, it is not treated as a glob.
     """
     if names_several(name) and not names_object(name, stores):
         yield from ((listed.key, listed.size) for listed in list_objects(name, stores))
@@ -286,7 +286,7 @@ def _list_named(name: str, stores: Stores) -> Iterator[tuple[str, int]]:
 
 
 def _list_recent(runs: DeployedRuns, since: float, names: Sequence[str]) -> Iterator[ObjectTypeDef]:
-    """Yield the objects that start runs, that `names` include, and that were put since `since`."""
+    """Yield the objects that were put since `since`, start runs, and match one of `names`."""
     defaults = runs.defaults
     for name in names:
         _check_scope(name, defaults)
@@ -294,7 +294,7 @@ def _list_recent(runs: DeployedRuns, since: float, names: Sequence[str]) -> Iter
     selections = [_select(name) for name in names] or [_Selection(prefix) for prefix in prefixes]
     listed = set[str]()
     for selection in selections:
-        # `list_objects` returns no times, so it is not used.
+        # Listings of a `Destination` have no times, so the client is used.
         pages = runs.list_pages("list_objects_v2", defaults.own.trigger.bucket, selection.prefix)
         for archive in chain.from_iterable(page.get("Contents", ()) for page in pages):
             key = archive["Key"]

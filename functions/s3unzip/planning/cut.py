@@ -248,7 +248,7 @@ def _slices(length: int, max_length: int) -> list[tuple[int, int]]:
 def order_tasks(tasks: Iterable[Task]) -> list[Task]:
     """Return the order in which tasks start.
 
-    The longest tasks are first, because they determine when the run ends. Batches that start
+    The longest tasks come first, because they determine when the run ends. Batches that start
     together are far apart in the archive: neighbours have similar keys, which would all use one
     partition of the destination.
     """

@@ -248,10 +248,10 @@ def check_selection(
 
 
 def near_names(name: str, paths: Iterable[str]) -> tuple[str, ...]:
-    """Return the names most similar to `name`, without regard to case.
+    """Return the paths that `name` may mean, without regard to case.
 
-    Names that equal it, or end in it after a slash, come first. If there are none, misspelled names
-    are returned.
+    These are the paths that equal it, or end in it after a slash. If there are none, they are the
+    paths with a similar spelling.
     """
     import difflib  # noqa: PLC0415 - only a mistake needs it
 
@@ -260,7 +260,8 @@ def near_names(name: str, paths: Iterable[str]) -> tuple[str, ...]:
     with_ending = [path for path in compared if f"/{path.lower()}".endswith(f"/{low}")]
     if with_ending:
         return tuple(with_ending[:MAX_NEAR])
-    # A comparison of two names takes about the square of their length.
+    # To compare two names takes about the square of their length, so long names are compared with
+    # fewer paths.
     by_low = {path.lower(): path for path in compared[: MAX_PAIRS // max(1, len(low) ** 2)]}
     return tuple(map(by_low.__getitem__, difflib.get_close_matches(low, by_low, MAX_NEAR)))
 

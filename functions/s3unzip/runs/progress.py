@@ -94,7 +94,7 @@ class RunWatcher:
         )
 
     def _read_new(self) -> tuple[Outcome, ...]:
-        """Read the reports of newly finished tasks; return their failures, the first ones only."""
+        """Read the reports of newly finished tasks; return the first of their failures."""
         failures: dict[str, Outcome] = {}
         tasks = [
             task

@@ -165,7 +165,7 @@ class RunRecords:
         try:
             self.store.create(RUN, data)
         except errors.ConflictError:
-            # A record that is unreadable, or has just been deleted, is replaced.
+            # A record of the same archive is replaced, and one that cannot be read.
             with suppress(errors.UnreadableRecordError, errors.NotFoundError):
                 check_same_archive(plan.run.id, plan.run.source, plan.run.pin, self.read_plan().run)
             self.store.write(RUN, [data])

@@ -280,7 +280,10 @@ def check_parts(
 
 
 def _find_fault(boundary: Boundary, disks: Disks, read: Callable[[ByteRange], bytes]) -> str | None:
-    """Return what is wrong with a part, as text that follows its name; None: nothing is."""
+    """Return the fault of the part of a split archive that begins at a boundary.
+
+    The text follows the name of the part. None: the part has no fault.
+    """
     offset = boundary.first.offset
     if read(ByteRange(offset, offset + len(LOCAL_SIGNATURE))) != LOCAL_SIGNATURE:
         return f"has no member at byte {offset - disks.starts[boundary.disk]:,}"

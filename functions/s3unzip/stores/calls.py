@@ -2,8 +2,8 @@
 
 Rules:
 
-* One `Calls` belongs to one step (a plan, a task, a report). So its counts are the step's, and a
-  throttled store slows all its threads together.
+* One `Calls` belongs to one step (a plan, a task, a report). So it counts for the whole step, and
+  a store that throttles slows all threads of the step.
 * All `Calls` of a process share one `FaultBudget`. So the process waits once for a store that does
   not answer, and each step does not wait anew.
 * A call is one attempt. After a `ServiceFaultError` it is repeated, so it must be safe to repeat.

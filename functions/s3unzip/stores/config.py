@@ -144,7 +144,7 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
         )
 
     def without_environment(self) -> Self:
-        """Return the configuration without the values that environment variables have.
+        """Return the configuration without the values that come from environment variables.
 
         A command in the same environment needs options only for the remaining values.
         """

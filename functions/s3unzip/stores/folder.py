@@ -54,7 +54,7 @@ from s3unzip.stores.ports import (
     Upload,
 )
 
-OWN = ".s3unzip-"  # begins the name of each temporary file, and of no member
+OWN = ".s3unzip-"  # begins the name of each temporary file, and of no member's file
 NOTE = ".note"  # ends the name of the file that keeps an upload's key and facts
 _FILE = os.O_CLOEXEC | os.O_NOFOLLOW
 _NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY | _FILE

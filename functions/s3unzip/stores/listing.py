@@ -66,7 +66,7 @@ def list_pages(
     Args:
         destination: lists the pages.
         prefix: begins the keys.
-        call: runs a request, and repeats it after a fault: `Calls.paced` of a LIST.
+        call: runs a request, and repeats it after a fault, such as `Calls.paced` for a LIST.
         first: the smallest key.
         last: the largest key.
 

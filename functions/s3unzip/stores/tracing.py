@@ -78,7 +78,7 @@ def trace_destination(destination: AnyDestination, root: str = "") -> AnyDestina
 
 
 def _trace(adapter: object, texts: Mapping[str, str], root: str = "") -> None:
-    """Replace the methods of an adapter that send requests by ones that also log them."""
+    """Replace an adapter's methods for requests with ones that also log the requests."""
     for name, text in texts.items():
         method = getattr(adapter, name, None)
         if method is not None:

@@ -371,7 +371,7 @@ class DirectoryReader:
         self._warnings.update(name.warnings)
         if name.failure and name.path:  # without a path it may be a directory, which needs none
             self._judge(name.failure, "the name cannot be written")
-        # Without a raw name, the path in ASCII is the raw name (see `Member`).
+        # If the member has no raw name, its path is ASCII and is the raw name.
         if name.path.isascii() and name.path.encode("ascii") == raw:
             return name
         return replace(name, raw_name=raw)

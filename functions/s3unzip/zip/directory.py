@@ -213,7 +213,7 @@ def _has_wrapped_offsets(archive: ArchiveBytes, start: int, prefix: int) -> Read
 
     The first member decides: its local header is at its declared offset, or `prefix` bytes later.
     Refuses an archive that has the header at both places or at none. `prefix` is a multiple of
-    2^32, the directory begins at `start`.
+    2^32; the directory begins at `start`.
     """
     header = yield from archive.read(start, start + records.CENTRAL_LENGTH)
     if len(header) < records.CENTRAL_LENGTH:  # the directory is empty

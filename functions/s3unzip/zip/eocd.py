@@ -401,6 +401,11 @@ def _refuse_encrypted(archive: ArchiveBytes, record_at: int, plain_at: int) -> R
 
     The extensible data of other records may look like that of an encrypted directory. So a
     directory that begins with the signature of a header is not encrypted.
+
+    Args:
+        archive: the archive.
+        record_at: where the ZIP64 end record begins.
+        plain_at: where the plain end record begins.
     """
     if plain_at - record_at < 28:  # no room for the algorithm
         return

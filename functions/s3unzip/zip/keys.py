@@ -170,7 +170,7 @@ class KeyChecker:
             self._judge_folders(clashes, self._selection.folder_key)
 
     def _group_repeated(self) -> Iterator[Sequence[int]]:
-        """Yield the numbers of members whose folded keys have one hash, in rising order."""
+        """Yield the numbers of members whose folded keys share a hash, in rising order."""
         hashes = array("q")
         numbers = array("I")
         for number in self._table.numbers(SELECTED, FAILED):

@@ -66,7 +66,7 @@ def is_local_header(raw: bytes, name: bytes) -> bool:
 
 
 def find_data_stop(member: Member, raw: bytes) -> int:
-    """Return where a member's data ends, by its local header at the beginning of `raw`.
+    """Return where a member's data ends, according to its local header at the beginning of `raw`.
 
     Without a local header it returns the member's offset; `open_member` reports the fault.
     """

@@ -237,8 +237,8 @@ def read_unicode_path(extras: Extras, raw_name: bytes) -> tuple[bytes | None, st
     """Return the UTF-8 name of the Unicode path field (0x7075, 4.6.9), and the code of a finding.
 
     The name is None without a valid field; the code is None without a finding. A valid field has
-    version 1 and the CRC-32 of the raw name. Backslashes become slashes if the raw name has as many
-    slashes as this name has backslashes and slashes.
+    version 1 and the CRC-32 of the raw name. Backslashes become slashes if the raw name has as
+    many slashes as this name has slashes and backslashes together.
     """
     payloads = extras.of(UNICODE_PATH)
     if not payloads:

@@ -233,8 +233,8 @@ def _service(line: CostLine) -> Markup:
     unit = line.unit
     if round(line.quantity) != 1 and not unit.endswith("s"):
         unit += "s"
-    service = element("span", {"class": "item"}, plain(line.item))
-    return Markup(f"{plain(line.service)} {service}{aside(f'{line.quantity:,.0f} {unit}')}")
+    item = element("span", {"class": "item"}, plain(line.item))
+    return Markup(f"{plain(line.service)} {item}{aside(f'{line.quantity:,.0f} {unit}')}")
 
 
 def details(shown: Shown) -> Markup:

@@ -16,7 +16,7 @@ from typing import NamedTuple, NewType
 Markup = NewType("Markup", str)
 
 NOTHING = Markup("")
-MAX_UNFOLDED = 200  # characters of a text that is shown whole
+MAX_UNFOLDED = 200  # maximum characters of a text that is shown in full
 FOLDED_END = 40  # characters of the end of a folded text that stay visible
 NO_BREAK_SPACE = "\u00a0"  # between a figure and its unit
 

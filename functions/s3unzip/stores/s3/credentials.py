@@ -144,7 +144,7 @@ class ProfileKeys:
             renewals: `self.renewals` when the caller began to use the refused keys.
         """
         with self._lock:
-            if renewals != self.renewals:  # another caller has renewed the keys meanwhile
+            if renewals != self.renewals:  # another caller has renewed the keys in the meantime
                 return True
             # After new keys were found, the store may still refuse requests signed with old ones.
             valid_seconds = RENEWAL_SECONDS if self._has_renewed else RELOOK_SECONDS

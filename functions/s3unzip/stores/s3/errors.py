@@ -271,7 +271,7 @@ def _advise_without(answer: ServerAnswer, call: Call) -> str:
 
 
 def _missing_right(answer: ServerAnswer, call: Call) -> str:
-    """Return the right that may be missing: the one that the service names, or the usual one.
+    """Return the permission that may be missing: the one that the service names, or the usual one.
 
     Without s3:ListBucket, S3 answers 403 for a missing key (API_GetObject, Permissions).
     """

@@ -342,7 +342,7 @@ class Session:
             has_renewed = keys.renew(self._renewals)
             current = keys.current()
         except errors.S3UnzipError as failure:
-            # If the keys have expired, the reason why there are no new ones says more.
+            # If the keys have expired, the reason why there are no new ones helps more.
             return failure if code in EXPIRED else refusal
         if has_renewed:
             with self._lock:
