@@ -193,7 +193,7 @@ def _may_open(put: ArchivePut, archive: ArrivedArchive, invocation: Invocation) 
             source, find_scan(source, pin, invocation.config, invocation.calls)
         )
     if not put.is_of(pin):
-        logger.info("a newer version waits for its own scan", source=str(source))
+        logger.info("another version is there, which has a scan of its own", source=str(source))
         return False
     return True
 
