@@ -229,8 +229,8 @@ class RunDisplay(Progress):
             live = Live(
                 get_renderable=self.draw, console=console, refresh_per_second=5, transient=True
             )
+            self._hide = live.stop  # before the start, so that Ctrl-C leaves no hidden cursor
             live.start()
-            self._hide = live.stop
         else:
             lines = threading.Thread(target=self._print_lines, daemon=True, name="progress")
             lines.start()

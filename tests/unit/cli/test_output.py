@@ -1,6 +1,7 @@
 """What commands print: names, figures, estimates, and the progress of a run."""
 
 import io
+import signal
 from collections.abc import Mapping
 
 import pytest
@@ -125,6 +126,17 @@ def test_a_log_gets_whole_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     assert out.getvalue().splitlines() == lines
 
 
+def test_ctrl_c_while_the_display_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cursor, which the display hides, is shown again."""
+    shown, out = display(terminal=True)
+    monkeypatch.setattr(
+        "rich.live._RefreshThread.start", lambda _: signal.raise_signal(signal.SIGINT)
+    )
+    with pytest.raises(KeyboardInterrupt), shown:
+        shown.phase("plan")
+    assert out.getvalue().rindex("\x1b[?25h") > out.getvalue().index("\x1b[?25l")
+
+
 @pytest.mark.parametrize("quiet", [False, True])
 def test_failures_are_printed_as_they_come(quiet: bool, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: FBT001 - a case
     """The first failures are lines with their code, also for a quiet command; then the report."""
@@ -164,8 +176,7 @@ def test_a_terminal_of_any_width_is_enough(columns: int) -> None:
         shown.finished({"bytes_done": WORK // 2, "extracted": 500})
         rendered = shown._console().render_lines(shown.draw())
     drawn = "\n".join("".join(segment.text for segment in line) for line in rendered)
-    for text in ("extracting", "50%", "500/1,000 members", "0 failed"):
-        assert text in drawn
+    assert all(text in drawn for text in ("extracting", "50%", "500/1,000 members", "0 failed"))
     assert "…" not in drawn
 
 
