@@ -51,12 +51,8 @@ def finding_codes() -> set[str]:
 
 def host_variables() -> set[str]:
     """Return the environment variables that a run on one machine reads."""
-    found = {
-        "AWS_ENDPOINT_URL",
-        "AWS_ENDPOINT_URL_S3",
-        "NO_COLOR",
-        "FORCE_COLOR",
-    }  # of boto3 and Rich
+    # boto3 and Rich read these.
+    found = {"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "NO_COLOR", "FORCE_COLOR"}
     package = ROOT / "functions" / "s3unzip"
     folders = (package / name for name in ("api", "cli", "local", "stores"))
     for file in (file for folder in folders for file in folder.rglob("*.py")):

@@ -44,36 +44,38 @@ def test_every_page_is_in_the_index() -> None:
     assert not pages - set((ROOT / "mkdocs.yml").read_text(encoding="utf-8").split())
 
 
-PAGE = Path("docs/semantics.md")
-REFERENCE = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
-
-
 @cache
 def _names_in(path: str) -> set[str]:
-    tree = ast.parse(Path(path).read_text())
-    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    return {
+        node.name
+        for node in ast.walk(ast.parse((ROOT / path).read_text()))
+        if isinstance(node, ast.FunctionDef)
+    }
 
 
 def test_each_sentence_has_a_test_that_exists() -> None:
     """No sentence stands alone, and no name is out of date."""
-    sentences = [line for line in PAGE.read_text().splitlines() if line.startswith("* ")]
+    sentences = re.findall(r"^\* .*", (ROOT / "docs/semantics.md").read_text(), re.MULTILINE)
     assert len(sentences) > 40
     for sentence in sentences:
-        references = REFERENCE.findall(sentence)
+        references = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", sentence)
         assert references, sentence
         for path, name in references:
             assert name in _names_in(path), f"{path}::{name}"
 
 
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
-PLACES = (ROOT, ROOT / "functions" / "s3unzip", ROOT / "tests")
 
 
 def test_every_file_of_the_page_exists() -> None:
     """A path in the page leads to a file or folder of the checkout, the package or the tests."""
     named = set(re.findall(r"`([a-z_0-9/]+(?:\.py|/))`", ARCHITECTURE.read_text()))
     assert len(named) > 30
-    assert [name for name in named if not any((place / name).exists() for place in PLACES)] == []
+    assert [
+        name
+        for name in named
+        if not any((ROOT / top / name).exists() for top in ("", "functions/s3unzip", "tests"))
+    ] == []
 
 
 def test_the_walk_is_as_long_as_the_page_says(tmp_path: Path) -> None:

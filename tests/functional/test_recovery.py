@@ -262,8 +262,10 @@ def go_on_aws(world: World, settled: Settled, request: Request) -> Report:
             tell("report" if step.round else "link")
             settled = settle(step, world.context)
     except UnreadableRecordError as damage:
-        failed = FailedExecution(run, stop_for(damage), 0.0, world.clock.now(), request, pin)
-        ended = settle_failed(failed, world.context)
+        ended = settle_failed(
+            FailedExecution(run, stop_for(damage), 0.0, world.clock.now(), request, pin),
+            world.context,
+        )
         assert ended is not None
         return ended.report
     assert settled.report is not None

@@ -17,7 +17,7 @@
 """
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from s3unzip.api.options import at_endpoint, judge_selection, make_policy
 from s3unzip.context import Context, Progress
@@ -84,5 +84,5 @@ def verify(  # noqa: PLR0913 - options of a public function
     return verify_objects(request, context, effort, written, each=each, check=check)
 
 
-def _records_here(stores: Stores, work: Location, archive: Location) -> list[RunRecords]:
-    return [RunRecords.open(stores, run) for run in runs_of_archive(work, archive)]
+def _records_here(stores: Stores, work: Location, archive: Location) -> Iterator[RunRecords]:
+    return (RunRecords.open(stores, run) for run in runs_of_archive(work, archive))

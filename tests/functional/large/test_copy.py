@@ -273,9 +273,6 @@ def test_an_overwritten_source_leaves_no_upload() -> None:
     assert not world.out.pending
 
 
-FACTS = ObjectFacts("text/plain", {})
-
-
 @pytest.mark.parametrize("copies", [True, False])
 def test_uploads_of_a_run_that_is_at_work_stay(tmp_path: Path, *, copies: bool) -> None:
     """They go with the others once nobody works on their run; a run's own always go."""
@@ -286,7 +283,9 @@ def test_uploads_of_a_run_that_is_at_work_stay(tmp_path: Path, *, copies: bool) 
     assert not list(Path(tmp_path, "uploads").iterdir())  # it has none open
     run = world.records(report.run).read_plan().run
     step = Step(run, "test", world.context, world.context.calls())
-    theirs, ours, _ = (world.out.create_upload(KEY + "s.bin", FACTS) for _ in range(3))
+    theirs, ours, _ = (
+        world.out.create_upload(KEY + "s.bin", ObjectFacts("text/plain", {})) for _ in range(3)
+    )
     notes.note(theirs, "2026-11-25/000000-other-run")
     notes.note(ours, run.id)
     with lock_run(home, "2026-11-25/000000-other-run"), lock_run(home, run.id):
