@@ -211,10 +211,6 @@ def _add(place: Place, upload: Upload, number: int, start: int, stop: int) -> Pa
     return place.destination.upload_part(upload, number, start, body, crc32(body))
 
 
-def _whole(place: Place) -> bytes:
-    return b"".join(place.destination.read(place.key("whole")))
-
-
 def test_parts_in_any_order(place: Place) -> None:
     """The order of arrival does not matter, and each part has its CRC."""
     upload = _begin(place)
@@ -222,7 +218,7 @@ def test_parts_in_any_order(place: Place) -> None:
     assert place.destination.head(upload.key) is None
     in_order = sorted(parts, key=lambda part: part.number)
     place.destination.complete_upload(upload, in_order, if_absent=False)
-    assert _whole(place) == DATA
+    assert _body_of(place, "whole") == DATA
     assert [part.crc32 for part in in_order] == [crc32(DATA[a:b]) for _, a, b in CUTS]
     found = place.destination.head(upload.key)
     assert found is not None
@@ -236,7 +232,7 @@ def test_a_part_sent_twice(place: Place) -> None:
     place.destination.upload_part(upload, 1, 0, body, crc32(body))
     parts = [_add(place, upload, *cut) for cut in CUTS]
     place.destination.complete_upload(upload, parts, if_absent=False)
-    assert _whole(place) == DATA
+    assert _body_of(place, "whole") == DATA
 
 
 def test_incomplete_uploads_are_listed(place: Place) -> None:
@@ -269,7 +265,7 @@ def test_complete_twice(place: Place) -> None:
     place.destination.complete_upload(upload, parts, if_absent=False)
     with contextlib.suppress(NotFoundError):
         place.destination.complete_upload(upload, parts, if_absent=False)
-    assert _whole(place) == DATA
+    assert _body_of(place, "whole") == DATA
 
 
 def test_complete_if_absent(place: Place) -> None:
@@ -280,7 +276,7 @@ def test_complete_if_absent(place: Place) -> None:
     with pytest.raises(ConflictError):
         place.destination.complete_upload(upload, parts, if_absent=True)
     place.destination.abort_upload(upload)
-    assert _whole(place) == b"somebody else's"
+    assert _body_of(place, "whole") == b"somebody else's"
 
 
 def test_copied_parts(place: Place) -> None:
@@ -299,7 +295,7 @@ def test_copied_parts(place: Place) -> None:
     ]
     assert [part.size for part in parts] == [b - a for _, a, b in CUTS]
     place.destination.complete_upload(upload, parts, if_absent=False)
-    assert _whole(place) == DATA
+    assert _body_of(place, "whole") == DATA
 
 
 def test_copy_of_an_overwritten_source(place: Place) -> None:

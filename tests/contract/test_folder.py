@@ -245,6 +245,24 @@ def test_a_source_that_changes(tmp_path: Path, way: str) -> None:
         list(pieces)
 
 
+def test_an_archive_that_grows_while_its_end_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bytes are those of the pinned size, also of an archive that is shorter than its tail."""
+    path = tmp_path / "a.zip"
+    path.write_bytes(b"0123456789")
+    look = os.fstat
+
+    def look_and_grow(file: int) -> os.stat_result:
+        facts = look(file)
+        path.write_bytes(b"0123456789+")
+        return facts
+
+    monkeypatch.setattr(os, "fstat", look_and_grow)
+    tail = FileSource().tail(Location("file", "", str(path)), 1_000)
+    assert (tail.data, tail.pin.size) == (b"0123456789", 10)
+
+
 def test_a_folder_swapped_for_a_link_while_files_are_written(
     folder: Path, tmp_path: Path, outside: Path
 ) -> None:

@@ -33,6 +33,7 @@ from tests.support.servers import Asked, HttpServer, Reply, raw_server, s3_error
 PIN = Pin(9, '"e"')
 WHOLE = ByteRange(0, 9)
 BEGUN = b"<InitiateMultipartUploadResult><UploadId>u</UploadId></InitiateMultipartUploadResult>"
+DONE = b"<CompleteMultipartUploadResult><ETag>e</ETag></CompleteMultipartUploadResult>"
 TOLD = {"ETag": '"e"', "Last-Modified": "Wed, 21 Oct 2015 07:28:00 GMT", "x-amz-version-id": "v1"}
 OWNED = {"mtime": "1", "owner": "me"}
 PROPERTIES = ObjectFacts(
@@ -51,7 +52,7 @@ SIZE = 16 * 1024**2  # of a body: much more than the system keeps of the connect
 def answer(asked: Asked) -> Reply:
     """Answer as a bucket that is versioned and has one object of nine bytes."""
     if asked.method == "POST":
-        return Reply(200, BEGUN)
+        return Reply(200, BEGUN if "?uploads" in asked.path else DONE)
     if asked.method == "GET":
         return Reply(206, b"123456789", TOLD | {"Content-Range": "bytes 0-8/9"})
     if "x-amz-copy-source" in asked.headers:
@@ -222,7 +223,6 @@ CHECKSUM_REFUSALS = {
     "no checksums in Complete": s3_error(400, "MalformedXML"),
 }
 PARTS = [Part(1, '"e"', 4, crc32(b"body"), "2J1zfg==")]
-DONE = b"<CompleteMultipartUploadResult><ETag>e</ETag></CompleteMultipartUploadResult>"
 UPLOAD = Upload("key", "u")
 
 
@@ -230,12 +230,6 @@ def has_checksums(asked: Asked) -> bool:
     """Return whether a request has a checksum that S3 can do without."""
     optional = ("x-amz-checksum-", "x-amz-sdk-checksum-", "x-amz-mp-object-size")
     return any(name.startswith(optional) for name in asked.headers) or b"<Checksum" in asked.body
-
-
-def _answer(asked: Asked) -> Reply:
-    if asked.method == "POST":
-        return Reply(200, BEGUN if "?uploads" in asked.path else DONE)
-    return Reply(200, headers={"ETag": '"e"'})
 
 
 def _complete(stores: Stores) -> str | None:
@@ -255,7 +249,7 @@ def test_a_server_without_checksums_gets_none(call: str, server_name: str) -> No
     The signature covers the body then, so that the server verifies it as well.
     """
     refusal = CHECKSUM_REFUSALS[server_name]
-    with HttpServer(lambda asked: refusal if has_checksums(asked) else _answer(asked)) as server:
+    with HttpServer(lambda asked: refusal if has_checksums(asked) else answer(asked)) as server:
         stores = stores_at(server.url)
         WRITES[call](stores)
         refused, taken = server.asked
@@ -279,7 +273,7 @@ def test_checksums_can_be_switched_off(
             "[default]\nrequest_checksum_calculation = when_required\n"
         )
         monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
-    with HttpServer(_answer) as server:
+    with HttpServer(answer) as server:
         WRITES[call](stores_at(server.url))
     (asked,) = server.asked
     assert not has_checksums(asked)
@@ -288,7 +282,7 @@ def test_checksums_can_be_switched_off(
 
 def test_checksums_go_with_all_that_is_written() -> None:
     """Where a server takes them no body is hashed for the signature."""
-    with HttpServer(_answer) as server:
+    with HttpServer(answer) as server:
         for call in WRITES.values():
             call(stores_at(server.url))
     assert all(map(has_checksums, server.asked))

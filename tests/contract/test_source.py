@@ -41,7 +41,6 @@ def test_ranges_are_exact(place: Place) -> None:
     size = len(DATA)
     spans = [(0, 1), (0, size), (size - 1, size), (1_000, 1_001), (5, 2_000_000), (7, 7)]
     for start, stop in spans:
-        assert b"".join(archive.stream(ByteRange(start, stop))) == DATA[start:stop]
         pieces = list(archive.stream(ByteRange(start, stop)))
         assert b"".join(pieces) == DATA[start:stop]
         assert all(len(piece) <= 4 * 1024**2 for piece in pieces)
@@ -63,8 +62,6 @@ def test_overwritten_between_two_reads(place: Place) -> None:
     place.fill("a.zip", DATA[::-1])
     with pytest.raises(SourceChangedError, match=r"a\.zip"):
         b"".join(archive.stream(ByteRange(4, 8)))
-    with pytest.raises(SourceChangedError):
-        list(archive.stream(ByteRange(4, 8)))
 
 
 def test_deleted_between_two_reads(place: Place) -> None:
@@ -92,7 +89,6 @@ def test_the_parts_of_a_split_archive(place: Place) -> None:
     assert whole.endswith(tail.data)
     archive = place.source.pinned(wheres[-1], tail.pin)
     for start, stop in ((0, len(whole)), (2_999, 3_001), (3_000, 6_001), (7, 7)):
-        assert b"".join(archive.stream(ByteRange(start, stop))) == whole[start:stop]
         assert b"".join(archive.stream(ByteRange(start, stop))) == whole[start:stop]
     place.fill("a.z02", parts[1][::-1])
     assert b"".join(archive.stream(ByteRange(0, 10))) == whole[:10]

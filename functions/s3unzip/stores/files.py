@@ -130,8 +130,9 @@ class FileSource(ArchiveSource):
         """Return the last `length` bytes and the pin."""
         with _opened(location.key) as file:
             pin = _pin_of(file)
-            file.seek(max(0, pin.size - length))
-            return Tail(file.read(length), pin, os.fstat(file.fileno()).st_mtime)
+            start = file.seek(max(0, pin.size - length))
+            # Bytes that are written now come after those of the pin.
+            return Tail(file.read(pin.size - start), pin, os.fstat(file.fileno()).st_mtime)
 
     def stat(self, location: Location) -> Tail:
         """Return the current version, as a tail without bytes."""

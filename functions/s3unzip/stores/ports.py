@@ -122,7 +122,7 @@ class Source(Protocol):
     def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:
         """Add `tags` to the tags of the version.
 
-        `SourceChangedError`: the version is gone. `StorageError`: the store has no tags.
+        `SourceChangedError`: the version is gone. `StorageError`: it cannot be tagged.
         """
 
     def tags(self, location: Location, pin: Pin) -> dict[str, str]:
@@ -233,7 +233,7 @@ class Destination(Protocol):
         """Yield an object's bytes, or its bytes [start, stop), in pieces."""
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Delete the objects: records and probes of runs, never members."""
+        """Delete the objects: records of runs and extra objects, never members."""
 
     def create_upload(self, key: str, facts: ObjectFacts) -> str:
         """Begin a multipart upload; return its id."""

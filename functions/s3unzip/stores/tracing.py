@@ -34,7 +34,6 @@ SOURCE_TEXTS = {
 }
 DESTINATION_TEXTS = {
     "put": "put {root}{key}",
-    "replace": "put {root}{key}",
     "head": "head {root}{key}",
     "list_page": "list {root}{prefix}",
     "read": "get {root}{key}",

@@ -116,8 +116,7 @@ class WebSource(ArchiveSource):
         if etag is not None and not etag.startswith('"'):
             etag = None
         with self._get(location, f"bytes={want.start}-{want.stop - 1}", etag) as answer:
-            self._check_version(answer, location, pin)
-            span = _read_range(answer, location)[0]
+            span = self._check_version(answer, location, pin)
             if span != want:
                 raise errors.RangesUnsupportedError(
                     f"{location}: asked for bytes {want.start:,} to {want.stop:,}, "
@@ -125,19 +124,21 @@ class WebSource(ArchiveSource):
                 )
             yield from self._body(answer, want.length, location)
 
-    def _check_version(self, answer: BaseHTTPResponse, location: Location, pin: Pin) -> None:
-        """Raise the error of an answer that is not a range of the pinned version."""
+    def _check_version(self, answer: BaseHTTPResponse, location: Location, pin: Pin) -> ByteRange:
+        """Return the range that the server sent, unless it is not of the pinned version."""
         if answer.status in {404, 416}:
             raise errors.SourceChangedError(f"{location}: HTTP {answer.status}; {CHANGED}")
         if answer.status == 412:
             raise self._explain_change(location, pin, answered="HTTP 412; ")
         if answer.status != 206:
             raise _refusal(answer, location)
-        if _read_range(answer, location)[1] != pin.size:
+        span, size = _read_range(answer, location)
+        if size != pin.size:
             raise errors.SourceChangedError(f"{location}: {CHANGED}")
         validator = _validator(answer)
         if pin.etag and validator and validator != pin.etag:
             raise self._explain_change(location, pin, answered="")
+        return span
 
     def _explain_change(self, location: Location, pin: Pin, answered: str) -> errors.S3UnzipError:
         """Return the error for another ETag; two more requests show whether the ETag is stable.
@@ -253,8 +254,7 @@ class WebSource(ArchiveSource):
 
     def _fault(self, error: Exception, location: Location) -> errors.S3UnzipError:
         """Return the error of a request without a whole answer; a retry may help after a fault."""
-        host = location.bucket.rpartition("@")[2]  # without user and password
-        proxy = _find_proxy(location.scheme, host)
+        proxy = _find_proxy(location.scheme, location.public.bucket)
         through = ""
         if proxy is not None:
             through = f" through the proxy {parse_url(proxy)._replace(auth=None).url}"
