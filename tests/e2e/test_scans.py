@@ -8,14 +8,13 @@ import pytest
 
 from embedded.deploy import start_aws
 from embedded.pipeline import DeployedPipeline
-from s3unzip.aws.events import CLEAN, SCAN_TAG
 from s3unzip.model import Verdict
 from tests.e2e.functions import await_value, with_variables, without_workers
 from tests.e2e.test_pipeline import STATE_MACHINE, send, wait_until_idle
 from tests.support.assemblies import for_embedded_aws
 from tests.support.zips import Entry, build
 
-THREAT = "THREATS_FOUND"
+CLEAN, THREAT = "NO_THREATS_FOUND", "THREATS_FOUND"
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +62,7 @@ def _tag(pipeline: DeployedPipeline, key: str, version: dict[str, Any], status: 
         Bucket=pipeline.outputs["IngestBucket"],
         Key=key,
         VersionId=version["VersionId"],
-        Tagging={"TagSet": [{"Key": SCAN_TAG, "Value": status}]},
+        Tagging={"TagSet": [{"Key": "GuardDutyMalwareScanStatus", "Value": status}]},
     )
 
 

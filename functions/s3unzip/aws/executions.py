@@ -58,7 +58,7 @@ from s3unzip.model import (
 from s3unzip.planning.reading import read_tail
 from s3unzip.run_ids import check_same_archive, execution_name, run_id
 from s3unzip.runs.records import RUNS, RunRecords, round_name
-from s3unzip.settling.loop import look_up_run
+from s3unzip.settling.loop import look_up_run, repeat_request
 from s3unzip.settling.nested import has_nested, nested_requests
 from s3unzip.settling.source_actions import finish_source
 
@@ -134,7 +134,7 @@ def _start_with_round(state: Next, data: dict[str, Any], config: LambdaConfig) -
     """Start the next execution of a run, which begins with the round of `state`.
 
     If an execution has this round in its input already, the step is a repeated one and starts
-    nothing. A late step whose own execution was stopped starts nothing either.
+    nothing. A late step of a stopped run starts nothing either, unless somebody resumed the run.
 
     Raises:
         UsageError: the run has had too many executions.
@@ -144,7 +144,7 @@ def _start_with_round(state: Next, data: dict[str, Any], config: LambdaConfig) -
         name = _name_execution(state.run, number)
         execution = find_execution(config, name)
         if execution is None:
-            # The latest execution is the one of this step.
+            # It is the execution of this step, or a later one that somebody started.
             if latest is not None and latest.status != RUNNING:
                 logger.info("run was stopped", run=state.run)
                 return
@@ -371,18 +371,7 @@ def follow_newer(
     cause = f"{report.run} {report.rounds}"  # a resumed run has more rounds: it is followed again
     if late:  # the first comparison may have started a run: this one starts another
         cause += " late"
-    start_over_newest(
-        Request(
-            source=report.source,
-            destination=report.destination,
-            options=report.options,
-            after_success=config.after_success,
-            route=report.route,
-        ),
-        cause,
-        config,
-        context,
-    )
+    start_over_newest(repeat_request(report, config.after_success), cause, config, context)
 
 
 def start_over_newest(request: Request, cause: str, config: LambdaConfig, context: Context) -> None:

@@ -30,9 +30,8 @@ from s3unzip.stores.calls import Calls
 from s3unzip.stores.memory import MemoryRunStore, SmallRunStores
 from s3unzip.stores.ports import Tail
 
-FIRST_PUTS = (
-    16  # sent at once from the start: a single worker need not begin as slowly as a thousand
-)
+# Sent at once from the start: a single worker need not begin as slowly as a thousand.
+FIRST_PUTS = 16
 TASK_FAULTS: tuple[type[errors.S3UnzipError], ...] = (*ATTEMPT_FAULTS, errors.RunStoppedError)
 
 

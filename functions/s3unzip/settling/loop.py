@@ -312,7 +312,7 @@ def resume(
     if earlier is not None and (recorded.plan is None or recorded.begins_anew):
         # The plan of a small archive was only in memory, or the records cannot be read.
         return begin(
-            _repeat_request(earlier, after_success), context, KnownArchive(run, earlier.pin), calls
+            repeat_request(earlier, after_success), context, KnownArchive(run, earlier.pin), calls
         )
     plan = recorded.plan or records.read_plan()  # raises if the run has no records
     step = Step(plan.run, "resume", context, calls)
@@ -332,7 +332,7 @@ def resume(
     return _finish_round(step, plan, results, resumed)
 
 
-def _repeat_request(run: Run | Report, after_success: AfterSuccess | None) -> Request:
+def repeat_request(run: Run | Report, after_success: AfterSuccess | None) -> Request:
     """Return the request of a recorded run; a report does not name its rule for the archive."""
     if isinstance(run, Run):
         return run.request

@@ -13,9 +13,7 @@ from s3unzip.options import type_options
 PASSWORD = "--password-file FILE"  # noqa: S105 - what to type
 NEW_LINK = "NEW-URL"
 FAILURES_SHOWN = 5  # members that a report names for each reason
-MAX_COMMAND = (
-    2_000  # characters; a longer command is not suggested, and a page has room for this one
-)
+MAX_COMMAND = 2_000  # characters; a longer command is not suggested
 
 
 def next_command(

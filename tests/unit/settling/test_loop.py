@@ -16,7 +16,7 @@ from s3unzip.extraction.task import run_task
 from s3unzip.model import Location, Report, Request, Stop, TaskKind, Verdict
 from s3unzip.planning.reading import read_tail
 from s3unzip.run_ids import run_id
-from s3unzip.runs.records import RECORD_UNREADABLE, REPORT, RunRecords
+from s3unzip.runs.records import PAGE, RECORD_UNREADABLE, REPORT, RunRecords
 from s3unzip.settling.loop import (
     MAX_IDLE_ROUNDS,
     FailedExecution,
@@ -325,7 +325,8 @@ class Interleaved(MemoryRunStore):
     def create(self, name: str, body: bytes) -> None:
         self._interleave(name)
         super().create(name, body)
-        self._lose(name)
+        if name == REPORT and self.lost:
+            raise ConflictError("the first answer was lost, and the second try finds the report")
 
     def replace(self, name: str, old: bytes, new: bytes) -> None:
         self._interleave(name)
@@ -335,19 +336,11 @@ class Interleaved(MemoryRunStore):
         if name == REPORT and self.other:
             self.other.pop()(MemoryRunStore(self.objects))
 
-    def _lose(self, name: str) -> None:
-        if name == REPORT and self.lost:
-            raise ConflictError("the first answer was lost, and the second try finds the report")
-
 
 @pytest.mark.parametrize("on_record", [None, FAILED])
 def test_a_report_that_comes_in_between_counts(on_record: Verdict | None) -> None:
     """Whoever looks before and writes after a better verdict does not replace it, nor its page."""
-
-    def complete(store: MemoryRunStore) -> None:
-        _write(RunRecords(store), _report_of(DONE, 150.0))
-
-    store = Interleaved(complete)
+    store = Interleaved(lambda other: _write(RunRecords(other), _report_of(DONE, 150.0)))
     if on_record is not None:
         _write(RunRecords(MemoryRunStore(store.objects)), _report_of(on_record))
     assert _write(RunRecords(store), _report_of(FAILED, 200.0), 120.0) == _report_of(DONE, 150.0)
@@ -380,3 +373,9 @@ def test_a_store_that_is_never_the_same_ends_the_step() -> None:
         ServiceFaultError, match="other writers replaced its report before each of 20 writes"
     ):
         write_verdict(lambda _: _report_of(DONE), RunRecords(Restless()), 0.0)
+
+
+def test_a_report_that_cannot_be_read_counts_as_none() -> None:
+    """Any verdict takes its place."""
+    store = MemoryRunStore({REPORT: b"{", PAGE: b""})
+    assert _write(RunRecords(store), _report_of(FAILED)).verdict is FAILED
