@@ -143,10 +143,10 @@ def _queue(runs: DeployedRuns, keys: list[str]) -> int:
     bucket = runs.defaults.own.trigger.bucket
     events = [(Location("s3", bucket, key), now) for key in keys]
     try:
-        for count in send_events(runs.client("sqs"), runs.outputs["QueueUrl"], events):
-            if count // REPORT_EVERY > queued // REPORT_EVERY:
-                sys.stderr.write(f"queued {count:,} archives\n")
-            queued = count
+        for sent in send_events(runs.client("sqs"), runs.outputs["QueueUrl"], events):
+            if sent // REPORT_EVERY > queued // REPORT_EVERY:  # it passed a multiple
+                sys.stderr.write(f"queued {sent:,} archives\n")
+            queued = sent
     except KeyboardInterrupt:
         raise InterruptedRunError(
             f"stopped after {queued:,} of {len(keys):,} archives; the same command queues all, and "

@@ -138,7 +138,7 @@ def _invoke(arguments: list[str]) -> int:
         return end.exit_code
     if isinstance(code, int):
         return code
-    return 0
+    return 0  # a command without an exit code of its own has succeeded
 
 
 def explain_mistake(error: click.ClickException) -> str:

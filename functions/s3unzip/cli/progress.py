@@ -281,7 +281,7 @@ def _figures_of_verify(counts: Mapping[str, int], rate: float) -> Figures:
         "comparing",
         share=None,
         members=f"{counts['extracted']:,} equal",
-        failed=f"{counts['failed']:,} not",
+        failed=f"{counts['failed']:,} not",  # after "5 equal"
         size=size,
         rate=f"{rate:,.0f} objects/s",
     )

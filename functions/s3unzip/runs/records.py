@@ -432,15 +432,15 @@ def outcomes_name(task: str) -> str:
 def join_lines(values: Iterable[object]) -> Iterator[bytes]:
     """Yield `values` as JSON lines, in pieces of at least `PIECE` bytes, except the last one."""
     gathered: list[bytes] = []
-    pending = 0
+    size = 0  # bytes of the gathered lines
     for value in values:
         line = encode(value)
         gathered.append(line)
-        pending += len(line) + 1  # with its newline
-        if pending >= PIECE:
+        size += len(line) + 1  # with its newline
+        if size >= PIECE:
             yield b"\n".join(gathered) + b"\n"
             gathered.clear()
-            pending = 0
+            size = 0
     if gathered:
         yield b"\n".join(gathered) + b"\n"
 

@@ -302,11 +302,11 @@ class _Lzma:
     def __init__(self, member: Member, policy: Policy) -> None:
         self._member = member
         self._has_marker = bool(member.flags & records.FLAG_LZMA_EOS)
-        self._output_left = member.size
+        self._output_left = member.size  # bytes not returned yet
         self._input_left = member.compressed_size  # bytes not pushed yet
-        self._limit = policy.limits.decoder_memory
+        self._memory_limit = policy.limits.decoder_memory
         self._stream: lzma.LZMADecompressor | None = None  # None: its header has not come yet
-        self._input: Buffer = b""
+        self._input: Buffer = b""  # pushed, but not decompressed yet
         self._late = 0  # bytes pushed after the end of the stream
 
     @property
@@ -370,16 +370,18 @@ class _Lzma:
             self._member.fail("corrupt-stream", f"lzma: odd properties {header.hex()}")
         max_dictionary = max(self._member.size, _MIN_DICTIONARY)
         dictionary = min(int.from_bytes(header[5:9], "little"), max_dictionary)
-        if dictionary > self._limit:
+        if dictionary > self._memory_limit:
             self._member.fail(
                 "memory-bound",
-                f"lzma: a dictionary of {dictionary} bytes, the limit is {self._limit}",
+                f"lzma: a dictionary of {dictionary} bytes, the limit is {self._memory_limit}",
             )
         size = _UNKNOWN_SIZE if self._has_marker else self._member.size
         # header[4] has the literal and position bits; the dictionary and the size follow.
         lzma_header = header[4:5] + dictionary.to_bytes(4, "little") + size.to_bytes(8, "little")
         self._input = b"".join((lzma_header, self._input[_LZMA_HEADER_LENGTH:]))
-        return lzma.LZMADecompressor(lzma.FORMAT_ALONE, memlimit=self._limit + _LZMA_OVERHEAD)
+        return lzma.LZMADecompressor(
+            lzma.FORMAT_ALONE, memlimit=self._memory_limit + _LZMA_OVERHEAD
+        )
 
 
 def _open_xz(member: Member, policy: Policy) -> _StreamChain:
