@@ -674,16 +674,18 @@ class Report(Struct, frozen=True, omit_defaults=True):
     """``report.json``: written last, with every verdict.
 
     Attributes:
-        verdict: how the run ended. `ok` is true if all members are in the destination.
+        verdict: how the run ended. `ok` is true if all selected members are in the destination.
         reason, message, offset: why the run ended, if not by its members: a code, a sentence, and
             the place in the archive.
-        members: the requested members, folders included. Each is extracted, unchanged (it existed
-            already), failed, or missing (its task did not end).
+        members: all members of the archive. `directories` and `excluded` count those that are not
+            written. Each other one is extracted, unchanged (it existed already), failed, or missing
+            (its task did not end).
         reasons: the failed members by code. `failures` has the first ones, each with its key,
             its message and its place in the archive.
-        warnings: members with a warning, by code.
+        warnings: tolerated findings by code.
         bytes_in, bytes_out: bytes read from the archive, and bytes written.
-        requests: requests to stores, by kind. `cost` is their price in dollars on AWS.
+        requests: requests to stores, by kind.
+        cost: dollars, from the counted requests. None: not computed.
         started, finished: Unix seconds. `plan_seconds` is the time of the plan, `task_seconds` the
             sum of the tasks.
         run: the id by which the command line finds the records of the run.
