@@ -131,7 +131,7 @@ def _list_positions(tokens: Sequence[str], flags: int) -> list[_Position]:
     none, slash, not_slash, any_character = (
         re.compile(text, flags) for text in ("(?!)", "/", "[^/]", ".")
     )
-    # Each wildcard may match nothing, so its position skips to the one after it.
+    # Each of these may match nothing, so its first position skips to the one after it.
     wild = {
         _SLASHES: [_Position(slash, none, (1,))],
         "*": [_Position(not_slash, none, (1,))],

@@ -37,7 +37,7 @@ from s3unzip.runs.records import PLAN_TASK, RunRecords
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import CopiesParts, Tail
 
-# Python's garbage collector runs after 700 new tuples, so fewer rows are made at a time.
+# Fewer than the 700 new tuples (2,000 in Python 3.13) after which the garbage collector runs.
 ROWS_AT_ONCE = 512
 OVER_BUDGET = "budget"  # reason of a run that would cost too much
 

@@ -298,7 +298,7 @@ class DirectoryReader:
         return member
 
     def _judge_out_of_bounds(self, stop: int, *, lacks_value: bool) -> None:
-        """Judge an archive with a member that would end at `stop`, inside the directory."""
+        """Judge an archive with a member that would end at `stop`, past the directory's start."""
         message = f"it would end at {stop}, the directory begins at {self._location.start}"
         if lacks_value:
             message += "; a ZIP64 value is missing"

@@ -405,7 +405,7 @@ def _refuse_encrypted(archive: ArchiveBytes, record_at: int, plain_at: int) -> R
     Args:
         archive: the archive.
         record_at: where the ZIP64 end record begins.
-        plain_at: where the plain end record begins.
+        plain_at: where the record would begin if it had the length of a plain one.
     """
     if plain_at - record_at < 28:  # no room for the algorithm
         return

@@ -86,7 +86,7 @@ class Member(Struct, frozen=True, array_like=True, gc=False):
     `index` is its number in the central directory. `path` is the normalised name. `raw_name` is the
     declared name, None if that is `path` in ASCII. `offset` is the absolute offset of the local
     header. At `stop` the next listed local header begins, or the directory: the member must end
-    before it. `method` is the compression method (APPNOTE 4.4.5), even if there is a `cipher`.
+    there or before. `method` is the compression method (APPNOTE 4.4.5), even with a `cipher`.
     `flags` are the 16 bits of APPNOTE 4.4.4, `records.FLAG_REPARSE` and `FLAG_WRAPPED`: with
     `FLAG_WRAPPED` only the lower 32 bits of `size` are certain. `mtime` is in Unix seconds (the
     extended timestamp, else the DOS time read as UTC). `mode` has Unix mode bits. Both are None if
