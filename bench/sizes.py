@@ -17,7 +17,7 @@ from bench.small import make_archive
 
 SIZES = tuple(map(int, os.environ.get("S3UNZIP_BENCH_SIZES", "1,200,2000,20000").split(",")))
 S3UNZIP = (sys.executable, "-m", "s3unzip")
-ARCHIVE = "s3://source/{members}.zip"
+ARCHIVE = "s3://source/bench.zip"  # of each size in turn
 
 
 class Pair(NamedTuple):
@@ -31,7 +31,7 @@ class Peer(NamedTuple):
     """The tool that ours is compared with."""
 
     name: str
-    command: Sequence[str]  # with {members} and {destination}
+    command: Sequence[str]  # with {destination}
 
 
 def find_peer() -> Peer:
@@ -45,17 +45,16 @@ def find_peer() -> Peer:
         "boto3",
         flush=True,
     )
-    return Peer("zipfile_boto3", (sys.executable, "-m", "bench.small", "peer", "{members}.zip"))
+    return Peer("zipfile_boto3", (sys.executable, "-m", "bench.small", "peer"))
 
 
 def measure_pair(members: int, turn: int, peer: Peer) -> Pair:
     """Extract an archive with the tool, then with the peer."""
     destination = f"{members}-{turn}"
-    archive = ARCHIVE.format(members=members)
-    ours = run_command([*S3UNZIP, "run", "--json", "--quiet", archive, f"s3://ours/{destination}"])
+    ours = run_command([*S3UNZIP, "run", "--json", "--quiet", ARCHIVE, f"s3://ours/{destination}"])
     report = json.loads(ours.output)
     assert report["extracted"] == members, report
-    command = [word.format(members=members, destination=destination) for word in peer.command]
+    command = [word.format(destination=destination) for word in peer.command]
     pair = Pair(ours, run_command(command))
     print(
         f"{members:,} members: s3unzip {ours.wall:.2f} s, {ours.cpu:.2f} CPU s; "
@@ -107,7 +106,7 @@ def main() -> None:
             client.create_bucket(Bucket=bucket)
         for members in SIZES:
             print_step(f"{members:,} members, {RUNS} turns: s3unzip, then {peer.name}")
-            client.put_object(Bucket="source", Key=f"{members}.zip", Body=make_archive(members))
+            client.put_object(Bucket="source", Key="bench.zip", Body=make_archive(members))
             pairs = [measure_pair(members, turn, peer) for turn in range(RUNS)]
             _print_ratios(members, peer, pairs)
         print_step("the start of each command")

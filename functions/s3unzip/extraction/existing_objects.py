@@ -61,8 +61,11 @@ def has_content(stored: StoredObject, member: Member, options: Options) -> bool:
 
     The archive declares no CRC-32 for a member with AES of version AE-2: the result is False.
     """
-    is_equal = member.declares_crc and stored.crc32 == member.crc32
-    return is_equal and has_stored_size(stored.size, member, options)
+    return (
+        member.declares_crc
+        and stored.crc32 == member.crc32
+        and has_stored_size(stored.size, member, options)
+    )
 
 
 def find_object(

@@ -73,7 +73,7 @@ class AttemptEnd(Struct, frozen=True):
     """How one attempt of a task ended."""
 
     error: S3UnzipError | None = None
-    lost: bool = False  # the attempt wrote no record, so its counts are wrong
+    lost: bool = False  # its counts may not be on record, and are subtracted
     died: bool = False  # the worker process died
 
 

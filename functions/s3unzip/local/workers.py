@@ -48,7 +48,6 @@ from s3unzip.stores.ports import KeysRequest
 _log = logging.getLogger("s3unzip.workers")
 
 DEATH_SECONDS = 1.0  # from the end of a process's output until its exit code
-
 MAX_DEATHS = 5  # of workers in a row, without a task that ends
 TROUBLE_SECONDS = 30.0  # until the same line is shown again
 LOOK_SECONDS = 0.5  # between two checks whether another process stopped the run
@@ -180,7 +179,7 @@ class Workers:
         try:
             for worker in workers:
                 futures.append(Future())
-                self._start(worker, run, pending, futures[-1])
+                _start_thread(partial(self._do_pending, worker, run, pending), futures[-1])
             running = set(futures)
             while running:
                 ended, running = wait(running, LOOK_SECONDS, FIRST_COMPLETED)
@@ -215,45 +214,39 @@ class Workers:
                 self._workers.append(_ProcessWorker(self._open_context))
         return self._workers[:count]
 
-    def _start(
-        self,
-        worker: _ThreadWorker | _ProcessWorker,
-        run: Run,
-        pending: _PendingTasks,
-        future: Future[None],
+    def _do_pending(
+        self, worker: _ThreadWorker | _ProcessWorker, run: Run, pending: _PendingTasks
     ) -> None:
-        """Start a thread that does tasks with `worker`; its end is the result of `future`.
+        """Do tasks with one worker until none is pending."""
+        while (task := pending.take()) is not None:
+            counts = Counter[str]()  # of this attempt
+            end = worker.do_attempt(run, task, partial(self.tally.take, counts))
+            if end.lost:
+                self.tally.subtract(counts)
+            pending.note_end(task, end)
 
-        An executor is not used: if Ctrl-C arrives while it starts a thread, the exit hangs.
-        """
-        work = partial(self._work, worker, run, pending, future)
-        try:
-            threading.Thread(target=work, daemon=True).start()
-        except RuntimeError as error:  # no memory for the stack of the thread
-            future.set_exception(error)
 
-    def _work(
-        self,
-        worker: _ThreadWorker | _ProcessWorker,
-        run: Run,
-        pending: _PendingTasks,
-        future: Future[None],
-    ) -> None:
-        """Do tasks until none is pending; the thread of `_start`."""
+def _start_thread(work: Callable[[], None], future: Future[None]) -> None:
+    """Call `work` in a new thread; its end, or its error, is the result of `future`.
+
+    An executor is not used: if Ctrl-C arrives while it starts a thread, the exit hangs.
+    """
+
+    def call() -> None:
         # Only the main thread handles the signals of a terminal. A process that this thread starts
         # inherits the mask.
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         try:
-            while (task := pending.take()) is not None:
-                counts = Counter[str]()  # of this attempt
-                end = worker.do_attempt(run, task, partial(self.tally.take, counts))
-                if end.lost:
-                    self.tally.subtract(counts)
-                pending.note_end(task, end)
+            work()
         except BaseException as error:  # noqa: BLE001 - `do_all` raises it
             future.set_exception(error)
         else:
             future.set_result(None)
+
+    try:
+        threading.Thread(target=call, daemon=True).start()
+    except RuntimeError as error:  # no memory for the stack of the thread
+        future.set_exception(error)
 
 
 class _PendingTasks:

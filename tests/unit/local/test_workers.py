@@ -9,25 +9,23 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
+from unittest.mock import patch
 
 import pytest
 
-from s3unzip.context import Context, Progress
 from s3unzip.errors import InterruptedRunError
 from s3unzip.local.machine import Machine
 from s3unzip.local.process_setup import yield_to_others
-from s3unzip.local.worker_process import OpenContext, TaskCounts, open_context
-from s3unzip.local.workers import Workers, WorkerTally
+from s3unzip.local.worker_process import AttemptEnd, OpenContext, TaskCounts, open_context
+from s3unzip.local.workers import Workers, WorkerTally, _ThreadWorker
 from s3unzip.model import Report, Request, Verdict
 from s3unzip.settings import make_tuning
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.locations import parse_destination, parse_source
-from s3unzip.stores.ports import AskForKeys
 from s3unzip.zip import Policy
 from tests.support.patience import HANG_SECONDS, looks
 from tests.support.processes import descendants, is_running
@@ -73,28 +71,21 @@ class Folder:
         with self.machine(opening) as machine:
             return machine.run(self.request)
 
+    def run_elsewhere(self, opening: OpenContext, until: Path) -> Report:
+        """Run; the worker that is the program waits for a file, so that processes have tasks."""
+        do_attempt = _ThreadWorker.do_attempt
+
+        def wait(worker: _ThreadWorker, *arguments: Any) -> AttemptEnd:
+            for _ in looks():
+                if until.exists() or not worker._clock.remaining():
+                    break
+            return do_attempt(worker, *arguments)
+
+        with patch.object(_ThreadWorker, "do_attempt", wait):
+            return self.run(opening)
+
     def written(self) -> int:
         return sum(1 for path in (self.folder / "out" / "a").iterdir() if path.stat().st_size)
-
-
-@dataclass(frozen=True, slots=True)
-class Openings:
-    """Opens contexts: the worker that is the program waits, so that other processes have tasks."""
-
-    program: int
-    waits_for: Path
-    here: OpenContext
-    elsewhere: OpenContext
-
-    def __call__(
-        self, clock: LocalClock, progress: Progress, ask: AskForKeys | None = None
-    ) -> Context:
-        if os.getpid() != self.program:
-            return self.elsewhere(clock, progress, ask)
-        for _ in looks():
-            if self.waits_for.exists() or not clock.remaining():
-                break
-        return self.here(clock, progress, ask)
 
 
 def _pids() -> list[int]:
@@ -117,7 +108,7 @@ def test_killed_workers_are_replaced(tmp_path: Path) -> None:
         killed.touch()
 
     folder.shown.on_extracted = kill
-    report = folder.run(Openings(os.getpid(), killed, folder.open_context, folder.open_context))
+    report = folder.run_elsewhere(folder.open_context, killed)
     assert report.verdict is Verdict.COMPLETED
     assert folder.written() == report.extracted == MEMBERS
     assert 0 < folder.shown.counts["extracted"] <= MEMBERS
@@ -131,7 +122,7 @@ def test_workers_that_die_at_once_end_the_run(
     monkeypatch.setattr("s3unzip.local.workers.MAX_DEATHS", 1)
     folder = Folder(tmp_path)
     dying = partial(note_and_die, str(tmp_path / "started"))
-    report = folder.run(Openings(os.getpid(), tmp_path / "never", folder.open_context, dying))
+    report = folder.run_elsewhere(dying, tmp_path / "never")
     assert report.verdict is Verdict.FAILED
     assert report.message is not None
     assert "its worker process died (killed by SIGKILL)" in report.message
@@ -143,14 +134,12 @@ def test_workers_that_die_at_once_end_the_run(
 def test_a_worker_that_holds_the_interpreters_lock_ends_with_its_program(tmp_path: Path) -> None:
     """The kernel ends it: a worker on a loaded machine may not get the lock for seconds."""
     program = f"""
-import os
 from functools import partial
 from pathlib import Path
-from tests.unit.local.test_workers import Folder, Openings, note_and_hang
+from tests.unit.local.test_workers import Folder, note_and_hang
 path = Path({str(tmp_path)!r})
-folder = Folder(path)
 hanging = partial(note_and_hang, str(path / "started"))
-folder.run(Openings(os.getpid(), path / "never", folder.open_context, hanging))
+Folder(path).run_elsewhere(hanging, path / "never")
 """
     process = subprocess.Popen(
         [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
