@@ -48,6 +48,7 @@ PASSWORD_VARIABLE = "S3UNZIP_PASSWORD"  # noqa: S105 - the name of a variable, n
 TUNING_VARIABLE = "S3UNZIP_TUNING"
 S3_ENDPOINT = "AWS_ENDPOINT_URL_S3"
 OTHER_HOSTS = "other-hosts"
+DAY = 86_400.0  # seconds
 FROM_TERMINAL = "-"  # as the value of --password-file
 REGION = re.compile(r"[a-z]{2,}(-[a-z0-9]+)+-[0-9]+\Z")
 SERVER_REGION = re.compile(r"[A-Za-z0-9-]+\Z")  # S3-compatible servers have any names

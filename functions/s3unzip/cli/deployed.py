@@ -7,7 +7,7 @@ from itertools import chain
 
 from msgspec.structs import replace
 
-from s3unzip.cli.arguments import Arguments
+from s3unzip.cli.arguments import DAY, Arguments
 from s3unzip.cli.commands import SERVER, command
 from s3unzip.cli.terminal import confirm, print_json
 from s3unzip.errors import BudgetError, InterruptedRunError, UsageError
@@ -30,7 +30,6 @@ from s3unzip.operate.submit import (
 from s3unzip.pricing import price_archives
 from s3unzip.printable import printable
 
-DAY = 86_400.0  # seconds
 REPORT_EVERY = 10_000  # archives between two lines about the progress
 MISSING_DAYS = 7.0  # default of --days
 REQUIRED = {"required": True}

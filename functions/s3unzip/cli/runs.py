@@ -13,7 +13,7 @@ from click.core import ParameterSource
 from msgspec import Struct
 from msgspec.structs import replace
 
-from s3unzip.cli.arguments import Arguments
+from s3unzip.cli.arguments import DAY, Arguments
 from s3unzip.cli.commands import PLACES, SERVER, command
 from s3unzip.cli.output import print_report
 from s3unzip.cli.progress import RunDisplay, failed_line
@@ -45,7 +45,6 @@ RUN_COLUMNS = (
     "RUN",
     "SOURCE -> DESTINATION",
 )
-DAY = 86_400.0  # seconds
 LATEST = {"metavar": "[RUN]", "required": False, "default": "latest"}
 # Options that exclude each other: a typed one replaces a recorded one.
 RIVALS = {"unsigned": "request_payer", "request_payer": "unsigned"}
