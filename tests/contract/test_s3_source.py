@@ -63,6 +63,17 @@ def test_an_object_without_an_etag_is_pinned_by_its_date(key: str) -> None:
             b"".join(archive.stream(ByteRange(5, 10)))
 
 
+def test_an_etag_that_looks_like_a_date_is_compared() -> None:
+    """No month has 99 days, so it is an ETag, and its object is read."""
+    with HttpServer(Store(ETag="Wed, 99 Oct 2015 07:28:00 GMT")) as server:
+        archive = (
+            stores_at(server.url)
+            .source(ANY)
+            .pinned(ANY, Pin(len(DATA), "Wed, 99 Oct 2015 07:28:00 GMT"))
+        )
+        assert b"".join(archive.stream(ByteRange(5, 10))) == DATA[5:10]
+
+
 def test_an_object_with_nothing_to_pin_by_is_refused() -> None:
     """The message says what the store does not give, and what to do."""
     with (

@@ -314,11 +314,12 @@ def date_of(pin: Pin) -> datetime | None:
 
 def _parse_date(text: str) -> datetime | None:
     """Return the time that an HTTP date names, or None if `text` is not such a date."""
-    if not _DATE.fullmatch(text):
-        return None
-    from email.utils import parsedate_to_datetime
+    if _DATE.fullmatch(text):
+        from email.utils import parsedate_to_datetime
 
-    return parsedate_to_datetime(text)
+        with suppress(ValueError):  # an ETag may only look like a date
+            return parsedate_to_datetime(text)
+    return None
 
 
 def _check_date(call: Call, pin: Pin, size: int | None, date: datetime | None) -> None:
