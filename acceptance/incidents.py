@@ -20,7 +20,7 @@ from acceptance.cases import (
 from acceptance.leftovers import MAX_RUNS, list_versions, member_place
 from acceptance.listener import Listener
 from acceptance.site import Mismatch, NotApplicableError, Put, Site
-from s3unzip.cli.deployed import DAY
+from s3unzip.cli.arguments import DAY
 from s3unzip.model import OnConflict, Report, Verdict
 from s3unzip.planning.select import parse_template
 from s3unzip.run_ids import FOLLOW_UP_SUFFIX
