@@ -4,8 +4,6 @@ An archive is never on disk, and never completely in memory. A large member is a
 some megabytes. A small one begins with its number, a separate deflate block: no two are equal.
 """
 
-import hashlib
-import hmac
 import struct
 import sys
 import zlib
@@ -15,8 +13,6 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from boto3.s3.transfer import TransferConfig, create_transfer_manager
-from Crypto.Cipher import AES
-from Crypto.Util import Counter
 
 from bench.archives import (
     DEFLATED,
@@ -31,6 +27,7 @@ from bench.archives import (
 from s3unzip.deflate import crc32_combine
 from s3unzip.settings import KIB, MIB
 from s3unzip.zip.records import FLAG_ENCRYPTED
+from tests.support.encrypting import AES_METHOD, aes_extra, encrypt_aes
 
 # 10,000 parts of 16 MiB are 156 GiB; at most about 14 of them are in memory at once.
 TRANSFER = TransferConfig(
@@ -39,9 +36,6 @@ TRANSFER = TransferConfig(
 STRETCH = 256 * KIB  # of lines, or of noise, within a sample
 LINES_SHARE = 0.25  # about the ratio of deflate on log lines
 UNIT = 2 * MIB  # repeated in a member of gigabytes
-AES_METHOD, AES_FIELD = 99, 0x9901
-AES_ROUNDS = 1_000  # of PBKDF2: winzip.com/en/support/aes-encryption
-AES_256 = 3
 
 
 class Member(NamedTuple):
@@ -152,20 +146,13 @@ def encrypt(member: Member, password: bytes, version: int) -> Member:
         version: 1 (AE-1) declares the CRC-32, 2 (AE-2) leaves it out.
     """
     content = member.content
-    plain = b"".join(content.pieces())
-    salt = hashlib.sha256(plain).digest()[:16]
-    keys = hashlib.pbkdf2_hmac("sha1", password, salt, AES_ROUNDS, 66)
-    counter = Counter.new(128, initial_value=1, little_endian=True)
-    body = AES.new(keys[:32], AES.MODE_CTR, counter=counter).encrypt(plain)
-    code = hmac.new(keys[32:64], body, "sha1").digest()[:10]
-    field = struct.pack("<2HH2sBH", AES_FIELD, 7, version, b"AE", AES_256, content.method)
     sealed = Content(
         method=AES_METHOD,
         size=content.size,
         crc32=content.crc32 if version == 1 else 0,
-        chunks=(salt + keys[64:] + body + code,),
+        chunks=(encrypt_aes(b"".join(content.pieces()), password),),
         flags=FLAG_ENCRYPTED,
-        extra=field,
+        extra=aes_extra(content.method, version),
     )
     return member._replace(content=sealed)
 

@@ -118,12 +118,6 @@ def _list_executions(pipeline: DeployedPipeline) -> Iterator[dict[str, Any]]:
         yield from page["executions"]
 
 
-def _list_members(pipeline: DeployedPipeline) -> Iterator[str]:
-    pages = pipeline.client("s3").get_paginator("list_objects_v2")
-    for page in pages.paginate(Bucket=pipeline.outputs["DestinationBucket"], Prefix="burst-many-"):
-        yield from (found["Key"] for found in page.get("Contents", []))
-
-
 def put_archives(pipeline: DeployedPipeline) -> float:
     """Put all archives at once; return when, by `time.perf_counter`."""
     names = [f"burst-many-{number:03d}" for number in range(ARCHIVES)]
@@ -163,7 +157,7 @@ def _print_burst(pipeline: DeployedPipeline, before: set[str]) -> None:
     print_figure("burst.failed", sum(one["status"] in ENDED_BADLY for one in found), "runs")
     print_figure("burst.unfinished", ARCHIVES - done, "runs")
     print_figure("burst.redriven", sum(bool(one.get("redriveCount")) for one in found), "runs")
-    members = sum(1 for _ in _list_members(pipeline))
+    members = len(pipeline.member_keys("burst-many-"))
     print_figure("burst.members_lost", done * TASKS * MEMBERS - members, "members")
 
 

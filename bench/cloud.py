@@ -18,7 +18,7 @@ from infra.bundle import Target, build_bundle, find_python, find_uv
 from infra.cdk_cli import COMMAND
 from s3unzip.model import Verdict
 from s3unzip.settings import PROCESS_VARIABLES, Variable
-from tests.support.zips import DEFLATE, Entry, build
+from tests.support.zips import DEFLATE, Entry, Shape, build
 
 MEMBERS = int(os.environ.get("S3UNZIP_BENCH_MEMBERS", "50000"))
 TASKS = int(os.environ.get("S3UNZIP_BENCH_TASKS", "10000"))  # in one Distributed Map
@@ -32,12 +32,11 @@ def make_archive(members: int) -> bytes:
         json.dumps({"number": number, "values": list(range(number % 100))}).encode()
         for number in range(members)
     )
-    return build(
-        *(
-            Entry(f"documents/{number % 97:02}/{number:07}.json", text, DEFLATE)
-            for number, text in enumerate(documents)
-        )
+    entries = (
+        Entry(f"documents/{number % 97:02}/{number:07}.json", text, DEFLATE)
+        for number, text in enumerate(documents)
     )
+    return build(*entries, shape=Shape(zip64=members > 0xFFFF))
 
 
 def _measure_demo() -> None:

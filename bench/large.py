@@ -165,10 +165,10 @@ def main() -> None:
         return
     wanted = set(sys.argv[1:]) or {"stream", "copy", "split"}
     if wanted & {"stream", "copy"}:
-        with s3_server(), tempfile.TemporaryDirectory(prefix="s3unzip-bench-") as folder:
-            client = boto3.client("s3")
-            for bucket in ("source", "ours", "peer"):
-                client.create_bucket(Bucket=bucket)
+        with (
+            s3_server("source", "ours", "peer") as client,
+            tempfile.TemporaryDirectory(prefix="s3unzip-bench-") as folder,
+        ):
             if "stream" in wanted:
                 put_archive(client, folder, "mixed.zip", "mixed")
                 with ArchiveFile(Path(folder, NOTHING)) as archive:

@@ -13,8 +13,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-import boto3
-
 from bench.archives import (
     ArchiveFile,
     deflate_whole,
@@ -52,10 +50,10 @@ def write_archive(path: Path, scale: float = 1.0) -> None:
 def main() -> None:
     """Run once and print the peak."""
     scale = float(os.environ.get("S3UNZIP_BENCH_SCALE", "1"))
-    with s3_server(), tempfile.TemporaryDirectory(prefix="s3unzip-bench-") as folder:
-        client = boto3.client("s3")
-        for bucket in ("source", "ours"):
-            client.create_bucket(Bucket=bucket)
+    with (
+        s3_server("source", "ours") as client,
+        tempfile.TemporaryDirectory(prefix="s3unzip-bench-") as folder,
+    ):
         path = Path(folder, "archive.zip")
         print_step("making and storing the archive")
         write_archive(path, scale)

@@ -11,6 +11,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import boto3
+from mypy_boto3_s3 import S3Client
+
 from embedded.ministack import free_port
 from tests.support.servers import await_http, find_versitygw
 
@@ -19,8 +22,8 @@ MEMORY = Path("/dev/shm")  # noqa: S108 - of this machine alone, and the folder 
 
 
 @contextlib.contextmanager
-def s3_server(*, in_memory: bool = False) -> Iterator[str]:
-    """Run a server, set the AWS variables to it, and give its endpoint.
+def s3_server(*buckets: str, in_memory: bool = False) -> Iterator[S3Client]:
+    """Run a server, set the AWS variables to it, and yield a client; make empty buckets.
 
     With `in_memory`, its folder is in memory if the machine has such a file system, because writing
     tens of thousands of files to a disk would disturb the measurement.
@@ -28,7 +31,7 @@ def s3_server(*, in_memory: bool = False) -> Iterator[str]:
     given = os.environ.get("S3UNZIP_BENCH_ENDPOINT")
     if given:
         os.environ["AWS_ENDPOINT_URL"] = given
-        yield given
+        yield _make_buckets(buckets)
         return
     binary = find_versitygw()
     if binary is None:
@@ -48,9 +51,8 @@ def s3_server(*, in_memory: bool = False) -> Iterator[str]:
         process = subprocess.Popen(
             [*command, "posix", str(data)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        endpoint = f"http://127.0.0.1:{port}"
         os.environ.update(
-            AWS_ENDPOINT_URL=endpoint,
+            AWS_ENDPOINT_URL=f"http://127.0.0.1:{port}",
             AWS_ACCESS_KEY_ID=ACCESS,
             AWS_SECRET_ACCESS_KEY=SECRET,
             AWS_REGION="us-east-1",
@@ -59,10 +61,17 @@ def s3_server(*, in_memory: bool = False) -> Iterator[str]:
         )
         try:
             await_http(port, seconds=20.0)
-            yield endpoint
+            yield _make_buckets(buckets)
         finally:
             process.terminate()
             process.wait()
+
+
+def _make_buckets(buckets: tuple[str, ...]) -> S3Client:
+    client = boto3.client("s3")
+    for bucket in buckets:
+        client.create_bucket(Bucket=bucket)
+    return client
 
 
 def _takes_attributes(folder: Path) -> bool:

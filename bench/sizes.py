@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import boto3
+from mypy_boto3_s3 import S3Client
 
 from bench.measure import RUNS, Cost, median, print_figure, print_step, run_command
 from bench.server import s3_server
@@ -73,7 +73,7 @@ def _print_ratios(members: int, peer: Peer, pairs: Sequence[Pair]) -> None:
     print_figure(f"{name}.rate_vs_{peer.name}", rate, "ratio")
 
 
-def measure_starts(folder: Path) -> None:
+def measure_starts(client: S3Client, folder: Path) -> None:
     """Print the CPU of short commands and of the imports of each handler."""
     archive = folder / "200.zip"
     archive.write_bytes(make_archive(200))
@@ -88,8 +88,6 @@ def measure_starts(folder: Path) -> None:
     }
     for name in ("intake", "plan", "extract", "settle"):
         commands[f"import_{name}"] = [sys.executable, "-c", f"import s3unzip.aws.{name}"]
-    client = boto3.client("s3")
-    client.create_bucket(Bucket="starts")
     client.put_object(Bucket="starts", Key="200.zip", Body=archive.read_bytes())
     for name, command in commands.items():
         run_command(command)  # it writes the byte code
@@ -100,10 +98,7 @@ def measure_starts(folder: Path) -> None:
 def main() -> None:
     """Measure each size in turn, then the starts."""
     peer = find_peer()
-    with s3_server(in_memory=True):
-        client = boto3.client("s3")
-        for bucket in ("source", "peer", "ours"):
-            client.create_bucket(Bucket=bucket)
+    with s3_server("source", "peer", "ours", "starts", in_memory=True) as client:
         for members in SIZES:
             print_step(f"{members:,} members, {RUNS} turns: s3unzip, then {peer.name}")
             client.put_object(Bucket="source", Key="bench.zip", Body=make_archive(members))
@@ -111,7 +106,7 @@ def main() -> None:
             _print_ratios(members, peer, pairs)
         print_step("the start of each command")
         with tempfile.TemporaryDirectory() as folder:
-            measure_starts(Path(folder))
+            measure_starts(client, Path(folder))
 
 
 if __name__ == "__main__":

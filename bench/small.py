@@ -124,10 +124,7 @@ def main() -> None:
     if len(sys.argv) > 1:
         {"peer": peer, "bare": bare}[sys.argv[1]]()
         return
-    with s3_server(in_memory=True):
-        client = boto3.client("s3")
-        for bucket in ("source", "peer", "bare", "ours"):
-            client.create_bucket(Bucket=bucket)
+    with s3_server("source", "peer", "bare", "ours", in_memory=True) as client:
         print_step(f"storing an archive of {MEMBERS:,} members")
         client.put_object(Bucket="source", Key="bench.zip", Body=make_archive())
         figures = [measure_turn(turn) for turn in range(RUNS)]

@@ -60,10 +60,7 @@ def main() -> None:
         peer()
         return
     places = ["s3://source/bench.zip", "s3://ours/"]
-    with s3_server(in_memory=True):
-        client = boto3.client("s3")
-        for bucket in ("source", "ours"):
-            client.create_bucket(Bucket=bucket)
+    with s3_server("source", "ours", in_memory=True) as client:
         print_step(f"storing and extracting an archive of {MEMBERS:,} members")
         client.put_object(Bucket="source", Key="bench.zip", Body=make_archive(MEMBERS))
         run = run_command([sys.executable, "-m", "s3unzip.cli", "run", "--quiet", *places])

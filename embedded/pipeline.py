@@ -153,8 +153,3 @@ class DeployedPipeline:
         pages = self.client("s3").get_paginator("list_objects_v2")
         listed = pages.paginate(Bucket=self.outputs["WorkBucket"], Prefix=prefix, Delimiter="/")
         return [one["Prefix"] for page in listed for one in page.get("CommonPrefixes", [])]
-
-    def _names(self, prefix: str) -> Iterator[str]:
-        pages = self.client("s3").get_paginator("list_objects_v2")
-        for page in pages.paginate(Bucket=self.outputs["WorkBucket"], Prefix=prefix):
-            yield from (found["Key"] for found in page.get("Contents", []))

@@ -15,7 +15,6 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import boto3
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -49,10 +48,7 @@ def show_terminal(folder: Path) -> str:
     """Run commands against a local S3 server; return what they showed as SVG."""
     body = random.Random(1).randbytes(2_000)  # noqa: S311 - any bytes
     entries = [Entry(f"2026/{n // 400:03}/order-{n:05}.csv", body, DEFLATE) for n in range(20_000)]
-    with s3_server(in_memory=True):
-        client = boto3.client("s3")
-        for bucket in ("ingest", "extracted"):
-            client.create_bucket(Bucket=bucket)
+    with s3_server("ingest", "extracted", in_memory=True) as client:
         client.put_object(Bucket="ingest", Key="orders.zip", Body=build_zip(*entries))
         os.environ |= {"S3UNZIP_HOME": str(folder / "runs"), "COLUMNS": str(COLUMNS)}
         recorder = Recorder()

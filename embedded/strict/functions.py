@@ -53,7 +53,7 @@ def install() -> None:
     _name_errors()
     _share_concurrency(vars(_lambda))
     _limit_memory(vars(_lambda))
-    templates.before("AWS::Lambda::EventSourceMapping", _problem_of_source)
+    templates.around("AWS::Lambda::EventSourceMapping", check=_problem_of_source)
 
 
 def _share_concurrency(names: dict[str, Any]) -> None:
@@ -87,7 +87,7 @@ def _share_concurrency(names: dict[str, Any]) -> None:
     names["_acquire_execution_slot"] = acquire_slot
     names["_put_function_concurrency"] = put_concurrency
     names["_sqs_esm_concurrency"] = pollers
-    templates.after("AWS::Lambda::Function", reserve)
+    templates.around("AWS::Lambda::Function", finish=reserve)
 
 
 def _limit_memory(names: dict[str, Any]) -> None:
@@ -109,7 +109,7 @@ def _limit_memory(names: dict[str, Any]) -> None:
         return update_config(name, data)
 
     names["_update_config"] = update
-    templates.before("AWS::Lambda::Function", problem)
+    templates.around("AWS::Lambda::Function", check=problem)
 
 
 def _reservations() -> dict[str, int]:

@@ -7,21 +7,18 @@ from typing import Any
 _provisioners: Any = import_module("ministack.services.cloudformation.provisioners")
 
 
-def before(kind: str, check: Callable[[dict[str, Any]], str | None]) -> None:
-    """Fail a resource of this type where `check` of its properties returns a sentence."""
-    _around(kind, check, lambda _id, _properties: None)
-
-
-def after(kind: str, finish: Callable[[str, dict[str, Any]], None]) -> None:
-    """Call `finish` with physical id and properties once a resource of this type is made."""
-    _around(kind, lambda _properties: None, finish)
-
-
-def _around(
+def around(
     kind: str,
-    check: Callable[[dict[str, Any]], str | None],
-    finish: Callable[[str, dict[str, Any]], None],
+    check: Callable[[dict[str, Any]], str | None] = lambda _properties: None,
+    finish: Callable[[str, dict[str, Any]], None] = lambda _id, _properties: None,
 ) -> None:
+    """Hook into the making of a resource of this type.
+
+    Args:
+        kind: the type.
+        check: of its properties; where it returns a sentence, the resource fails.
+        finish: called with physical id and properties once the resource is made.
+    """
     handlers = _provisioners._RESOURCE_HANDLERS[kind]
     create, update = handlers["create"], handlers["update"]
 
