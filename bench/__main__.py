@@ -59,9 +59,9 @@ def run_bench(name: str, command: list[str], silence: float = SILENCE_SECONDS) -
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         for line in _lines(process, silence):
             if line is None:
-                _say(f"... {name}: at work for {time.monotonic() - began:.0f} s")
+                print(f"... {name}: at work for {time.monotonic() - began:.0f} s", flush=True)
                 continue
-            _say(line)
+            print(line, flush=True)
             match line.split():
                 case [word, figure, value, unit] if word == "BENCH":
                     outcome.figures.append((figure, value, unit))
@@ -110,10 +110,6 @@ def make_table(outcomes: list[Outcome]) -> list[str]:
     return lines
 
 
-def _say(line: str) -> None:
-    print(line, flush=True)
-
-
 def main() -> int:
     """Run the named benches, or all; return 1 if one failed."""
     parser = argparse.ArgumentParser(prog="bench", description=__doc__.partition("\n")[0])
@@ -126,11 +122,11 @@ def main() -> int:
         )
     outcomes = []
     for number, name in enumerate(names, 1):
-        _say(f"== {name} ({number} of {len(names)}): {describe(name)}")
+        print(f"== {name} ({number} of {len(names)}): {describe(name)}", flush=True)
         outcomes.append(run_bench(name, [sys.executable, "-m", f"bench.{name}"]))
-    _say("")
+    print(flush=True)
     for line in make_table(outcomes):
-        _say(line)
+        print(line, flush=True)
     return 1 if any(outcome.exit_code for outcome in outcomes) else 0
 
 

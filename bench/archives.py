@@ -10,7 +10,7 @@ import struct
 import sysconfig
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import BinaryIO, Self
@@ -54,15 +54,19 @@ class Content:
 
 def repeat_deflated(samples: list[bytes], size: int) -> Content:
     """Return a deflated member of at least `size` bytes that repeats `samples`."""
-    rounds = -(-size // sum(map(len, samples)))
-    crc, length = _repeat_crc(samples, rounds)
-    return Content(DEFLATED, length, crc, tuple(map(_flushed, samples)), rounds, FLUSHED_END)
+    stored = repeat_stored(samples, size)
+    chunks = tuple(map(_flushed, samples))
+    return replace(stored, method=DEFLATED, chunks=chunks, end=FLUSHED_END)
 
 
 def repeat_stored(samples: list[bytes], size: int) -> Content:
     """Return a stored member of at least `size` bytes that repeats `samples`."""
     rounds = -(-size // sum(map(len, samples)))
-    crc, length = _repeat_crc(samples, rounds)
+    sums = [(zlib.crc32(sample), len(sample)) for sample in samples]
+    crc = length = 0
+    for sample_crc, sample_length in sums * rounds:
+        crc = crc32_combine(crc, sample_crc, sample_length)
+        length += sample_length
     return Content(STORED, length, crc, tuple(samples), rounds)
 
 
@@ -208,13 +212,3 @@ def samples(kind: str, count: int = 4, size: int = 16 * MIB) -> list[bytes]:
 def _flushed(data: bytes) -> bytes:
     stream = zlib.compressobj(1, zlib.DEFLATED, -15)
     return stream.compress(data) + stream.flush(zlib.Z_FULL_FLUSH)
-
-
-def _repeat_crc(pieces: list[bytes], rounds: int) -> tuple[int, int]:
-    crc = size = 0
-    sums = [(zlib.crc32(piece), len(piece)) for piece in pieces]
-    for _ in range(rounds):
-        for one, length in sums:
-            crc = crc32_combine(crc, one, length)
-            size += length
-    return crc, size

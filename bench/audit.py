@@ -53,11 +53,12 @@ def judge(report: Mapping[str, Any], *, required: bool) -> tuple[int, str]:
     unchecked = [entry["name"] for entry in skipped if "editable" not in entry["skip_reason"]]
     checked = [entry for entry in report["dependencies"] if "vulns" in entry]
     vulnerable = [entry for entry in checked if entry["vulns"]]
-    lines = []
-    for entry in vulnerable:
-        for hole in entry["vulns"]:
-            mended = ", ".join(hole["fix_versions"]) or "no version"
-            lines.append(f"{entry['name']} {entry['version']}: {hole['id']}, mended in {mended}")
+    lines = [
+        f"{entry['name']} {entry['version']}: {hole['id']}, "
+        f"mended in {', '.join(hole['fix_versions']) or 'no version'}"
+        for entry in vulnerable
+        for hole in entry["vulns"]
+    ]
     total = len(checked) + len(unchecked)
     count = (
         f"{len(vulnerable)} with a known vulnerability" if checked else "nothing is known of them"

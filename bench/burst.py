@@ -87,7 +87,6 @@ class Alone:
 
 def measure_alone(pipeline: DeployedPipeline) -> Alone:
     """Run two archives one after the other; return the seconds of the second, which is warm."""
-    seconds, known = 0.0, 0
     for name in ("burst-cold", "burst-warm"):
         known = len(_list_durations(pipeline))
         began = time.perf_counter()

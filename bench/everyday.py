@@ -181,10 +181,8 @@ def measure_left(pipeline: DeployedPipeline, report: Report) -> None:
 
 
 def _count_invocations(pipeline: DeployedPipeline, run: str) -> int:
-    requests = set()
-    for line in pipeline.logs().splitlines():
-        if run in line and line.startswith("{"):
-            requests.add(json.loads(line).get("function_request_id"))
+    lines = [line for line in pipeline.logs().splitlines() if run in line and line[0] == "{"]
+    requests = {json.loads(line).get("function_request_id") for line in lines}
     return len(requests - {None})
 
 

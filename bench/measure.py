@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 RUNS = 3
 BEGAN = time.perf_counter()
@@ -46,6 +47,12 @@ def run_command(command: Sequence[str], env: Mapping[str, str] | None = None) ->
         raise subprocess.CalledProcessError(process.returncode, command, output)
     cpu, peak = json.loads(said)
     return Cost(wall, cpu, peak, output)
+
+
+def run_s3unzip(*words: str) -> tuple[Cost, dict[str, Any]]:
+    """Run a command of s3unzip; return its cost and what it prints as JSON."""
+    cost = run_command([sys.executable, "-m", "s3unzip.cli", *words, "--json"])
+    return cost, json.loads(cost.output)
 
 
 def median(values: Sequence[float]) -> float:

@@ -7,7 +7,6 @@ of task: 20,000 small members, streams, a stored member that is copied and a
 deflated one that is split.
 """
 
-import json
 import os
 import sys
 import tempfile
@@ -22,7 +21,7 @@ from bench.archives import (
     repeat_stored,
     samples,
 )
-from bench.measure import print_figure, print_step, run_command
+from bench.measure import print_figure, print_step, run_s3unzip
 from bench.server import s3_server
 from s3unzip.settings import KIB, MIB
 
@@ -63,10 +62,8 @@ def main() -> None:
         ) as body:  # in one request: VersityGW copies no parts of multipart objects
             client.put_object(Bucket="source", Key="bench.zip", Body=body)
         path.unlink()
-        tool = [sys.executable, "-m", "s3unzip.cli", "run", "--json", "--quiet"]
         print_step("running it")
-        cost = run_command([*tool, "s3://source/bench.zip", "s3://ours/out"])
-        report = json.loads(cost.output)
+        cost, report = run_s3unzip("run", "--quiet", "s3://source/bench.zip", "s3://ours/out")
         assert report["verdict"] == "COMPLETED", report
         print(
             f"{report['extracted']:,} members, {report['bytes_out'] / 1e6:,.0f} MB out in "

@@ -1,6 +1,5 @@
 """Archives of 1 to 20,000 members, S3 to S3, beside s3-unspool; and the start of each command."""
 
-import json
 import os
 import shutil
 import sys
@@ -11,7 +10,7 @@ from typing import NamedTuple
 
 from mypy_boto3_s3 import S3Client
 
-from bench.measure import RUNS, Cost, median, print_figure, print_step, run_command
+from bench.measure import RUNS, Cost, median, print_figure, print_step, run_command, run_s3unzip
 from bench.server import s3_server
 from bench.small import make_archive
 
@@ -51,8 +50,7 @@ def find_peer() -> Peer:
 def measure_pair(members: int, turn: int, peer: Peer) -> Pair:
     """Extract an archive with the tool, then with the peer."""
     destination = f"{members}-{turn}"
-    ours = run_command([*S3UNZIP, "run", "--json", "--quiet", ARCHIVE, f"s3://ours/{destination}"])
-    report = json.loads(ours.output)
+    ours, report = run_s3unzip("run", "--quiet", ARCHIVE, f"s3://ours/{destination}")
     assert report["extracted"] == members, report
     command = [word.format(destination=destination) for word in peer.command]
     pair = Pair(ours, run_command(command))

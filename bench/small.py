@@ -14,7 +14,7 @@ from typing import NamedTuple
 import boto3
 from botocore.config import Config
 
-from bench.measure import RUNS, Cost, median, print_figure, print_step, run_command
+from bench.measure import RUNS, Cost, median, print_figure, print_step, run_command, run_s3unzip
 from bench.server import s3_server
 
 MEMBERS = int(os.environ.get("S3UNZIP_BENCH_MEMBERS", "20000"))
@@ -145,13 +145,12 @@ def main() -> None:
 def measure_turn(turn: int) -> Turn:
     """Measure the tool and the bare PUTs alternately, then the peer, which takes longest."""
     me = [sys.executable, "-m", "bench.small"]
-    tool = [sys.executable, "-m", "s3unzip.cli", "run", "--json", "--quiet"]
     pairs = []
     for number in range(PAIRS):
         pair = f"turn {turn + 1} of {RUNS}, pair {number + 1} of {PAIRS}"
         print_step(f"{pair}: s3unzip, then bare PUTs")
-        ours = run_command([*tool, "s3://source/bench.zip", f"s3://ours/{turn}-{number}"])
-        report = json.loads(ours.output)
+        destination = f"s3://ours/{turn}-{number}"
+        ours, report = run_s3unzip("run", "--quiet", "s3://source/bench.zip", destination)
         assert report["extracted"] == MEMBERS, report
         whole = run_command([*me, "bare"])
         unzipping, loop = json.loads(whole.output)

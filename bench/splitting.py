@@ -40,7 +40,6 @@ from s3unzip.stores.ports import (
     AskForKeys,
     Buffer,
     ObjectFacts,
-    PinnedArchive,
     RangeReader,
     Source,
     Tail,
@@ -74,19 +73,6 @@ class Link:
         time.sleep(max(0.0, until - time.monotonic()))
 
 
-class LimitedArchive:
-    """One version of an archive behind a link."""
-
-    def __init__(self, archive: PinnedArchive, link: Link) -> None:
-        self._archive = archive
-        self._link = link
-
-    def stream(self, want: ByteRange) -> Iterator[Buffer]:
-        for piece in self._archive.stream(want):
-            self._link.carry(len(piece))
-            yield piece
-
-
 class LimitedSource(ArchiveSource):
     """Files behind a link."""
 
@@ -101,7 +87,14 @@ class LimitedSource(ArchiveSource):
         return self._source.stat(location)
 
     def open(self, location: Location, pin: Pin) -> RangeReader:
-        return LimitedArchive(self._source.pinned(location, pin), self._link).stream
+        archive = self._source.pinned(location, pin)
+
+        def stream(want: ByteRange) -> Iterator[Buffer]:
+            for piece in archive.stream(want):
+                self._link.carry(len(piece))
+                yield piece
+
+        return stream
 
 
 class LimitedFolder(FolderDestination):

@@ -4,7 +4,6 @@ The loop has 16 threads, asks for a tenth of the objects, and compares nothing. 
 a second, each program's start included.
 """
 
-import json
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 import boto3
 from botocore.config import Config
 
-from bench.measure import RUNS, Cost, median, print_figure, print_step, run_command
+from bench.measure import RUNS, Cost, median, print_figure, print_step, run_command, run_s3unzip
 from bench.server import s3_server
 from bench.small import make_archive
 
@@ -43,12 +42,9 @@ class Turn:
 
 def measure(places: list[str]) -> Turn:
     """Verify twice, then run the peer."""
-    verify = [sys.executable, "-m", "s3unzip.cli", "verify", "--json", *places]
-    recorded = run_command(verify)
-    found = json.loads(recorded.output)
+    recorded, found = run_s3unzip("verify", *places)
     assert found["proofs"] == {"record": MEMBERS}, found
-    unrecorded = run_command([*verify, "--no-records"])
-    told = json.loads(unrecorded.output)
+    unrecorded, told = run_s3unzip("verify", *places, "--no-records")
     assert told["proofs"] == {"metadata": MEMBERS}, told
     peer_cost = run_command([sys.executable, "-m", "bench.verify", "peer"])
     return Turn(recorded, unrecorded, peer_cost, found["requests"].get("head", 0))
@@ -63,7 +59,7 @@ def main() -> None:
     with s3_server("source", "ours", in_memory=True) as client:
         print_step(f"storing and extracting an archive of {MEMBERS:,} members")
         client.put_object(Bucket="source", Key="bench.zip", Body=make_archive(MEMBERS))
-        run = run_command([sys.executable, "-m", "s3unzip.cli", "run", "--quiet", *places])
+        run, _ = run_s3unzip("run", "--quiet", *places)
         turns = []
         for number in range(RUNS):
             print_step(f"verify twice, then HEAD by boto3, turn {number + 1} of {RUNS}")

@@ -60,9 +60,10 @@ def _read_body(kind: type) -> dict[str, Declared]:
     group, seen = "", body.lineno
     for node in body.body:
         match node:
-            case ast.AnnAssign(target=ast.Name(id=name), value=value):
-                pass
-            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+            case (
+                ast.AnnAssign(target=ast.Name(id=name), value=value)
+                | ast.Assign(targets=[ast.Name(id=name)], value=value)
+            ):
                 pass
             case _:
                 continue

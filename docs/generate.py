@@ -6,6 +6,7 @@ it in the code and is only carried over. What the code cannot say is in
 """
 
 import argparse
+import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 from docs import pages
 from docs.outputs import OUTPUTS
 from docs.python_api import make_api
-from docs.schemas import event_schema, schema_of, written
+from docs.schemas import event_schema, schema_of
 from docs.sources import ROOT
 from s3unzip import model
 
@@ -51,7 +52,10 @@ def make_pages() -> dict[str, str]:
         title = f"a line of s3unzip {output.command} --json: {output.title}"
         schemas.setdefault(name, schema_of(title, output.kinds))
     written_pages = {name: NOTE + text for name, text in texts.items()}
-    return written_pages | {name: written(schema) for name, schema in schemas.items()}
+    return written_pages | {
+        name: json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+        for name, schema in schemas.items()
+    }
 
 
 def write_reference(

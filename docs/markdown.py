@@ -1,7 +1,7 @@
 """Markdown: tables, fences, and values as people write them."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 
 def make_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -10,11 +10,6 @@ def make_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "".join(
         "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines
     )
-
-
-def coded(meanings: dict[str, str]) -> Iterator[Sequence[str]]:
-    """Return rows of names and their meanings, by name."""
-    return ((f"`{name}`", text) for name, text in sorted(meanings.items()))
 
 
 def fenced(text: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from docs.declarations import Declared, first_sentence, read_comments, read_declarations
-from docs.markdown import coded, fenced, make_table, plain_words, show_amount, show_toml
+from docs.markdown import fenced, make_table, plain_words, show_amount, show_toml
 from docs.meanings import EXIT_CODES, HOST_VARIABLES, MEANINGS, TEXTS
 from docs.outputs import make_json_section
 from docs.schemas import event_schema
@@ -73,7 +73,10 @@ def make_cli() -> str:
         make_json_section(),
         "## Environment variables\n",
         TEXTS["variables"],
-        make_table(("variable", "what it does"), coded(HOST_VARIABLES)),
+        make_table(
+            ("variable", "what it does"),
+            ((f"`{name}`", text) for name, text in sorted(HOST_VARIABLES.items())),
+        ),
         "Exit codes: [errors.md](errors.md).",
     ]
     return "\n".join(parts) + "\n"
@@ -107,7 +110,7 @@ def make_settings() -> str:
         _fields(settings.Tuning),
         "## Limits\n",
         f"{first_sentence(Limits)}\n",
-        *(text + "\n" for text in _paragraphs(Limits)),
+        *(" ".join(text.split()) + "\n" for text in (Limits.__doc__ or "").split("\n\n")[1:]),
         TEXTS["limits"],
         _fields(Limits),
         "## Options of a run\n",
@@ -358,8 +361,3 @@ def _meaning(declared: Declared, *owners: str) -> str:
     text = MEANINGS.get(f"{owners[0]}.{declared.name}") or declared.comment
     text = text or next(filter(None, known), plain_words(declared.name))
     return text.replace("None:", "unset:").replace("None keeps", "unset keeps")
-
-
-def _paragraphs(kind: type) -> list[str]:
-    paragraphs = (kind.__doc__ or "").split("\n\n")[1:]
-    return [" ".join(text.split()) for text in paragraphs]

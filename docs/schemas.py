@@ -1,7 +1,6 @@
 """JSON Schemas of what a run writes and announces, made from the values' own types."""
 
-import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any, get_args
 
 import msgspec
@@ -25,10 +24,11 @@ def schema_of(title: str, kinds: Iterable[type]) -> dict[str, Any]:
     for name, part in parts.items():
         if "description" in part:  # `help` shows the fields there, too
             part["description"] = part["description"].partition("Attributes:")[0].rstrip()
-        for field, declared in _declared(name, homes).items():
+        declared = read_declarations(homes[name]) if name in homes else {}
+        for field, declaration in declared.items():
             known = part.get("properties", {}).get(field)
-            if known is not None and declared:
-                known["description"] = declared
+            if known is not None and declaration.comment:
+                known["description"] = declaration.comment
     refs = [{"$ref": f"#/$defs/{kind.__name__}"} for kind in wanted]
     body = refs[0] if len(refs) == 1 else {"anyOf": refs}
     return {"$schema": DIALECT, "title": title, **body, "$defs": parts}
@@ -57,17 +57,6 @@ def event_schema() -> dict[str, Any]:
         "properties": properties,
         "required": list(properties),
     }
-
-
-def written(schema: dict[str, Any]) -> str:
-    """Return a schema as a file."""
-    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
-
-
-def _declared(name: str, homes: Mapping[str, type]) -> dict[str, str]:
-    if name not in homes:
-        return {}
-    return {field: found.comment for field, found in read_declarations(homes[name]).items()}
 
 
 def _structs(kind: object, home: type | None = None) -> Iterator[tuple[str, type]]:

@@ -27,20 +27,18 @@ def finding_codes() -> set[str]:
     for file in (ROOT / "functions" / "s3unzip").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             match node:
-                case ast.Call(
-                    func=ast.Name(id="Finding") | ast.Attribute(attr="finding" | "Finding"),
-                    args=[ast.Constant(value=code), *_],
-                ):
-                    codes.add(str(code))
-                case ast.Call(
-                    func=ast.Attribute(attr="fail_header"),
-                    args=[_, ast.Constant(value=str(code)), *_],
-                ):
-                    codes.add(code)
                 case ast.Call(func=ast.Attribute(attr="get"), args=[_, ast.Constant(value=code)]):
                     codes |= {"storage"} & {code}
                 case (
-                    ast.keyword(arg="reason", value=ast.Constant(value=str(code)))
+                    ast.Call(
+                        func=ast.Name(id="Finding") | ast.Attribute(attr="finding" | "Finding"),
+                        args=[ast.Constant(value=str(code)), *_],
+                    )
+                    | ast.Call(
+                        func=ast.Attribute(attr="fail_header"),
+                        args=[_, ast.Constant(value=str(code)), *_],
+                    )
+                    | ast.keyword(arg="reason", value=ast.Constant(value=str(code)))
                     | ast.Assign(
                         targets=[ast.Name(id="reason")], value=ast.Constant(value=str(code))
                     )

@@ -15,6 +15,7 @@ import tempfile
 import time
 import zipfile
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -29,8 +30,6 @@ from s3unzip.model import PlanSummary, Report, Verdict
 from s3unzip.runs.records import RUNS
 
 MEMBERS = 3_000
-RUN_SECONDS = 600.0
-LOOK_SECONDS = 0.5  # between two looks at the run
 PAGE = Path("build/demo-report.html")
 
 
@@ -52,21 +51,13 @@ def make_archive(members: int = MEMBERS, seed: int = 1) -> bytes:
     return body.getvalue()
 
 
-def _watch_run(pipeline: DeployedPipeline, key: str, display: RunDisplay) -> Report:
-    deadline = time.monotonic() + RUN_SECONDS
-    while time.monotonic() < deadline:
-        run = pipeline.find_run(key)
-        if run is not None:
-            report = pipeline.report(run)
-            if report is not None:
-                return report
-            plan = display.plan or pipeline.plan(run)
-            if plan is not None:
-                if display.plan is None:
-                    display.planned(plan)
-                display.finished(count_written(pipeline, plan) - display.counts)
-        time.sleep(LOOK_SECONDS)
-    raise EmbeddedAwsError(f"no report in {RUN_SECONDS:.0f} s\n{pipeline.logs()[-3_000:]}")
+def _show_progress(pipeline: DeployedPipeline, display: RunDisplay, run: str) -> None:
+    plan = display.plan or pipeline.plan(run)
+    if plan is None:
+        return
+    if display.plan is None:
+        display.planned(plan)
+    display.finished(count_written(pipeline, plan) - display.counts)
 
 
 def count_written(pipeline: DeployedPipeline, plan: PlanSummary) -> Counter[str]:
@@ -122,7 +113,7 @@ def _run_demo(archive: Path | None, *, keep: bool, console: Console) -> Report:
         pipeline.put(key, body)
         step(f"{len(body):,} bytes put to s3://{pipeline.outputs['IngestBucket']}/{key}")
         with RunDisplay(console) as display:
-            report = _watch_run(pipeline, key, display)
+            report = pipeline.wait(key, look=partial(_show_progress, pipeline, display))
         step("run ended")
         console.print()
         print_report(report)

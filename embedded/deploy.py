@@ -15,7 +15,6 @@ import sys
 import time
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,28 +42,17 @@ class Assembly:
     def template(self) -> Path:
         return self.folder / f"{self.stack}.template.json"
 
-    def assets(self) -> list[tuple[Path, str, str]]:
-        """Return path, bucket and key of each asset; the template is one of them."""
+    def assets(self) -> Iterator[tuple[Path, str, str]]:
+        """Yield path, bucket and key of each asset; the template is one of them."""
         files = json.loads((self.folder / f"{self.stack}.assets.json").read_text())["files"]
         places = {"${AWS::AccountId}": "000000000000", "${AWS::Region}": REGION}
-        found = []
         for file in files.values():
             for destination in file["destinations"].values():
                 bucket = destination["bucketName"]
                 for name, value in places.items():
                     bucket = bucket.replace(name, value)
                 path = self.folder / file["source"]["path"]
-                found.append((path, bucket, destination["objectKey"]))
-        return found
-
-
-@contextmanager
-def _only_one_process() -> Iterator[None]:
-    """Let one process at a time install: tests begin in several processes at once."""
-    BUILT.mkdir(parents=True, exist_ok=True)
-    with (BUILT / ".lock").open("wb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+                yield path, bucket, destination["objectKey"]
 
 
 def prepare_dependencies() -> Path:
@@ -72,7 +60,10 @@ def prepare_dependencies() -> Path:
     digest = hashlib.sha256((ROOT / "uv.lock").read_bytes() + str(PYTHON).encode())
     digest.update(Path(bundle.__file__).read_bytes())
     folder = BUILT / f"site-{digest.hexdigest()[:16]}"
-    with _only_one_process():
+    BUILT.mkdir(parents=True, exist_ok=True)
+    with (BUILT / ".lock").open("wb") as file:
+        # One process at a time installs: tests begin in several processes at once.
+        fcntl.flock(file, fcntl.LOCK_EX)
         if folder.exists():
             return folder
         scratch = BUILT / f".making-{os.getpid()}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -87,14 +87,24 @@ class DeployedPipeline:
                 break
         return found
 
-    def wait(self, key: str, seconds: float = HANG_SECONDS) -> Report:
-        """Return the report of the archive `key` when its run has ended."""
+    def wait(
+        self,
+        key: str,
+        seconds: float = HANG_SECONDS,
+        look: Callable[[str], None] = lambda _run: None,
+    ) -> Report:
+        """Return the report of the archive `key` when its run has ended.
+
+        Until then `look` is called with the run again and again.
+        """
         deadline, pause = time.monotonic() + seconds, FIRST_PAUSE
         while time.monotonic() < deadline:
             run = self.find_run(key)
             report = None if run is None else self.report(run)
             if report is not None:
                 return report
+            if run is not None:
+                look(run)
             time.sleep(pause)
             pause = min(pause * GROWTH, LONGEST_PAUSE)
         raise EmbeddedAwsError(f"no report of {key} in {seconds:.0f} s\n{self.logs()}")

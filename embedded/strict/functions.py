@@ -60,11 +60,10 @@ def _share_concurrency(names: dict[str, Any]) -> None:
     names["_ACCOUNT_CONCURRENCY_CAP"] = int(os.environ.get("LAMBDA_ACCOUNT_CONCURRENCY", ACCOUNT))
     acquire, put = names["_acquire_execution_slot"], names["_put_function_concurrency"]
 
-    def acquire_slot(func: dict[str, Any], config: dict[str, Any]) -> tuple[str | None, Any]:
+    def acquire_slot(func: dict[str, Any], config: dict[str, Any]) -> Any:
         if _lambda._reserved_concurrency(func, config) is None and not _unreserved_left():
             return None, "account"
-        key, limit = acquire(func, config)
-        return key, limit
+        return acquire(func, config)
 
     def put_concurrency(name: str, data: dict[str, Any]) -> Any:
         problem = _problem(name, data.get("ReservedConcurrentExecutions"))
@@ -175,29 +174,21 @@ def _name_errors() -> None:
 def _problem_of_source(settings: dict[str, Any]) -> str | None:
     """Return AWS's sentence if this event source cannot be made."""
     arn = str(settings.get("EventSourceArn", ""))
-    function, name = _function(str(settings.get("FunctionName", "")))
+    name, _qualifier = _lambda._resolve_name_and_qualifier(str(settings.get("FunctionName", "")))
+    function = _lambda._functions.get(name)
     if ":sqs:" not in arn or function is None:
         return None
-    for action in _refused(name, arn, ACTIONS):
-        return f"The function execution role does not have permissions to call {action} on SQS"
+    config = function.get("config") or {}
+    role = str(config.get("Role", ""))
+    for action in ACTIONS:
+        if role and rights.refusal(role, f"sqs:{action}", arn, name):
+            return f"The function execution role does not have permissions to call {action} on SQS"
     queue = import_module("ministack.services.sqs")._queue_by_arn(arn)
     visible = int(queue["attributes"].get("VisibilityTimeout", "30")) if queue else None
-    timeout = int((function.get("config") or {}).get("Timeout", 3))
+    timeout = int(config.get("Timeout", 3))
     if visible is not None and visible < timeout:
         return (
             f"Queue visibility timeout: {visible} seconds is less than "
             f"Function timeout: {timeout} seconds"
         )
     return None
-
-
-def _function(reference: str) -> tuple[dict[str, Any] | None, str]:
-    name, _qualifier = _lambda._resolve_name_and_qualifier(reference)
-    return _lambda._functions.get(name), name
-
-
-def _refused(name: str, queue: str, actions: tuple[str, ...]) -> list[str]:
-    role = str(((_lambda._functions.get(name) or {}).get("config") or {}).get("Role", ""))
-    if not role or not rights.are_checked():
-        return []
-    return [one for one in actions if rights.refusal(role, f"sqs:{one}", queue, name)]

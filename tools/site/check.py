@@ -96,7 +96,11 @@ def find_broken(pages: Mapping[Path, Page], site: Path) -> Iterator[str]:
             target = _file_of(unquote(parts.path), path, root)
             if not target.is_file():
                 yield f"{name}: {link} leads to no file"
-            elif parts.fragment and not _has_anchor(pages, target, unquote(parts.fragment)):
+            elif (
+                parts.fragment
+                and target in pages
+                and unquote(parts.fragment) not in pages[target].anchors
+            ):
                 yield f"{name}: {link} leads to no anchor of its page"
 
 
@@ -106,10 +110,6 @@ def _file_of(path: str, page: Path, root: Path) -> Path:
     target = root / path.lstrip("/") if path.startswith("/") else page.parent / path
     target = target.resolve()
     return target / "index.html" if target.is_dir() else target
-
-
-def _has_anchor(pages: Mapping[Path, Page], target: Path, anchor: str) -> bool:
-    return target not in pages or anchor in pages[target].anchors
 
 
 def find_remote(pages: Mapping[Path, Page], site: Path) -> Iterator[str]:
