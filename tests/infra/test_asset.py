@@ -108,7 +108,7 @@ def test_the_asset_has_the_fingerprint_of_its_source(package: Path) -> None:
     [
         ("errors.py", False),
         ("handlers/new.py", False),
-        ("settling/report_page/assets/page.css", False),
+        ("settling/assets/page.css", False),
         ("operate/runs.py", True),
         ("cli/new.py", True),
         ("handlers/__pycache__/plan.cpython-313.pyc", True),

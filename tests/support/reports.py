@@ -14,8 +14,8 @@ from s3unzip.model import (
     Verdict,
 )
 from s3unzip.pricing import aws, price_run
-from s3unzip.settling.report_page.facts import Shown
-from s3unzip.settling.report_page.page import make_page
+from s3unzip.settling.page import make_page
+from s3unzip.settling.page_sections import Shown
 
 BEGAN = 1_760_000_000.0
 DESTINATION = Location("s3", "acme-extracted", "landing/")

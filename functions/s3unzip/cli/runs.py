@@ -286,7 +286,7 @@ def _print_failures(report: Report, run_list: RunList, *, json: bool) -> None:
 
 def _find_page(report: Report, run_list: RunList) -> Path:
     """Return the path of a run's page; the page of an environment's run is fetched or made."""
-    from s3unzip.settling.report_page.page import render_page
+    from s3unzip.settling.page import render_page
 
     run = report.run
     home = Path(runs_home().key)

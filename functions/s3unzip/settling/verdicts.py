@@ -26,7 +26,7 @@ from s3unzip.errors import ConflictError, ServiceFaultError
 from s3unzip.model import Report, Verdict
 from s3unzip.run_ids import check_same_archive
 from s3unzip.runs.records import RecordedReport, RunRecords
-from s3unzip.settling.report_page.page import render_page
+from s3unzip.settling.page import render_page
 
 MAX_TRIES = 20  # attempts to write one report; each fails if another writer was quicker
 

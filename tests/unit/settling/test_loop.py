@@ -27,7 +27,7 @@ from s3unzip.settling.loop import (
     settle,
     settle_failed,
 )
-from s3unzip.settling.report_page.page import render_page
+from s3unzip.settling.page import render_page
 from s3unzip.settling.verdicts import amend_report, write_verdict
 from s3unzip.stores.memory import MemoryRunStore
 from s3unzip.stores.ports import Buffer, ObjectFacts, Tail

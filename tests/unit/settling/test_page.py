@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from s3unzip.explanations import OTHER, Help, explain, find_help
 from s3unzip.model import GzipForm, Location, OnConflict, Options, Report, Verdict
 from s3unzip.object_properties import ObjectProperties
+from s3unzip.settling.markup import text
 from s3unzip.settling.next_command import MAX_COMMAND, next_command, repeat_command
-from s3unzip.settling.report_page.facts import MAX_CODES
-from s3unzip.settling.report_page.markup import text
+from s3unzip.settling.page_sections import MAX_CODES
 from s3unzip.stores.config import StoreConfig
 from s3unzip.zip import CHECKS
 from tests.support.reports import (

@@ -22,8 +22,8 @@ NO_BREAK_SPACE = "\u00a0"  # between a figure and its unit
 
 # Characters that show nothing or reorder their neighbours.
 _HIDDEN = re.compile(
-    "([\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
-    "\ufe00-\ufe0f\ufeff\ufff9-\ufffb])"
+    "[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    "\ufe00-\ufe0f\ufeff\ufff9-\ufffb]"
 )
 
 
@@ -37,20 +37,20 @@ class Column(NamedTuple):
 
 def text(value: str) -> Markup:
     """Return text of unknown origin as markup."""
-    parts = _HIDDEN.split(value)
-    elements = [plain(part) for part in parts]
-    for position in range(1, len(parts), 2):  # odd positions have the hidden characters
-        elements[position] = element("span", {"class": "escape"}, Markup(_spell(parts[position])))
-    return element("bdi", {}, *elements)
+
+    def spell(character: re.Match[str]) -> str:
+        return element("span", {"class": "escape"}, Markup(_spell(character)))
+
+    return element("bdi", {}, Markup(_HIDDEN.sub(spell, plain(value))))
 
 
 def title_text(value: str) -> Markup:
     """Return text of unknown origin for a place that can hold no elements."""
-    return plain(_HIDDEN.sub(lambda match: _spell(match[0]), value))
+    return plain(_HIDDEN.sub(_spell, value))
 
 
-def _spell(character: str) -> str:
-    return f"\\u{ord(character):04x}"
+def _spell(character: re.Match[str]) -> str:
+    return f"\\u{ord(character[0]):04x}"
 
 
 def folded(value: str) -> Markup:
@@ -69,7 +69,7 @@ def folded(value: str) -> Markup:
 
 def figure(value: str) -> Markup:
     """Return a figure whose unit stays on its line."""
-    return Markup(html.escape(value.replace(" ", NO_BREAK_SPACE)))
+    return plain(value.replace(" ", NO_BREAK_SPACE))
 
 
 def plain(value: str) -> Markup:

@@ -7,17 +7,16 @@ Rules:
 - All text from an archive is escaped by `markup`.
 - The Content-Security-Policy lists the script and the style by their hashes. So injected markup
   could neither run nor load anything.
-- The constants in `facts` and `failures` bound the page for every archive.
+- The constants in `page_sections` bound the page for every archive.
 """
 
 import base64
 import hashlib
+import itertools
 import re
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 from s3unzip.context import Context
 from s3unzip.explanations import advise
@@ -26,10 +25,7 @@ from s3unzip.model import Report, Verdict
 from s3unzip.planning.select import members_folder
 from s3unzip.pricing import price_run
 from s3unzip.runs.step import STOPPED
-from s3unzip.settling.next_command import environment_options, next_command
-from s3unzip.settling.report_page.facts import MAX_NAME, MAX_TEXT, Shown, bill, details, facts
-from s3unzip.settling.report_page.failures import failures
-from s3unzip.settling.report_page.markup import (
+from s3unzip.settling.markup import (
     NOTHING,
     Markup,
     aside,
@@ -38,6 +34,16 @@ from s3unzip.settling.report_page.markup import (
     plain,
     text,
     title_text,
+)
+from s3unzip.settling.next_command import environment_options, next_command
+from s3unzip.settling.page_sections import (
+    MAX_NAME,
+    MAX_TEXT,
+    Shown,
+    bill,
+    details,
+    facts,
+    failures,
 )
 from s3unzip.version import __version__
 
@@ -49,14 +55,6 @@ VERDICTS = {  # the CSS class and the text of each verdict
     Verdict.FAILED: ("bad", "✕ Failed."),
 }
 STOPPED_BANNER = ("warn", "■ Stopped.")
-
-
-class Section(NamedTuple):
-    """A section of the page; it is left out if it has no content."""
-
-    id: str
-    title: str
-    content: Markup
 
 
 def render_page(report: Report, context: Context) -> bytes:
@@ -76,50 +74,41 @@ def make_page(shown: Shown) -> bytes:
     archive = clip(shown.report.source.name.rsplit("/", 1)[-1], MAX_NAME)
     style, verdict = _show_verdict(shown.report)
     description = _describe_verdict(shown.report, shown.next_command)
-    sections = [
-        Section("summary", "Summary", facts(shown)),
-        Section("failures", "Failures", failures(shown)),
-        Section("cost", "Cost", bill(shown.cost)),
-        Section("details", "Details", details(shown)),
-    ]
-    present = [section for section in sections if section.content]
-    return _fill(
-        {
-            # Without the symbol, the space and the full stop.
-            "TITLE": title_text(f"{archive}: {verdict[2:-1].lower()} · s3unzip"),
-            "ARCHIVE": text(archive),
-            "VERDICT": Markup(element("b", {"class": style}, plain(verdict)) + plain(description)),
-            "CAUSE": _cause(shown),
-            "ROUTE": _route(shown),
-            "LINKS": Markup("".join(_link(section) for section in present)),
-            "SECTIONS": Markup("".join(_section(section) for section in present)),
-            "VERSION": plain(f"s3unzip {__version__}"),
-        }
-    ).encode()
+    sections = {
+        "Summary": facts(shown),
+        "Failures": failures(shown),
+        "Cost": bill(shown.cost),
+        "Details": details(shown),
+    }
+    present = {title: content for title, content in sections.items() if content}
+    values = {
+        # Without the symbol, the space and the full stop.
+        "TITLE": title_text(f"{archive}: {verdict[2:-1].lower()} · s3unzip"),
+        "ARCHIVE": text(archive),
+        "VERDICT": element("b", {"class": style}, plain(verdict)) + plain(description),
+        "CAUSE": _cause(shown),
+        "ROUTE": _route(shown),
+        "LINKS": "".join(map(_link, present)),
+        "SECTIONS": "".join(itertools.starmap(_section, present.items())),
+        "VERSION": plain(f"s3unzip {__version__}"),
+    }
+    # Placeholders in values stay.
+    return re.sub("@@([A-Z]+)@@", lambda name: values[name[1]], _template()).encode()
 
 
-def _link(section: Section) -> Markup:
-    return element("li", {}, element("a", {"href": f"#{section.id}"}, plain(section.title)))
+def _link(title: str) -> Markup:
+    return element("li", {}, element("a", {"href": f"#{title.lower()}"}, plain(title)))
 
 
-def _section(section: Section) -> Markup:
-    title_id = f"{section.id}-title"
-    title = element("h2", {"id": title_id}, plain(section.title))
-    return element(
-        "section", {"id": section.id, "aria-labelledby": title_id}, title, section.content
-    )
-
-
-def _fill(values: Mapping[str, Markup]) -> str:
-    """Return the template with its placeholders replaced; placeholders in values stay."""
-    return "".join(
-        values[part] if position % 2 else part for position, part in enumerate(_template())
-    )
+def _section(title: str, content: Markup) -> Markup:
+    name = title.lower()
+    heading = element("h2", {"id": f"{name}-title"}, plain(title))
+    return element("section", {"id": name, "aria-labelledby": f"{name}-title"}, heading, content)
 
 
 @cache
-def _template() -> tuple[str, ...]:
-    """Return the template, with style, script and policy: texts and placeholders alternate."""
+def _template() -> str:
+    """Return the template of the page, with its style, script and policy."""
     script = _read_asset("page.js")
     style = _read_asset("page.css")
     policy = (
@@ -127,8 +116,7 @@ def _template() -> tuple[str, ...]:
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
     page = _read_asset("page.html").replace("@@POLICY@@", policy)
-    page = page.replace("@@STYLE@@", style).replace("@@SCRIPT@@", script)
-    return tuple(re.split("@@([A-Z]+)@@", page))
+    return page.replace("@@STYLE@@", style).replace("@@SCRIPT@@", script)
 
 
 def _read_asset(name: str) -> str:
@@ -189,12 +177,11 @@ def _cause(shown: Shown) -> Markup:
         return NOTHING
     content = [text(clip(report.message or "", MAX_TEXT)), Markup(" ")]
     if report.reason:
-        offset = ""
+        code = [text(clip(report.reason, MAX_TEXT))]
         if report.offset is not None:
-            offset = f" at byte {report.offset:,}"
-        code = element("code", {}, text(clip(report.reason, MAX_TEXT)), plain(offset))
+            code.append(plain(f" at byte {report.offset:,}"))
         advice = advise(report.reason, report.run, shown.environment_options)
-        content += [code, aside(advice)]
+        content += [element("code", {}, *code), aside(advice)]
     return element("p", {"id": "cause"}, *content)
 
 

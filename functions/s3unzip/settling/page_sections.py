@@ -1,0 +1,417 @@
+"""The sections of a report's page: facts, failures, the bill, and the details of the run.
+
+Limits bound the size of the page for every archive.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec import structs
+
+from s3unzip.explanations import advise, explain
+from s3unzip.figures import (
+    choose_form,
+    show_bytes,
+    show_count,
+    show_dollars,
+    show_seconds,
+    show_share,
+)
+from s3unzip.model import Failure, Options, Report, Requests, Verdict
+from s3unzip.pricing import Cost, CostLine
+from s3unzip.settling.markup import (
+    NO_BREAK_SPACE,
+    NOTHING,
+    Column,
+    Markup,
+    aside,
+    bar,
+    clip,
+    element,
+    figure,
+    folded,
+    plain,
+    row,
+    table,
+    text,
+)
+
+MAX_FAILURE_BYTES = 1_000_000  # for the rows of all failures together
+MAX_UNFOLDED_FAILURES = 10  # longer lists begin folded, so that the cost is on the first screen
+MAX_CODES = 50  # reasons and warnings listed
+MAX_NAME = 1_024  # characters of a key: S3's own limit
+MAX_TEXT = 400  # characters of a message or an option
+FAILED_COLUMNS = (
+    Column("Key", "mono key", is_header=True),
+    Column("Reason", "mono reason"),
+    Column("Message"),
+    Column("Offset", "number offset"),
+)
+REQUEST_TITLES = {
+    "get": "GET",
+    "put": "PUT",
+    "head": "HEAD",
+    "list": "LIST",
+    "create": "CreateMultipartUpload",
+    "part": "UploadPart",
+    "copy": "UploadPartCopy",
+    "complete": "CompleteMultipartUpload",
+    "abort": "AbortMultipartUpload",
+}
+
+
+class Shown(NamedTuple):
+    """What a page shows."""
+
+    report: Report
+    cost: Cost | None  # None: the run cost nothing, or its cost is not known
+    next_command: str | None  # None: nothing is left to do
+    environment_options: str  # with a space before them; empty for a run on this machine
+
+
+class Ranked(NamedTuple):
+    """A code of a failure or a warning, with the number of its members."""
+
+    code: str
+    members: int
+    sentence: str
+    advice: str
+
+
+def rank(counts: Mapping[str, int], shown: Shown) -> list[Ranked]:
+    """Return the most frequent codes, and all others as one line; equal counts in code order."""
+    ranked = [
+        Ranked(
+            clip(code, MAX_TEXT),
+            count,
+            clip(explain(code).sentence, MAX_TEXT),
+            clip(advise(code, shown.report.run, shown.environment_options), MAX_TEXT),
+        )
+        for code, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+    ]
+    others = ranked[MAX_CODES:]
+    if not others:
+        return ranked
+    members = sum(other.members for other in others)
+    line = Ranked(f"{len(others)} other codes", members, sentence="", advice="")
+    return [*ranked[:MAX_CODES], line]
+
+
+def facts(shown: Shown) -> Markup:
+    """Return a tile for each fact: members, times, bytes, requests and cost."""
+    tiles = [*_member_tiles(shown.report), *_work_tiles(shown.report)]
+    if shown.cost:
+        tiles.append(_cost_tile(shown.report, shown.cost))
+    columns = max(len(tiles), 3)
+    if len(tiles) > 5:  # two rows; the second may have one tile less
+        columns = (len(tiles) + 1) // 2
+    return element("dl", {"id": "facts", "class": f"facts columns-{columns}"}, *tiles)
+
+
+def _tile(
+    name: str, value: Markup, note: str = "", tone: str = "", *, has_note: bool = True
+) -> Markup:
+    """Return one tile: a name, a value, and a note below it.
+
+    `tone` is a CSS class. Without `has_note` the note is left out.
+    """
+    if not has_note:
+        note = ""
+    amount = element("div", {"class": f"value {tone}".rstrip()}, value)
+    note_line = element("div", {"class": "note"}, plain(note))
+    return element("div", {}, element("dt", {}, plain(name)), element("dd", {}, amount, note_line))
+
+
+def _member_tiles(report: Report) -> Iterator[Markup]:
+    """Yield the tiles of members: extracted, failed, without an outcome; none if it was refused."""
+    if report.verdict is Verdict.REJECTED:
+        return
+    besides = {
+        "unchanged": report.unchanged,
+        "not selected": report.excluded,
+        choose_form(report.directories, "directory", "directories"): report.directories,
+    }
+    note = ", ".join(f"{count:,} {name}" for name, count in besides.items() if count)
+    yield _tile(
+        "Members extracted", figure(f"{report.extracted:,}"), note or f"of {report.members:,}"
+    )
+    files = max(report.members - report.directories, report.failed + report.missing)
+    # "Failed 0" beside members without an outcome would suggest that all is well.
+    if not (report.failed or report.missing):
+        yield _tile("Failed", figure("0"), "none")
+    for name, count in {"Failed": report.failed, "No outcome": report.missing}.items():
+        if count:
+            share = show_share(count, files).replace(" ", NO_BREAK_SPACE)
+            yield _tile(name, figure(f"{count:,}"), f"{share} of the members", "bad")
+
+
+def _work_tiles(report: Report) -> Iterator[Markup]:
+    """Yield the tiles of the work: times, rate, bytes, tasks and requests."""
+    seconds = max(0.0, report.finished - report.started)
+    plan_note = f"the plan took {show_seconds(report.plan_seconds)}"
+    yield _tile(
+        "Duration", figure(show_seconds(seconds)), plan_note, has_note=report.plan_seconds > 0
+    )
+    if report.first_object is not None:
+        began = report.event_time or report.started
+        yield _tile(
+            "First object",
+            figure(show_seconds(report.first_object - began)),
+            "after the upload" if report.event_time else "after the start",
+        )
+    members = report.extracted + report.unchanged
+    has_worked = report.plan_seconds + report.task_seconds > seconds / 2
+    # The rate would mislead if the run had one member or mostly waited.
+    if members > 1 and seconds and has_worked:
+        rate = figure(f"{members / seconds:,.0f}") + element("small", {}, figure(" members/s"))
+        yield _tile("Rate", Markup(rate), f"{show_bytes(report.bytes_out / seconds)}/s written")
+    read_note = f"{show_bytes(report.bytes_in)} read"
+    if report.bytes_out:
+        written = show_bytes(report.bytes_out)
+        yield _tile("Written", figure(written), read_note, has_note=report.bytes_in > 0)
+    elif report.verdict is Verdict.REJECTED:
+        yield _tile("Written", figure("nothing"), read_note, has_note=report.bytes_in > 0)
+    if report.tasks > 1:
+        failed_note = f"{report.tasks_failed:,} failed"
+        yield _tile(
+            "Tasks", figure(f"{report.tasks:,}"), failed_note, has_note=report.tasks_failed > 0
+        )
+    requests = report.requests
+    calls = sum(count for _, count in _count_calls(requests))
+    retries = "none retried"
+    if requests.retries:
+        retries = f"{requests.retries:,} retried, {requests.throttled:,} throttled"
+    if calls:
+        yield _tile("Requests", figure(f"{calls:,}"), retries)
+
+
+def _count_calls(requests: Requests) -> list[tuple[str, int]]:
+    """Return the title and the count of each kind of request that was sent."""
+    counts = [(title, int(getattr(requests, name))) for name, title in REQUEST_TITLES.items()]
+    return [(title, count) for title, count in counts if count]
+
+
+def _cost_tile(report: Report, cost: Cost) -> Markup:
+    """Return the tile of the cost: of the run, and per TB or per million members."""
+    total = figure(show_dollars(cost.total))
+    if not report.extracted:
+        return _tile("Cost", total)
+    # Members below 1 MB cost by their number, larger ones by their bytes.
+    if report.bytes_out > report.extracted * 1e6:
+        unit_price = f"{show_dollars(cost.total / report.bytes_out * 1e12)} a TB written"
+    else:
+        unit_price = f"{show_dollars(cost.total / report.extracted * 1e6)} a million members"
+    return _tile("Cost", total, unit_price)
+
+
+def failures(shown: Shown) -> Markup:
+    """Return the failures; nothing if there are none."""
+    report = shown.report
+    reasons = rank(report.reasons, shown)
+    if report.verdict is Verdict.REJECTED:  # the header of the page has the one reason
+        reasons = []
+    rows = list(_failure_rows(report))
+    if not (reasons or rows):
+        return NOTHING
+    listed = [failure.reason for failure in report.failures[: len(rows)]]
+    content = [element("div", {"id": "reasons"}, _reasons(reasons, listed))]
+    if rows:
+        content.append(_filter(listed))
+        content.append(element("div", {"id": "failed"}, _failed_members(shown, rows)))
+    return Markup("".join(content))
+
+
+def _reasons(reasons: list[Ranked], listed: list[str]) -> Markup:
+    """Return the table of reasons; `listed` has the reason of each failure that has a row."""
+    if not reasons:
+        return NOTHING
+    columns = (
+        Column("Reason", is_header=True),
+        Column("Members", "number"),
+        Column("", "rest"),
+    )
+    largest = max(reason.members for reason in reasons)
+    rows = [
+        row(
+            columns,
+            [
+                Markup(f"{text(reason.sentence)} {_reason(reason, listed)}{aside(reason.advice)}"),
+                figure(f"{reason.members:,}"),
+                bar(reason.members, largest, "bad"),
+            ],
+        )
+        for reason in reasons
+    ]
+    return table("Failures by reason", columns, rows)
+
+
+def _reason(reason: Ranked, listed: list[str]) -> Markup:
+    """Return a button that filters the rows by a reason; only the code if no row has the reason."""
+    if reason.code not in listed:
+        return element("span", {"class": "mono"}, text(reason.code))
+    return element(
+        "button",
+        {
+            "type": "button",
+            "class": "link",
+            "aria-pressed": "false",
+            "value": reason.code,
+        },
+        text(reason.code),
+    )
+
+
+def _filter(listed: list[str]) -> Markup:
+    """Return the form that filters the table; it stays hidden without the page's script."""
+    choices = [
+        element("option", {"value": reason}, plain(f"{reason} ({listed.count(reason):,})"))
+        for reason in sorted(set(listed))
+    ]
+    return Markup(
+        '<form id="filter" role="search" aria-label="Failures" hidden="hidden">'
+        '<label>Search <input id="query" type="search" autocomplete="off" spellcheck="false"'
+        ' placeholder="key, reason or message"></label>'
+        '<label>Reason <select id="reason"><option value="">all</option>'
+        f"{''.join(choices)}</select></label>"
+        '<output id="matches" for="query reason" role="status"></output></form>'
+    )
+
+
+def _failure_rows(report: Report) -> Iterator[Markup]:
+    """Yield the rows of the failures that fit the page's budget."""
+    bytes_left = MAX_FAILURE_BYTES
+    for failure in report.failures:
+        failure_row = _failure_row(failure, report.destination.key)
+        bytes_left -= len(failure_row.encode())
+        if bytes_left < 0:
+            return
+        yield failure_row
+
+
+def _failure_row(failure: Failure, prefix: str) -> Markup:
+    """Return the row of a failure; the row shows its key without `prefix`, which all keys have."""
+    reason = clip(failure.reason, MAX_TEXT)
+    key = clip(failure.key.removeprefix(prefix), MAX_NAME)
+    offset = NOTHING
+    if failure.offset is not None:
+        offset = figure(f"{failure.offset:,}")
+    cells = [
+        folded(key or f"(task {clip(failure.task or 'unknown', MAX_TEXT)})"),
+        text(reason),
+        folded(clip(failure.message, MAX_TEXT)),
+        offset,
+    ]
+    return row(FAILED_COLUMNS, cells, reason=reason)
+
+
+def _failed_members(shown: Shown, rows: list[Markup]) -> Markup:
+    """Return the table of failures; its note tells how to list those that have no row."""
+    report = shown.report
+    note = f"Keys below {clip(str(report.destination), 2 * MAX_NAME)}."
+    lost = report.failed + report.missing
+    if lost > len(rows):
+        command = f"s3unzip show {report.run} --failures{shown.environment_options}"
+        note += f" The first {len(rows):,} of {lost:,}: {command} lists them all."
+    summary = element("summary", {}, plain(f"List {show_count(len(rows), 'failed member')}"))
+    is_open = "open" if len(rows) <= MAX_UNFOLDED_FAILURES else ""
+    return element(
+        "details",
+        {"open": is_open},
+        summary,
+        table("Failed members", FAILED_COLUMNS, rows, note=note),
+    )
+
+
+def bill(cost: Cost | None) -> Markup:
+    """Return the cost of each service; nothing if the run cost nothing."""
+    if cost is None or not cost.lines:
+        return NOTHING
+    columns = (
+        Column("Service", is_header=True),
+        Column("", "part"),
+        Column("Dollars", "number"),
+    )
+    largest = max(line.dollars for line in cost.lines)
+    rows = [
+        row(
+            columns,
+            [
+                _service(line),
+                bar(line.dollars, largest, "segment"),
+                figure(show_dollars(line.dollars)),
+            ],
+        )
+        for line in cost.lines
+    ]
+    return table(
+        "Cost by service",
+        columns,
+        rows,
+        note="Counted requests and seconds at list prices; not a bill.",
+        foot=row(columns, [plain("Total"), NOTHING, figure(show_dollars(cost.total))]),
+    )
+
+
+def _service(line: CostLine) -> Markup:
+    """Return the service and the item of a cost line, with the quantity below them."""
+    unit = line.unit
+    if round(line.quantity) != 1 and not unit.endswith("s"):
+        unit += "s"
+    item = element("span", {"class": "item"}, plain(line.item))
+    return Markup(f"{plain(line.service)} {item}{aside(f'{line.quantity:,.0f} {unit}')}")
+
+
+def details(shown: Shown) -> Markup:
+    """Return the identity of the run, its requests and its warnings."""
+    report = shown.report
+    columns = (Column("Name", is_header=True), Column("Value", "mono"))
+    rows = [row(columns, [plain(name), text(value)]) for name, value in _identify(report)]
+    identity = element("div", {"id": "identity"}, table("Identity", columns, rows))
+    requests = [(plain(name), count) for name, count in _count_calls(report.requests)]
+    if requests:
+        requests += [
+            (plain("of these, retries"), report.requests.retries),
+            (plain("of these, throttled"), report.requests.throttled),
+        ]
+    warnings = [
+        (Markup(f"{text(warning.sentence)} {text(warning.code)}"), warning.members)
+        for warning in rank(report.warnings, shown)
+    ]
+    counts = element(
+        "div",
+        {},
+        _counts("Requests", "Call", requests),
+        _counts("Warnings", "Warning", warnings, note="Oddities that were let pass."),
+    )
+    return element("div", {"class": "pair"}, identity, counts)
+
+
+def _identify(report: Report) -> Iterator[tuple[str, str]]:
+    """Yield the run's identifying fields, and the options that differ from the defaults."""
+    yield "Run", report.run
+    if report.route is not None:
+        yield "Route", report.route.name
+    if report.pin is not None:
+        yield "Archive size", f"{report.pin.size:,} bytes"
+        if report.pin.version_id:
+            yield "Version id", clip(report.pin.version_id, MAX_NAME)
+        if report.pin.etag:
+            yield "ETag", clip(report.pin.etag, MAX_NAME)
+    defaults = Options()
+    for name, value in structs.asdict(report.options).items():
+        if value != getattr(defaults, name):
+            shown = str(value)
+            if isinstance(value, tuple):
+                shown = ", ".join(str(part) for part in value[:MAX_CODES])
+            yield f"Option {name.replace('_', '-')}", clip(shown, MAX_NAME)
+
+
+def _counts(
+    caption: str, title: str, counts: Sequence[tuple[Markup, int]], *, note: str = ""
+) -> Markup:
+    """Return a table of names and counts, in an element with its own id; nothing without counts."""
+    if not counts:
+        return NOTHING
+    columns = (Column(title, is_header=True), Column("Count", "number"))
+    rows = [row(columns, [name, figure(f"{count:,}")]) for name, count in counts]
+    return element("div", {"id": caption.lower()}, table(caption, columns, rows, note=note))

@@ -1,1 +1,0 @@
-"""``report.html``: the page of a report, for people."""
