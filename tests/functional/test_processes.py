@@ -205,6 +205,7 @@ def test_abort_stops_the_process_that_works_on_a_run(program: Program, workers: 
         assert f"continue with: s3unzip resume {run}" in told
         assert "s3unzip abort" in program.run("show").out
         assert program.run("abort", run).out.startswith(f"{run}: it has ended FAILED; 0 incomplete")
+        program.run("runs", "--prune", "0").prints("0 runs removed").says("1 older run stays")
         assert program.run("resume", run, "-w", "1").code == 0
     assert len(program.files("out/a")) == MEMBERS
 

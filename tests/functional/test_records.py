@@ -60,7 +60,8 @@ def test_old_records_of_ended_runs_are_removed(program: Program, run: str) -> No
     program.extract("damaged.zip", "out", "-q")
     assert program.run("runs", "--prune", "1").out == "0 runs removed\n"
     _lose_report(program, run)
-    assert program.run("runs", "--prune", "0").out == "1 run removed\n"
+    pruned = program.run("runs", "--prune", "0").says("1 older run stays", "s3unzip resume")
+    assert pruned.out == "1 run removed\n"
     (line,) = program.run("runs", "--json").lines
     assert (line["run"], line["state"]) == (run, "UNFINISHED")
     program.run("runs", "--prune", "1", "--env", "dev").ends(2, "work.expire_days")

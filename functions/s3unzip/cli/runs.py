@@ -20,7 +20,7 @@ from s3unzip.cli.progress import RunDisplay, failed_line
 from s3unzip.cli.terminal import print_json, warn, write_table
 from s3unzip.context import Context
 from s3unzip.errors import NotFoundError, ServiceFaultError, UnreadableRecordError, UsageError
-from s3unzip.figures import show_count, show_seconds, show_time
+from s3unzip.figures import choose_form, show_count, show_seconds, show_time
 from s3unzip.local.runs import ENDED, LocalRuns
 from s3unzip.model import Outcome, PlanSummary, Report, Status, Verdict
 from s3unzip.options import read_options
@@ -160,8 +160,14 @@ def _prune(arguments: Arguments, days: float) -> int:
         raise UsageError(
             "--prune: is for runs of this machine; work.expire_days removes those of an environment"
         )
-    removed = LocalRuns(arguments.config()).prune(time.time() - days * DAY)
+    removed, resumable = LocalRuns(arguments.config()).prune(time.time() - days * DAY)
     sys.stdout.write(f"{show_count(removed, 'run')} removed\n")
+    if resumable:
+        verb = choose_form(resumable, "stays", "stay")
+        sys.stderr.write(
+            f"{show_count(resumable, 'older run')} {verb}, because s3unzip resume can continue "
+            f"{choose_form(resumable, 'it', 'them')}\n"
+        )
     return 0
 
 

@@ -55,29 +55,34 @@ class LocalRuns(RunList):
         """Return whether there is a folder of a run."""
         return run in known_runs(self.work_location)
 
-    def prune(self, before: float) -> int:
-        """Remove the records of runs that ended; return the number of these runs.
+    def prune(self, before: float) -> tuple[int, int]:
+        """Remove the records of runs that ended and did not change after `before`, in Unix seconds.
 
-        A run is kept if it needs `resume`, if a process works on it, or if it changed after
-        `before`, in Unix seconds. A run that its user stopped does not need `resume`.
+        Returns:
+            the number of runs that were removed, and of those that stay because `resume` can
+            continue them.
         """
-        count = 0
+        removed = 0
+        resumable = 0
         for run in known_runs(self.work_location):
             folder = self._folder(run)
-            if folder.stat().st_mtime >= before or self._needs_resume(run):
+            if folder.stat().st_mtime >= before:
+                continue
+            if self._is_resumable(run):
+                resumable += 1
                 continue
             # `lock_run` raises `UsageError` if a process works on the run: then it stays.
             with suppress(UsageError), lock_run(self.work_location.key, run):
                 shutil.rmtree(folder)
-                count += 1
+                removed += 1
             with suppress(OSError):  # the folder of the day is not empty: it has other runs
                 folder.parent.rmdir()
-        return count
+        return removed, resumable
 
-    def _needs_resume(self, run: str) -> bool:
+    def _is_resumable(self, run: str) -> bool:
         """Return whether a run did not reach its end; True if its records cannot be read.
 
-        A run that its user stopped has reached its end, although `resume` could continue it.
+        A run that was stopped did not: `resume` continues it.
         """
         records = self.records(run)
         try:
@@ -87,9 +92,8 @@ class LocalRuns(RunList):
             return True
         if report is None:
             return is_planned  # without a plan there is nothing to resume
-        if report.verdict is Verdict.FAILED and report.reason != STOPPED:
-            return True
-        return report.archive_left  # the action on the archive is still to be done
+        # The archive is left if the action on it is still to be done.
+        return report.verdict is Verdict.FAILED or report.archive_left
 
     def _folder(self, run: str) -> Path:
         return Path(self.work_location.key, "runs", run)
