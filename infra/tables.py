@@ -21,7 +21,7 @@ from s3unzip.contradictions import check_options
 from s3unzip.errors import UsageError
 from s3unzip.model import Options
 from s3unzip.object_properties import ObjectProperties
-from s3unzip.options import OptionRow, read_options
+from s3unzip.options import RunOption, read_options
 from s3unzip.zip import Limits
 
 
@@ -92,11 +92,11 @@ def _option_settings(made_of: type[Struct]) -> dict[str, tuple[Any, Any]]:
     return {
         row.field: (_setting_type(row), _setting_default(row))
         for row in read_options(made_of)
-        if row.option.in_file
+        if row.in_file
     }
 
 
-def _setting_type(row: OptionRow) -> Any:
+def _setting_type(row: RunOption) -> Any:
     """Return the type of an option in a file."""
     kind = row.kind
     if kind is ObjectProperties:
@@ -106,13 +106,13 @@ def _setting_type(row: OptionRow) -> Any:
     elif kind == tuple[str, ...]:
         kind = list[str]
     elif kind is int:
-        kind = Annotated[int, Field(ge=row.option.minimum, le=row.option.maximum_in_file)]
-    if row.optional:
+        kind = Annotated[int, Field(ge=row.minimum, le=row.maximum_in_file)]
+    if row.default is None:
         return kind | None
     return kind
 
 
-def _setting_default(row: OptionRow) -> Any:
+def _setting_default(row: RunOption) -> Any:
     """Return the default of an option in a file: a table is never None."""
     if row.kind is ObjectProperties:
         return Field(default_factory=ObjectProperties)

@@ -2,9 +2,9 @@
 
 An option is declared once, by a field of `model.Options`, `ObjectProperties` or
 `stores.config.StoreConfig`. The field has its name, type and default; a `RunOption` in the field's
-annotation has its help and its limits. `read_options` returns a row for each option. The rows make
-the command line, the ``next:`` command, the overrides of `plan --env`, and the tables of an
-environment's file.
+annotation has its help and its limits. `read_options` returns each option with what its field says.
+These values make the command line, the ``next:`` command, the overrides of `plan --env`, and the
+tables of an environment's file. `cli.arguments` declares the other parameters of commands alike.
 """
 
 from __future__ import annotations
@@ -35,35 +35,29 @@ class HelpSection(StrEnum):
 
 
 class RunOption(NamedTuple):
-    """How an option is typed, explained and limited."""
+    """How an option is typed, explained and limited; `read_options` adds what its field says."""
 
     form: str = ""  # its names and the placeholder of its value; empty: not an option of a command
     help: str = ""
     section: HelpSection | None = None
-    minimum: int = 0  # of a number on the command line
+    minimum: Any = 0  # of a number on the command line
     in_file: bool = True  # whether an environment's file may set it, by the name of the field
     maximum_in_file: int | None = None
     variable: str | list[str] | None = None  # environment variables that also set it
     known_values: tuple[str, ...] = ()  # for completion by a shell
+    # Of the field that declares it:
+    field: str = ""
+    kind: Any = None  # the type of its values, without None and annotations
+    default: Any = None  # None: the option may have no value
 
     def __repr__(self) -> str:
         """Return a short form, which fits into the signature of a class of options."""
         return f"RunOption({self.form!r})"
 
-
-class OptionRow(NamedTuple):
-    """One option of the table."""
-
-    field: str
-    kind: Any  # the type of its values, without None and annotations
-    default: Any
-    optional: bool  # whether None is a value
-    option: RunOption
-
     @property
     def word(self) -> str:
         """Its long name on the command line; empty: it is not an option of a command."""
-        return next((word for word in self.option.form.split() if word.startswith("--")), "")
+        return next((word for word in self.form.split() if word.startswith("--")), "")
 
     @property
     def parameter(self) -> str:
@@ -84,25 +78,23 @@ class OptionRow(NamedTuple):
 
 
 @cache
-def read_options(kind: type[Struct]) -> tuple[OptionRow, ...]:
-    """Return a row for each option that a field of `kind` declares, in their order."""
-    return tuple(_read_rows(kind))
-
-
-def _read_rows(declaring: type[Struct]) -> Iterator[OptionRow]:
+def read_options(declaring: type[Struct]) -> tuple[RunOption, ...]:
+    """Return the options that the fields of `declaring` declare, in their order."""
+    options = []
     for field in fields(declaring):
         for option in get_args(field.type):  # of an annotated type: the type and its annotations
             if isinstance(option, RunOption):
                 default = field.default
                 if default is NODEFAULT:
                     default = field.default_factory()
-                kind, optional = _bare(field.type)
-                yield OptionRow(field.name, kind, default, optional=optional, option=option)
+                kind = bare_type(field.type)
+                options.append(option._replace(field=field.name, kind=kind, default=default))
+    return tuple(options)
 
 
 def describe_options(kind: Any) -> None:
     """Add the help of each option to the docstring of the class that declares it."""
-    lines = [f"        {row.field}: {row.option.help}" for row in read_options(kind)]
+    lines = [f"        {option.field}: {option.help}" for option in read_options(kind)]
     text = kind.__doc__ or ""
     if lines and "Attributes:" not in text:
         kind.__doc__ = "\n".join((f"{text.rstrip()}\n\n    Attributes:", *lines))
@@ -110,25 +102,19 @@ def describe_options(kind: Any) -> None:
 
 def bare_type(kind: Any) -> Any:
     """Return a type without annotations and without None."""
-    return _bare(kind)[0]
-
-
-def _bare(kind: Any) -> tuple[Any, bool]:
-    """Return a type without annotations and without None, and whether None is a value."""
     if get_origin(kind) is Annotated:
-        return _bare(get_args(kind)[0])
+        return bare_type(get_args(kind)[0])
     if get_origin(kind) in {Union, types.UnionType}:
-        value_kind = next(member for member in get_args(kind) if member is not types.NoneType)
-        return bare_type(value_kind), True
-    return kind, False
+        return bare_type(next(part for part in get_args(kind) if part is not types.NoneType))
+    return kind
 
 
 def type_options(values: Struct) -> Iterator[str]:
     """Yield the words of a command line for all options that are not at their defaults."""
-    for row in read_options(type(values)):
-        value = getattr(values, row.field)
-        if row.word and value and value != row.default:  # an empty value cannot be typed
-            yield from type_option(row.word, value)
+    for option in read_options(type(values)):
+        value = getattr(values, option.field)
+        if option.word and value and value != option.default:  # an empty value cannot be typed
+            yield from type_option(option.word, value)
 
 
 def type_option(word: str, value: object) -> Iterator[str]:

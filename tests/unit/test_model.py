@@ -196,7 +196,7 @@ def test_help_describes_options_and_results() -> None:
     """Each option has a line in the help of its class, and a result its figures."""
     for kind in (s3unzip.Options, s3unzip.ObjectProperties, s3unzip.StoreConfig):
         shown = pydoc.getdoc(kind)
-        lines = [f"{row.field}: {row.option.help}" for row in read_options(kind)]
+        lines = [f"{row.field}: {row.help}" for row in read_options(kind)]
         assert all(len(line.split()) > 1 and line in shown for line in lines)
     for figures in ("bytes_in, bytes_out: ", "started, finished: Unix seconds."):
         assert figures in pydoc.getdoc(s3unzip.Report)

@@ -1,7 +1,7 @@
 """The parameters of all commands, and the options, stores, tuning and password that they give.
 
 The options of a run are declared in the classes that hold their values: see `s3unzip.options`.
-`Arguments` declares all other parameters.
+`Arguments` declares all other parameters. A default of () makes a parameter repeatable.
 """
 
 from __future__ import annotations
@@ -10,16 +10,14 @@ import getpass
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
-import click
 import msgspec
-from click.shell_completion import CompletionItem
+from msgspec import Struct
 from msgspec.structs import replace
 
 from s3unzip.contradictions import check_access
@@ -28,7 +26,7 @@ from s3unzip.globs import has_wildcards
 from s3unzip.local.process_setup import available_processors
 from s3unzip.model import Location, Options
 from s3unzip.object_properties import ObjectProperties
-from s3unzip.options import HelpSection, OptionRow, read_options
+from s3unzip.options import HelpSection, RunOption, read_options
 from s3unzip.pricing import Platform
 from s3unzip.settings import Tuning, machine_tuning, make_tuning
 from s3unzip.stores.config import StoreConfig
@@ -36,13 +34,7 @@ from s3unzip.stores.locations import runs_home
 from s3unzip.stores.open import check_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from msgspec import Struct
-
     from s3unzip.operate.runs import DeployedRuns
-
-    Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 PASSWORD_VARIABLE = "S3UNZIP_PASSWORD"  # noqa: S105 - the name of a variable, not a password
 TUNING_VARIABLE = "S3UNZIP_TUNING"
@@ -55,190 +47,157 @@ SERVER_REGION = re.compile(r"[A-Za-z0-9-]+\Z")  # S3-compatible servers have any
 PAIR = re.compile(r"([^=]*)=(.*)", re.DOTALL)
 # A glob may contain "=", as in "year=2026/*.csv=text/csv". A type has "=" only after its ";".
 TYPE = re.compile(r"([^;]*)=([^/=;]+/[^/=;]+(?:;.*)?)", re.DOTALL)
-POSITIVE = click.IntRange(min=1)
-NOT_NEGATIVE = click.FloatRange(min=0.0)
-PATH = click.Path(readable=False)  # completed by shells; any text is accepted
 
 
-class Declaration(NamedTuple):
-    """The names, the help and the settings of a parameter of commands."""
-
-    form: str  # its names, then a placeholder of its value, or its values as <A|B>
-    help: str
-    default: Any = None
-    section: HelpSection | None = None
-    settings: Mapping[str, Any] = {}  # further keyword arguments of click's parameter
-
-
-def option(
-    form: str,
-    help_text: str,
-    default: Any = None,
-    *,
-    section: HelpSection | None = None,
-    **settings: Any,
-) -> Any:
-    """Return a field that declares an option or, if `form` has no dash, an argument.
-
-    A default of () makes it repeatable. A default of False makes it a flag.
-    """
-    return field(
-        default=default,
-        metadata={
-            "declaration": Declaration(form, help_text, default, section=section, settings=settings)
-        },
-    )
-
-
-def complete_run(
-    context: click.Context, parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """Complete ``latest`` and the runs of this machine; no environment is asked for its runs."""
-    from s3unzip.local.run_folders import known_runs
-
-    names = ["latest"]
-    if not context.params.get("env"):
-        names += known_runs(runs_home())
-    return complete_from(names)(context, parameter, incomplete)
-
-
-def complete_from(values: Iterable[str]) -> Completer:
-    """Return a `shell_complete` of click that offers the values with the typed beginning."""
-
-    def complete(
-        context: click.Context,  # noqa: ARG001 - click's
-        parameter: click.Parameter,  # noqa: ARG001 - click's
-        incomplete: str,
-    ) -> list[CompletionItem]:
-        return [CompletionItem(value) for value in values if value.startswith(incomplete)]
-
-    return complete
-
-
-@dataclass(frozen=True)
-class Arguments:
+class Arguments(Struct, frozen=True):
     """The values of a command's parameters; a parameter that the command lacks has its default."""
 
-    run_options: Mapping[str, Any] = field(default_factory=dict)  # by the option's parameter name
+    run_options: dict[str, Any] = {}  # by the option's parameter name
 
-    src: str = option("SRC", "The archive: s3://bucket/key, a path, http(s)://...", type=PATH)
-    sources: tuple[str, ...] = option(
-        "SRC...",
-        "Archives: s3://bucket/key, a path, http(s)://...; a folder, a prefix, a glob.",
-        (),
-        type=PATH,
+    src: Annotated[str, RunOption("SRC", "The archive: s3://bucket/key, a path, http(s)://...")] = (
+        ""
     )
-    dest: str = option("DEST", "Where members go: s3://bucket/prefix or a folder.", "", type=PATH)
-    names: tuple[str, ...] = option("MEMBER...", "Names as ls shows them, folders/ or globs.", ())
-    run: str = option(
-        "RUN", "A run's id, the beginning of one, or latest.", shell_complete=complete_run
+    sources: Annotated[
+        tuple[str, ...],
+        RunOption(
+            "SRC...",
+            "Archives: s3://bucket/key, a path, http(s)://...; a folder, a prefix, a glob.",
+        ),
+    ] = ()
+    dest: Annotated[str, RunOption("DEST", "Where members go: s3://bucket/prefix or a folder.")] = (
+        ""
     )
-
-    prefix: str | None = option(
-        "--prefix TEXT",
-        "Put members below DEST/PREFIX instead of the archive's name.",
-        section=HelpSection.KEYS,
+    names: Annotated[
+        tuple[str, ...], RunOption("MEMBER...", "Names as ls shows them, folders/ or globs.")
+    ] = ()
+    run: Annotated[str, RunOption("RUN", "A run's id, the beginning of one, or latest.")] = ""
+    prefix: Annotated[
+        str | None,
+        RunOption(
+            "--prefix TEXT",
+            "Put members below DEST/PREFIX instead of the archive's name.",
+            HelpSection.KEYS,
+        ),
+    ] = None
+    password_file: Annotated[
+        str | None,
+        RunOption(
+            "--password-file FILE",
+            "File with the password of encrypted members; - asks for it; "
+            f"or set {PASSWORD_VARIABLE}.",
+            HelpSection.ODD,
+        ),
+    ] = None
+    allow: Annotated[
+        tuple[str, ...],
+        RunOption(
+            f"--allow <{OTHER_HOSTS}>",
+            "Let an HTTP source redirect to other hosts.",
+            HelpSection.STORES,
+        ),
+    ] = ()
+    after_success: Annotated[
+        str | None,
+        RunOption(
+            "--after-success ACTION",
+            "Delete the archive, or tag=NAME=VALUE, if all of it is extracted.",
+            HelpSection.AFTERWARDS,
+        ),
+    ] = None
+    delete_extra: Annotated[
+        int | None,
+        RunOption(
+            "--delete-extra N",
+            "Delete up to N other objects below the prefix; asks first on a terminal.",
+            HelpSection.AFTERWARDS,
+            minimum=1,
+        ),
+    ] = None
+    verbose: Annotated[
+        int,
+        RunOption(
+            "--verbose -v",
+            "Log retries and decisions to stderr; -vv: also each request for archives and members.",
+        ),
+    ] = 0
+    workers: Annotated[
+        int | None,
+        RunOption("--workers -w N", "Processes at most; default: one for each CPU.", minimum=1),
+    ] = None
+    env: Annotated[
+        str | None, RunOption("--env NAME", "The environment: its stack is s3unzip-NAME.")
+    ] = None
+    max_cost: Annotated[
+        float | None,
+        RunOption("--max-cost NUMBER", "Exit with 2 if the estimate is above NUMBER dollars."),
+    ] = None
+    json: Annotated[bool, RunOption("--json", "Print JSON on stdout.")] = False
+    quiet: Annotated[bool, RunOption("--quiet -q", "No progress, no report; failures only.")] = (
+        False
     )
-
-    password_file: str | None = option(
-        "--password-file FILE",
-        f"File with the password of encrypted members; - asks for it; or set {PASSWORD_VARIABLE}.",
-        section=HelpSection.ODD,
-        type=PATH,
-    )
-
-    allow: tuple[str, ...] = option(
-        f"--allow <{OTHER_HOSTS}>",
-        "Let an HTTP source redirect to other hosts.",
-        (),
-        section=HelpSection.STORES,
-    )
-
-    after_success: str | None = option(
-        "--after-success ACTION",
-        "Delete the archive, or tag=NAME=VALUE, if all of it is extracted.",
-        section=HelpSection.AFTERWARDS,
-    )
-    delete_extra: int | None = option(
-        "--delete-extra N",
-        "Delete up to N other objects below the prefix; asks first on a terminal.",
-        type=POSITIVE,
-        section=HelpSection.AFTERWARDS,
-    )
-
-    verbose: int = option(
-        "--verbose -v",
-        "Log retries and decisions to stderr; -vv: also each request for archives and members.",
-        0,
-        count=True,
-    )
-    workers: int | None = option(
-        "--workers -w N", "Processes at most; default: one for each CPU.", type=POSITIVE
-    )
-    env: str | None = option("--env NAME", "The environment: its stack is s3unzip-NAME.")
-    max_cost: float | None = option(
-        "--max-cost NUMBER",
-        "Exit with 2 if the estimate is above NUMBER dollars.",
-        type=NOT_NEGATIVE,
-    )
-    json: bool = option("--json", "Print JSON on stdout.", False)
-    quiet: bool = option("--quiet -q", "No progress, no report; failures only.", False)
-    dry_run: bool = option(
-        "--dry-run", "List the keys and what would be done; write nothing.", False
-    )
-    platform: str | None = option(
-        "--on TEXT",
-        "Estimate for aws or local; default: local.",
-        shell_complete=complete_from(("aws", "local")),
-    )
-    deep: bool = option("--deep", "Read every object; trust no record and no stored CRC-32.", False)
-    no_records: bool = option("--no-records", "Ignore what runs recorded of the objects.", False)
-    listed: int = option(
-        "--list N",
-        "Differences of each kind to list; all are counted.",
-        20,
-        type=click.IntRange(min=0),
-    )
-    at_once: int = option(
-        "--at-once N", "HEADs in flight; with --deep, GETs.", 64, type=click.IntRange(1, 512)
-    )
-    objects: str | None = option(
-        "--objects FILE",
-        "Write a JSON line for each object: its key and what proves its content.",
-        type=PATH,
-    )
-    newest: int = option("--limit N", "How many runs to list.", 50, type=POSITIVE)
-    prune: float | None = option(
-        "--prune DAYS",
-        "Remove records that are older than DAYS, of runs of this machine that ended.",
-        type=NOT_NEGATIVE,
-    )
-    failures: bool = option("--failures", "List every failed member.", False)
-    html: bool = option("--html", "Open the report page; print where it is.", False)
-    failed: bool = option("--failed", "Try the failed members again.", False)
-    interval: float = option(
-        "--every NUMBER", "Seconds between two updates.", 1.0, type=click.FloatRange(min=0.1)
-    )
-    yes: bool = option("--yes -y", "Do not ask before queueing.", False)
-    missing: bool = option(
-        "--missing",
-        "Only archives without a verdict: queue those without a run, resume the other runs.",
-        False,
-    )
-    days: float | None = option(
-        "--days NUMBER",
-        "With --missing: archives from the last NUMBER days; default 7.",
-        type=NOT_NEGATIVE,
-    )
-    no_canary: bool = option(
-        "--no-canary", "Do not extract, verify and remove an archive of five small members.", False
-    )
-    wait: float = option(
-        "--wait NUMBER",
-        "Seconds to wait for the canary's run.",
-        180.0,
-        type=click.FloatRange(min=1.0),
-    )
+    dry_run: Annotated[
+        bool, RunOption("--dry-run", "List the keys and what would be done; write nothing.")
+    ] = False
+    platform: Annotated[
+        str | None,
+        RunOption(
+            "--on TEXT", "Estimate for aws or local; default: local.", known_values=("aws", "local")
+        ),
+    ] = None
+    deep: Annotated[
+        bool, RunOption("--deep", "Read every object; trust no record and no stored CRC-32.")
+    ] = False
+    no_records: Annotated[
+        bool, RunOption("--no-records", "Ignore what runs recorded of the objects.")
+    ] = False
+    listed: Annotated[
+        int, RunOption("--list N", "Differences of each kind to list; all are counted.")
+    ] = 20
+    at_once: Annotated[int, RunOption("--at-once N", "HEADs in flight; with --deep, GETs.")] = 64
+    objects: Annotated[
+        str | None,
+        RunOption(
+            "--objects FILE",
+            "Write a JSON line for each object: its key and what proves its content.",
+        ),
+    ] = None
+    newest: Annotated[int, RunOption("--limit N", "How many runs to list.", minimum=1)] = 50
+    prune: Annotated[
+        float | None,
+        RunOption(
+            "--prune DAYS",
+            "Remove records that are older than DAYS, of runs of this machine that ended.",
+        ),
+    ] = None
+    failures: Annotated[bool, RunOption("--failures", "List every failed member.")] = False
+    html: Annotated[bool, RunOption("--html", "Open the report page; print where it is.")] = False
+    failed: Annotated[bool, RunOption("--failed", "Try the failed members again.")] = False
+    interval: Annotated[
+        float, RunOption("--every NUMBER", "Seconds between two updates.", minimum=0.1)
+    ] = 1.0
+    yes: Annotated[bool, RunOption("--yes -y", "Do not ask before queueing.")] = False
+    missing: Annotated[
+        bool,
+        RunOption(
+            "--missing",
+            "Only archives without a verdict: queue those without a run, resume the other runs.",
+        ),
+    ] = False
+    days: Annotated[
+        float | None,
+        RunOption(
+            "--days NUMBER", "With --missing: archives from the last NUMBER days; default 7."
+        ),
+    ] = None
+    no_canary: Annotated[
+        bool,
+        RunOption(
+            "--no-canary", "Do not extract, verify and remove an archive of five small members."
+        ),
+    ] = False
+    wait: Annotated[
+        float, RunOption("--wait NUMBER", "Seconds to wait for the canary's run.", minimum=1.0)
+    ] = 180.0
 
     @property
     def processes(self) -> int:
@@ -263,12 +222,12 @@ class Arguments:
     def _values_of(self, kind: type[Struct]) -> dict[str, Any]:
         """Return the given options that `kind` declares, by the names of its fields."""
         values = {}
-        for row in read_options(kind):
-            value = self.run_options.get(row.parameter)  # None: not given
-            if value is not None and row.is_mapping:
-                values[row.field] = _read_pairs(row, value)
-            elif value is not None:
-                values[row.field] = value
+        for option in read_options(kind):
+            value = self.run_options.get(option.parameter)  # None: not given
+            if value is not None and option.is_mapping:
+                value = _read_pairs(option, value)
+            if value is not None:
+                values[option.field] = value
         return values
 
     def _password_source(self) -> str | None:
@@ -364,7 +323,7 @@ def globs_of(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(name if has_wildcards(name) else f"/{name}" for name in names)
 
 
-def _read_pairs(row: OptionRow, texts: Iterable[str]) -> dict[str, str]:
+def _read_pairs(option: RunOption, texts: Iterable[str]) -> dict[str, str]:
     """Return the values of a repeatable option by the text before their ``=``.
 
     Content types keep their order, because the first glob that matches counts. Other pairs are
@@ -372,7 +331,7 @@ def _read_pairs(row: OptionRow, texts: Iterable[str]) -> dict[str, str]:
     """
     pattern = PAIR
     example = "NAME=VALUE"
-    is_type = row.option.form.endswith("=TYPE")
+    is_type = option.form.endswith("=TYPE")
     if is_type:
         pattern = TYPE
         example = "GLOB=TYPE, like '*.csv=text/csv'"
@@ -380,9 +339,9 @@ def _read_pairs(row: OptionRow, texts: Iterable[str]) -> dict[str, str]:
     for text in texts:
         match = pattern.fullmatch(text)
         if match is None:
-            raise UsageError(f"{row.word} {text}: must be {example}")
+            raise UsageError(f"{option.word} {text}: must be {example}")
         if match[1] in pairs:
-            raise UsageError(f"{row.word} {text}: {match[1]!r} is given twice")
+            raise UsageError(f"{option.word} {text}: {match[1]!r} is given twice")
         pairs[match[1]] = match[2]
     if is_type:
         return pairs

@@ -9,60 +9,70 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
-from s3unzip.cli.arguments import Arguments, Declaration, complete_from
+from s3unzip.cli.arguments import Arguments
 from s3unzip.errors import UsageError
 from s3unzip.local import process_setup
 from s3unzip.model import Options
 from s3unzip.object_properties import ObjectProperties
-from s3unzip.options import HelpSection, OptionRow, read_options
+from s3unzip.options import HelpSection, read_options
 from s3unzip.stores.config import StoreConfig
+from s3unzip.stores.locations import runs_home
 
+Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 LEVELS = ("error", "warning", "info", "debug")
 
 
-def _declare(row: OptionRow) -> Declaration:
-    """Return click's declaration of an option of a run."""
-    settings: dict[str, Any] = {"envvar": row.option.variable}
-    if row.option.known_values:
-        settings["shell_complete"] = complete_from(row.option.known_values)
-    form = row.option.form
-    default = row.default
-    if row.choices:
-        form = f"{form} <{'|'.join(row.choices)}>"
-        default = row.default and row.default.value  # click gets the text of the enum member
-    elif row.is_mapping:
-        default = ()  # repeatable: each value is one pair
-    elif row.kind is int:
-        settings["type"] = click.IntRange(min=row.option.minimum)
-    elif row.kind is str:
-        default = None  # not typed: the class that declares the option has the default
-    return Declaration(
-        form, row.option.help, default, section=row.option.section, settings=settings
-    )
+def complete_run(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Complete ``latest`` and the runs of this machine; no environment is asked for its runs."""
+    from s3unzip.local.run_folders import known_runs
+
+    names = ["latest"]
+    if not context.params.get("env"):
+        names += known_runs(runs_home())
+    return complete_from(names)(context, parameter, incomplete)
 
 
-def _declarations() -> Iterator[tuple[str, Declaration]]:
-    for name, field in Arguments.__dataclass_fields__.items():
-        if "declaration" in field.metadata:
-            yield name, field.metadata["declaration"]
-    for kind in (Options, ObjectProperties, StoreConfig):
-        for row in read_options(kind):
-            if row.word:
-                yield row.parameter, _declare(row)
+def complete_from(values: Iterable[str]) -> Completer:
+    """Return a `shell_complete` of click that offers the values with the typed beginning."""
+
+    def complete(
+        context: click.Context,  # noqa: ARG001 - click's
+        parameter: click.Parameter,  # noqa: ARG001 - click's
+        incomplete: str,
+    ) -> list[CompletionItem]:
+        return [CompletionItem(value) for value in values if value.startswith(incomplete)]
+
+    return complete
 
 
-DECLARATIONS = dict(_declarations())
+RANGES = {int: click.IntRange, float: click.FloatRange}
+PATH = {"type": click.Path(readable=False)}  # completed by shells; any text is accepted
+# Settings of click that single parameters have besides those that follow from their declarations.
+SETTINGS: dict[str, dict[str, Any]] = {
+    **dict.fromkeys(("src", "sources", "dest", "password_file", "objects"), PATH),
+    "run": {"shell_complete": complete_run},
+    "verbose": {"count": True},
+    "at_once": {"type": click.IntRange(1, 512)},
+}
+# What declares each parameter of commands, by its name.
+DECLARED = {option.field: option for option in read_options(Arguments)} | {
+    option.parameter: option
+    for kind in (Options, ObjectProperties, StoreConfig)
+    for option in read_options(kind)
+    if option.word
+}
 
 
 def _names_in(section: HelpSection) -> str:
-    return " ".join(
-        name for name, declaration in DECLARATIONS.items() if declaration.section is section
-    )
+    return " ".join(name for name, option in DECLARED.items() if option.section is section)
 
 
 # Names of parameters that several commands have, separated by spaces.
@@ -87,7 +97,7 @@ class _GroupedCommand(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
-        sections = {name: declaration.section for name, declaration in DECLARATIONS.items()}
+        sections = {name: option.section for name, option in DECLARED.items()}
         for section in (*HelpSection, None):  # None: options without a section, and --help
             records = [
                 option.get_help_record(ctx)
@@ -111,7 +121,7 @@ def command(
 
     def make(function: Callable[[Arguments], int]) -> click.Command:
         def start(**values: Any) -> int:
-            fields = values.keys() & Arguments.__dataclass_fields__.keys()
+            fields = values.keys() & set(Arguments.__struct_fields__)
             run_options = {name: values[name] for name in values.keys() - fields}
             arguments = Arguments(run_options, **{name: values[name] for name in fields})
             _start_logging(arguments.verbose)
@@ -132,28 +142,37 @@ def command(
 
 
 def _make_parameter(name: str, changes: dict[str, Any]) -> click.Parameter:
-    """Return an option or an argument of click; `changes` replace its declared settings."""
-    declaration = DECLARATIONS[name]
-    form = declaration.form.split()
+    """Return an option or an argument of click; `changes` replace settings of its declaration."""
+    declared = DECLARED[name]
+    form = declared.form.split()
     names = [word for word in form if word.startswith("-")]
-    metavar = next((word for word in form if word not in names), None)
-    default = declaration.default
-    settings = {"help": declaration.help, "metavar": metavar, **declaration.settings}
-    if metavar is not None and metavar.startswith("<"):
+    metavar = next((word for word in form if word not in names), "")
+    if declared.choices:
+        metavar = f"<{'|'.join(declared.choices)}>"
+    settings: dict[str, Any] = {"help": declared.help, "metavar": metavar or None}
+    if metavar.startswith("<"):
         settings["type"] = click.Choice(metavar.strip("<>").split("|"))
-    if names:
-        settings |= {"default": default, "show_envvar": True, "show_default": bool(default)}
-        settings |= {"is_flag": default is False, "multiple": default == ()}
-    elif default == ():
-        settings["nargs"] = -1  # any number of values
-    elif default is not None:
-        settings |= {"default": default, "required": False}
+    elif declared.kind in RANGES:
+        settings["type"] = RANGES[declared.kind](min=declared.minimum)
+    if declared.known_values:
+        settings["shell_complete"] = complete_from(declared.known_values)
+    settings |= SETTINGS.get(name, {})
+    is_repeatable = declared.default == () or declared.is_mapping
+    if not names:
+        return click.Argument(
+            [name], **{**settings, "nargs": -1 if is_repeatable else 1, **changes}
+        )
+    default = getattr(declared.default, "value", declared.default)  # the text of an enumeration's
+    if is_repeatable:
+        default = ()
+    elif declared.kind is str:
+        default = None  # not typed: the class that declares the option has the default
+    settings |= {"default": default, "show_default": bool(default), "multiple": is_repeatable}
+    settings |= {"is_flag": declared.kind is bool, "envvar": declared.variable, "show_envvar": True}
     settings |= changes
     if settings.get("required"):
         settings.pop("default", None)  # click would use it and require nothing
-    if names:
-        return click.Option([name, *names], **settings)
-    return click.Argument([name], **settings)
+    return click.Option([name, *names], **settings)
 
 
 def _start_logging(verbose: int) -> None:

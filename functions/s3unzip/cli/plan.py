@@ -52,7 +52,7 @@ class _Setting(NamedTuple):
         PLACES,
         "max_cost json",
     ),
-    dest={"metavar": "[DEST]", "help": "Where members would go."},
+    dest={"metavar": "[DEST]", "required": False, "default": "", "help": "Where members would go."},
 )
 def plan(arguments: Arguments) -> int:
     """Estimate a run: its work, time and cost; nothing is written."""

@@ -29,6 +29,7 @@ EXTRA_SHOWN = 10  # keys that are listed before the question
     "sources dest workers",
     *(MEMBER_OPTIONS, WHERE, LOOK, ODD, PLACES, "kms_key", AFTERWARDS),
     "dry_run quiet json",
+    dest={"required": False, "default": ""},
 )
 def run(arguments: Arguments) -> int:
     """Extract an archive, or several, on this machine.
