@@ -159,9 +159,9 @@ def _make_parameter(name: str, changes: dict[str, Any]) -> click.Parameter:
     settings |= SETTINGS.get(name, {})
     is_repeatable = declared.default == () or declared.is_mapping
     if not names:
-        return click.Argument(
-            [name], **{**settings, "nargs": -1 if is_repeatable else 1, **changes}
-        )
+        if is_repeatable:
+            settings["nargs"] = -1  # any number of values
+        return click.Argument([name], **settings | changes)
     default = getattr(declared.default, "value", declared.default)  # the text of an enumeration's
     if is_repeatable:
         default = ()
