@@ -1,8 +1,8 @@
 """The deflate core: split one raw deflate stream over workers. Bytes in, values out, no I/O.
 
-``docs/deflate-splitting.md`` explains the method. `segmentation` says where segments are searched
-for. `boundary` finds the bit where a segment begins; it needs numpy, which other workers never
-load. `scan` inflates a segment without the bytes before it. `splitting` links the scans and
+``docs/deflate-splitting.md`` explains the method. `segments` says where segments are searched for,
+and inflates one. `boundary` finds the bit where a segment begins; it needs numpy, which other
+workers never load. `splitting` scans segments without the bytes before them, links the scans and
 inflates the linked segments. `crc32_combine` (isal) computes the CRC-32 of the whole from those of
 the parts.
 
@@ -25,11 +25,19 @@ from s3unzip.lazy import lazy_names
 if TYPE_CHECKING:
     from isal.isal_zlib import crc32_combine
 
-    from s3unzip.deflate.inflater import WINDOW_SIZE, Arrival, SegmentInflater
-    from s3unzip.deflate.scan import ScannedSegment, SegmentScan
-    from s3unzip.deflate.segmentation import Segmentation, Span, cut, segment_span
+    from s3unzip.deflate.segments import (
+        WINDOW_SIZE,
+        Arrival,
+        Segmentation,
+        SegmentInflater,
+        Span,
+        cut,
+        segment_span,
+    )
     from s3unzip.deflate.splitting import (
         LinkedSegment,
+        ScannedSegment,
+        SegmentScan,
         inflate_segment,
         link_segments,
         locate,
@@ -41,11 +49,19 @@ else:  # few members are split
         __name__,
         {
             "isal.isal_zlib": ("crc32_combine",),
-            "s3unzip.deflate.inflater": ("WINDOW_SIZE", "Arrival", "SegmentInflater"),
-            "s3unzip.deflate.scan": ("ScannedSegment", "SegmentScan"),
-            "s3unzip.deflate.segmentation": ("Segmentation", "Span", "cut", "segment_span"),
+            "s3unzip.deflate.segments": (
+                "WINDOW_SIZE",
+                "Arrival",
+                "Segmentation",
+                "SegmentInflater",
+                "Span",
+                "cut",
+                "segment_span",
+            ),
             "s3unzip.deflate.splitting": (
                 "LinkedSegment",
+                "ScannedSegment",
+                "SegmentScan",
                 "inflate_segment",
                 "link_segments",
                 "locate",

@@ -22,9 +22,7 @@ import numpy as np
 from isal import isal_zlib
 from numpy.typing import NDArray
 
-from s3unzip.deflate.inflater import InflateError, align
-from s3unzip.deflate.scan import FIRST_WINDOW
-from s3unzip.deflate.segmentation import Read, Segmentation, Span
+from s3unzip.deflate.segments import FIRST_WINDOW, InflateError, Read, Segmentation, Span, align
 
 # Bytes that must follow a candidate's first byte, unless the member ends before them.
 LOOKAHEAD: Final = 1 << 20

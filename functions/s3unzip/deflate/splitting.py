@@ -1,5 +1,12 @@
 """Split the inflate of one stream: locate boundaries, scan, link, inflate.
 
+A segment may copy from the last 32 KiB of its window, the output before it. The worker that scans
+the segment does not have them, so `SegmentScan` inflates the segment twice, after two invented
+windows that differ at every position. A byte is known if it is equal in both outputs. Two different
+bytes together give the position in the window from which the byte was copied. The second inflate
+stops as soon as both outputs are equal for 32 KiB, because they cannot differ after that. Segment 0
+has no window, so it is inflated once.
+
 Rules:
 
 * Each call of `scan_segment` and of `inflate_segment` may run on a machine of its own.
@@ -10,19 +17,144 @@ Rules:
 """
 
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from threading import Thread
-from typing import Final
+from typing import Final, Self
 
 from isal.isal_zlib import crc32_combine
+from msgspec import DecodeError, Struct, msgpack
 
-from s3unzip.deflate.inflater import Ending, SegmentInflater
-from s3unzip.deflate.scan import Record, ScannedSegment, SegmentScan
-from s3unzip.deflate.segmentation import Buffer, Read, Segmentation, Span, cut, segment_span
-from s3unzip.finding import DeflateError, Finding
+from s3unzip.deflate.segments import (
+    FIRST_WINDOW,
+    SECOND_WINDOW,
+    WINDOW_SIZE,
+    Arrival,
+    Buffer,
+    Ending,
+    Read,
+    Segmentation,
+    SegmentInflater,
+    Span,
+    cut,
+    segment_span,
+)
+from s3unzip.finding import DeflateError, Finding, SegmentRecordError
 
 _MAX_SCANS: Final = 3  # scans of one segment; each false boundary costs one
+_STEP_BYTES = 1 << 16  # input between two comparisons of both outputs
+_MAX_RECORD = 2 * WINDOW_SIZE + 4_096  # bytes of an inflated record
+
+
+class Record(Struct, frozen=True):
+    """A value that one worker writes for another: deflated MessagePack, 100 bytes to 65 KiB."""
+
+    def to_bytes(self) -> bytes:
+        """Return the deflated bytes of the record."""
+        return zlib.compress(msgpack.encode(self), 1)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Return the record that `to_bytes` wrote.
+
+        Raises:
+            SegmentRecordError: Another version wrote it, or it is damaged.
+        """
+        try:
+            inflate = zlib.decompressobj()
+            plain = inflate.decompress(data, _MAX_RECORD)
+            if not inflate.eof or inflate.unused_data:
+                raise SegmentRecordError(f"a {cls.__name__} with too many or too few bytes")
+            return msgpack.decode(plain, type=cls)
+        except (zlib.error, DecodeError) as error:
+            raise SegmentRecordError(f"not a {cls.__name__} of this version: {error}") from error
+
+
+class ScannedSegment(Record, frozen=True, tag="scanned 3"):
+    """A segment from bit to bit of the member's compressed data, and its last bytes of output.
+
+    `first` and `second` are the last 32 KiB after the first and after the second invented window.
+    If the segment has less output, they begin with the end of the invented window, so the positions
+    of these bytes are known, too. Only those of segment 0 may be shorter.
+    """
+
+    start_bit: int
+    stop_bit: int | None  # None: to the end of the stream
+    arrival: Arrival
+    first: bytes
+    second: bytes | None = None  # None: equal to the first
+
+    def resolve(self, window: bytes, history: int) -> bytes:
+        """Return the true last bytes, which are the window of the next segment.
+
+        Args:
+            window: the output before the segment, at most the last 32 KiB.
+            history: bytes of output of this segment and all segments before it.
+
+        Raises:
+            IndexError: A byte was copied from before the beginning of the stream.
+        """
+        start = max(0, len(self.first) - history)  # no byte is before the beginning of the stream
+        if self.second is None:  # no byte was copied from the window
+            return self.first[start:]
+        missing = WINDOW_SIZE - len(window)
+        padded = bytes(missing) + window
+        resolved = bytearray(self.first[start:])
+        for index, (low, high) in enumerate(zip(resolved, self.second[start:], strict=True)):
+            if low != high:  # the byte was copied from this position of the window
+                position = low | (high & 0x7F) << 8  # see `FIRST_WINDOW`
+                if position < missing:
+                    raise IndexError(f"window of {len(window)} bytes has no position {position}")
+                resolved[index] = padded[position]
+        return bytes(resolved)
+
+
+class SegmentScan:
+    """Scans the bits from `start_bit` to `stop_bit`; feed it `segment_span`, then call `finish`.
+
+    It needs about 1 MiB of memory.
+    """
+
+    def __init__(self, start_bit: int, stop_bit: int | None = None) -> None:
+        self._start_bit = start_bit
+        self._stop_bit = stop_bit
+        # The last 32 KiB of each window and the output after it.
+        self._tails = [b""]
+        if start_bit:
+            self._tails = [FIRST_WINDOW, SECOND_WINDOW]
+        self._inflaters = [SegmentInflater(start_bit, stop_bit, window) for window in self._tails]
+
+    def feed(self, chunk: Buffer) -> None:
+        """Take the next bytes."""
+        for start in range(0, len(chunk), _STEP_BYTES):
+            data = chunk[start : start + _STEP_BYTES]
+            self._add_outputs([inflater.feed(data) for inflater in self._inflaters])
+
+    def _add_outputs(self, outputs: Sequence[Iterable[bytes]]) -> None:
+        """Take the next output of each inflater; drop the second one if it has no difference."""
+        self._tails = list(map(_extend_tail, self._tails, outputs))
+        if self._tails[1:] == self._tails[:1]:  # from here on both outputs are equal
+            del self._tails[1], self._inflaters[1]
+
+    def finish(self) -> ScannedSegment:
+        """Return the scanned segment; its `arrival` says whether the data is bad."""
+        endings = [inflater.finish() for inflater in self._inflaters]
+        self._add_outputs([[last_output] for last_output, _ in endings])
+        _, arrival = endings[0]
+        if arrival.ending in {"missed", "broken"}:
+            # Nothing is linked to such a segment, so its last bytes are left out.
+            return ScannedSegment(self._start_bit, self._stop_bit, arrival, b"")
+        return ScannedSegment(self._start_bit, self._stop_bit, arrival, *self._tails)
+
+
+def _extend_tail(tail: bytes, outputs: Iterable[bytes]) -> bytes:
+    """Return the last 32 KiB of `tail` and the outputs after it."""
+    for output in outputs:
+        if len(output) < WINDOW_SIZE:
+            tail = (tail + output)[-WINDOW_SIZE:]
+        else:
+            tail = output[-WINDOW_SIZE:]
+    return tail
 
 
 def preload() -> None:

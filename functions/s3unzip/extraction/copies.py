@@ -19,7 +19,6 @@ from isal.isal_zlib import crc32
 from msgspec.structs import replace
 
 from s3unzip import errors
-from s3unzip.deflate import Span
 from s3unzip.extraction.member_data import MemberData, open_data, open_part
 from s3unzip.extraction.stream import resolve_rows, stream_whole
 from s3unzip.extraction.uploads import (
@@ -196,7 +195,7 @@ def _compute_crcs(parts: tuple[Part, ...], data: MemberData, start: int) -> tupl
     computed = []
     for part in parts:
         crc = 0
-        for chunk in data.read(Span(start, start + part.size)):
+        for chunk in data.read(ByteRange(start, start + part.size)):
             crc = crc32(chunk, crc)
         computed.append(replace(part, crc32=crc))
         start += part.size

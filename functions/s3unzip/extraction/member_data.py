@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from msgspec import Struct
 
 from s3unzip import errors
-from s3unzip.deflate import Span
 from s3unzip.model import PlannedMember
 from s3unzip.runs.step import Step, TaskAttempt
 from s3unzip.stores.ahead import stream_ahead
@@ -36,8 +35,8 @@ class MemberData(Struct, frozen=True):
         start = member.offset + self.opened.data_start
         return ByteRange(start, start + member.compressed_size)
 
-    def read(self, span: Span) -> Iterator[memoryview]:
-        """Yield the bytes of a span of the member's data."""
+    def read(self, span: ByteRange) -> Iterator[memoryview]:
+        """Yield a range of the member's data; `span` counts from the first byte of the data."""
         start = self.data_range.start
         return read_range(self.run_step, ByteRange(start + span.start, start + span.stop))
 

@@ -117,7 +117,7 @@ class _ScanReader:
             first_bytes = self._first_bytes[start - self._start : span.stop - self._start]
             start += len(first_bytes)
             yield first_bytes
-        pieces = self._data.read(deflate.Span(start, span.stop))
+        pieces = self._data.read(ByteRange(start, span.stop))
         if self._first_bytes:  # not the first read
             yield from pieces
         else:

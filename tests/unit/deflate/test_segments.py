@@ -29,8 +29,7 @@ from s3unzip.deflate import (
     segment_span,
     split_inflate,
 )
-from s3unzip.deflate.inflater import PIECE_SIZE
-from s3unzip.deflate.scan import FIRST_WINDOW, SECOND_WINDOW
+from s3unzip.deflate.segments import FIRST_WINDOW, PIECE_SIZE, SECOND_WINDOW
 from tests.support.streams import DATA, ENCODER_NAMES, ENCODERS, log_lines, mixed, scan
 from tests.unit.deflate.blocks import walk
 

@@ -1,4 +1,8 @@
-"""Inflate from one bit of a member's data to another, with a given window.
+"""The segments of a member: where they lie, and the inflate of one, with a given window.
+
+All positions count from the first byte of the member's compressed data, not of the archive.
+Segment 0 begins at bit 0. Each other segment begins at a boundary, which `boundary` finds. If it
+finds no boundary in the search span, the segment joins the previous one.
 
 zlib and ISA-L begin at bit 0 of a byte and report no bit position. Extra deflate blocks before and
 after the segment's bits remove both limits (RFC 1951, section 3.2). In the code of these blocks
@@ -14,18 +18,93 @@ Rules of a `SegmentInflater`:
 * It never raises for bad data: its `Arrival` says where it ended.
 """
 
-from collections.abc import Iterator
-from typing import Final, Literal, cast
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, Literal, NamedTuple, cast
 
 from isal import isal_zlib
 from isal.igzip_lib import IgzipDecompressor
 from msgspec import Struct
 
-from s3unzip.deflate.segmentation import Buffer
-from s3unzip.finding import Finding
+from s3unzip.finding import DeflateError, Finding
+
+Buffer = bytes | memoryview
+
+# Bytes in which a boundary is searched for. Blocks are shorter: zlib's have at most 32,767
+# symbols, libdeflate's about 300 KB and zopfli's 1 MB of output. The limit is for data without
+# dynamic blocks, where the search takes 0.2 s for each MiB and finds nothing.
+SEARCH_BYTES: Final = 2 << 20
+
+
+class Span(NamedTuple):
+    """Bytes of the member's compressed data from `start` up to, not including, `stop`."""
+
+    start: int
+    stop: int
+
+
+Read = Callable[[Span], Iterable[Buffer]]  # returns a span of compressed data, in chunks
+
+
+class Segmentation(Struct, frozen=True):
+    """A member's compressed size and the distance between its segments, both in bytes.
+
+    Workers with equal segmentations find equal boundaries. `search` is the maximum number of bytes
+    in which the boundary of one segment is searched for.
+    """
+
+    size: int
+    distance: int
+    search: int = SEARCH_BYTES
+
+    @property
+    def count(self) -> int:
+        """The number of segments, including those that join the previous one."""
+        return -(-self.size // self.distance)
+
+    def search_span(self, segment: int) -> Span:
+        """Return the bytes in which the boundary of `segment` (from 1) must begin."""
+        start = segment * self.distance
+        return Span(start, min(start + min(self.distance, self.search), self.size))
+
+    def segment_at(self, boundary: int) -> int:
+        """Return the number of the segment that begins at this bit."""
+        return boundary // (8 * self.distance)
+
+
+def cut(compressed_size: int, segment_size: int) -> Segmentation:
+    """Return the segmentation into equal segments of at most `segment_size` bytes.
+
+    Raises:
+        DeflateError: The member has no compressed data: the shortest stream has two bytes.
+    """
+    if not compressed_size:
+        raise DeflateError(Finding("stream-truncated", "a deflate stream without any bytes"))
+    count = -(-compressed_size // segment_size)
+    return Segmentation(compressed_size, -(-compressed_size // count))
+
+
+def segment_span(start_bit: int, stop_bit: int | None, compressed_size: int) -> Span:
+    """Return the bytes that a segment's inflate needs.
+
+    They begin with the byte that holds `start_bit` and end after the byte that holds the last bit
+    before `stop_bit`. If `stop_bit` is None, they go to the end of the data.
+    """
+    stop = compressed_size
+    if stop_bit is not None:
+        stop = -(-stop_bit // 8)
+    return Span(start_bit // 8, stop)
+
 
 WINDOW_SIZE: Final = 1 << 15  # bytes that deflate can look back (RFC 1951, 2)
 PIECE_SIZE: Final = 1 << 18  # maximum number of bytes of one piece of output
+# Two windows for a segment whose own window, the output before it, is not known. They differ at
+# every position. The first has the low byte of each position, the second one the high seven bits.
+# The top bit makes
+# each byte of the second window differ from that of the first.
+FIRST_WINDOW: Final = bytes(range(256)) * 128
+SECOND_WINDOW: Final = b"".join(
+    bytes([high | 0x80]) * 128 + bytes([high]) * 128 for high in range(128)
+)
 
 # The error of ISA-L, which is not a subclass of `zlib.error`. The stubs declare an instance.
 InflateError: Final = cast("type[Exception]", isal_zlib.error)
