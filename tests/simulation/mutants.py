@@ -235,8 +235,8 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
         ),
         (
             "buffer-used-again-too-early",
-            "self._pending.append((sent, self._buffer))",
-            "self._pending.append((sent, bytearray())); self._free.append(self._buffer)",
+            "if index <= at_once:",
+            "if index < at_once:",
         ),
     ],
     "extraction/copies.py": [

@@ -7,7 +7,7 @@ Rules:
 * Before Complete, the CRC-32 of the copy is compared with the directory's. It follows from the
   checksums of the parts if the store returns them; otherwise the pinned range is read for it.
 * If the store refuses to copy, or its checksums show other bytes, the member is streamed.
-* From try `COPY_TRIES` of a part on, each fault except throttling is taken for a refusal.
+* Fault number `COPY_TRIES` of a part is taken for a refusal; throttling does not count.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,6 @@ from s3unzip.extraction.uploads import (
     cut_evenly,
     filling,
     finish_upload,
-    number_tries,
 )
 from s3unzip.model import Part, PlannedMember
 from s3unzip.runs.step import RUN_FAULTS, TaskAttempt
@@ -40,7 +39,7 @@ from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import CopiesParts, Upload
 from s3unzip.zip import ByteRange
 
-COPY_TRIES = 4  # of one part, after which the member is streamed
+COPY_TRIES = 4  # of one part that may fail; then the member is streamed
 CHECKSUM_LENGTH = 8  # of a CRC-32 in base64
 
 
@@ -160,19 +159,20 @@ def _run_copy(calls: Calls, request: Callable[[], Part]) -> Part:
         CopyRefusedError: the store refuses, or its answer has a wrong checksum.
         UploadGoneError: another process aborted the upload.
     """
+    faults = count(1)  # except throttling
 
-    def copy_once(number_of_try: int) -> Part:
+    def copy_once() -> Part:
         try:
             return request()
         except errors.ThrottledError:  # never taken for a refusal
             raise
         except errors.ServiceFaultError as fault:
-            if number_of_try < COPY_TRIES:
+            if next(faults) < COPY_TRIES:
                 raise  # `calls` tries again
             raise CopyRefusedError(str(fault)) from fault
 
     try:
-        part = calls.paced("copy", number_tries(copy_once))
+        part = calls.paced("copy", copy_once)
     except errors.NotFoundError as gone:
         raise UploadGoneError(gone) from gone
     except RUN_FAULTS:

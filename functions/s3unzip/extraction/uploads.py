@@ -12,14 +12,15 @@ Rules:
 * Parts have the numbers and sizes that were planned; only the last part may be shorter.
 """
 
-import itertools
 import math
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
+from itertools import chain, count, repeat
 from os.path import commonprefix
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from isal.isal_zlib import crc32
 from msgspec.structs import replace
@@ -31,9 +32,8 @@ from s3unzip.extraction.member_object import object_facts, stored_size
 from s3unzip.model import OnConflict, Part, PlannedMember
 from s3unzip.runs.step import Step, TaskAttempt
 from s3unzip.settings import MIB, Tuning
+from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import Buffer, PartLimits, Upload
-
-T = TypeVar("T")
 
 
 class UploadGoneError(errors.ServiceFaultError):
@@ -45,12 +45,6 @@ class UploadGoneError(errors.ServiceFaultError):
 
 class CopyRefusedError(errors.StorageError):
     """The store does not copy a member: it is streamed instead."""
-
-
-def number_tries(call: Callable[[int], T]) -> Callable[[], T]:
-    """Return a call for `Calls` that passes the number of the try, from 1, to `call`."""
-    numbers = itertools.count(1)
-    return lambda: call(next(numbers))
 
 
 def begin_upload(run_step: Step, row: PlannedMember) -> Upload:
@@ -107,18 +101,19 @@ def complete_once(
     options = run_step.run.options
     destination = run_step.destination
     if_absent = options.on_conflict is OnConflict.NEVER
+    tries = count(1)
 
-    def complete(number: int) -> str | None:
+    def complete() -> str | None:
+        may_be_done = next(tries) > 1  # an earlier try may have completed it
         try:
             return destination.complete_upload(upload, parts, if_absent=if_absent)
         except (errors.NotFoundError, errors.UnconfirmedError) as error:
-            # An earlier try may have completed it, or this one: `UnconfirmedError`.
-            may_be_done = number > 1 or isinstance(error, errors.UnconfirmedError)
+            may_be_done |= isinstance(error, errors.UnconfirmedError)  # or this one
             if may_be_done and is_member(row, options, destination, run_step.calls):
                 return None
             raise
 
-    etag = run_step.calls.run("complete", number_tries(complete))
+    etag = run_step.calls.run("complete", complete)
     _forget(run_step, upload)
     return etag
 
@@ -251,110 +246,6 @@ class PartPlan(NamedTuple):
     offset: int = 0  # of the first part in the object
 
 
-class _PartWriter:
-    """Cuts a stream of bytes into parts and uploads several at once.
-
-    One thread writes and closes. The threads of a pool send parts, each from a buffer of its own,
-    while the next part is filled. A buffer is used again after its part was sent: to allocate pages
-    for a new one costs more than to fill it.
-    """
-
-    def __init__(
-        self,
-        run_step: Step,
-        upload: Upload,
-        pool: ThreadPoolExecutor,
-        plan: PartPlan,
-        *,
-        at_once: int,
-    ) -> None:
-        self._run_step = run_step
-        self._upload = upload
-        self._sizes = iter(plan.sizes)
-        # The part that is being filled:
-        self._part_size = next(self._sizes, 0)
-        self._number = plan.first_number
-        self._offset = plan.offset  # in the object
-        self._buffer = bytearray()  # at least of the part's size, once the part is begun
-        self._filled = 0  # bytes
-        self._crc = 0
-
-        self._free: list[bytearray] = []  # buffers whose parts were sent
-        self._at_once = at_once
-        self._pool = pool
-        self._pending: deque[tuple[Future[Part], bytearray]] = deque()
-        self._parts: list[Part] = []
-
-    def write(self, data: Buffer) -> None:
-        """Take bytes; wait while too many parts are in flight."""
-        view = memoryview(data)
-        while view:
-            room = self._part_size - self._filled
-            fitting = view  # all of it if an empty part was planned: the checks find the fault
-            if room > 0:
-                fitting = view[:room]
-            self._append(fitting)
-            self._crc = crc32(fitting, self._crc)
-            view = view[len(fitting) :]
-            if self._filled >= self._part_size:
-                self._flush()
-
-    def close(self) -> tuple[Part, ...]:
-        """Send the last part; return all parts once they are sent."""
-        # An object without bytes has one empty part.
-        if self._filled or not (self._parts or self._pending):
-            self._flush()
-        while self._pending:
-            self._wait_for_oldest()
-        return tuple(self._parts)
-
-    def _append(self, data: memoryview) -> None:
-        """Copy bytes into the part that is being filled."""
-        if not self._filled:  # the part begins: it needs a buffer
-            self._buffer = self._free.pop() if self._free else bytearray(self._part_size)
-        end = self._filled + len(data)
-        if end > len(self._buffer):  # a used buffer of a smaller part
-            self._buffer += bytes(end - len(self._buffer))
-        with memoryview(self._buffer) as view:  # a slice of the bytearray itself would copy twice
-            view[self._filled : end] = data
-        self._filled = end
-
-    def _flush(self) -> None:
-        """Hand the part to the pool, and begin the next part."""
-        if len(self._pending) >= self._at_once:
-            self._free.append(self._wait_for_oldest())
-        body: Buffer = self._buffer
-        if self._filled < len(self._buffer):  # the last part, or a buffer of a larger part
-            body = self._buffer[: self._filled]
-        sent = self._pool.submit(self._send, self._number, self._offset, body, crc=self._crc)
-        self._pending.append((sent, self._buffer))
-
-        self._buffer = bytearray()
-        self._number += 1
-        self._offset += self._filled
-        self._filled = 0
-        self._crc = 0
-        self._part_size = next(self._sizes, self._part_size)  # the last size is repeated
-
-    def _wait_for_oldest(self) -> bytearray:
-        """Wait until the oldest part is sent; return its buffer, which is free then."""
-        sent, buffer = self._pending.popleft()
-        self._parts.append(sent.result())
-        return buffer
-
-    def _send(self, number: int, offset: int, body: Buffer, crc: int) -> Part:
-        """Upload one part, in a thread of the pool; `offset` is that of its bytes in the object."""
-        try:
-            return self._run_step.calls.paced(
-                "part",
-                lambda: self._run_step.destination.upload_part(
-                    self._upload, number, offset, body, crc32=crc
-                ),
-            )
-        except errors.NotFoundError as gone:
-            raise UploadGoneError(gone) from gone
-
-
 def upload_parts(
     run_step: Step, upload: Upload, content: Iterable[Buffer], plan: PartPlan
 ) -> tuple[Part, ...]:
@@ -362,9 +253,64 @@ def upload_parts(
 
     The settings of `run_step` bound the memory of the parts in flight.
     """
-    at_once = parts_at_once(max(plan.sizes), run_step.context.tuning)
+    tuning = run_step.context.tuning
+    # If bytes come where an empty part was planned, the checks find the fault.
+    sizes = [size or tuning.part_bytes for size in plan.sizes]
+    at_once = parts_at_once(max(sizes), tuning)
+    pending: deque[Future[Part]] = deque()
+    parts: list[Part] = []
+    offset = plan.offset
     with ThreadPoolExecutor(at_once, thread_name_prefix="part") as pool:
-        writer = _PartWriter(run_step, upload, pool, plan, at_once=at_once)
-        for data in content:
-            writer.write(data)
-        return writer.close()
+        bodies = _cut_parts(content, sizes, at_once)
+        for number, (body, crc) in enumerate(bodies, plan.first_number):
+            if len(pending) == at_once:
+                parts.append(pending.popleft().result())
+            send = partial(
+                run_step.destination.upload_part, upload, number, offset, body, crc32=crc
+            )
+            pending.append(pool.submit(_send_part, run_step.calls, send))
+            offset += len(body)
+        parts += [sent.result() for sent in pending]
+    return tuple(parts)
+
+
+def _cut_parts(
+    content: Iterable[Buffer], sizes: Sequence[int], at_once: int
+) -> Iterator[tuple[memoryview, int]]:
+    """Yield the bytes of each part, and their CRC-32; an object without bytes has one empty part.
+
+    A buffer is used again, because to allocate pages for a new one costs more than to fill it. When
+    a part is being filled, at most `at_once` earlier ones are in flight: so these parts need one
+    buffer more.
+
+    Args:
+        content: the stream that is cut.
+        sizes: of the parts; any further parts have the last size.
+        at_once: parts that the caller may have in flight when it takes the next one.
+    """
+    chunks = (memoryview(chunk) for chunk in content)
+    data = next(chunks, None)
+    buffers: list[bytearray] = []
+    for index, size in enumerate(chain(sizes, repeat(sizes[-1]))):
+        if index <= at_once:
+            buffers.append(bytearray(max(sizes)))
+        body = memoryview(buffers[index % len(buffers)])
+        crc = 0
+        filled = 0  # bytes of this part
+        while data is not None and filled < size:
+            fitting = data[: size - filled]
+            body[filled : filled + len(fitting)] = fitting
+            crc = crc32(fitting, crc)
+            filled += len(fitting)
+            data = data[len(fitting) :] or next(chunks, None)
+        yield body[:filled], crc
+        if data is None:  # the stream has ended
+            return
+
+
+def _send_part(calls: Calls, send: Callable[[], Part]) -> Part:
+    """Upload one part by `send`, in a thread of the pool."""
+    try:
+        return calls.paced("part", send)
+    except errors.NotFoundError as gone:
+        raise UploadGoneError(gone) from gone

@@ -13,8 +13,10 @@ from s3unzip.errors import (
     S3UnzipError,
     ServiceFaultError,
     StorageError,
+    ThrottledError,
     UnconfirmedError,
 )
+from s3unzip.extraction.copies import COPY_TRIES
 from s3unzip.local.machine import drop_uploads
 from s3unzip.local.run_folders import OpenUploads, lock_run
 from s3unzip.model import Location, Part, Pin, Report, Task, Verdict
@@ -75,6 +77,22 @@ class FaultyCopies(MemoryBucket):
         self, upload: Upload, number: int, offset: int, source: Location, pin: Pin, span: ByteRange
     ) -> Part:
         raise ServiceFaultError("200 with InternalError in it")
+
+
+class BusyCopies(MemoryBucket):
+    """Throttles the first copies, fails once, and copies then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._faults: list[S3UnzipError] = [ServiceFaultError("500")]
+        self._faults += [ThrottledError("503 SlowDown")] * COPY_TRIES
+
+    def copy_part(
+        self, upload: Upload, number: int, offset: int, source: Location, pin: Pin, span: ByteRange
+    ) -> Part:
+        if number == 1 and self._faults:
+            raise self._faults.pop()
+        return super().copy_part(upload, number, offset, source, pin, span)
 
 
 class WrongCopies(MemoryBucket):
@@ -192,6 +210,14 @@ def test_copies_that_always_fail_or_are_wrong_are_streamed(
     _, report = extract(bucket(), tuning)
     assert report.requests.part > 0
     assert report.rounds <= 3
+
+
+@each_way
+def test_throttling_is_no_refusal_to_copy(tuning: Tuning) -> None:
+    """A throttled try does not count among the faults of a part, after which it is uploaded."""
+    _, report = extract(BusyCopies(), tuning)
+    assert report.requests.throttled == COPY_TRIES
+    assert report.requests.part == 0
 
 
 @each_way
