@@ -3,7 +3,8 @@
 The rules:
 
 1. A member is split if it is huge and deflated (scans, then slices), or stored and copied over
-   several tasks (slices only). Only `LIFE` declares its life.
+   several tasks (slices only). After `LINK` it is in `SLICE`, `STREAM` or `DONE`, after `FINISH`
+   in `STREAM` or `DONE`.
 2. Workers do the tasks of a stage concurrently and in any order. The stage ends when all its tasks
    have ended. Settling does the other stages, one member per call.
 3. A member's stage is not recorded. `current_stage` derives it from the tasks and their outcomes,
@@ -17,7 +18,6 @@ The rules:
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import NamedTuple
 
 
 class Stage(StrEnum):
@@ -31,24 +31,8 @@ class Stage(StrEnum):
     DONE = "done"  # settling has given the member its outcome
 
 
-class StageRule(NamedTuple):
-    """Who does a stage, whether it sets the member's outcome, and what follows it."""
-
-    by_tasks: bool  # True: workers do it; False: settling does it
-    gives_outcome: bool  # whether the outcomes that it records are those of the member
-    then: tuple[Stage, ...]  # the stages that may follow
-
-
-LIFE = {
-    Stage.SCAN: StageRule(by_tasks=True, gives_outcome=False, then=(Stage.LINK,)),
-    Stage.LINK: StageRule(
-        by_tasks=False, gives_outcome=False, then=(Stage.SLICE, Stage.STREAM, Stage.DONE)
-    ),
-    Stage.SLICE: StageRule(by_tasks=True, gives_outcome=False, then=(Stage.FINISH,)),
-    Stage.FINISH: StageRule(by_tasks=False, gives_outcome=False, then=(Stage.STREAM, Stage.DONE)),
-    Stage.STREAM: StageRule(by_tasks=True, gives_outcome=True, then=(Stage.DONE,)),
-    Stage.DONE: StageRule(by_tasks=False, gives_outcome=True, then=()),
-}
+# The stages that workers do, each with the stage that follows when all its tasks have ended.
+AFTER_TASKS = {Stage.SCAN: Stage.LINK, Stage.SLICE: Stage.FINISH, Stage.STREAM: Stage.DONE}
 
 
 def current_stage(ended: Mapping[Stage, bool]) -> Stage:
@@ -58,12 +42,11 @@ def current_stage(ended: Mapping[Stage, bool]) -> Stage:
         ended: by stage with a task or an outcome on record, whether all its tasks have ended.
     """
     latest = max(ended, key=list(Stage).index)  # in the order of declaration
-    rule = LIFE[latest]
-    if rule.by_tasks and ended[latest]:
-        return rule.then[0]
+    if ended[latest]:
+        return AFTER_TASKS.get(latest, latest)
     return latest
 
 
 def gives_outcome(stage: Stage | None) -> bool:
     """Return whether a task of this stage records outcomes of members; None: it has no stage."""
-    return stage is None or LIFE[stage].gives_outcome
+    return stage in {None, Stage.STREAM, Stage.DONE}

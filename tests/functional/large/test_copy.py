@@ -2,7 +2,9 @@
 
 import random
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import chain, repeat
 from pathlib import Path
 
 import pytest
@@ -54,44 +56,19 @@ class CompositeChecksums(OddCopies):
     checksum = "YuR7oA==-3"
 
 
-class RefusingCopies(MemoryBucket):
-    """Refuses UploadPartCopy, always or after some parts."""
+class FailingCopies(MemoryBucket):
+    """Answers UploadPartCopy with an error, as long as there is one; None: it copies the part."""
 
-    def __init__(self, after: int) -> None:
+    def __init__(self, *errors: S3UnzipError | None, last: S3UnzipError | None = None) -> None:
         super().__init__()
-        self._left = after
+        self._errors = chain(errors, repeat(last))
 
     def copy_part(
         self, upload: Upload, number: int, offset: int, source: Location, pin: Pin, span: ByteRange
     ) -> Part:
-        self._left -= 1
-        if self._left < 0:
-            raise StorageError("NotImplemented: no UploadPartCopy with a checksum")
-        return super().copy_part(upload, number, offset, source, pin, span)
-
-
-class FaultyCopies(MemoryBucket):
-    """Answers each UploadPartCopy with an error that a retry may mend, and never does."""
-
-    def copy_part(
-        self, upload: Upload, number: int, offset: int, source: Location, pin: Pin, span: ByteRange
-    ) -> Part:
-        raise ServiceFaultError("200 with InternalError in it")
-
-
-class BusyCopies(MemoryBucket):
-    """Throttles the first copies, fails once, and copies then."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._faults: list[S3UnzipError] = [ServiceFaultError("500")]
-        self._faults += [ThrottledError("503 SlowDown")] * COPY_TRIES
-
-    def copy_part(
-        self, upload: Upload, number: int, offset: int, source: Location, pin: Pin, span: ByteRange
-    ) -> Part:
-        if number == 1 and self._faults:
-            raise self._faults.pop()
+        error = next(self._errors)
+        if error is not None:
+            raise error
         return super().copy_part(upload, number, offset, source, pin, span)
 
 
@@ -202,22 +179,24 @@ def test_wrong_part_checksums_never_fail_a_right_member(tuning: Tuning) -> None:
 
 
 @each_way
-@pytest.mark.parametrize("bucket", [FaultyCopies, WrongCopies])
+@pytest.mark.parametrize(
+    "make_bucket",
+    [partial(FailingCopies, last=ServiceFaultError("200 with InternalError in it")), WrongCopies],
+)
 def test_copies_that_always_fail_or_are_wrong_are_streamed(
-    bucket: type[MemoryBucket], tuning: Tuning
+    make_bucket: Callable[[], MemoryBucket], tuning: Tuning
 ) -> None:
     """A store that cannot copy, or says that it copied other bytes, gets the bytes uploaded."""
-    _, report = extract(bucket(), tuning)
+    _, report = extract(make_bucket(), tuning)
     assert report.requests.part > 0
     assert report.rounds <= 3
 
 
-@each_way
-def test_throttling_is_no_refusal_to_copy(tuning: Tuning) -> None:
+def test_throttling_is_no_refusal_to_copy() -> None:
     """A throttled try does not count among the faults of a part, after which it is uploaded."""
-    _, report = extract(BusyCopies(), tuning)
-    assert report.requests.throttled == COPY_TRIES
-    assert report.requests.part == 0
+    bucket = FailingCopies(*[ThrottledError("503")] * COPY_TRIES, ServiceFaultError("500"))
+    _, report = extract(bucket, replace(WHOLE, parts_in_flight=1))
+    assert (report.requests.throttled, report.requests.part) == (COPY_TRIES, 0)
 
 
 @each_way
@@ -233,7 +212,8 @@ def test_a_complete_without_an_etag_is_looked_at(tuning: Tuning, lost: int) -> N
 @pytest.mark.parametrize("after", [0, 2, 7])
 def test_a_refused_copy_is_streamed(tuning: Tuning, after: int) -> None:
     """A store that will not copy, from the first part or a later one, gets the bytes uploaded."""
-    _, report = extract(RefusingCopies(after), tuning)
+    bucket = FailingCopies(*[None] * after, last=StorageError("NotImplemented: UploadPartCopy"))
+    _, report = extract(bucket, tuning)
     assert report.requests.part > 0
 
 

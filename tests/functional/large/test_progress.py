@@ -13,7 +13,7 @@ from s3unzip.runs import step as attempt
 from s3unzip.runs.progress import RunWatcher
 from s3unzip.settings import Tuning
 from s3unzip.stores.ports import Buffer, ObjectFacts, Upload
-from tests.functional.large.test_copy import RefusingCopies
+from tests.functional.large.test_copy import FailingCopies
 from tests.functional.large.test_segments import ten_segments
 from tests.support import zips
 from tests.support.contents import log_lines
@@ -120,7 +120,7 @@ def test_unchanged_members_count_as_done(rule: OnConflict) -> None:
 @pytest.mark.parametrize("tuning", [WHOLE, SLICED])
 def test_a_copy_that_is_refused_in_the_middle_begins_again(tuning: Tuning) -> None:
     """What the copy did does not count twice when the member is streamed, nor as failed."""
-    shown = Shown(tuning, RefusingCopies(after=2))
+    shown = Shown(tuning, FailingCopies(None, None, last=StorageError("refused")))
     report = shown.run(zips.Entry("m", STORED))
     shown.world.assert_clean(report, m=STORED)
     assert shown.told.members == (1, 0, 0)
