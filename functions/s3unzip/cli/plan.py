@@ -3,7 +3,7 @@
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from msgspec import structs
 from msgspec.structs import replace
@@ -23,23 +23,17 @@ from s3unzip.planning.cut import choose_workers
 from s3unzip.planning.plan import preview_plan
 from s3unzip.pricing import Cost, Platform, aws
 from s3unzip.printable import printable
-from s3unzip.settings import Tuning
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.locations import parse_destination, parse_source
 from s3unzip.stores.open import OpenedStores
+
+if TYPE_CHECKING:
+    from s3unzip.aws.environment import LambdaConfig
 
 BAR = 28  # characters of the longest bar
 MAX_BINS = 14
 PLANNED_REQUESTS = ("get", "put", "create", "part", "copy", "complete", "list")
 RIGHT_COLUMNS = frozenset({"from", "below", "members", "quantity", "dollars"})
-
-
-class _Setting(NamedTuple):
-    platform: Platform
-    options: Options
-    destination: Location
-    tuning: Tuning | None  # of an environment
-    max_cost: float | None  # dollars
 
 
 @command(
@@ -56,61 +50,66 @@ class _Setting(NamedTuple):
 )
 def plan(arguments: Arguments) -> int:
     """Estimate a run: its work, time and cost; nothing is written."""
-    setting = _find_setting(arguments)
-    policy = make_policy(setting.options, arguments.password(), setting.destination)
-    request = Request(parse_source(arguments.src), setting.destination, setting.options)
-    arguments.check_places(request.source)
+    source = parse_source(arguments.src)
+    environment = _find_environment(arguments)
+    request = _make_request(source, arguments, environment)
+    platform = _find_platform(request, arguments, environment)
+    base = None  # the tuning that the typed changes apply to; None: the defaults
+    max_cost = arguments.max_cost
+    if environment is not None:
+        base = environment.tuning
+        if max_cost is None:
+            max_cost = environment.max_cost
+    arguments.check_places(source)
     context = Context(
         OpenedStores(arguments.config()),
         LocalClock(),
-        policy,
-        tuning=arguments.tuning(setting.platform, setting.tuning),
+        make_policy(request.options, arguments.password(), request.destination),
+        tuning=arguments.tuning(platform, base),
     )
-    with suggesting_prefix(request.source):
-        estimate = _estimate(request, context, setting.platform)
+    with suggesting_prefix(source):
+        estimate = _estimate(request, context, platform)
     if arguments.json:
         print_json(estimate)
     else:
         _print_estimate(estimate, sys.stdout)
-    check_budget(estimate, setting.max_cost)
+    check_budget(estimate, max_cost)
     return 0
 
 
-def _find_setting(arguments: Arguments) -> _Setting:
-    if arguments.env is not None:
-        return _environment_setting(arguments)
-    options = arguments.options()
-    destination = parse_destination(arguments.dest or ".")
-    if arguments.platform in {None, "local"}:
-        request = Request(parse_source(arguments.src), destination, options)
-        platform = describe_machine(request, arguments.config(), arguments.processes)
-    elif arguments.platform == "aws":
-        platform = aws(workers=arguments.workers or aws().workers)
-    else:
-        raise UsageError(f"--on takes aws or local, not {arguments.platform!r}")
-    return _Setting(platform, options, destination, tuning=None, max_cost=arguments.max_cost)
-
-
-def _environment_setting(arguments: Arguments) -> _Setting:
-    """Return the setting of a deployed environment, with the typed options in place of its own."""
+def _find_environment(arguments: Arguments) -> "LambdaConfig | None":
+    if arguments.env is None:
+        return None
     if arguments.platform not in {None, "aws"}:
         raise UsageError(f"--env {arguments.env} is on aws, not on {arguments.platform}")
-    environment = arguments.deployed().defaults
-    tuning = environment.tuning
-    defaults = environment.defaults_of(parse_source(arguments.src))
+    return arguments.deployed().defaults
+
+
+def _make_request(
+    source: Location, arguments: Arguments, environment: "LambdaConfig | None"
+) -> Request:
+    """Return the request of the run; typed options replace those of an environment."""
+    options = arguments.options()
+    if environment is None:
+        return Request(source, parse_destination(arguments.dest or "."), options)
+    defaults = environment.defaults_of(source)
     destination = defaults.destination
     if arguments.dest:
         destination = parse_destination(arguments.dest)
-    max_cost = environment.max_cost
-    if arguments.max_cost is not None:
-        max_cost = arguments.max_cost
-    return _Setting(
-        platform=replace(environment.platform, workers=arguments.workers or tuning.max_workers),
-        options=override_options(defaults.options, arguments.options()),
-        destination=destination,
-        tuning=tuning,
-        max_cost=max_cost,
-    )
+    return Request(source, destination, override_options(defaults.options, options))
+
+
+def _find_platform(
+    request: Request, arguments: Arguments, environment: "LambdaConfig | None"
+) -> Platform:
+    if environment is not None:
+        workers = arguments.workers or environment.tuning.max_workers
+        return replace(environment.platform, workers=workers)
+    if arguments.platform in {None, "local"}:
+        return describe_machine(request, arguments.config(), arguments.processes)
+    if arguments.platform == "aws":
+        return aws(workers=arguments.workers or aws().workers)
+    raise UsageError(f"--on takes aws or local, not {arguments.platform!r}")
 
 
 def override_options(environment: Options, typed: Options) -> Options:
