@@ -22,7 +22,8 @@ from rich.text import Text
 import s3unzip
 from bench.server import s3_server
 from s3unzip.cli.look import print_verification
-from s3unzip.cli.output import RunOutput, print_report
+from s3unzip.cli.output import print_report
+from s3unzip.cli.progress import RunDisplay
 from s3unzip.settings import make_tuning
 from tests.browser.chromium import Screen, find_chromium
 from tests.support.reports import failing, page, plain_failures
@@ -66,11 +67,11 @@ def show_terminal(folder: Path) -> str:
     )
 
 
-class Recorder(RunOutput):
+class Recorder(RunDisplay):
     """Keeps the live progress as it stands when `DONE` is reached."""
 
     def __init__(self) -> None:
-        super().__init__(quiet=True, json=False)
+        super().__init__(quiet=True)
         self.frame: list[Table] = []
 
     def finished(self, counts: Mapping[str, int]) -> None:

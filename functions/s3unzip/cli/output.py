@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from s3unzip.cli.progress import RunDisplay
-from s3unzip.cli.terminal import print_json
+from s3unzip.cli.terminal import confirm, print_json
 from s3unzip.explanations import advise, describe, explain
 from s3unzip.figures import choose_form, show_bytes, show_count, show_seconds
 from s3unzip.model import Report, Verdict
@@ -19,15 +19,17 @@ from s3unzip.settling.next_command import FAILURES_SHOWN, environment_options, n
 from s3unzip.stores.locations import runs_home
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import TextIO
 
     from s3unzip.context import Reached
     from s3unzip.errors import Finding
     from s3unzip.model import Location, NestedRun
     from s3unzip.stores.config import StoreConfig
+    from s3unzip.stores.ports import ListedObject
 
 FOREIGN = re.compile(r"the first bytes look like (?!a ZIP archive|text|no format)(.+)")
+EXTRA_SHOWN = 10  # objects that are listed before the question whether to delete them
 SOUNDNESS = {Verdict.COMPLETED: "SOUND", Verdict.COMPLETED_WITH_ERRORS: "NOT SOUND"}
 
 
@@ -232,13 +234,43 @@ def print_failures(report: Report, out: TextIO, env_options: str | None) -> None
 
 
 class RunOutput(RunDisplay):
-    """Shows the progress of ``run``, its report, and the results of nested archives."""
+    """Shows the run of one archive: its progress, its report, the results of nested archives.
 
-    def __init__(self, *, quiet: bool, json: bool) -> None:
+    It also decides whether the objects that are not members are deleted.
+
+    Args:
+        reached: the connections to the run's stores, for the printed command that repeats the run.
+        max_extra: how many objects ``--delete-extra`` may delete.
+    """
+
+    def __init__(
+        self, *, quiet: bool, json: bool, reached: Reached | None, max_extra: int = 0
+    ) -> None:
         super().__init__(quiet=quiet)
         self.nested_runs: list[NestedRun] = []
-        self.reached: Reached | None = None  # for the printed command that repeats the run
+        self.objection = ""  # why extra objects stay
         self._json = json
+        self._reached = reached
+        self._max_extra = max_extra
+
+    def may_delete(self, extra: Sequence[ListedObject]) -> bool:
+        """Return whether `extra` may be deleted; ask on a terminal, and print why not."""
+        self.stop()
+        count = show_count(len(extra), "object")
+        size = show_bytes(sum(listed.size for listed in extra))
+        verb = choose_form(len(extra), "is not a member", "are not members")
+        summary = f"{count} ({size}) {verb} of the archive"
+        if len(extra) > self._max_extra:
+            self.objection = (
+                f"{summary}; nothing is deleted, because --delete-extra is {self._max_extra:,}"
+            )
+        elif sys.stdin.isatty() and not _confirm_deleting(summary, extra):
+            self.objection = "nothing is deleted"
+        if self.objection:
+            sys.stderr.write(f"{self.objection}\n")
+        elif not self._quiet:
+            sys.stderr.write(f"deleting {count} ({size})\n")
+        return not self.objection
 
     def reported(self, report: Report) -> None:
         """Print the report in place of the progress; if quiet, only the verdict of a failed run."""
@@ -246,7 +278,7 @@ class RunOutput(RunDisplay):
         if self._json:
             print_json(report)
         if not self._quiet:
-            print_report(report, reached=self.reached)
+            print_report(report, reached=self._reached)
         elif report.verdict.exit_code:
             _print_verdict(report, _title(report), sys.stderr)
 
@@ -265,6 +297,14 @@ class RunOutput(RunDisplay):
             sys.stderr.write(f"  {printable(message)}\n")
         if run.run is not None:
             sys.stderr.write(f"  run {run.run}\n")
+
+
+def _confirm_deleting(summary: str, extra: Sequence[ListedObject]) -> bool:
+    sys.stderr.write(f"{summary}:\n")
+    sys.stderr.writelines(f"  {printable_name(listed.key)}\n" for listed in extra[:EXTRA_SHOWN])
+    if len(extra) > EXTRA_SHOWN:
+        sys.stderr.write(f"  and {len(extra) - EXTRA_SHOWN:,} more; --dry-run lists them all\n")
+    return confirm("Delete them?")
 
 
 def shown_connections(config: StoreConfig, *locations: Location) -> StoreConfig:

@@ -1,28 +1,55 @@
-"""``run``: extract an archive, or several, on this machine."""
+"""``run``: extract an archive, or several, on this machine.
+
+Several archives are extracted one after the other; then a table has their verdicts.
+"""
 
 import sys
+import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import s3unzip
+from s3unzip.api.extraction import (
+    check_apart,
+    extract_one,
+    find_archives,
+    make_request,
+    names_one,
+    names_several,
+)
+from s3unzip.api.options import judge_selection, make_policy
 from s3unzip.cli.arguments import Arguments, suggesting_prefix
 from s3unzip.cli.commands import AFTERWARDS, LOOK, MEMBER_OPTIONS, ODD, PLACES, WHERE, command
-from s3unzip.cli.terminal import confirm, print_json, warn
+from s3unzip.cli.output import RunOutput, print_failures, shown_connections
+from s3unzip.cli.progress import Figures, RunDisplay
+from s3unzip.cli.terminal import print_json, warn, write_table
+from s3unzip.context import Context
 from s3unzip.contradictions import check_access
-from s3unzip.errors import AccessDeniedError, ConflictError, UsageError
+from s3unzip.errors import (
+    AccessDeniedError,
+    ConflictError,
+    InterruptedRunError,
+    NotFoundError,
+    S3UnzipError,
+    UsageError,
+)
 from s3unzip.figures import choose_form, show_bytes, show_count
-from s3unzip.model import Location, Request
+from s3unzip.local.extra import check_extra
+from s3unzip.local.machine import Machine, open_machine
+from s3unzip.model import ArchiveEnd, Batch, Location, NestedRun, PlanSummary, Request
 from s3unzip.printable import printable, printable_name
+from s3unzip.settling.next_command import next_command
+from s3unzip.stores.clock import LocalClock
+from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.locations import absolute_path, parse_destination, parse_source
-from s3unzip.stores.ports import ListedObject
+from s3unzip.stores.open import OpenedStores
 
 if TYPE_CHECKING:
-    from s3unzip.cli.output import RunOutput
     from s3unzip.local.dry_run import Decision
 
-EXTRA_SHOWN = 10  # keys that are listed before the question
+ARCHIVE_COLUMNS = ("STATE", "MEMBERS", "FAILED", "RUN", "SOURCE")
 
 
 @command(
@@ -42,21 +69,16 @@ def run(arguments: Arguments) -> int:
     2 wrong request, 6 a store refused, 7 no member selected,
     74 stdout cannot be written, 130 stopped (143 by SIGTERM, 129 by SIGHUP).
     """
-    from s3unzip.api.extraction import names_one
-
     _check_order(arguments)
-    config = arguments.config()
-    check_access(config, after_success=arguments.after_success)
-    if len(arguments.sources) > 1 or not names_one(arguments.sources[0], config):
-        from s3unzip.cli.several import extract_several, make_requests
-
-        requests = make_requests(arguments, config)
-        if arguments.dry_run:
-            return max(_list_decisions(arguments, request) for request in requests)
-        return extract_several(requests, arguments, config)
-    return _extract_one(
-        arguments, parse_source(arguments.sources[0]), parse_destination(arguments.dest)
-    )
+    stores = arguments.config()
+    check_access(stores, after_success=arguments.after_success)
+    is_one = len(arguments.sources) == 1 and names_one(arguments.sources[0], stores)
+    requests = _make_requests(arguments, stores, is_one=is_one)
+    if arguments.dry_run:
+        return max(_list_decisions(arguments, request) for request in requests)
+    if is_one:
+        return _extract_one(requests[0], arguments, stores)
+    return _extract_several(requests, arguments, stores)
 
 
 def _check_order(arguments: Arguments) -> None:
@@ -75,24 +97,60 @@ def _check_order(arguments: Arguments) -> None:
         )
 
 
-def _extract_one(arguments: Arguments, source: Location, destination: Location) -> int:
-    from s3unzip.cli.output import RunOutput, shown_connections
+def _make_requests(arguments: Arguments, stores: StoreConfig, *, is_one: bool) -> list[Request]:
+    """Return the requests for all archives that the arguments name, with all checks made."""
+    if arguments.delete_extra and not is_one:
+        raise UsageError("--delete-extra: is for one archive; run them one by one")
+    destination = parse_destination(arguments.dest)
+    for word in arguments.sources:
+        # For a folder, a prefix or a glob, only the scheme is known before it is listed.
+        location = Location("s3" if "://" in word else "file", "", word)
+        if is_one or not names_several(word):
+            location = parse_source(word)
+        arguments.check_places(location, destination)
+    sources = [parse_source(arguments.sources[0])]
+    if not is_one:
+        sources = _find_sources(arguments, stores)
+    options = arguments.options()
+    requests = [
+        make_request(source, destination, options, arguments.after_success) for source in sources
+    ]
+    check_apart(requests)
+    return requests
 
-    arguments.check_places(source, destination)
-    if arguments.dry_run:
-        return _list_decisions(arguments, Request(source, destination, arguments.options()))
-    stores = arguments.config()
-    output = RunOutput(quiet=arguments.quiet, json=arguments.json)
-    output.reached = shown_connections(stores, source, destination)
-    question = _ExtraQuestion(arguments, output)
+
+def _find_sources(arguments: Arguments, stores: StoreConfig) -> list[Location]:
+    """Return the archives that are named, also by folders, prefixes and globs.
+
+    If one is not found, the last argument may be a member's name, so the error explains DEST.
+    """
+    is_only_source = len(arguments.sources) == 1  # then `run` has listed it already
+    try:
+        return find_archives(arguments.sources, stores, is_listed=is_only_source)
+    except NotFoundError as error:
+        if is_only_source:
+            raise
+        raise NotFoundError(
+            f"{error}. The last argument is DEST, here {arguments.dest}; --member NAME extracts "
+            "only some members"
+        ) from None
+
+
+def _extract_one(request: Request, arguments: Arguments, stores: StoreConfig) -> int:
+    output = RunOutput(
+        quiet=arguments.quiet,
+        json=arguments.json,
+        reached=shown_connections(stores, request.source, request.destination),
+        max_extra=arguments.delete_extra or 0,
+    )
     may_delete = None
     if arguments.delete_extra is not None:
-        may_delete = question.decide
-    with output, suggesting_prefix(source):
+        may_delete = output.may_delete
+    with output, suggesting_prefix(request.source):
         report = s3unzip.extract(
             arguments.sources[0],
             arguments.dest,
-            arguments.options(),
+            request.options,
             password=arguments.password(),
             workers=arguments.processes,
             tuning=arguments.tuning(),
@@ -104,58 +162,16 @@ def _extract_one(arguments: Arguments, source: Location, destination: Location) 
         )
     if report.verdict.exit_code:
         return report.verdict.exit_code
-    if question.objection or not all(run.is_right for run in output.nested_runs):
+    if output.objection or not all(run.is_right for run in output.nested_runs):
         return 1
     if report.archive_left:
         return AccessDeniedError.exit_code
     return 0
 
 
-class _ExtraQuestion:
-    """Decides whether the objects that are not members are deleted."""
-
-    def __init__(self, arguments: Arguments, output: "RunOutput") -> None:
-        self._limit = arguments.delete_extra or 0
-        self._quiet = arguments.quiet
-        self._output = output
-        self.objection = ""  # why they stay
-
-    def decide(self, extra: Sequence[ListedObject]) -> bool:
-        """Return whether `extra` may be deleted; ask on a terminal, and print why not."""
-        self._output.stop()
-        count = show_count(len(extra), "object")
-        size = show_bytes(sum(listed.size for listed in extra))
-        verb = choose_form(len(extra), "is not a member", "are not members")
-        summary = f"{count} ({size}) {verb} of the archive"
-        if len(extra) > self._limit:
-            self.objection = (
-                f"{summary}; nothing is deleted, because --delete-extra is {self._limit:,}"
-            )
-        elif sys.stdin.isatty() and not _confirm_deleting(summary, extra):
-            self.objection = "nothing is deleted"
-        if self.objection:
-            sys.stderr.write(f"{self.objection}\n")
-        elif not self._quiet:
-            sys.stderr.write(f"deleting {count} ({size})\n")
-        return not self.objection
-
-
-def _confirm_deleting(summary: str, extra: Sequence[ListedObject]) -> bool:
-    sys.stderr.write(f"{summary}:\n")
-    sys.stderr.writelines(f"  {printable_name(listed.key)}\n" for listed in extra[:EXTRA_SHOWN])
-    if len(extra) > EXTRA_SHOWN:
-        sys.stderr.write(f"  and {len(extra) - EXTRA_SHOWN:,} more; --dry-run lists them all\n")
-    return confirm("Delete them?")
-
-
 def _list_decisions(arguments: Arguments, request: Request) -> int:
     """Print what a run would do with each member; return 1 if it cannot write a member, else 0."""
-    from s3unzip.api.options import judge_selection, make_policy
-    from s3unzip.context import Context
     from s3unzip.local.dry_run import decide
-    from s3unzip.local.extra import check_extra
-    from s3unzip.stores.clock import LocalClock
-    from s3unzip.stores.open import OpenedStores
 
     config = arguments.config()
     deletes = arguments.delete_extra is not None
@@ -184,3 +200,141 @@ def _print_decision(decision: "Decision") -> None:
     sys.stdout.write(
         f"{decision.action:9}  {decision.size:12,}  {printable_name(decision.key)}{detail}\n"
     )
+
+
+class _BatchDisplay(RunDisplay):
+    """Shows the number of archives that have ended, and the counts of all their members."""
+
+    def __init__(self, archives: int, *, quiet: bool) -> None:
+        super().__init__(quiet=quiet)
+        self._archives = archives
+        self.ends: list[ArchiveEnd] = []
+        self.nested_runs: list[NestedRun] = []  # of the current archive
+
+    def phase(self, name: str) -> None:  # noqa: ARG002 - the phase of a single archive
+        self._start()  # with the first phase of the first archive
+
+    def planned(self, plan: PlanSummary, elapsed: float = 0.0) -> None:
+        """Show nothing: the counts go on from one archive to the next."""
+
+    def nested(self, run: NestedRun) -> None:
+        self.nested_runs.append(run)
+
+    def ended(self, end: ArchiveEnd) -> None:
+        self.ends.append(end)
+        if end.error is not None:
+            self.print_line(_error_line(end))
+
+    def figures(self) -> Figures:
+        with self._lock:
+            counts = Counter(self.counts)
+        seconds = max(time.monotonic() - self._phase_start, 1e-3)
+        done = counts["extracted"] + counts["unchanged"] + counts["failed"]
+        size = counts["bytes_written"]
+        return Figures(
+            f"{len(self.ends):,}/{self._archives:,} archives",
+            len(self.ends) / self._archives,
+            members=f"{done:,} members",
+            failed=f"{counts['failed']:,} failed",
+            size=show_bytes(size),
+            rate=f"{done / seconds:,.0f} members/s, {show_bytes(size / seconds)}/s",
+        )
+
+
+def _extract_several(requests: Sequence[Request], arguments: Arguments, stores: StoreConfig) -> int:
+    """Extract several archives, one after the other; return the highest exit code."""
+    first = requests[0]  # all requests have the same options and destination
+    policy = make_policy(first.options, arguments.password(), first.destination)
+    with (
+        _BatchDisplay(len(requests), quiet=arguments.quiet) as display,
+        open_machine(
+            stores, policy, arguments.tuning(), processes=arguments.processes, progress=display
+        ) as machine,
+    ):
+        for request in requests:
+            try:
+                display.ended(_extract_next(machine, request, display))
+            except (InterruptedRunError, KeyboardInterrupt) as interrupt:
+                raise _interrupted(len(display.ends), len(requests), interrupt) from interrupt
+    batch = Batch(max(end.exit_code for end in display.ends), tuple(display.ends))
+    for end in batch.archives:
+        for text in end.warnings:
+            warn(f"{end.source}: {text}")
+    if arguments.json:
+        print_json(batch)
+    if not arguments.quiet:
+        _print_batch(batch.archives, stores)
+    return batch.exit_code
+
+
+def _extract_next(machine: Machine, request: Request, display: _BatchDisplay) -> ArchiveEnd:
+    """Extract an archive; an error is in the result, so that the next archive can follow."""
+    warnings: list[str] = []
+    display.nested_runs = []
+    source = str(request.source.public)
+    try:
+        report = extract_one(machine, request, display, warnings.append)
+    except InterruptedRunError:
+        raise
+    except S3UnzipError as error:
+        return ArchiveEnd(source, error.exit_code, error=str(error))
+    nested = tuple(display.nested_runs)
+    has_failed_nested = not all(run.is_right for run in nested)
+    code = report.verdict.exit_code or int(has_failed_nested)
+    return ArchiveEnd(source, code, report, nested=nested, warnings=tuple(warnings))
+
+
+def _interrupted(ended: int, archives: int, interrupt: BaseException) -> InterruptedRunError:
+    """Return the error of an interrupted batch, with the commands that continue it."""
+    message = f"stopped: {ended:,} of {archives:,} archives ended"
+    not_begun = archives - ended
+    if isinstance(interrupt, InterruptedRunError):  # the run of the next archive had begun
+        message += f"; of the next one: {interrupt}"
+        not_begun -= 1
+    if not_begun > 0:
+        message += f"\n{not_begun:,} archives had not begun: start the same command again"
+    return InterruptedRunError(message)
+
+
+def _print_batch(archives: Sequence[ArchiveEnd], stores: StoreConfig) -> None:
+    write_table([ARCHIVE_COLUMNS, *map(_cells, archives)], sys.stderr)
+    reports = [end.report for end in archives if end.report is not None]
+    for report in reports:
+        command = next_command(
+            report, reached=shown_connections(stores, report.source, report.destination)
+        )
+        if report.failed or command:
+            sys.stderr.write(f"{printable(str(report.source))}\n")
+            print_failures(report, sys.stderr, "")
+        if command:
+            sys.stderr.write(f"  next: {printable(command)}\n")
+    done = sum(report.extracted + report.unchanged for report in reports)
+    failed = sum(report.failed + report.missing for report in reports)
+    size = sum(report.bytes_out for report in reports)
+    complete = sum(end.exit_code == 0 for end in archives)
+    sys.stderr.write(
+        f"{complete:,} of {show_count(len(archives), 'archive')} "
+        f"{choose_form(len(archives), 'is', 'are')} extracted: "
+        f"{show_count(done, 'member')}, {show_bytes(size)}; "
+        f"{show_count(failed, 'member')} failed\n"
+    )
+
+
+def _error_line(end: ArchiveEnd) -> str:
+    """Return the error of an archive; put its name before it, unless the error begins with it."""
+    error = end.error or ""
+    if error.startswith(f"{end.source}:"):
+        return error
+    return f"{end.source}: {error}"
+
+
+def _cells(end: ArchiveEnd) -> tuple[str, ...]:
+    report = end.report
+    if report is None:
+        return ("ERROR", "", "", "", printable(_error_line(end)))
+    count = f"{report.members:,}"
+    failed = f"{report.failed + report.missing:,}"
+    source = printable(end.source)
+    if report.message:
+        source += f": {printable(report.message)}"
+    return (report.verdict.value, count, failed, report.run, source)
