@@ -17,7 +17,7 @@ from docs.sources import ROOT, check_described, finding_codes, host_variables, r
 from infra.environment import Environment
 from infra.sections import RouteSection
 from infra.tables import MadeSection, Section, table_of
-from s3unzip import errors, metric_names, model, settings
+from s3unzip import errors, model, settings
 from s3unzip.aws import events
 from s3unzip.cli.main import COMMANDS, INTERNAL_ERROR, PROGRAM, load_command
 from s3unzip.cli.terminal import OUTPUT_LOST, STOPPING
@@ -283,7 +283,7 @@ def make_checks() -> str:
 
 def make_metrics() -> str:
     """Return metrics.md."""
-    comments = read_comments(metric_names, "METRICS")
+    comments = read_comments(settings, "METRICS")
     parts = [
         "# Metrics and alarms\n",
         TEXTS["metrics"],
@@ -292,10 +292,10 @@ def make_metrics() -> str:
             (
                 (
                     f"`{name}`",
-                    unit.value,
+                    unit,
                     comments[name],
                 )
-                for name, unit in metric_names.METRICS.items()
+                for name, unit in settings.METRICS.items()
             ),
         ),
         "## Alarms\n",

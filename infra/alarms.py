@@ -19,7 +19,7 @@ from infra.functions import Functions
 from infra.intake import Intake
 from infra.sections import AlarmsSection, ChosenAlarm
 from infra.workflow import Workflow
-from s3unzip.metric_names import NAMESPACE, SERVICE
+from s3unzip.settings import NAMESPACE, SERVICE
 
 PERIOD = cdk.Duration.minutes(5)
 HOUR = 12  # periods

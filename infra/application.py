@@ -25,8 +25,7 @@ from infra.functions import Functions
 from infra.intake import Intake
 from infra.storage import Storage
 from infra.workflow import Workflow
-from s3unzip.fingerprint import source_fingerprint
-from s3unzip.version import __version__
+from s3unzip.version import __version__, source_fingerprint
 
 # The CLI sets it: the list of stacks whose assets are needed, empty for `ls` and `destroy`.
 BUNDLING_STACKS = "aws:cdk:bundling-stacks"

@@ -17,7 +17,7 @@ from infra.functions import Functions
 from infra.intake import Intake
 from infra.workflow import Workflow
 from s3unzip import rates
-from s3unzip.metric_names import METRICS
+from s3unzip.settings import METRICS
 
 STAGES = {
     "Put to done": "ArchiveDuration",

@@ -16,9 +16,8 @@ from infra.environment_file import EnvironmentFileError
 from infra.rights import READERS, Rights, allow, states_arn
 from infra.sections import BucketSection, FunctionSection, RouteSection
 from infra.storage import Storage
-from s3unzip.metric_names import NAMESPACE, SERVICE
 from s3unzip.model import Options
-from s3unzip.settings import PROCESS_VARIABLES, Variable
+from s3unzip.settings import NAMESPACE, PROCESS_VARIABLES, SERVICE, Variable
 from s3unzip.zip import Limits
 
 # CDK's names of the numbers of days that `LogsSection` accepts.

@@ -1,7 +1,8 @@
-"""Every size, count and time that can be set, and the names of these settings.
+"""Every size, count and time that can be set, and the names that functions share with their stack.
 
 Lambda functions get their settings as environment variables (`Variable`), local runs from the
-command line. This module reads no file and does not know AWS.
+command line. The functions emit `METRICS`, and the stack's dashboard and alarms read them. This
+module reads no file and does not know AWS.
 """
 
 from __future__ import annotations
@@ -72,6 +73,39 @@ class Variable(StrEnum):
     PASSWORD_SECRET = "S3UNZIP_PASSWORD_SECRET"  # noqa: S105 - a name
     WORKER_MEMORY = "S3UNZIP_WORKER_MEMORY"  # MB of the extract function: an estimate prices it
     MAX_COST = "S3UNZIP_MAX_COST"  # dollars a run, or empty
+
+
+NAMESPACE = "s3unzip"  # of the metrics
+SERVICE = "s3unzip"  # value of the metrics' dimension `service`
+# The unit of each metric, as CloudWatch spells it (StandardUnit of MetricDatum).
+METRICS = {
+    "ArchivesCompleted": "Count",  # runs that ended COMPLETED
+    "ArchivesWithErrors": "Count",  # runs that ended COMPLETED_WITH_ERRORS
+    "ArchivesRejected": "Count",  # archives that were REJECTED; nothing was written
+    "ArchivesChanged": "Count",  # runs that ended SOURCE_CHANGED; the newer archive has a run
+    "ArchivesFailed": "Count",  # runs that ended FAILED, timed-out runs included
+    "ArchivesStopped": "Count",  # runs that a user stopped
+    "ArchivesWithheld": "Count",  # archives not opened, because no scan says that they are clean
+    "DirectHandovers": "Count",  # small archives that the state machine had to finish
+    "SourcesFinished": "Count",  # archives deleted or tagged after success
+    "SourcesNotFinished": "Count",  # archives for which that failed, or that were replaced
+    "ArchiveDuration": "Seconds",  # from the S3 event's time to the report
+    "ArchivePace": "Seconds",  # ArchiveDuration for each 10 GB or 100,000 members of a large one
+    "RunDuration": "Seconds",  # from the start of the plan to the report
+    "QueueDelay": "Seconds",  # from the S3 event's time to the plan's start
+    "PlanDuration": "Seconds",  # one plan
+    "TaskDuration": "Seconds",  # one task of the extract function
+    "SettleDuration": "Seconds",  # one settling; a run has one a round
+    "MembersExtracted": "Count",  # members written
+    "MembersFailed": "Count",  # members that were not written
+    "MembersUnchanged": "Count",  # members that the destination already had
+    "BytesRead": "Bytes",  # of archives
+    "BytesWritten": "Bytes",  # to the destination
+    "ReadRequests": "Count",  # GET and HEAD requests of plans and tasks
+    "WriteRequests": "Count",  # PUT, COPY, POST and LIST requests of plans and tasks
+    "S3Throttles": "Count",  # requests that S3 answered with "slow down"
+    "PutLatency": "Milliseconds",  # mean of one task
+}
 
 
 MAY_BE_ZERO = frozenset(

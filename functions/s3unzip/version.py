@@ -1,3 +1,40 @@
-"""The only place of the version: the build, the command line and the report page read it."""
+"""The identity of this code: its version, and a hash of the source files that are deployed.
+
+The build, the command line and the report page read the version here, and nowhere else. The hash is
+an output of the stack, and `s3unzip doctor` compares it with its own package. So a user sees
+whether the deployed code equals the checked-out code.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False  # as in s3unzip/__init__.py
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __version__ = "0.1.0"
+# No function imports these, so a change in them does not make a deployed function stale.
+NOT_DEPLOYED = {"__main__.py", "cli", "local", "operate", "api/filesystem.py"}
+
+
+def source_fingerprint(package: Path | None = None) -> str:
+    """Return 16 hexadecimal digits that change with the path or the content of a deployed file.
+
+    Times, compiled files and the files of `NOT_DEPLOYED` do not count.
+
+    Args:
+        package: the folder of the source files; None: of this package.
+    """
+    import hashlib  # noqa: PLC0415 - to import the package must be cheap
+    from pathlib import Path  # noqa: PLC0415
+
+    package = package or Path(__file__).resolve().parent
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*")):
+        parts = path.relative_to(package).parts
+        name = "/".join(parts)
+        if not path.is_file() or "__pycache__" in parts or NOT_DEPLOYED & {parts[0], name}:
+            continue
+        body = path.read_bytes()
+        digest.update(f"{name}\0{len(body)}\0".encode())
+        digest.update(body)
+    return digest.hexdigest()[:16]

@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 from docs.generate import FOLDER, make_pages, write_reference
 from docs.outputs import OUTPUTS
 from docs.sources import check_described
-from s3unzip import errors, metric_names
+from s3unzip import errors, settings
 from s3unzip.cli.main import COMMANDS, load_command
 from s3unzip.model import Verdict
 from s3unzip.settings import Tuning, Variable
@@ -147,7 +147,7 @@ def pages() -> dict[str, str]:
         ("checks.md", [f"| `{code}` |" for code in CHECKS]),
         ("errors.md", [f"`{name}`" for name in vars(errors) if name.endswith("Error")]),
         ("errors.md", [f"| `{verdict}` | {verdict.exit_code} |" for verdict in Verdict]),
-        ("metrics.md", [f"`{name}`" for name in metric_names.METRICS]),
+        ("metrics.md", [f"`{name}`" for name in settings.METRICS]),
         ("settings.md", [f"| `{name}` |" for name in Tuning.__struct_fields__]),
         ("settings.md", [f"`{variable.value}`" for variable in Variable]),
     ],

@@ -22,9 +22,8 @@ from bench.archives import (
     repeat_stored,
 )
 from embedded.pipeline import DeployedPipeline
-from s3unzip.metric_names import METRICS
 from s3unzip.model import Report, Verdict, decode
-from s3unzip.settings import KIB, MIB, Variable
+from s3unzip.settings import KIB, METRICS, MIB, Variable
 from tests.e2e.functions import (
     await_value,
     find_function,

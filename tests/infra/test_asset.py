@@ -7,7 +7,7 @@ import pytest
 
 from infra import bundle
 from infra.bundle import copy_package
-from s3unzip.fingerprint import source_fingerprint
+from s3unzip.version import source_fingerprint
 
 
 class Builder:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from infra.reasons import text_of
 from s3unzip import rates
 from s3unzip.aws.telemetry import metrics, record_archive
-from s3unzip.metric_names import METRICS, NAMESPACE, SERVICE
+from s3unzip.settings import METRICS, NAMESPACE, SERVICE
 from tests.infra.templates import Synthesized
 from tests.support.assemblies import TOPIC
 from tests.support.reports import REPORT

@@ -34,10 +34,9 @@ from msgspec.structs import replace
 from s3unzip.api.options import at_endpoint, judge_selection, make_policy
 from s3unzip.context import Context
 from s3unzip.errors import MemberError, NotFoundError, SourceChangedError, UsageError
-from s3unzip.extraction.member_data import open_local
 from s3unzip.finding import Finding
 from s3unzip.model import Location, Options, Pin, Report, Request
-from s3unzip.planning.reading import Reading, read_directory, read_tail
+from s3unzip.planning.reading import Reading, open_local, read_directory, read_tail
 from s3unzip.planning.select import PATHS, near_names
 from s3unzip.stores.ahead import read_ahead
 from s3unzip.stores.clock import LocalClock

@@ -1,7 +1,7 @@
 """Logs and metrics with Powertools, and the keys by which a run's lines and traces are found.
 
 Metrics have the dimensions service and environment. The archive and the run are metadata of a line:
-they can be searched but are not dimensions. Names and units are those of `s3unzip.metric_names`, as
+they can be searched but are not dimensions. Names and units are those of `s3unzip.settings`, as
 in the dashboard and the alarms of `infra`.
 """
 
@@ -16,7 +16,6 @@ from typing import TypeVar
 import aws_lambda_powertools.tracing.tracer as powertools
 from aws_lambda_powertools import Logger, Metrics, Tracer
 
-from s3unzip.metric_names import METRICS, NAMESPACE, SERVICE
 from s3unzip.model import (
     Location,
     PlanSummary,
@@ -28,7 +27,7 @@ from s3unzip.model import (
     Verdict,
 )
 from s3unzip.runs.step import STOPPED
-from s3unzip.settings import Variable
+from s3unzip.settings import METRICS, NAMESPACE, SERVICE, Variable
 
 E = TypeVar("E")  # event
 C = TypeVar("C")  # context
@@ -216,4 +215,4 @@ def _add_requests(requests: Requests) -> None:
 def _add(**values: float) -> None:
     """Add metrics by their names."""
     for name, value in values.items():
-        metrics.add_metric(name=name, unit=METRICS[name].value, value=value)
+        metrics.add_metric(name=name, unit=METRICS[name], value=value)

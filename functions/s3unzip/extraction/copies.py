@@ -19,8 +19,7 @@ from isal.isal_zlib import crc32
 from msgspec.structs import replace
 
 from s3unzip import errors
-from s3unzip.extraction.member_data import MemberData, open_data, open_part
-from s3unzip.extraction.stream import resolve_rows, stream_whole
+from s3unzip.extraction.stream import MemberData, open_data, open_part, resolve_rows, stream_whole
 from s3unzip.extraction.uploads import (
     CopyRefusedError,
     PartPlan,

@@ -37,8 +37,13 @@ from s3unzip.errors import (
     StorageError,
 )
 from s3unzip.extraction.existing_objects import explain_refusal, is_member, resolve_conflict
-from s3unzip.extraction.member_data import MemberData, open_data, open_part, read_range
-from s3unzip.extraction.stream import allowed_size
+from s3unzip.extraction.stream import (
+    MemberData,
+    allowed_size,
+    open_data,
+    open_part,
+    read_range,
+)
 from s3unzip.extraction.uploads import (
     PartPlan,
     UploadGoneError,

@@ -1,4 +1,6 @@
-"""Stream one large member: read it ahead, decode it, and upload its object in parts.
+"""Read a large member, and stream it: read it ahead, decode it, upload its object in parts.
+
+Copies and the parts of split members are read by `MemberData`, too.
 
 Rules:
 
@@ -11,9 +13,10 @@ Rules:
 from collections.abc import Iterator
 from functools import partial
 
+from msgspec import Struct
+
 from s3unzip import errors
 from s3unzip.extraction.existing_objects import resolve_conflict, with_crc
-from s3unzip.extraction.member_data import MemberData, open_data, read_range
 from s3unzip.extraction.member_object import open_content, stored_size
 from s3unzip.extraction.uploads import (
     PartPlan,
@@ -24,10 +27,75 @@ from s3unzip.extraction.uploads import (
     upload_parts,
 )
 from s3unzip.model import Outcome, Part, PlannedMember
+from s3unzip.planning.reading import open_local
 from s3unzip.runs.step import Step, TaskAttempt
+from s3unzip.stores.ahead import stream_ahead
 from s3unzip.stores.ports import Buffer, Upload
-from s3unzip.zip import Member
+from s3unzip.zip import AFTER_LENGTH, ByteRange, Member, OpenedMember, close_member
 from s3unzip.zip.decode import largest_size
+
+
+class MemberData(Struct, frozen=True):
+    """A large member whose local header agrees with the directory."""
+
+    run_step: Step
+    row: PlannedMember
+    opened: OpenedMember
+
+    @property
+    def data_range(self) -> ByteRange:
+        """Where the member's data lies in the archive."""
+        member = self.row.member
+        start = member.offset + self.opened.data_start
+        return ByteRange(start, start + member.compressed_size)
+
+    def read(self, span: ByteRange) -> Iterator[memoryview]:
+        """Yield a range of the member's data; `span` counts from the first byte of the data."""
+        start = self.data_range.start
+        return read_range(self.run_step, ByteRange(start + span.start, start + span.stop))
+
+    def check_after(self) -> None:
+        """Check the data descriptor and the bytes after it; add warnings to the step's."""
+        member = self.row.member
+        start = self.data_range.stop
+        trailing = b""
+        if start < member.stop:  # there is a descriptor, or a gap before the next member
+            trailing = self.run_step.calls.read(
+                self.run_step.archive, ByteRange(start, min(member.stop, start + AFTER_LENGTH))
+            )
+        self.run_step.warnings.update(close_member(member, self.opened, trailing))
+
+
+def read_range(run_step: Step, byte_range: ByteRange) -> Iterator[memoryview]:
+    """Yield a range of the archive; the next bytes are read ahead."""
+    for chunk in stream_ahead(
+        run_step.archive, byte_range, run_step.calls, run_step.context.tuning
+    ):
+        run_step.check_time()
+        run_step.bytes_read += len(chunk)
+        yield chunk
+
+
+def open_data(run_step: Step, row: PlannedMember) -> MemberData:
+    """Read and check the local header of a large member; add warnings to the step's."""
+
+    def read(byte_range: ByteRange) -> bytes:
+        run_step.bytes_read += byte_range.length
+        return run_step.calls.read(run_step.archive, byte_range)
+
+    opened = open_local(row.member, read, run_step.context.policy)
+    run_step.warnings.update(opened.warnings)
+    return MemberData(run_step, row, opened)
+
+
+def open_part(attempt: TaskAttempt, row: PlannedMember) -> MemberData:
+    """Open a member for one of its tasks; only its first task reports the member's warnings."""
+    data = open_data(attempt, row)
+    if attempt.task.part:  # not the first task, which has the same warnings
+        attempt.warnings.clear()
+    else:
+        data.check_after()
+    return data
 
 
 def stream_member(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:

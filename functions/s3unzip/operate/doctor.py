@@ -12,7 +12,6 @@ from typing import Any
 
 from s3unzip.errors import S3UnzipError
 from s3unzip.figures import choose_form
-from s3unzip.fingerprint import source_fingerprint
 from s3unzip.operate.answers import AGAIN, FAILURE, OK, WARNING, Answer, CheckResult, run_check
 from s3unzip.operate.bucket_checks import (
     FUNCTION,
@@ -24,7 +23,7 @@ from s3unzip.operate.bucket_checks import (
 )
 from s3unzip.operate.runs import DeployedRuns, asking
 from s3unzip.operate.submit import read_depth
-from s3unzip.version import __version__
+from s3unzip.version import __version__, source_fingerprint
 
 ALARM = "AWS::CloudWatch::Alarm"
 QUEUE = "AWS::SQS::Queue"

@@ -2,19 +2,19 @@
 
 One suffix GET returns the tail, the size and the version of the archive. The tail of a small
 archive contains the whole directory. A larger directory is read in parallel ranges of that
-version, and parsed as it arrives.
+version, and parsed as it arrives. `open_local` reads the local header of one member.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from s3unzip.context import Context
-from s3unzip.errors import RejectedError
+from s3unzip.errors import RejectedError, ServiceFaultError
 from s3unzip.model import Budget, Location, Options, Pin, Request
 from s3unzip.planning.select import (
     KeyTemplate,
@@ -29,16 +29,20 @@ from s3unzip.stores.archives import blaming_parts, check_parts, read_whole_tail
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import PinnedArchive, Source, Tail
 from s3unzip.zip import (
+    HEAD_LENGTH,
+    MAX_HEADER,
     ByteRange,
     DirectoryReader,
     Index,
     Member,
     Members,
+    OpenedMember,
     Policy,
     RefusedMember,
     Selection,
     drive,
     inspect_prefix,
+    open_member,
 )
 
 
@@ -179,3 +183,14 @@ def folder_keys(reading: Reading, options: Options) -> Iterator[str]:
         key = reading.template.folder_key(name)
         if key is not None and (is_selected is None or is_selected(name)):
             yield key
+
+
+def open_local(member: Member, read: Callable[[ByteRange], bytes], policy: Policy) -> OpenedMember:
+    """Read and check a local header: one short range, a second only for a long header."""
+    max_stop = min(member.stop, member.offset + MAX_HEADER)
+    for length in (HEAD_LENGTH, MAX_HEADER):
+        header = read(ByteRange(member.offset, min(member.offset + length, max_stop)))
+        opened = open_member(member, header, policy)
+        if not isinstance(opened, int):  # an int is the length that the header needs
+            return opened
+    raise ServiceFaultError(f"the local header at {member.offset} was cut short")

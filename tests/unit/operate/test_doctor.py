@@ -6,13 +6,12 @@ from urllib.parse import unquote
 
 import pytest
 
-from s3unzip.fingerprint import source_fingerprint
 from s3unzip.operate.answers import FAILURE, OK, WARNING, CheckStatus
 from s3unzip.operate.bucket_checks import FUNCTION
 from s3unzip.operate.doctor import ACCOUNT_CHECKS, ALARM, QUEUE
 from s3unzip.operate.runs import DeployedRuns, Resource
 from s3unzip.settings import Variable
-from s3unzip.version import __version__
+from s3unzip.version import __version__, source_fingerprint
 from tests.support.account import Account
 from tests.support.servers import Asked, Reply
 from tests.unit.operate.site import RESOURCES, SERVICES, answering, check, deny, refuse
