@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -41,6 +41,9 @@ from s3unzip.zip import Limits, Policy
 
 if TYPE_CHECKING:  # the stubs are not deployed
     from mypy_boto3_secretsmanager import SecretsManagerClient
+
+T = TypeVar("T")
+D = TypeVar("D")  # a default
 
 SECRET_SCHEME = "secretsmanager:"  # noqa: S105 - the prefix of a password reference
 # docs.aws.amazon.com/secretsmanager/latest/apireference/API_GetSecretValue.html
@@ -73,11 +76,10 @@ class Trigger(Struct, frozen=True):
     prefix: str
     suffix: str
 
-    def covers(self, bucket: str, key: str) -> bool:
-        """Return whether an object with this key starts a run."""
-        return bucket == self.bucket and (
-            key.startswith(self.prefix) and key.endswith(spellings(self.suffix))
-        )
+    def covers(self, source: Location) -> bool:
+        """Return whether an object at this place starts a run."""
+        is_inside = source.bucket == self.bucket and source.key.startswith(self.prefix)
+        return is_inside and source.key.endswith(spellings(self.suffix))
 
     def __str__(self) -> str:
         return f"s3://{self.bucket}/{self.prefix}*{self.suffix}"
@@ -131,27 +133,26 @@ class LambdaConfig(Struct, frozen=True, kw_only=True, dict=True):
 
     def covers(self, source: Location) -> bool:
         """Return whether an object at this place starts a run."""
-        return any(
-            defaults.trigger.covers(source.bucket, source.key) for defaults in self.all_defaults
-        )
+        return any(defaults.trigger.covers(source) for defaults in self.all_defaults)
 
     def defaults_of(self, source: Location) -> RunDefaults:
         """Return the defaults of the first route that covers an archive, else the environment's."""
-        covering = (
-            defaults
-            for defaults in self.routes
-            if defaults.trigger.covers(source.bucket, source.key)
-        )
-        return next(covering, self.own)
+        return next((route for route in self.routes if route.trigger.covers(source)), self.own)
 
-    def request(self, key: str) -> Request:
-        """Return the request for the archive `key` of the ingest bucket."""
+    def request(self, key: str, event_time: float | None = None) -> Request:
+        """Return the request for the archive `key` of the ingest bucket.
+
+        Args:
+            key: of the archive.
+            event_time: when the archive was put, in Unix seconds; None: no event says it.
+        """
         source = Location("s3", self.own.trigger.bucket, key)
         defaults = self.defaults_of(source)
         return Request(
             source=source,
             destination=defaults.destination,
             options=defaults.options,
+            event_time=event_time,
             after_success=self.after_success,
             route=defaults.route,
         )
@@ -214,6 +215,18 @@ class LambdaConfig(Struct, frozen=True, kw_only=True, dict=True):
         )
 
 
+def convert_input(data: Mapping[str, Any], kind: type[T]) -> T:
+    """Return the input of a function as a value of `kind`; other fields of the input are ignored.
+
+    Raises:
+        UsageError: a field is missing or has another type.
+    """
+    try:
+        return msgspec.convert(data, kind)
+    except msgspec.ValidationError as error:
+        raise errors.UsageError(f"the input is not a {kind.__name__}: {error}") from error
+
+
 @cache
 def _read_password(secret: str | None) -> bytes | None:
     """Return the password in a secret; None: no secret is set. A process reads it only once."""
@@ -242,31 +255,24 @@ def open_worker() -> LambdaConfig:
 
 def read_worker(variables: Mapping[str, str]) -> LambdaConfig:
     """Return the configuration in environment variables, without a request to AWS."""
-    tuning = make_tuning(_read_object(variables, Variable.TUNING))
-    after_success = None
-    if rule := variables.get(Variable.AFTER_SUCCESS):
-        after_success = decode(rule, AfterSuccess)
-    memory = int(_read_number(variables, Variable.WORKER_MEMORY) or LAMBDA_VCPU_MB)
+    tuning = make_tuning(_read_json(variables, Variable.TUNING, dict[str, Any], {}))
+    memory = _read_json(variables, Variable.WORKER_MEMORY, int, LAMBDA_VCPU_MB)
     own = _read_own(variables)
     work = Location(
         "s3",
         _read_required(variables, Variable.WORK_BUCKET),
         variables.get(Variable.WORK_PREFIX, ""),
     )
-    try:
-        limits = Limits(**_read_object(variables, Variable.LIMITS))
-    except TypeError as error:  # a limit that does not exist
-        raise errors.UsageError(f"the environment variable {Variable.LIMITS}: {error}") from error
     return LambdaConfig(
         environment=variables.get(Variable.ENVIRONMENT, ""),
         own=own,
         routes=_read_routes(variables, own),
         work=work,
-        after_success=after_success,
+        after_success=_read_json(variables, Variable.AFTER_SUCCESS, AfterSuccess, None),
         tuning=tuning,
-        limits=limits,
+        limits=_read_json(variables, Variable.LIMITS, Limits, Limits()),
         platform=aws(workers=tuning.max_workers, memory_mb=memory),
-        max_cost=_read_number(variables, Variable.MAX_COST),
+        max_cost=_read_json(variables, Variable.MAX_COST, float, None),
         scan=variables.get(Variable.SCAN, ""),
         access=StoreConfig(
             work,
@@ -296,7 +302,7 @@ def _read_own(variables: Mapping[str, str]) -> RunDefaults:
             f"the destination {destination} is inside the trigger's scope ({trigger}), so its "
             "members could start runs: deploy with another bucket or prefix"
         )
-    options = decode(variables.get(Variable.OPTIONS) or "{}", Options)
+    options = _read_json(variables, Variable.OPTIONS, Options, Options())
     return RunDefaults(
         trigger, destination, _with_password(options, variables.get(Variable.PASSWORD_SECRET))
     )
@@ -305,10 +311,9 @@ def _read_own(variables: Mapping[str, str]) -> RunDefaults:
 def _read_routes(variables: Mapping[str, str], own: RunDefaults) -> tuple[RunDefaults, ...]:
     """Return the defaults of each route, in their order; `own` fills what a route leaves out."""
     # Without the environment's password: a route does not inherit it.
-    own_options = msgspec.to_builtins(decode(variables.get(Variable.OPTIONS) or "{}", Options))
-    routes = decode(variables.get(Variable.ROUTES) or "[]", list[RouteVariable])
+    own_options = msgspec.to_builtins(_read_json(variables, Variable.OPTIONS, Options, Options()))
     defaults = []
-    for route in routes:
+    for route in _read_json(variables, Variable.ROUTES, list[RouteVariable], []):
         options = msgspec.convert({**own_options, **route.options}, Options)
         defaults.append(
             RunDefaults(
@@ -338,30 +343,17 @@ def _read_required(variables: Mapping[str, str], name: Variable) -> str:
     return value
 
 
-def _read_number(variables: Mapping[str, str], name: Variable) -> float | None:
-    """Return the number in a variable; None: it is not set."""
+def _read_json(variables: Mapping[str, str], name: Variable, kind: type[T], default: D) -> T | D:
+    """Return the value of a variable, which holds JSON; the default if it is empty or not set."""
     value = variables.get(name)
     if not value:
-        return None
+        return default
     try:
-        return float(value)
-    except ValueError:
+        return decode(value, kind)
+    except errors.UsageError as error:
         raise errors.UsageError(
-            f"the environment variable {name} is not a number: {value!r}"
-        ) from None
-
-
-def _read_object(variables: Mapping[str, str], name: Variable) -> dict[str, Any]:
-    """Return the JSON object in a variable; empty if it is not set."""
-    try:
-        value = json.loads(variables.get(name) or "{}")
-    except ValueError as error:
-        raise errors.UsageError(f"the environment variable {name} is not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise errors.UsageError(
-            f"the environment variable {name} must be a JSON object, not {value!r}"
-        )
-    return value
+            f"the environment variable {name}: {error}: {value[:100]!r}"
+        ) from error
 
 
 def read_secret(ref: str, client: SecretsManagerClient) -> bytes:

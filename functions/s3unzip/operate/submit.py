@@ -263,7 +263,7 @@ def _check_scope(name: str, defaults: LambdaConfig) -> None:
         prefixes = [trigger.prefix for trigger in triggers if trigger.bucket == bucket]
         inside = any(prefix.startswith(start) or start.startswith(prefix) for prefix in prefixes)
     else:
-        inside = any(trigger.covers(bucket, key) for trigger in triggers)
+        inside = any(trigger.covers(Location("s3", bucket, key)) for trigger in triggers)
     if not inside:
         takes = " and ".join(map(str, triggers))
         raise UsageError(

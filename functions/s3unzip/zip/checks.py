@@ -205,7 +205,7 @@ def _read_table() -> dict[str, Check]:
 CHECKS = _read_table()
 
 
-class Limits(Struct, frozen=True):
+class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     """Limits that no archive can change; sizes in bytes.
 
     `ratio` is for deflate, which cannot exceed 1,032:1, so a higher declared ratio is false.
