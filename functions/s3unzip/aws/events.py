@@ -24,18 +24,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote_plus
-
-import msgspec
-from msgspec.structs import replace
 
 from s3unzip.aws.environment import LambdaConfig
 from s3unzip.aws.telemetry import logger, record_withheld
 from s3unzip.errors import ServiceFaultError, UsageError
-from s3unzip.model import Location, Pin, Report, Request, Verdict
+from s3unzip.model import Location, Pin, Report, Verdict
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import Tail
 
@@ -43,11 +40,11 @@ if TYPE_CHECKING:  # the stubs are not deployed
     from mypy_boto3_events import EventBridgeClient
     from mypy_boto3_events.type_defs import PutEventsRequestEntryTypeDef
 
-T = TypeVar("T")
-
 SOURCE = "s3unzip"
 OWN_SENDERS = "s3unzip."  # the prefix of "source" in the events that commands queue
+# GuardDuty's statuses are NO_THREATS_FOUND, THREATS_FOUND, UNSUPPORTED, ACCESS_DENIED and FAILED.
 CLEAN = "NO_THREATS_FOUND"
+NOT_SCANNED = "NOT_SCANNED"  # not a status of GuardDuty: the version has no result
 SCAN_TAG = "GuardDutyMalwareScanStatus"
 UNVERSIONED = (None, "null")  # version ids that an overwritten object keeps
 MAX_KEY = 1_024  # bytes of UTF-8
@@ -65,59 +62,32 @@ EVENT_COUNTS = ("members", "extracted", "unchanged", "failed", "missing", "bytes
 MESSAGE_CHARACTERS = 1_000
 
 
-def parse_field(event: Mapping[str, Any], name: str, kind: type[T]) -> T:
-    """Return the field `name` of an event, converted to the type `kind`."""
-    if name not in event:
-        raise UsageError(f"the event has no {name!r}; it has {sorted(event)}")
-    try:
-        return msgspec.convert(event[name], kind)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"the event's {name!r} is not a {kind.__name__}: {error}") from error
-
-
-class ScanResult(NamedTuple):
-    """The result of the malware scan of one version."""
-
-    status: str  # NO_THREATS_FOUND, THREATS_FOUND, UNSUPPORTED, ACCESS_DENIED, FAILED
-    threats: tuple[str, ...] = ()  # their names
-
-
-def admit(source: Location, scan: ScanResult) -> bool:
+def admit(source: Location, status: str, threats: Sequence[str] = ()) -> bool:
     """Return whether an archive may be opened after its scan; log and count it if not."""
-    if scan.status == CLEAN:
+    if status == CLEAN:
         return True
-    record_withheld(source, scan.status, scan.threats)
+    record_withheld(source, status, threats)
     return False
 
 
-def find_scan(source: Location, pin: Pin, config: LambdaConfig, calls: Calls) -> ScanResult:
-    """Return the scan result in the tag of a version; its status is NOT_SCANNED without a tag."""
-    status = "NOT_SCANNED"  # not a status of GuardDuty
-    if pin.version_id not in UNVERSIONED:
-        store = config.stores.source(source)
-        status = calls.run("get", lambda: store.tags(source, pin)).get(SCAN_TAG, status)
-    return ScanResult(status)
-
-
-class ObjectEvent(NamedTuple):
-    """An event of one object: it was put, or scanned."""
-
-    bucket: str
-    key: str
-    time: float  # Unix seconds
-    etag: str | None  # without quotes; None: the event has no valid ETag
-    version_id: str | None
-    sender: str  # aws.s3, aws.guardduty, s3unzip.submit, ...
-    scan: ScanResult | None = None
+def read_scan_tag(source: Location, pin: Pin, config: LambdaConfig, calls: Calls) -> str:
+    """Return the status in the scan tag of a version; NOT_SCANNED if it has no tag."""
+    if pin.version_id in UNVERSIONED:
+        return NOT_SCANNED
+    store = config.stores.source(source)
+    return calls.run("get", lambda: store.tags(source, pin)).get(SCAN_TAG, NOT_SCANNED)
 
 
 class ArchivePut(NamedTuple):
-    """An archive that an event names."""
+    """An event of an archive: it was put, or scanned."""
 
-    request: Request
+    source: Location
+    time: float  # of the event, in Unix seconds
     etag: str | None  # without quotes; None: the event has no valid ETag
     version_id: str | None  # None: the event does not name it
-    scan: ScanResult | None = None  # of this version
+    sender: str  # aws.s3, aws.guardduty, s3unzip.submit, ...
+    scan: str | None = None  # the status of this version's scan; None: the event is not of a scan
+    threats: tuple[str, ...] = ()  # their names
 
     def is_of(self, pin: Pin) -> bool:
         """Return whether the event is of this version, by its version id and its ETag."""
@@ -137,8 +107,7 @@ class ArchivePut(NamedTuple):
             return self.version_id != pin.version_id
         if self.etag is not None:
             return self.etag != (pin.etag or "").strip('"')
-        put = self.request.event_time
-        return put is not None and (tail.modified or 0.0) > put + CLOCK_SECONDS
+        return (tail.modified or 0.0) > self.time + CLOCK_SECONDS
 
 
 def read_puts(body: str, config: LambdaConfig) -> Iterator[ArchivePut]:
@@ -149,41 +118,36 @@ def read_puts(body: str, config: LambdaConfig) -> Iterator[ArchivePut]:
             archives of its other events are yielded first.
     """
     try:
-        events = list(_read_events(_unwrap(json.loads(body))))
+        puts = list(_read_events(_unwrap(json.loads(body))))
     except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise UsageError(f"the message is not an S3 event: {error!r}") from error
     faults = []
-    for event in events:
-        if not config.covers(Location("s3", event.bucket, event.key)):
+    for put in puts:
+        if not config.covers(put.source):
             continue
-        fault = _find_fault(event)
+        fault = _find_fault(put)
         if fault is not None:
-            faults.append(f"{event.key[:100]!r} {fault}")
-        elif config.scan and event.scan is None and not event.sender.startswith(OWN_SENDERS):
-            logger.info("archive waits for the result of its scan", key=event.key)
+            faults.append(f"{put.source.key[:100]!r} {fault}")
+        elif config.scan and put.scan is None and not put.sender.startswith(OWN_SENDERS):
+            logger.info("archive waits for the result of its scan", key=put.source.key)
         else:
-            yield ArchivePut(
-                replace(config.request(event.key), event_time=event.time),
-                event.etag,
-                event.version_id,
-                event.scan,
-            )
+            yield put
     if faults:
         raise UsageError("; ".join(faults))
 
 
-def _find_fault(event: ObjectEvent) -> str | None:
+def _find_fault(put: ArchivePut) -> str | None:
     """Return why an event cannot name an archive; None: it can.
 
     The rules for keys are in the user guide of S3 ("object-keys").
     """
     try:
-        size = len(event.key.encode())
+        size = len(put.source.key.encode())
     except UnicodeEncodeError as error:
         return f"is not a valid S3 key: character {error.start + 1} is half of a surrogate pair"
     if size > MAX_KEY:
         return f"is not a valid S3 key: it has {size:,} bytes, at most {MAX_KEY:,} are allowed"
-    if event.scan is not None and (event.etag or event.version_id) is None:
+    if put.scan is not None and (put.etag or put.version_id) is None:
         return "has a scan result that does not name a version"
     return None
 
@@ -201,16 +165,18 @@ def _unwrap(message: Any) -> Any:
             return message
 
 
-def _read_events(message: Mapping[str, Any]) -> Iterator[ObjectEvent]:
-    """Yield the events of objects in a message of EventBridge, or in S3's own notification."""
+def _read_events(message: Mapping[str, Any]) -> Iterator[ArchivePut]:
+    """Yield the objects in a message of EventBridge, or in S3's own notification.
+
+    The form of S3's notification: notification-content-structure in the user guide of S3.
+    """
     match message:
         case {"Event": "s3:TestEvent"}:
             return
         case {"detail-type": "Object Created", "detail": detail}:
             stored = detail["object"]
-            yield ObjectEvent(
-                bucket=detail["bucket"]["name"],
-                key=stored["key"],
+            yield ArchivePut(
+                source=Location("s3", detail["bucket"]["name"], stored["key"]),
                 time=_unix(message["time"]),
                 etag=_read_etag(stored.get("etag")),
                 version_id=stored.get("version-id"),
@@ -222,37 +188,29 @@ def _read_events(message: Mapping[str, Any]) -> Iterator[ObjectEvent]:
             "detail": detail,
         }:
             scanned = detail["s3ObjectDetails"]
-            scan = detail["scanResultDetails"]
-            threats = tuple(threat["name"] for threat in scan.get("threats") or ())
-            yield ObjectEvent(
-                bucket=scanned["bucketName"],
-                key=scanned["objectKey"],
+            result = detail["scanResultDetails"]
+            yield ArchivePut(
+                source=Location("s3", scanned["bucketName"], scanned["objectKey"]),
                 time=_unix(message["time"]),
                 etag=_read_etag(scanned.get("eTag")),
                 version_id=scanned.get("versionId"),
                 sender=sender,
-                scan=ScanResult(scan["scanResultStatus"], threats),
+                scan=result["scanResultStatus"],
+                threats=tuple(threat["name"] for threat in result.get("threats") or ()),
             )
         case {"Records": list(records)}:
-            yield from map(_read_record, records)
+            for record in records:
+                stored = record["s3"]["object"]
+                key = unquote_plus(stored["key"])
+                yield ArchivePut(
+                    source=Location("s3", record["s3"]["bucket"]["name"], key),
+                    time=_unix(record["eventTime"]),
+                    etag=_read_etag(stored.get("eTag")),
+                    version_id=stored.get("versionId"),
+                    sender="aws.s3",
+                )
         case _:
             raise UsageError(f"the message is not an S3 event; it has {sorted(message)}")
-
-
-def _read_record(record: Mapping[str, Any]) -> ObjectEvent:
-    """Return the event in one record of S3's own notification.
-
-    The form: notification-content-structure in the user guide of S3.
-    """
-    stored = record["s3"]["object"]
-    return ObjectEvent(
-        bucket=record["s3"]["bucket"]["name"],
-        key=unquote_plus(stored["key"]),
-        time=_unix(record["eventTime"]),
-        etag=_read_etag(stored.get("eTag")),
-        version_id=stored.get("versionId"),
-        sender="aws.s3",
-    )
 
 
 def _read_etag(text: object) -> str | None:

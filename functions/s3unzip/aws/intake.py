@@ -32,7 +32,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from s3unzip import errors
 from s3unzip.aws.environment import LambdaConfig, open_client, open_worker
-from s3unzip.aws.events import ArchivePut, admit, find_scan, read_puts
+from s3unzip.aws.events import ArchivePut, admit, read_puts, read_scan_tag
 from s3unzip.aws.executions import end_run, start_over_newest, start_run
 from s3unzip.aws.small_runs import ArrivedArchive, run_here
 from s3unzip.aws.telemetry import bind_run, lambda_function, logger
@@ -79,8 +79,10 @@ def _take_message(message: dict[str, Any], lambda_context: LambdaContext) -> boo
     try:
         config = open_worker()
         for put in read_puts(message["body"], config):
-            context = config.context(lambda_context, put.request)
-            _take_archive(put, Invocation(config, context, context.calls()), attempts)
+            request = config.request(put.source.key, put.time)
+            context = config.context(lambda_context, request)
+            invocation = Invocation(config, context, context.calls())
+            _take_archive(put, request, invocation, attempts)
     except Exception as error:  # noqa: BLE001 - a message fails, not the batch
         wait = _choose_wait(attempts, error)
         logger.exception("archive not taken", attempts=attempts, next_seconds=wait)
@@ -123,18 +125,18 @@ class Invocation(NamedTuple):
     calls: Calls
 
 
-def _take_archive(put: ArchivePut, invocation: Invocation, attempts: int) -> None:
+def _take_archive(put: ArchivePut, request: Request, invocation: Invocation, attempts: int) -> None:
     """Extract the current version, or start its run, and finish what earlier attempts left.
 
     Args:
         put: the archive, as the event names it.
+        request: of its run.
         invocation: of this function.
         attempts: how often the message was received, this time included.
     """
-    request = put.request
-    if put.scan is not None and not admit(request.source, put.scan):
+    if put.scan is not None and not admit(put.source, put.scan, put.threats):
         return
-    is_new = attempts == 1 and time.time() - (request.event_time or 0) < NEW_SECONDS
+    is_new = attempts == 1 and time.time() - put.time < NEW_SECONDS
     archive = _find_archive(request, invocation)
     if archive is not None:
         _take_version(put, archive, invocation, is_new=is_new)
@@ -146,7 +148,7 @@ def _take_archive(put: ArchivePut, invocation: Invocation, attempts: int) -> Non
     # A first attempt whose event names no version comes from `submit`: nothing was tried before it.
     if archive is not None and not has_ended and (attempts > 1 or version is not None):
         # The older version has no report. It may have written over members of the newest version.
-        cause = f"{request.source} {request.event_time} {version or ''}"
+        cause = f"{put.source} {put.time} {version or ''}"
         start_over_newest(request, cause, invocation.config, invocation.context)
 
 
@@ -173,7 +175,7 @@ def _take_version(
     """Extract a version, start its run or repeat its end, if the malware gate opens it."""
     if archive.refusal is None and not _may_open(put, archive, invocation):
         return
-    bind_run(archive.run, str(put.request.source))
+    bind_run(archive.run, str(put.source))
     if archive.refusal is not None:
         _report_unreadable(archive, archive.refusal, invocation)
         return
@@ -186,14 +188,13 @@ def _take_version(
 
 def _may_open(put: ArchivePut, archive: ArrivedArchive, invocation: Invocation) -> bool:
     """Return whether the malware gate opens the current version."""
-    source = put.request.source
     pin = archive.tail.pin
     if put.scan is None:
         return not invocation.config.scan or admit(
-            source, find_scan(source, pin, invocation.config, invocation.calls)
+            put.source, read_scan_tag(put.source, pin, invocation.config, invocation.calls)
         )
     if not put.is_of(pin):
-        logger.info("another version is there, which has a scan of its own", source=str(source))
+        logger.info("another version is there, which has a scan of its own", source=str(put.source))
         return False
     return True
 
@@ -248,17 +249,13 @@ def _repeat_ends(put: ArchivePut, invocation: Invocation, other_than: str | None
     Args:
         other_than: the run of the current version, which is left out; None: the archive is gone.
     """
-    if put.request.event_time is None:
-        return False
-    until = int(put.request.event_time) + 2  # the clocks of S3 and EventBridge differ
-    find = partial(
-        _find_reports, put.request.source, invocation.context.stores, invocation.context.calls()
-    )
+    until = int(put.time) + 2  # the clocks of S3 and EventBridge differ
+    find = partial(_find_reports, put.source, invocation.context.stores, invocation.context.calls())
     seconds = range(until - UPLOAD_SECONDS, until)
     reports = [
         report
         for report in chain.from_iterable(map_ahead(find, seconds, REPORT_READERS))
-        if report.source == put.request.source.public and report.run != other_than
+        if report.source == put.source.public and report.run != other_than
     ]
     for report in reports:
         end_run(report, invocation.config, invocation.context, is_first=False)

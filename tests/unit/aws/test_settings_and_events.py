@@ -16,7 +16,6 @@ from s3unzip.aws.environment import read_secret, read_worker
 from s3unzip.aws.events import (
     EVENT_TITLES,
     MESSAGE_CHARACTERS,
-    ScanResult,
     announce,
     event_detail,
     read_puts,
@@ -184,11 +183,9 @@ def scan_of(key: str, version: dict[str, str], status: str) -> dict[str, Any]:
 def test_events_name_archives(event: dict[str, Any], keys: list[str]) -> None:
     """Keys are decoded as events require; suffixes have the spellings of the rule's patterns."""
     worker = read_worker(VARIABLES)
-    requests = [put.request for put in read_puts(json.dumps(event), worker)]
-    assert [request.source.key for request in requests] == keys
-    for request in requests:
-        assert request.event_time == 1767225601.0
-        assert request.destination == worker.own.destination
+    puts = list(read_puts(json.dumps(event), worker))
+    assert [put.source for put in puts] == [Location("s3", "arrivals", key) for key in keys]
+    assert all(put.time == 1767225601.0 for put in puts)
 
 
 HERE = Pin(9, f'"{"a" * 32}"')
@@ -234,8 +231,8 @@ def test_a_scan_names_its_version(
     """The result, its threats and the version come out of GuardDuty's event, as it is or by SNS."""
     event = scan_of("zips/a b.zip", {"eTag": "a" * 32, "versionId": "1"}, status)
     (put,) = read_puts(json.dumps(wrap(event)), read_worker(VARIABLES))
-    assert put.request.source == Location("s3", "arrivals", "zips/a b.zip")
-    assert put.scan == ScanResult(status, threats)
+    assert put.source == Location("s3", "arrivals", "zips/a b.zip")
+    assert (put.scan, put.threats) == (status, threats)
     assert put.is_of(Pin(9, f'"{"a" * 32}"', "1"))
     assert not put.is_of(Pin(9, f'"{"a" * 32}"', "2"))
     assert not put.is_of(Pin(9, f'"{"b" * 32}"', "1"))
@@ -307,12 +304,12 @@ def test_unknown_messages_are_refused(body: str) -> None:
 )
 def test_a_key_that_s3_cannot_have_is_refused_at_once(key: str, fault: str) -> None:
     """S3 is not asked for it; the archives beside it in the message are taken."""
-    requests = read_puts(
+    puts = read_puts(
         json.dumps({"Records": [_record_of(key), _record_of("zips/b.zip")]}), read_worker(VARIABLES)
     )
-    assert next(requests).request.source.key == "zips/b.zip"
+    assert next(puts).source.key == "zips/b.zip"
     with pytest.raises(UsageError, match=fault):
-        next(requests)
+        next(puts)
 
 
 @pytest.mark.parametrize("verdict", Verdict)
