@@ -140,7 +140,14 @@ class Workflow(Construct):
 
     def _definition(self) -> sfn.IChainable:
         plan = self._invoke("Plan", self._functions.plan)
-        settle = self._invoke("Settle", self._functions.settle)
+        settle = self._invoke(
+            "Settle",
+            self._functions.settle,
+            # The name of an execution tells which one follows it.
+            payload=sfn.TaskInput.from_object(
+                {"state": sfn.JsonPath.entire_payload, "execution": sfn.JsonPath.execution_name}
+            ),
+        )
         following = (
             sfn.Choice(self, "Next?")
             .when(sfn.Condition.string_equals("$.next", "few"), self._few_tasks().next(settle))
@@ -218,16 +225,23 @@ class Workflow(Construct):
         function: lambda_.Function,
         waits: int = STEP_WAITS,
         *,
+        payload: sfn.TaskInput | None = None,
         output_path: str = "$.Payload",
         result_path: str | None = None,
     ) -> tasks.LambdaInvoke:
-        """Return the state that gives its input to a function and goes on with its answer.
+        """Return the state that gives a payload to a function and goes on with its answer.
 
+        Without a `payload` the function gets the input of the state.
         It waits up to `waits` times for a free worker. CDK adds six attempts in two minutes for
         faults of the Lambda service.
         """
         task = tasks.LambdaInvoke(
-            self, name, lambda_function=function, output_path=output_path, result_path=result_path
+            self,
+            name,
+            lambda_function=function,
+            payload=payload,
+            output_path=output_path,
+            result_path=result_path,
         )
         task.add_retry(errors=FINAL, max_attempts=0)
         task.add_retry(

@@ -69,9 +69,21 @@ def check_same_archive(
         )
 
 
-def execution_name(run: str) -> str:
-    """Return the name of the execution of a run: 1-80 characters of [A-Za-z0-9_-]."""
-    return run.replace("/", "-")
+def execution_name(run: str, number: int = 1) -> str:
+    """Return the name of an execution of a run: 1-80 characters of [A-Za-z0-9_-].
+
+    The first one has the name of the run. The names of later ones end in -r2, -r3, ...
+    """
+    name = run.replace("/", "-")
+    if number > 1:
+        name += f"-r{number}"
+    return name
+
+
+def execution_number(name: str) -> int:
+    """Return the number in the name of a run's execution; the first one has the number 1."""
+    _, _, number = name.rpartition("-r")
+    return int(number) if number.isdecimal() else 1
 
 
 def run_of_execution(name: str) -> str:

@@ -81,8 +81,12 @@ def test_data_is_what_the_functions_return(dev: Synthesized) -> None:
     paths = {few["ItemsPath"], few["MaxConcurrencyPath"], many["MaxConcurrencyPath"]}
     paths |= {few["ItemSelector"]["run.$"], many["ItemReader"]["Parameters"]["Key.$"]}
     assert {path.removeprefix("$.") for path in paths} <= set(Next.__struct_fields__)
-    for name in ("Plan", "Settle", "Extract", "Extract one of many"):
+    for name in ("Plan", "Extract", "Extract one of many"):
         assert states[name]["Parameters"]["Payload.$"] == "$"
+    assert states["Settle"]["Parameters"]["Payload"] == {
+        "state.$": "$",
+        "execution.$": "$$.Execution.Name",
+    }
     for name in ("Plan", "Settle"):
         assert states[name]["OutputPath"] == "$.Payload"
 

@@ -111,10 +111,13 @@ class Execution:
         scheduler = self._world.scheduler
         function = state["Parameters"]["FunctionName"]
         name = function.removeprefix("Functions").removesuffix(".Arn").lower()
+        payload = state["Parameters"].get("Payload", {})
+        values = {"$": data, "$$.Execution.Name": self.name}
+        event = {field.removesuffix(".$"): values[path] for field, path in payload.items()}
         tried: dict[int, int] = {}
         while True:
             try:
-                return invoke(self._world, name, data)
+                return invoke(self._world, name, event or data)
             except NamedError as error:
                 wait = _retry_wait(state, error, tried)
                 if wait is None:

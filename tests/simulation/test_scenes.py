@@ -278,7 +278,9 @@ def test_an_execution_with_many_rounds_hands_over() -> None:
         repeated: list[dict[str, object]] = []
 
         def settle_again() -> None:
-            repeated.append(invoke(stage.world, "settle", stage.executions[0].given))
+            first = stage.executions[0]
+            event = {"state": first.given, "execution": first.name}
+            repeated.append(invoke(stage.world, "settle", event))
 
         stage.at("extract", 1, "read stop.json", partial(stage.wait, NEARLY_ALL))
         stage.at("extract", MANY.small + 1, "read stop.json", settle_again)
@@ -292,14 +294,24 @@ def test_an_execution_with_many_rounds_hands_over() -> None:
         stage.check()
 
 
-def test_an_aborted_execution_hands_nothing_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its last step works on when it was stopped, and starts no execution after it."""
+@pytest.mark.parametrize("ends", [["ABORTED"], ["ABORTED", "SUCCEEDED"]])
+def test_an_aborted_execution_hands_nothing_over(
+    ends: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last step works on when it was stopped, and starts no execution, resumed or not."""
     monkeypatch.setattr("s3unzip.aws.executions.EXECUTION_ROUNDS", 1)
     with Stage(tail_bytes=WHOLE_TAIL) as stage:
+
+        def stop() -> None:
+            stage.executions[0].stop()
+            if len(ends) > 1:
+                stage.resume()
+                stage.at("plan", 1, "read run.json", partial(stage.wait, 60.0))
+
         stage.at("extract", 1, "read stop.json", partial(stage.wait, NEARLY_ALL))
-        stage.at("settle", 1, "write rounds/01", lambda: stage.executions[0].stop())  # noqa: PLW0108 - it begins later
+        stage.at("settle", 1, "write rounds/01", stop)
         stage.play(partial(stage.put, MANY))
-        assert [one.status for one in stage.executions] == ["ABORTED"]
+        assert [one.status for one in stage.executions] == ends
         stage.check()
 
 

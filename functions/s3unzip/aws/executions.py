@@ -9,8 +9,8 @@ The rules:
   existing ones are read. While one is at work, none is started. If all have ended, with or without
   a report, the one with the next number is started. If two callers try at once, one starts it.
 - The history of an execution is bounded: after some rounds its last step starts the next execution
-  with the round that follows, and ends its own. The input of the next one has the number of its
-  first round, so a repeated step does not start a second one.
+  with the round that follows, and ends its own. The name of the next one follows from the name of
+  its own, so a step that is repeated, or late, does not start a second one.
 - StartExecution with the name and the input of an execution that is at work starts nothing, and
   succeeds. Any other use of a name that exists is ExecutionAlreadyExists (API_StartExecution).
   DescribeExecution is eventually consistent: it may miss an execution that has just started.
@@ -34,7 +34,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from s3unzip.aws.environment import LambdaConfig, open_client
-from s3unzip.aws.events import CLEAN, announce, find_scan
+from s3unzip.aws.events import CLEAN, announce, read_scan_tag
 from s3unzip.aws.telemetry import bind_run, logger, record_archive, record_source
 from s3unzip.context import Context
 from s3unzip.errors import (
@@ -54,9 +54,10 @@ from s3unzip.model import (
     Request,
     Run,
     Verdict,
+    decode,
 )
 from s3unzip.planning.reading import read_tail
-from s3unzip.run_ids import check_same_archive, execution_name, run_id
+from s3unzip.run_ids import check_same_archive, execution_name, execution_number, run_id
 from s3unzip.runs.records import RUNS, RunRecords, round_name
 from s3unzip.settling.loop import look_up_run, repeat_request
 from s3unzip.settling.nested import has_nested, nested_requests
@@ -72,27 +73,22 @@ RUNNING = "RUNNING"
 WORKER_SECONDS = 900  # Lambda ends each function after this time
 
 
+class RunInput(Struct, frozen=True):
+    """The input of an execution; one that resumes a run may lack the request."""
+
+    run: str = ""  # its id
+    request: Request | None = None
+    pin: Pin | None = None  # the version of the archive
+    failed: bool = False  # whether failed members are extracted again
+    wait: int = 0  # seconds; only an execution that compares the archive later has them
+
+
 class Execution(NamedTuple):
     """One execution, from the answer of DescribeExecution."""
 
     status: str
     began: float  # Unix seconds; the time of the redrive, if it was redriven
-    data: dict[str, Any]  # its input
-
-
-class RunInput(Struct, frozen=True):
-    """The archive in the input of an execution; an execution that resumes a run may lack it."""
-
-    request: Request | None = None
-    pin: Pin | None = None  # the version
-
-
-def read_input(data: dict[str, Any]) -> RunInput:
-    """Return the archive in the input of an execution, or of its Plan state."""
-    try:
-        return msgspec.convert(data, RunInput)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"the input is not the input of a run: {error}") from error
+    input: RunInput
 
 
 def state_of(state: Next, config: LambdaConfig) -> dict[str, Any]:
@@ -108,53 +104,39 @@ def state_of(state: Next, config: LambdaConfig) -> dict[str, Any]:
     return data
 
 
-def next_state(state: Next, config: LambdaConfig) -> dict[str, Any]:
-    """Return the data after Settle: the next round, or "done" if the next execution does it."""
+def next_state(state: Next, config: LambdaConfig, execution: str) -> dict[str, Any]:
+    """Return the data after Settle: the next round, or "done" if the next execution does it.
+
+    Args:
+        state: of the run after the round that ended.
+        config: of the environment.
+        execution: the name of the execution that settled this round.
+    """
     data = state_of(state, config)
     if state.next == "done" or state.round % EXECUTION_ROUNDS:  # this execution goes on
         return data
-    _start_with_round(state, data, config)
+    _hand_over(data, config, execution)
     return state_of(Next(state.run, "done"), config)
 
 
-def _name_execution(run: str, number: int) -> str:
-    """Return the name of the execution `number` of a run: RUN, RUN-r2, RUN-r3, ..."""
-    if number == 1:
-        return run
-    return f"{run}-r{number}"
+def _hand_over(data: dict[str, Any], config: LambdaConfig, execution: str) -> None:
+    """Start the execution after `execution`, which begins with the round in `data`.
 
-
-def execution_number(name: str) -> int:
-    """Return the number in the name of a run's execution; the first one, named RUN, is 1."""
-    _, _, number = name.rpartition("-r")
-    return int(number) if number.isdecimal() else 1
-
-
-def _start_with_round(state: Next, data: dict[str, Any], config: LambdaConfig) -> None:
-    """Start the next execution of a run, which begins with the round of `state`.
-
-    If an execution has this round in its input already, the step is a repeated one and starts
-    nothing. A late step of a stopped run starts nothing either, unless somebody resumed the run.
+    If it exists, nothing is started: the step is a repeated one, or it is a late one of a stopped
+    run that somebody resumed. A late step of a stopped run starts nothing either.
 
     Raises:
         UsageError: the run has had too many executions.
     """
-    latest = find_execution(config, state.run)
-    for number in range(2, MAX_RESUMED + 1):
-        name = _name_execution(state.run, number)
-        execution = find_execution(config, name)
-        if execution is None:
-            # It is the execution of this step, or a later one that somebody started.
-            if latest is not None and latest.status != RUNNING:
-                logger.info("run was stopped", run=state.run)
-                return
-            _start_execution(config, name, data)
-            logger.info("run goes on", execution=name)
-            return
-        if execution.data.get("round") == state.round:
-            return
-        latest = execution
-    raise UsageError(f"{state.run}: {TOO_MANY}")
+    run = data["run"]
+    number = execution_number(execution) + 1
+    if number > MAX_RESUMED:
+        raise UsageError(f"{run}: {TOO_MANY}")
+    settled = find_execution(config, execution)
+    if settled is not None and settled.status != RUNNING:
+        logger.info("run was stopped", run=run)
+    elif _start_execution(config, execution_name(run, number), data):
+        logger.info("run goes on", execution=execution_name(run, number))
 
 
 def find_execution(config: LambdaConfig, name: str) -> Execution | None:
@@ -162,11 +144,11 @@ def find_execution(config: LambdaConfig, name: str) -> Execution | None:
     states = open_client("stepfunctions")
     machine = config.state_machine.replace(":stateMachine:", ":execution:")
     try:
-        answer = states.describe_execution(executionArn=f"{machine}:{execution_name(name)}")
+        answer = states.describe_execution(executionArn=f"{machine}:{name}")
     except states.exceptions.ExecutionDoesNotExist:
         return None
     began = answer.get("redriveDate") or answer["startDate"]
-    return Execution(answer["status"], began.timestamp(), json.loads(answer["input"]))
+    return Execution(answer["status"], began.timestamp(), decode(answer["input"], RunInput))
 
 
 def find_run(config: LambdaConfig, run: str) -> Run | Report | None:
@@ -205,7 +187,7 @@ def start_run(
     planned = dict(data)
     if state is not None:
         planned |= state_of(state, config)
-    if _start_execution(config, run, planned):
+    if _start_execution(config, execution_name(run), planned):
         return
     name = next_execution(config, run, since=reported, source=request.source, pin=pin)
     if name is not None:
@@ -242,11 +224,11 @@ def next_execution(
         UsageError: there are too many executions, or one belongs to another archive.
     """
     for number in range(1, MAX_RESUMED + 1):
-        name = _name_execution(run, number)
+        name = execution_name(run, number)
         execution = find_execution(config, name)
         if execution is None:
             return name
-        earlier = read_input(execution.data)
+        earlier = execution.input
         if source is not None and earlier.request is not None:
             check_same_archive(
                 run, source, pin, ArchiveVersion(earlier.request.source, earlier.pin)
@@ -269,7 +251,7 @@ def _start_execution(config: LambdaConfig, name: str, data: dict[str, Any]) -> b
     try:
         states.start_execution(
             stateMachineArn=config.state_machine,
-            name=execution_name(name),
+            name=name,
             input=json.dumps(data, sort_keys=True),
         )
     except states.exceptions.ExecutionAlreadyExists:
@@ -332,7 +314,7 @@ def _start_newest(request: Request, config: LambdaConfig, context: Context) -> N
         logger.warning("archive cannot be read", error=str(refusal))
         return
     is_gated = bool(config.scan) and config.covers(request.source)
-    if is_gated and find_scan(request.source, tail.pin, config, calls).status != CLEAN:
+    if is_gated and read_scan_tag(request.source, tail.pin, config, calls) != CLEAN:
         logger.info("the current version waits for its scan", source=str(request.source))
         return
     run = run_id(request, tail.pin, tail.modified)
@@ -412,7 +394,7 @@ def follow_later(report: Report, config: LambdaConfig, execution: str) -> None:
         return
     _start_execution(
         config,
-        f"{report.run}-w{execution_number(execution)}",
+        f"{execution_name(report.run)}-w{execution_number(execution)}",
         {"run": report.run, "wait": WORKER_SECONDS},
     )
 

@@ -4,23 +4,29 @@ from functools import lru_cache
 from typing import Any
 
 from aws_lambda_powertools.utilities.typing import LambdaContext
+from msgspec import Struct
 
-from s3unzip.aws.environment import open_worker
-from s3unzip.aws.events import parse_field
+from s3unzip.aws.environment import convert_input, open_worker
 from s3unzip.aws.telemetry import bind_run, lambda_function, record_task
 from s3unzip.extraction.task import run_task
 from s3unzip.model import Run, Task
 from s3unzip.runs.records import RunRecords
 
 
+class TaskInput(Struct, frozen=True):
+    """The input of the function."""
+
+    run: str  # its id
+    task: Task
+
+
 @lambda_function
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Extract the members of a task; after an error the state machine tries the task again."""
-    run = parse_field(event, "run", str)
-    task = parse_field(event, "task", Task)
-    bind_run(run)
-    planned = _read_run(run)
-    record_task(run_task(planned, task, open_worker().context(context, planned)))
+    task_input = convert_input(event, TaskInput)
+    bind_run(task_input.run)
+    run = _read_run(task_input.run)
+    record_task(run_task(run, task_input.task, open_worker().context(context, run)))
     return {}
 
 

@@ -4,10 +4,10 @@ from typing import Any
 
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from s3unzip.aws.environment import open_worker
-from s3unzip.aws.events import parse_field
-from s3unzip.aws.executions import end_run, find_run, read_input, state_of
+from s3unzip.aws.environment import convert_input, open_worker
+from s3unzip.aws.executions import RunInput, end_run, find_run, state_of
 from s3unzip.aws.telemetry import bind_run, lambda_function, record_plan
+from s3unzip.errors import UsageError
 from s3unzip.settling.loop import KnownArchive, begin, resume
 
 
@@ -18,22 +18,23 @@ def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
     If the input has a ``request``, a run without a plan is planned. Otherwise the run is resumed;
     with ``failed`` the members that failed are extracted again.
     """
-    run = parse_field(event, "run", str)
+    run_input = convert_input(event, RunInput)
+    if not run_input.run:
+        raise UsageError(f"the input has no run; it has {sorted(event)}")
     config = open_worker()
-    bind_run(run)
-    archive = read_input(event)
-    if archive.request is not None:
-        context = config.context(invocation, archive.request)
+    bind_run(run_input.run)
+    if run_input.request is not None:
+        context = config.context(invocation, run_input.request)
         settled = begin(
-            archive.request,
+            run_input.request,
             context,
-            KnownArchive(run, archive.pin),
+            KnownArchive(run_input.run, run_input.pin),
             planned=lambda plan: record_plan(plan.summary),
         )
     else:
-        context = config.context(invocation, find_run(config, run))
+        context = config.context(invocation, find_run(config, run_input.run))
         settled = resume(
-            run, context, failed=bool(event.get("failed")), after_success=config.after_success
+            run_input.run, context, failed=run_input.failed, after_success=config.after_success
         )
     if settled.report is not None:
         end_run(settled.report, config, context, is_first=settled.is_first)

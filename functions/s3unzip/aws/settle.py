@@ -14,29 +14,25 @@ The rules:
 
 from typing import Any
 
-import msgspec
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from s3unzip.aws.environment import LambdaConfig, open_worker
-from s3unzip.aws.events import parse_field
+from s3unzip.aws.environment import LambdaConfig, convert_input, open_worker
 from s3unzip.aws.executions import (
     RunInput,
     end_run,
-    execution_number,
     find_execution,
     find_run,
     follow_later,
     follow_newer,
     next_execution,
     next_state,
-    read_input,
     state_of,
 )
 from s3unzip.aws.telemetry import bind_run, lambda_function, logger, timed
 from s3unzip.context import Context
-from s3unzip.errors import UnreadableRecordError, UsageError
+from s3unzip.errors import UnreadableRecordError
 from s3unzip.model import Next, Stop, Verdict, decode
-from s3unzip.run_ids import run_of_execution
+from s3unzip.run_ids import execution_name, execution_number, run_of_execution
 from s3unzip.runs.records import RECORD_UNREADABLE, RunRecords
 from s3unzip.runs.step import STOPPED
 from s3unzip.settling.loop import EXECUTION_FAILED, FailedExecution, settle, settle_failed
@@ -49,8 +45,9 @@ def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
     """Settle a round, and return the next state; or report a run whose execution failed.
 
     An input with ``detail`` is an event of EventBridge, "Step Functions Execution Status Change".
-    An input with ``wait`` comes from an execution that waited until the functions of another one
-    had ended.
+    Any other input has the data of the state machine as ``state``, and the name of its execution.
+    A state with ``wait`` is of an execution that waited until the functions of another one had
+    ended.
     """
     config = open_worker()
     if "detail" in event:
@@ -58,20 +55,18 @@ def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
         context = config.context(invocation, find_run(config, run))
         _end_failed(run, event["detail"], config, context)
         return {}
-    if "wait" in event:
-        return _compare_again(parse_field(event, "run", str), config, config.context(invocation))
-    try:
-        # ``list`` is that of the round that ended: `settle` sets that of the next one.
-        state = msgspec.convert({**event, "list": ""}, Next)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"the event is not a state of a run: {error}") from error
+    if "wait" in event["state"]:
+        waited = convert_input(event["state"], RunInput)
+        return _compare_again(waited.run, config, config.context(invocation))
+    # ``list`` is that of the round that ended: `settle` sets that of the next one.
+    state = convert_input({**event["state"], "list": ""}, Next)
     bind_run(state.run)
     context = config.context(invocation, find_run(config, state.run))
     with timed("SettleDuration"):
         settled = settle(state, context)
     if settled.report is not None:
         end_run(settled.report, config, context, is_first=settled.is_first)
-    return next_state(settled.next, config)
+    return next_state(settled.next, config, event["execution"])
 
 
 def _compare_again(run: str, config: LambdaConfig, context: Context) -> dict[str, Any]:
@@ -86,8 +81,8 @@ def _compare_again(run: str, config: LambdaConfig, context: Context) -> dict[str
 def _end_failed(run: str, detail: dict[str, Any], config: LambdaConfig, context: Context) -> None:
     """Report a run whose execution failed, timed out or was aborted."""
     bind_run(run)
-    data = decode(detail.get("input") or "{}", dict[str, Any])
-    if "wait" in data:  # it only waited to compare the archive
+    run_input = decode(detail.get("input") or "{}", RunInput)
+    if run_input.wait:  # it only waited to compare the archive
         _compare_again(run, config, context)
         return
     now = context.clock.now()
@@ -100,15 +95,18 @@ def _end_failed(run: str, detail: dict[str, Any], config: LambdaConfig, context:
         # A later execution is at work.
         logger.info("run goes on", status=detail["status"])
         return
-    archive = _read_archive(run, data, config)
+    if run_input.request is None:  # it resumed the run: the run's first execution has the archive
+        first = find_execution(config, execution_name(run))
+        if first is not None:
+            run_input = first.input
     settled = settle_failed(
         FailedExecution(
             run=run,
             stop=_explain(detail),
             began=began,
             ended=ended,
-            request=archive.request,
-            pin=archive.pin,
+            request=run_input.request,
+            pin=run_input.pin,
         ),
         context,
     )
@@ -120,16 +118,6 @@ def _end_failed(run: str, detail: dict[str, Any], config: LambdaConfig, context:
         follow_later(settled.report, config, detail["name"])
     else:
         logger.info("run has a report", status=detail["status"])
-
-
-def _read_archive(run: str, data: dict[str, Any], config: LambdaConfig) -> RunInput:
-    """Return the archive in the input of an execution, or in that of the run's first execution."""
-    archive = read_input(data)
-    if archive.request is None:
-        first = find_execution(config, run)
-        if first is not None:
-            return read_input(first.data)
-    return archive
 
 
 def _explain(detail: dict[str, Any]) -> Stop:

@@ -363,7 +363,7 @@ class DeployedRuns(RunList):
                 raise NotFoundError(f"{run}: nothing is on record of it; put the archive again")
             # The run has no plan, or one that cannot be read: it is planned again.
             data = self._copy_input(execution.name, execution_name(run))
-        name = execution_name(f"{run}-r{execution.number + 1}")
+        name = execution_name(run, execution.number + 1)
         self.ask("states:StartExecution", stateMachineArn=self._machine, name=name, input=data)
         return name
 
@@ -404,12 +404,13 @@ class DeployedRuns(RunList):
         """Return the run's last execution: the one with the highest number."""
         name = execution_name(run)
         last = LastExecution(name, self._find_state(name), number=1)
-        while True:
-            number = last.number + 1
-            state = self._find_state(f"{name}-r{number}")
+        for number in itertools.count(2):
+            name = execution_name(run, number)
+            state = self._find_state(name)
             if state is None:
-                return last
-            last = LastExecution(f"{name}-r{number}", state, number)
+                break
+            last = LastExecution(name, state, number)
+        return last
 
     def _arn(self, name: str) -> str:
         return f"{self._machine.replace(':stateMachine:', ':execution:')}:{name}"

@@ -102,18 +102,14 @@ def test_wrong_variable_is_one_line(name: Variable, value: str, line: str) -> No
         read_worker({**VARIABLES, name: value})
 
 
-def _event_of(key: str, bucket: str = "arrivals") -> dict[str, Any]:
+def _event_of(
+    key: str, bucket: str = "arrivals", version: dict[str, str] | None = None
+) -> dict[str, Any]:
     return {
         "detail-type": "Object Created",
         "time": "2026-01-01T00:00:01Z",
-        "detail": {"bucket": {"name": bucket}, "object": {"key": key}},
+        "detail": {"bucket": {"name": bucket}, "object": {"key": key} | (version or {})},
     }
-
-
-def _told_of(version: dict[str, str]) -> dict[str, Any]:
-    event = _event_of("zips/a.zip")
-    event["detail"]["object"] |= version
-    return event
 
 
 def _record_of(key: str, version: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -182,8 +178,7 @@ def scan_of(key: str, version: dict[str, str], status: str) -> dict[str, Any]:
 )
 def test_events_name_archives(event: dict[str, Any], keys: list[str]) -> None:
     """Keys are decoded as events require; suffixes have the spellings of the rule's patterns."""
-    worker = read_worker(VARIABLES)
-    puts = list(read_puts(json.dumps(event), worker))
+    puts = list(read_puts(json.dumps(event), read_worker(VARIABLES)))
     assert [put.source for put in puts] == [Location("s3", "arrivals", key) for key in keys]
     assert all(put.time == 1767225601.0 for put in puts)
 
@@ -196,13 +191,25 @@ HERE = Pin(9, f'"{"a" * 32}"')
     [
         (_event_of("zips/a.zip") | {"time": "2026-01-01T00:00:00Z"}, HERE, True),
         (_event_of("zips/a.zip") | {"time": "2026-01-01T00:00:59Z"}, HERE, False),
-        (_told_of({"etag": "a" * 32}), HERE, False),
-        (_told_of({"etag": "b" * 32}), HERE, True),
-        (_told_of({"etag": "stale"}), HERE, True),  # no ETag: the time says it
-        (_told_of({"etag": "a" * 32, "version-id": "1"}), replace(HERE, version_id="1"), False),
-        (_told_of({"etag": "a" * 32, "version-id": "1"}), replace(HERE, version_id="2"), True),
+        (_event_of("zips/a.zip", version={"etag": "a" * 32}), HERE, False),
+        (_event_of("zips/a.zip", version={"etag": "b" * 32}), HERE, True),
         (
-            _told_of({"etag": "b" * 32, "version-id": "null"}),
+            _event_of("zips/a.zip", version={"etag": "stale"}),
+            HERE,
+            True,
+        ),  # no ETag: the time says it
+        (
+            _event_of("zips/a.zip", version={"etag": "a" * 32, "version-id": "1"}),
+            replace(HERE, version_id="1"),
+            False,
+        ),
+        (
+            _event_of("zips/a.zip", version={"etag": "a" * 32, "version-id": "1"}),
+            replace(HERE, version_id="2"),
+            True,
+        ),
+        (
+            _event_of("zips/a.zip", version={"etag": "b" * 32, "version-id": "null"}),
             replace(HERE, version_id="null"),
             True,
         ),
@@ -246,11 +253,10 @@ def test_a_scan_without_versions_is_bound_by_the_etag() -> None:
     )
     assert put.is_of(HERE)
     assert not put.is_of(replace(HERE, etag=f'"{"b" * 32}"'))
-    unbound = scan_of("zips/a.zip", {}, "NO_THREATS_FOUND")
     # S3 gives "null" to each version that it does not keep.
     assert not put._replace(etag=None, version_id="null").is_of(replace(HERE, version_id="null"))
     with pytest.raises(UsageError, match="does not name a version"):
-        list(read_puts(json.dumps(unbound), worker))
+        list(read_puts(json.dumps(scan_of("zips/a.zip", {}, "NO_THREATS_FOUND")), worker))
 
 
 @pytest.mark.parametrize(
@@ -265,8 +271,8 @@ def test_a_scan_without_versions_is_bound_by_the_etag() -> None:
 )
 def test_with_a_gate_uploads_start_nothing(event: dict[str, Any], count: int) -> None:
     """S3's own events wait for the scan; commands queue archives whose tag is read."""
-    worker = read_worker({**VARIABLES, Variable.SCAN: "guardduty"})
-    assert len(list(read_puts(json.dumps(event), worker))) == count
+    puts = read_puts(json.dumps(event), read_worker({**VARIABLES, Variable.SCAN: "guardduty"}))
+    assert len(list(puts)) == count
 
 
 @pytest.mark.parametrize(

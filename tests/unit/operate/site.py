@@ -133,15 +133,15 @@ class Site:
         assert intake.handler({"Records": records}, self.invocation)["batchItemFailures"] == []
 
     def work(self, run: str, number: int = 1) -> None:
-        suffix = f"-r{number}" if number > 1 else ""
-        step = self.given(execution_name(run) + suffix)
+        execution = execution_name(run, number)
+        step = self.given(execution)
         if "next" not in step:
             step = plan.handler(step, self.invocation)
         while step["next"] != "done":
             for task in self.tasks(step):
                 extract.handler({"run": run, "task": task}, self.invocation)
-            step = settle.handler(step, self.invocation)
-        self.end(execution_name(run) + suffix)
+            step = settle.handler({"state": step, "execution": execution}, self.invocation)
+        self.end(execution)
 
     def tasks(self, step: dict[str, Any]) -> list[dict[str, Any]]:
         if step["next"] == "few":
@@ -161,7 +161,7 @@ class Site:
 
     def fail(self, run: str, number: int = 1) -> None:
         """Let an execution of a run fail, and take the news of it."""
-        name = execution_name(run) + (f"-r{number}" if number > 1 else "")
+        name = execution_name(run, number)
         self.end(name)
         client = self.account.client("stepfunctions")
         execution = client.describe_execution(executionArn=self._arn(name))
