@@ -28,15 +28,14 @@ from operator import attrgetter
 from pathlib import Path
 from typing import IO, Literal, Self, TypeVar
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from s3unzip.api.options import at_endpoint, judge_selection, make_policy
 from s3unzip.context import Context
 from s3unzip.errors import MemberError, NotFoundError, SourceChangedError, UsageError
 from s3unzip.finding import Finding
-from s3unzip.model import Location, Options, Pin, Report, Request
-from s3unzip.planning.reading import Reading, open_local, read_directory, read_tail
+from s3unzip.model import Options, Pin, Report, Request
+from s3unzip.planning.reading import open_local, read_directory, read_tail
 from s3unzip.planning.select import PATHS, near_names
 from s3unzip.stores.ahead import read_ahead
 from s3unzip.stores.clock import LocalClock
@@ -162,41 +161,6 @@ class ArchiveMember:
         return value
 
 
-class OpenArguments(Struct, frozen=True):
-    """The arguments of `open_archive`; with them another process can open the same archive."""
-
-    source: str | None  # None: an open file, which only this process has
-    options: Options
-    password: bytes | str | None
-    limits: Limits | None
-    stores: StoreConfig
-
-    def open(
-        self,
-        pin: Pin | None = None,
-        warn: Callable[[str], object] | None = None,
-        reader: ReaderSource | None = None,
-    ) -> Archive:
-        """Open the archive at `source`, or the archive in an open file.
-
-        Raises:
-            SourceChangedError: the archive is no longer the version `pin`.
-        """
-        policy = make_policy(self.options, self.password, limits=self.limits)
-        context = Context(OpenedStores(self.stores), LocalClock(), policy)
-        location = reader.location if reader else parse_source(self.source or "")
-        source: Source = reader or context.stores.source(location)
-        calls = context.calls()
-        tail = read_tail(source, location, context, calls)
-        if pin is not None and tail.pin != pin:
-            raise SourceChangedError(f"{location.public}: it was overwritten since it was opened")
-        request = Request(location, NOWHERE, self.options)
-        reading = read_directory(source, tail, request, context, calls=calls, template=PATHS)
-        judge_selection(self.options, warn)(reading)
-        read = partial(calls.read, source.pinned(location, tail.pin))
-        return Archive(location, reading, read, context, arguments=self)
-
-
 class _MemberFile(io.RawIOBase):
     """The content of a member as a stream; the read at its end raises if a check failed."""
 
@@ -224,20 +188,41 @@ class Archive(Mapping[str, ArchiveMember]):
     Nothing stays open between two reads; ``with`` is accepted.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the arguments of `open_archive`
         self,
-        location: Location,
-        reading: Reading,
-        read: Callable[[ByteRange], bytes],
-        context: Context,
-        arguments: OpenArguments,
+        source: str | ReaderSource,
+        options: Options,
+        *,
+        password: bytes | str | None,
+        limits: Limits | None,
+        stores: StoreConfig,
+        pin: Pin | None = None,
+        warn: Callable[[str], object] | None = None,
     ) -> None:
+        """Open an archive for `open_archive`; `SourceChangedError`: it is not the version `pin`."""
+        policy = make_policy(options, password, limits=limits)
+        context = Context(OpenedStores(stores), LocalClock(), policy)
+        if isinstance(source, ReaderSource):
+            location = source.location
+            adapter: Source = source
+        else:
+            location = parse_source(source)
+            adapter = context.stores.source(location)
+        calls = context.calls()
+        tail = read_tail(adapter, location, context, calls)
+        if pin is not None and tail.pin != pin:
+            raise SourceChangedError(f"{location.public}: it was overwritten since it was opened")
+        request = Request(location, NOWHERE, options)
+        reading = read_directory(adapter, tail, request, context, calls=calls, template=PATHS)
+        judge_selection(options, warn)(reading)
+        self._source = source
+        self._options = options
+        self._stores = stores
+        self._context = context
         self._location = location
-        self._arguments = arguments
         self._reading = reading
         self._refused = reading.failures
-        self._read = read
-        self._context = context
+        self._read = partial(calls.read, adapter.pinned(location, tail.pin))
         self._indexes: dict[str, int] | None = None  # made by the first look-up of a name
 
     def __repr__(self) -> str:
@@ -249,11 +234,20 @@ class Archive(Mapping[str, ArchiveMember]):
     def __exit__(self, *_: object) -> None:
         pass
 
-    def __reduce__(self) -> tuple[Callable[[Pin], Archive], tuple[Pin]]:
+    def __reduce__(self) -> tuple[Callable[[], Archive], tuple[()]]:
         """Let another process open the same version again. The pickle contains the password."""
-        if self._arguments.source is None:
+        if isinstance(self._source, ReaderSource):
             raise TypeError(f"{self!r} cannot be pickled: it reads an open file of this process")
-        return self._arguments.open, (self._reading.pin,)
+        policy = self._context.policy
+        return partial(
+            Archive,
+            self._source,
+            self._options,
+            password=policy.password,
+            limits=policy.limits,
+            stores=self._stores,
+            pin=self._reading.pin,
+        ), ()
 
     def __len__(self) -> int:
         """Return the number of selected members, refused ones included, directories excluded."""
@@ -342,17 +336,17 @@ class Archive(Mapping[str, ArchiveMember]):
         """
         from s3unzip.api.extraction import extract  # noqa: PLC0415 - it loads the workers
 
-        if self._arguments.source is None:
+        if isinstance(self._source, ReaderSource):
             raise UsageError(f"{self.source}: an open file; extract takes a path or a URL")
-        options = replace(self._arguments.options, key_template="{member}")
+        options = replace(self._options, key_template="{member}")
         if members is not None:
             options = replace(options, names=tuple(self[name].name for name in members))
         report = extract(
-            self._arguments.source,
+            self._source,
             path or ".",
             options,
-            password=self._arguments.password,
-            stores=self._arguments.stores,
+            password=self._context.policy.password,
+            stores=self._stores,
         )
         report.raise_for_verdict()
         return report
@@ -468,18 +462,21 @@ def open_archive(  # noqa: PLR0913 - options of a public function
         StorageError: the archive cannot be read.
         ServiceFaultError: the store failed for now; a later call may succeed.
     """
-    arguments = OpenArguments(
-        source=None,
-        options=options or Options(),
-        password=password,
-        limits=limits,
-        stores=at_endpoint(stores, endpoint_url),
-    )
+    opened: str | ReaderSource
     if isinstance(source, (str, os.PathLike)):
-        return replace(arguments, source=os.fspath(source)).open(warn=warn)
-    if not hasattr(source, "seek"):
+        opened = os.fspath(source)
+    elif hasattr(source, "seek"):
+        opened = ReaderSource(source)
+    else:
         raise UsageError(
             "open_archive takes a path, a URL or a binary file that can seek, not "
             f"{type(source).__name__}; io.BytesIO makes a file of bytes"
         )
-    return arguments.open(warn=warn, reader=ReaderSource(source))
+    return Archive(
+        opened,
+        options or Options(),
+        password=password,
+        limits=limits,
+        stores=at_endpoint(stores, endpoint_url),
+        warn=warn,
+    )
