@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 import s3unzip
@@ -72,7 +71,7 @@ class Recorder(RunDisplay):
 
     def __init__(self) -> None:
         super().__init__(quiet=True)
-        self.frame: list[Table] = []
+        self.frame: list[RenderableType] = []
 
     def finished(self, counts: Mapping[str, int]) -> None:
         """Take increments."""

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Self
 
-    from rich.console import Console
-    from rich.table import Table
+    from rich.console import Console, Group
 
     from s3unzip.model import Outcome, PlanSummary
 
@@ -155,12 +154,8 @@ class RunDisplay(Progress):
         """Print once that a store does not answer, although each worker reports it."""
         if message != self._trouble:
             self._trouble = message
-            self.say(printable(message))
-
-    def say(self, text: str) -> None:
-        """Print a line above the display, unless the command is quiet."""
-        if not self._quiet:
-            self.print_line(text)
+            if not self._quiet:
+                self.print_line(printable(message))
 
     def print_line(self, text: str) -> None:
         """Print a line above the display, also if the command is quiet."""
@@ -238,38 +233,37 @@ class RunDisplay(Progress):
 
     def _print_lines(self) -> None:
         while not self._ended.wait(LINE_SECONDS):
-            self.say(self.figures().line())
+            self.print_line(self.figures().line())
 
-    def draw(self) -> Table:
+    def draw(self) -> Group:
         """Draw a bar with its figures; a narrow terminal gets two short lines."""
+        from rich.console import Group
         from rich.progress_bar import ProgressBar
         from rich.table import Table
         from rich.text import Text
 
         figures = self.figures()
-        is_wide = self._console().width >= WIDE
         bar = ProgressBar(
             total=1.0,
             completed=figures.share or 0.0,
-            width=24 if is_wide else 10,
+            width=10,
             pulse=figures.share is None,
         )
+        failed_style = "dim"
+        if self.counts["failed"]:
+            failed_style = "red"
+        cells = [Text(figures.members), Text(figures.failed, failed_style)]
+        if self._console().width >= WIDE:
+            bar.width = 24
+            cells += [Text(figures.size), Text(figures.rate)]
         first_line = Table.grid(padding=(0, 1))
         first_line.add_row(
             Text(figures.phase), bar, figures.percent.rjust(4), Text(figures.remaining)
         )
-        failed = Text(figures.failed, style="red" if self.counts["failed"] else "dim")
-        cells = [Text(figures.members), failed]
-        if is_wide:
-            cells += [Text(figures.size), Text(figures.rate)]
-        second_line = Table.grid(padding=(0, 2))
-        second_line.add_row(*cells)
-        lines = Table.grid()
-        lines.add_row(first_line)
-        lines.add_row(second_line)
+        lines: list[Table | Text] = [first_line, Text("  ").join(cells)]
         if figures.note:
-            lines.add_row(Text(figures.note, style="dim"))
-        return lines
+            lines.append(Text(figures.note, "dim"))
+        return Group(*lines)
 
 
 def _figures_of_verify(counts: Mapping[str, int], rate: float) -> Figures:
