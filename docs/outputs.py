@@ -10,6 +10,7 @@ from s3unzip.local.dry_run import Decision
 from s3unzip.model import Batch, NestedRun, Report
 from s3unzip.operate.answers import Diagnosis
 from s3unzip.operate.submit import MissingArchives, Submission
+from s3unzip.runs.progress import RunProgress
 from s3unzip.verification import ComparedObject, Verification
 
 
@@ -34,7 +35,7 @@ OUTPUTS = (
     Output("runs", "runs", "a run", (lines.ListedRun,)),
     Output("show", "report", "the report", (Report,)),
     Output("show --failures", "failures", "a member that failed", (lines.FailedMember,)),
-    Output("watch", "watch", "the figures, last the report", (lines.RunProgress, Report)),
+    Output("watch", "watch", "the figures, last the report", (RunProgress, Report)),
     Output("resume", "report", "the report", (Report,)),
     Output("resume --env NAME", "resume", "what was started", (lines.Resumed,)),
     Output("abort", "abort", "what was stopped", (lines.Aborted,)),

@@ -201,16 +201,17 @@ def test_tasks_add_up_as_they_end(world: World) -> None:
     task = step.next.tasks[0]
     half = TaskReport(task.id, task.kind, task.members, extracted=7, unfinished=13)
     records.write_outcomes(half, [])
-    assert watcher.read().tasks == 0, "a task that ran out of time counts when it is done"
+    assert not watcher.read().progress.tasks_done, "a task counts when none of it is left"
     for done, task in enumerate(step.next.tasks, 1):
         run_task(run, task, world.context)
         seen = watcher.read()
         counts = seen.counts
-        assert (seen.tasks, counts["extracted"], counts["failed"]) == (done, 20 * done - 10, 10)
+        assert seen.progress.extracted == counts["extracted"] == 20 * done - 10
+        assert (seen.progress.tasks_done, counts["failed"]) == (done, 10)
         assert len(seen.failures) == (3 if done == 1 else 0)
         assert watcher.read().counts == seen.counts
     assert seen.counts["bytes_written"] == sum(len(one.content) for one in MEMBERS[10:])
-    assert seen.first_object is not None
+    assert seen.progress.first_object is not None
 
 
 @pytest.mark.usefixtures("run")

@@ -22,13 +22,13 @@ from s3unzip.context import Context
 from s3unzip.errors import NotFoundError, ServiceFaultError, UnreadableRecordError, UsageError
 from s3unzip.figures import choose_form, show_count, show_seconds, show_time
 from s3unzip.local.runs import ENDED, LocalRuns
-from s3unzip.model import Outcome, PlanSummary, Report, Status, Verdict
+from s3unzip.model import Outcome, PlanSummary, Report, Request, Status, Verdict
 from s3unzip.options import read_options
 from s3unzip.planning.select import members_folder
 from s3unzip.printable import printable
-from s3unzip.runs.progress import RunSnapshot, RunWatcher
+from s3unzip.runs.progress import RunProgress, RunSnapshot, RunWatcher
 from s3unzip.runs.records import PAGE
-from s3unzip.runs.run_list import RUNNING, MapCounts, RecentRun, RunList
+from s3unzip.runs.run_list import RUNNING, RecentRun, RunList
 from s3unzip.runs.step import STOPPED, Step
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.config import StoreConfig
@@ -45,6 +45,7 @@ RUN_COLUMNS = (
     "RUN",
     "SOURCE -> DESTINATION",
 )
+LISTED_COUNTS = ("members", "extracted", "unchanged", "failed")  # of `Report` and `ListedRun`
 LATEST = {"metavar": "[RUN]", "required": False, "default": "latest"}
 # Options that exclude each other: a typed one replaces a recorded one.
 RIVALS = {"unsigned": "request_payer", "request_payer": "unsigned"}
@@ -91,27 +92,6 @@ class ListedRun(Struct, frozen=True, omit_defaults=True):
     unchanged: int = 0
     failed: int = 0
     route: str = ""  # of the environment
-
-
-class RunProgress(Struct, frozen=True, omit_defaults=True):
-    """A line of ``s3unzip watch --json``, printed when a figure changes; the report is the last."""
-
-    run: str
-    state: str = ""  # of the execution; empty on one machine
-    members: int | None = None  # that the run selected; None: it is still being planned
-    extracted: int = 0  # by tasks that ended, as all counts
-    unchanged: int = 0
-    failed: int = 0
-    bytes_written: int = 0
-    tasks: int = 0  # of the first round
-    tasks_done: int = 0
-    rounds: int = 0
-    running: int | None = None  # tasks of the Map at work
-    waiting: int | None = None  # tasks of the Map that have not begun
-    lost: int | None = None  # tasks of the Map without a result
-    throttled: int = 0  # requests
-    retries: int = 0  # requests
-    first_object: float | None = None  # Unix seconds
 
 
 def _open_runs(arguments: Arguments) -> RunList:
@@ -195,43 +175,33 @@ def _read_run(recent: RecentRun, run_list: RunList) -> ListedRun | None:
     # are from before it was resumed.
     is_current = recent.state != RUNNING or (report and report.verdict is Verdict.REJECTED)
     if report is not None and is_current:
-        return _list_ended_run(run, report)
+        state = report.verdict.value
+        if report.reason == STOPPED:
+            state = "STOPPED"
+        seconds = round(report.finished - report.started, 3)
+        listed = ListedRun(run, state, report.started, seconds)
+        counts = {name: getattr(report, name) for name in LISTED_COUNTS}
+        return replace(listed, **counts, **_list_places(report))
     plan = records.find_plan()
     if not recent.state and plan is None and run_list.environment is None:
         return None  # a run of this machine that is being planned, or whose planning failed
-    state = recent.state or run_list.state(run)
-    if state is None or state == ENDED:
+    state = recent.state or run_list.state(run) or ENDED
+    if state == ENDED:
         state = "UNFINISHED"
     listed = ListedRun(run, state, recent.time)
     if plan is None:
         return listed
-    return replace(
-        listed,
-        source=str(plan.run.source),
-        destination=str(plan.run.destination),
-        folder=str(members_folder(plan.run.request)),
-        route=getattr(plan.run.route, "name", ""),
-    )
+    return replace(listed, **_list_places(plan.run.request))
 
 
-def _list_ended_run(run: str, report: Report) -> ListedRun:
-    state = report.verdict.value
-    if report.reason == STOPPED:
-        state = "STOPPED"
-    return ListedRun(
-        run,
-        state,
-        report.started,
-        seconds=round(report.finished - report.started, 3),
-        source=str(report.source),
-        destination=str(report.destination),
-        folder=str(members_folder(report)),
-        members=report.members,
-        extracted=report.extracted,
-        unchanged=report.unchanged,
-        failed=report.failed,
-        route=getattr(report.route, "name", ""),
-    )
+def _list_places(described: Report | Request) -> dict[str, str]:
+    """Return the fields of `ListedRun` that a report and a request have alike."""
+    return {
+        "source": str(described.source),
+        "destination": str(described.destination),
+        "folder": str(members_folder(described)),
+        "route": getattr(described.route, "name", ""),
+    }
 
 
 def _cells(run: ListedRun) -> tuple[str, ...]:
@@ -490,12 +460,16 @@ def _follow(run: str, run_list: RunList, display: RunDisplay, arguments: Argumen
                 raise
             time.sleep(arguments.interval)
             continue
-        progress = _describe_progress(run, state, snapshot, counts)
+        progress = replace(snapshot.progress, state=state or "")
+        if counts is not None:
+            progress = replace(
+                progress, running=counts.running, waiting=counts.waiting, lost=counts.failed
+            )
         if arguments.json and progress != printed:
             printed = progress
             print_json(progress)
             sys.stdout.flush()
-        _update_display(display, snapshot, counts)
+        _update_display(display, snapshot, progress)
         if state != RUNNING and report is not None:
             return report
         if state not in {RUNNING, None}:
@@ -504,8 +478,8 @@ def _follow(run: str, run_list: RunList, display: RunDisplay, arguments: Argumen
         time.sleep(arguments.interval)
 
 
-def _update_display(display: RunDisplay, snapshot: RunSnapshot, counts: MapCounts | None) -> None:
-    """Show the figures of a run; `counts` are of its Map, None if it has none at work."""
+def _update_display(display: RunDisplay, snapshot: RunSnapshot, progress: RunProgress) -> None:
+    """Show the figures of a run; `progress` has those of its Map, too, if one is at work."""
     plan = snapshot.summary
     if plan is None:  # the run is still being planned
         return
@@ -513,7 +487,7 @@ def _update_display(display: RunDisplay, snapshot: RunSnapshot, counts: MapCount
         display.planned(plan, elapsed=max(0.0, time.time() - plan.started))
     display.finished(snapshot.counts - display.counts)  # only what is new since the last read
     display.failed(snapshot.failures)
-    display.note = _describe_tasks(plan, snapshot, counts)
+    display.note = _describe_tasks(plan, progress)
 
 
 def _check_end(run: str, state: str | None, run_list: RunList, seconds: float) -> None:
@@ -527,42 +501,21 @@ def _check_end(run: str, state: str | None, run_list: RunList, seconds: float) -
         raise NotFoundError(f"{run}: its execution ended and left no report")
 
 
-def _describe_progress(
-    run: str, state: str | None, snapshot: RunSnapshot, counts: MapCounts | None
-) -> RunProgress:
-    names = ("extracted", "unchanged", "failed", "bytes_written")
-    figures = {name: snapshot.counts[name] for name in names}  # fields of `RunProgress`
-    if snapshot.summary is not None:
-        figures |= {"members": snapshot.summary.selected, "tasks": snapshot.summary.tasks}
-    if counts is not None:
-        figures |= {"running": counts.running, "waiting": counts.waiting, "lost": counts.failed}
-    return RunProgress(
-        run,
-        state or "",
-        **figures,
-        tasks_done=snapshot.tasks,
-        rounds=snapshot.rounds,
-        throttled=snapshot.throttled,
-        retries=snapshot.retries,
-        first_object=snapshot.first_object,
-    )
-
-
-def _describe_tasks(plan: PlanSummary, snapshot: RunSnapshot, counts: MapCounts | None) -> str:
+def _describe_tasks(plan: PlanSummary, progress: RunProgress) -> str:
     """Return the round, the tasks and the retries of a run as the last line of the display."""
     parts = []
-    if snapshot.rounds > 1:
-        parts.append(f"round {snapshot.rounds}")
-    tasks = f"{snapshot.tasks:,}/{plan.tasks:,} tasks"
-    if counts is not None:
-        states = f"{counts.running:,} running, {counts.waiting:,} waiting"
-        if counts.failed:
-            states += f", {counts.failed:,} lost"
+    if progress.rounds > 1:
+        parts.append(f"round {progress.rounds}")
+    tasks = f"{progress.tasks_done:,}/{progress.tasks:,} tasks"
+    if progress.running is not None:
+        states = f"{progress.running:,} running, {progress.waiting:,} waiting"
+        if progress.lost:
+            states += f", {progress.lost:,} lost"
         tasks += f" ({states})"
     parts.append(tasks)
-    if snapshot.first_object is not None:
-        seconds = max(0.0, snapshot.first_object - (plan.run.event_time or plan.started))
+    if progress.first_object is not None:
+        seconds = max(0.0, progress.first_object - (plan.run.event_time or plan.started))
         parts.append(f"first object after {show_seconds(seconds)}")
-    if snapshot.throttled or snapshot.retries:
-        parts.append(f"{snapshot.throttled:,} throttled, {snapshot.retries:,} retried")
+    if progress.throttled or progress.retries:
+        parts.append(f"{progress.throttled:,} throttled, {progress.retries:,} retried")
     return ", ".join(parts)

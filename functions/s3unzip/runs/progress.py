@@ -44,16 +44,33 @@ def count_progress(reports: Iterable[TaskReport], next_tasks: Iterable[Task] = (
     return counts
 
 
-class RunSnapshot(Struct, frozen=True):
-    """The progress of a run; counts are of finished tasks."""
+class RunProgress(Struct, frozen=True, omit_defaults=True):
+    """A line of ``s3unzip watch --json``, printed when a figure changes; the report is the last."""
 
-    summary: PlanSummary | None = None  # None: the run has no plan yet
+    run: str
+    state: str = ""  # of the execution; empty on one machine
+    members: int | None = None  # that the run selected; None: it is still being planned
+    extracted: int = 0  # by tasks that ended, as all counts
+    unchanged: int = 0
+    failed: int = 0
+    bytes_written: int = 0
+    tasks: int = 0  # of the first round
+    tasks_done: int = 0
     rounds: int = 0
-    tasks: int = 0
-    counts: Counter[str] = field(default_factory=Counter)  # as `count_progress` returns them
-    throttled: int = 0
-    retries: int = 0
+    running: int | None = None  # tasks of the Map at work
+    waiting: int | None = None  # tasks of the Map that have not begun
+    lost: int | None = None  # tasks of the Map without a result
+    throttled: int = 0  # requests
+    retries: int = 0  # requests
     first_object: float | None = None  # Unix seconds
+
+
+class RunSnapshot(Struct, frozen=True):
+    """The state of a run's records at one moment."""
+
+    progress: RunProgress
+    summary: PlanSummary | None = None  # None: the run has no plan yet
+    counts: Counter[str] = field(default_factory=Counter)  # as `count_progress` returns them
     failures: tuple[Outcome, ...] = ()  # new ones, since the snapshot before
 
 
@@ -77,21 +94,28 @@ class RunWatcher:
         """
         if self._summary is None:
             self._summary = self._records.find_plan()
-        if self._summary is None:
-            return RunSnapshot()
+        plan = self._summary
+        if plan is None:
+            return RunSnapshot(RunProgress(self._records.run))
         failures = self._read_new()
         reports = self._finished.values()
         times = [report.first_object for report in reports if report.first_object is not None]
-        return RunSnapshot(
-            self._summary,
+        counts = count_progress(reports)
+        progress = RunProgress(
+            plan.run.id,
+            members=plan.selected,
+            extracted=counts["extracted"],
+            unchanged=counts["unchanged"],
+            failed=counts["failed"],
+            bytes_written=counts["bytes_written"],
+            tasks=plan.tasks,
+            tasks_done=sum(report.stage is not Stage.DONE for report in reports),
             rounds=len(self._records.list_rounds()),
-            tasks=sum(report.stage is not Stage.DONE for report in reports),
-            counts=count_progress(reports),
             throttled=sum(report.requests.throttled for report in reports),
             retries=sum(report.requests.retries for report in reports),
             first_object=min(times, default=None),
-            failures=failures,
         )
+        return RunSnapshot(progress, plan, counts, failures)
 
     def _read_new(self) -> tuple[Outcome, ...]:
         """Read the reports of newly finished tasks; return the first of their failures."""
