@@ -32,7 +32,6 @@ from s3unzip.runs.records import RECORD_UNREADABLE, RunRecords
 from s3unzip.runs.step import stop_for
 from s3unzip.settings import KIB, make_tuning
 from s3unzip.settling.loop import (
-    FailedExecution,
     KnownArchive,
     Settled,
     begin,
@@ -263,11 +262,16 @@ def go_on_aws(world: World, settled: Settled, request: Request) -> Report:
             settled = settle(step, world.context)
     except UnreadableRecordError as damage:
         ended = settle_failed(
-            FailedExecution(run, stop_for(damage), 0.0, world.clock.now(), request, pin),
+            run,
+            stop_for(damage),
             world.context,
+            began=0.0,
+            ended=world.clock.now(),
+            request=request,
+            pin=pin,
         )
         assert ended is not None
-        return ended.report
+        return ended[0]
     assert settled.report is not None
     return settled.report
 

@@ -23,7 +23,10 @@ PACKAGE = Path(s3unzip.__file__).parent
 ROOT = Path(__file__).parents[2]
 TESTS = {  # of the guards in a file, beside the scenes
     "aws/executions.py": ("tests/unit/operate/test_runs.py",),
-    "settling/verdicts.py": ("tests/unit/settling/test_loop.py",),
+    "settling/report.py": (
+        "tests/unit/settling/test_loop.py",
+        "tests/functional/test_recovery.py",
+    ),
     "settling/loop.py": (
         "tests/unit/settling/test_loop.py",
         "tests/functional/test_recovery.py",
@@ -92,7 +95,6 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
             "    records.write_plan(plan.summary)\n    records.write_round(0, tasks)",
         ),
         ("rounds-without-end", "state.idle + 1", "0"),
-        ("lost-round-not-seen", "stop = _find_lost(plan, results)", "stop = None"),
         (
             "damaged-run-never-anew",
             "report.reason == RECORD_UNREADABLE",
@@ -105,10 +107,6 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
             "elif outcomes is None or not outcomes.complete:",
             "elif outcomes is None:",
         ),
-    ],
-    "settling/verdicts.py": [
-        ("worse-verdict-replaces-a-better-one", "if rank > earlier_rank:", "if rank >= 0:"),
-        ("late-verdict-replaces-a-newer-one", "earlier.finished <= since", "since >= 0"),
     ],
     "runs/records.py": [
         ("whole-outcomes-emptied", "if recorded is None or not recorded.complete:", "if True:"),
@@ -129,16 +127,21 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
             "self.store.write(REPORT, [encode(report)])",
         ),
     ],
-    "settling/source_actions.py": [
-        ("archive-of-a-failed-run-deleted", "is not Verdict.COMPLETED:", "is Verdict.REJECTED:"),
-    ],
     "settling/report.py": [
+        ("worse-verdict-replaces-a-better-one", "if rank > earlier_rank:", "if rank >= 0:"),
+        ("late-verdict-replaces-a-newer-one", "earlier.finished <= since", "since >= 0"),
+        ("archive-of-a-failed-run-deleted", "is not Verdict.COMPLETED:", "is Verdict.REJECTED:"),
         (
             "premature-verdict",
-            "missing = plan.failed + plan.selected - tally.members",
+            "missing = plan.failed + plan.selected - results.members",
             "missing = 0",
         ),
-        ("failures-forgotten", "if tally.counts[Status.FAILED]:", "if not tally.counts:"),
+        (
+            "lost-round-not-seen",
+            "if not (results.unfinished or results.waiting):",
+            "if stop is not None:",
+        ),
+        ("failures-forgotten", "elif results.counts[Status.FAILED]:", "elif not results.counts:"),
     ],
     "aws/executions.py": [
         (
@@ -163,12 +166,12 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
     "aws/settle.py": [
         (
             "failed-runs-do-not-follow",
-            "is_first=settled.is_first)\n        follow",
-            "is_first=settled.is_first, check_replaced=False)\n        follow",
+            "is_first=is_first)\n        follow",
+            "is_first=is_first, check_replaced=False)\n        follow",
         ),
         (
             "stopped-functions-not-waited-for",
-            '        follow_later(settled.report, config, detail["name"])\n',
+            '        follow_later(report, config, detail["name"])\n',
             "",
         ),
     ],

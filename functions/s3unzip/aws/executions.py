@@ -61,7 +61,7 @@ from s3unzip.run_ids import check_same_archive, execution_name, execution_number
 from s3unzip.runs.records import RUNS, RunRecords, round_name
 from s3unzip.settling.loop import look_up_run, repeat_request
 from s3unzip.settling.nested import has_nested, nested_requests
-from s3unzip.settling.source_actions import finish_source
+from s3unzip.settling.report import finish_source
 
 MAX_RESUMED = 100  # executions of one run, the first one included
 TOO_MANY = f"it has had {MAX_RESUMED} executions; see why it fails"

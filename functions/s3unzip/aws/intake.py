@@ -41,7 +41,7 @@ from s3unzip.model import Location, Report, Request, Stop, Verdict
 from s3unzip.planning.reading import read_tail
 from s3unzip.run_ids import check_same_archive, run_id, run_stem
 from s3unzip.runs.records import REPORT, RunRecords
-from s3unzip.settling.loop import NOT_READABLE, FailedExecution, look_up_run, settle_failed
+from s3unzip.settling.loop import NOT_READABLE, look_up_run, settle_failed
 from s3unzip.stores import Stores
 from s3unzip.stores.ahead import map_ahead
 from s3unzip.stores.calls import Calls
@@ -210,18 +210,17 @@ def _report_unreadable(archive: ArrivedArchive, refusal: str, invocation: Invoca
         return
     now = context.clock.now()
     settled = settle_failed(
-        FailedExecution(
-            run,
-            Stop(Verdict.FAILED, NOT_READABLE, refusal),
-            began=now,
-            ended=now,
-            request=archive.request,
-            pin=archive.tail.pin,
-        ),
+        run,
+        Stop(Verdict.FAILED, NOT_READABLE, refusal),
         context,
+        began=now,
+        ended=now,
+        request=archive.request,
+        pin=archive.tail.pin,
     )
     if settled is not None:
-        end_run(settled.report, invocation.config, context, is_first=settled.is_first)
+        report, is_first = settled
+        end_run(report, invocation.config, context, is_first=is_first)
 
 
 def _take_reported(

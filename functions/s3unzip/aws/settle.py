@@ -35,7 +35,7 @@ from s3unzip.model import Next, Stop, Verdict, decode
 from s3unzip.run_ids import execution_name, execution_number, run_of_execution
 from s3unzip.runs.records import RECORD_UNREADABLE, RunRecords
 from s3unzip.runs.step import STOPPED
-from s3unzip.settling.loop import EXECUTION_FAILED, FailedExecution, settle, settle_failed
+from s3unzip.settling.loop import EXECUTION_FAILED, settle, settle_failed
 
 MAX_MESSAGE = 1_000  # characters
 
@@ -100,22 +100,22 @@ def _end_failed(run: str, detail: dict[str, Any], config: LambdaConfig, context:
         if first is not None:
             run_input = first.input
     settled = settle_failed(
-        FailedExecution(
-            run=run,
-            stop=_explain(detail),
-            began=began,
-            ended=ended,
-            request=run_input.request,
-            pin=run_input.pin,
-        ),
+        run,
+        _explain(detail),
         context,
+        began=began,
+        ended=ended,
+        request=run_input.request,
+        pin=run_input.pin,
     )
     if settled is None:
         logger.warning("nothing is known of the run", status=detail["status"])
+        return
+    report, is_first = settled
     # Otherwise another execution, or the intake function, wrote the report.
-    elif began <= settled.report.finished <= ended:
-        end_run(settled.report, config, context, is_first=settled.is_first)
-        follow_later(settled.report, config, detail["name"])
+    if began <= report.finished <= ended:
+        end_run(report, config, context, is_first=is_first)
+        follow_later(report, config, detail["name"])
     else:
         logger.info("run has a report", status=detail["status"])
 

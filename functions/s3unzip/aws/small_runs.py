@@ -25,7 +25,7 @@ from s3unzip.runs.records import OUTCOMES, PAGE, REPORT, RecordedReport, RunReco
 from s3unzip.settings import Tuning
 from s3unzip.settling.loop import KnownArchive, Settled, begin, look_up_run, settle
 from s3unzip.settling.nested import has_nested
-from s3unzip.settling.verdicts import may_replace, write_verdict
+from s3unzip.settling.report import may_replace, write_report
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.memory import MemoryRunStore, SmallRunStores
 from s3unzip.stores.ports import Tail
@@ -185,14 +185,14 @@ class _MemoryRun:
         looked_up = None
         if is_completed:  # most often there is no report yet, so none is looked up
             looked_up = RecordedReport()
-        written = write_verdict(
-            lambda _: own,
+        report, is_first = write_report(
+            own,
             records,
             self._began,
             looked_up=looked_up,
             page_for=None if is_over else self._context,
         )
-        return LeftRun(Settled(settled.next, *written), is_own=written.report == own)
+        return LeftRun(settled._replace(report=report, is_first=is_first), is_own=report == own)
 
     def _write_objects(self, records: RunRecords, *, only_outcomes: bool) -> None:
         """Write the outcomes, or all records but the report and its page, to the run store."""

@@ -386,7 +386,7 @@ def abort(arguments: Arguments) -> int:
 
     Members that are already written stay.
     """
-    from s3unzip.local.machine import drop_uploads
+    from s3unzip.local.machine import drop_leftovers
 
     run_list = _open_runs(arguments)
     run = run_list.find(arguments.run)
@@ -409,7 +409,7 @@ def abort(arguments: Arguments) -> int:
     uploads = 0
     if plan is not None:  # None: the run was stopped before it had one, or its archive was small
         context = Context(stores=run_list.stores, clock=LocalClock())
-        uploads = drop_uploads(Step(plan.run, "abort", context, context.calls()))
+        uploads = drop_leftovers(Step(plan.run, "abort", context, context.calls()))
     if arguments.json:
         print_json(Aborted(run, run_list.environment, stopped=is_stopped, uploads=uploads))
     else:

@@ -17,7 +17,7 @@ from s3unzip.local.run_folders import known_runs
 from s3unzip.model import Location, Report, Request, Verdict
 from s3unzip.planning.select import MARKER, parse_template
 from s3unzip.runs.records import RunRecords
-from s3unzip.settling.verdicts import amend_report
+from s3unzip.settling.report import amend_report
 from s3unzip.stores import Stores
 from s3unzip.stores.listing import PAGE_KEYS, list_pages
 from s3unzip.stores.ports import ListedObject

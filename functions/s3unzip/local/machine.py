@@ -23,7 +23,6 @@ from s3unzip.errors import (
     UnreadableRecordError,
     UsageError,
 )
-from s3unzip.extraction.uploads import abort_uploads
 from s3unzip.local.process_setup import available_processors
 from s3unzip.local.recovery import forget_lost, remove_leftovers
 from s3unzip.local.run_folders import find_dated, lock_run, note_start
@@ -56,7 +55,8 @@ from s3unzip.settling.nested import (
     nested_request,
     spend,
 )
-from s3unzip.settling.source_actions import finish_source
+from s3unzip.settling.report import finish_source
+from s3unzip.settling.results import drop_uploads
 from s3unzip.stores.ahead import map_ahead
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.config import StoreConfig
@@ -152,7 +152,7 @@ class Machine:
         with suppress(UnreadableRecordError):  # then the uploads of the earlier run are unknown
             plan = records.find_plan()
             if plan is not None:
-                drop_uploads(Step(plan.run, "plan", self.context, calls))
+                drop_leftovers(Step(plan.run, "plan", self.context, calls))
         records.forget()
 
     def check_cost(self, plan: Plan, max_cost: float) -> None:
@@ -340,12 +340,9 @@ def open_machine(
     return Machine(context, Workers(processes, context, opening), stores)
 
 
-def drop_uploads(step: Step) -> int:
+def drop_leftovers(step: Step) -> int:
     """Abort the uploads and remove the files of a run's killed workers; return their number."""
-    without_uploads = {TaskKind.BATCH, TaskKind.SCAN}  # the slices of a scanned member have them
-    spans = {task.rows for task in step.records.tasks() if task.kind not in without_uploads}
-    keys = [row.key for span in spans for row in step.read_rows(span)]
-    return abort_uploads(step, keys) + remove_leftovers(step)
+    return drop_uploads(step, step.records.tasks()) + remove_leftovers(step)
 
 
 def _settle(
@@ -392,19 +389,17 @@ def _report_damage(
 ) -> Report:
     """Write the report of a run whose records were damaged while it was at work."""
     settled = loop.settle_failed(
-        loop.FailedExecution(
-            run.id,
-            stop_for(damage),
-            began=started,
-            ended=context.clock.now(),
-            request=run.request,
-            pin=run.pin,
-        ),
+        run.id,
+        stop_for(damage),
         context,
+        began=started,
+        ended=context.clock.now(),
+        request=run.request,
+        pin=run.pin,
     )
     if settled is None:  # nothing is known of the run, so it has no report
         raise damage
-    return settled.report
+    return settled[0]
 
 
 def _make_folders(run: Run, records: RunRecords, context: Context) -> None:

@@ -16,7 +16,7 @@ The rules of the records:
 
 - Each step writes a record as a whole, and may write it again. One version of an archive always
   makes the same members, so two writers of a record write the same. Nothing is locked.
-- A fault never replaces the record of a whole task. Only `settling.verdicts` writes a report, and
+- A fault never replaces the record of a whole task. Only `settling.report` writes a report, and
   never a worse or an older one over another.
 - A damaged record counts as a missing one. Methods return None for a record that a repeated step
   writes anew: outcomes, segments, the report. They raise `UnreadableRecordError` for a record that

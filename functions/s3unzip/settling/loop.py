@@ -11,7 +11,7 @@ The rules of the loop:
   decides again. ``run.json`` is the last record of a plan, so a plan that exists is complete.
 - A step that is cut off leaves records that the next one completes. A task without a whole record
   is in the next round; three rounds without progress end the run.
-- Each run that ends has a verdict, written by `settling.verdicts`.
+- Each run that ends has a verdict, written by `settling.report`.
 - Records that cannot be read end the run as FAILED, with that reason. When such a
   run is resumed, it begins anew: its records except the report are deleted, and it is planned
   again. Members that were written are written again, with the same bytes.
@@ -29,12 +29,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from s3unzip.context import Context
-from s3unzip.errors import NotFoundError, UnreadableRecordError
-from s3unzip.extraction.split_members import link_member
+from s3unzip.errors import NotFoundError, SourceChangedError, UnreadableRecordError
 from s3unzip.model import (
     AfterSuccess,
     Next,
-    Outcome,
     Pin,
     PlanSummary,
     Report,
@@ -50,19 +48,17 @@ from s3unzip.planning.plan import Plan, make_plan
 from s3unzip.planning.reading import Reading, read_tail
 from s3unzip.run_ids import check_same_archive, run_id
 from s3unzip.runs.records import PAGE, RECORD_UNREADABLE, REPORT, RunRecords, round_name
-from s3unzip.runs.step import RUN_FAULTS, SOURCE_CHANGED, Step, stop_for
-from s3unzip.settling.report import make_report, write_marker
+from s3unzip.runs.step import RUN_FAULTS, Step, stop_for
+from s3unzip.settling.report import make_report, write_marker, write_report
 from s3unzip.settling.results import (
     Results,
     do_split_members,
     drop_slices,
     drop_uploads,
     forget_outcomes,
+    link_copies,
     read_results,
-    record_member,
 )
-from s3unzip.settling.source_actions import source_result
-from s3unzip.settling.verdicts import WrittenVerdict, write_verdict
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import Tail
 from s3unzip.zip import ByteRange
@@ -117,26 +113,20 @@ def begin(
         if settled is not None:
             return settled
         begins_anew = recorded.begins_anew
-    current = _find_current(request, archive, context, calls)
-    records = RunRecords.open(context.stores, current.run, calls)
-    if current.tail is None:
-        stop = Stop(Verdict.SOURCE_CHANGED, SOURCE_CHANGED, current.change)
-        refusal = _unplanned(request, records.run, archive.pin, stop, now=context.clock.now())
-        return _refuse(refusal, records, context, began, returns_refusal=archive.run is None)
-    # Outcomes without a plan are left from a plan that was cut off or cannot be read.
-    if archive.run is not None and (begins_anew or records.list_outcomes()):
-        records.forget(keep=(REPORT, PAGE))
-    plan = make_plan(
-        request, current.tail, records=records, context=context, calls=calls, check=check
-    )
-    if not isinstance(plan, Plan):
-        return _refuse(plan, records, context, began, returns_refusal=archive.run is None)
+    plan = _make_plan(request, archive, context, calls, begins_anew=begins_anew, check=check)
+    if isinstance(plan, Report):
+        records = RunRecords.open(context.stores, plan.run, calls)
+        report, is_first = write_report(plan, records, began, page_for=context)
+        if archive.run is None:  # even if a better report of an earlier run stays on record
+            report = plan
+        return Settled(Next(plan.run, "done"), report, is_first=is_first)
     if planned is not None:
         planned(plan)
-    settled = _write_plan(plan, records, context, calls)
+    settled = _write_plan(plan, context, calls)
     if begins_anew:  # earlier workers may have left uploads
         planning = Step(plan.summary.run, "plan", context, calls)
-        drop_uploads(planning, read_results(planning, plan.summary))
+        results = read_results(planning, plan.summary)
+        drop_uploads(planning, results.large, results.uploads)
     return settled
 
 
@@ -155,47 +145,56 @@ def _continue_recorded(
     return None
 
 
-def _refuse(
-    refusal: Report, records: RunRecords, context: Context, began: float, *, returns_refusal: bool
-) -> Settled:
-    """End a run that has no plan.
+def _make_plan(
+    request: Request,
+    archive: KnownArchive,
+    context: Context,
+    calls: Calls,
+    *,
+    begins_anew: bool,
+    check: Callable[[Reading], None] | None,
+) -> Plan | Report:
+    """Return the plan of an archive, or the report of a refusal.
 
     Args:
-        refusal: its report.
-        records: of the run.
-        context: of this step.
-        began: when this step began, in Unix seconds.
-        returns_refusal: whether the caller gets the refusal even if a better report of an earlier
-            run with this id stays on record.
+        request: the archive, the destination and the options.
+        archive: what the caller knows of the archive's version.
+        context: the stores, the clock and the limits.
+        calls: of this step so far.
+        begins_anew: whether the run has records that cannot be read.
+        check: receives the directory that was read; it may raise.
     """
-    written = write_verdict(lambda _: refusal, records, began, page_for=context)
-    report = refusal if returns_refusal else written.report
-    return Settled(Next(refusal.run, "done"), report, is_first=written.is_first)
-
-
-class _CurrentArchive(NamedTuple):
-    run: str  # the id of its run
-    tail: Tail | None  # None: the version that the caller knows is gone or replaced
-    change: str = ""  # what happened to that version
-
-
-def _find_current(
-    request: Request, archive: KnownArchive, context: Context, calls: Calls
-) -> _CurrentArchive:
-    """Read the end of the current archive, and compare its version with the known one."""
     try:
-        tail = archive.tail or read_tail(
-            context.stores.source(request.source), request.source, context, calls
-        )
-    except NotFoundError as gone:
-        if archive.run is None or archive.pin is None:
+        tail = archive.tail or _read_tail(request, archive.pin, context, calls)
+    except SourceChangedError as change:
+        if archive.run is None:
             raise
-        return _CurrentArchive(archive.run, tail=None, change=str(gone))
+        now = context.clock.now()
+        return _report_unplanned(archive.run, request, archive.pin, stop_for(change), now=now)
     run = archive.run or run_id(request, tail.pin, tail.modified)
-    if archive.pin is not None and archive.pin != tail.pin:
+    records = RunRecords.open(context.stores, run, calls)
+    # Outcomes without a plan are left from a plan that was cut off or cannot be read.
+    if archive.run is not None and (begins_anew or records.list_outcomes()):
+        records.forget(keep=(REPORT, PAGE))
+    return make_plan(request, tail, records=records, context=context, calls=calls, check=check)
+
+
+def _read_tail(request: Request, pin: Pin | None, context: Context, calls: Calls) -> Tail:
+    """Return the end of the current archive.
+
+    Raises:
+        SourceChangedError: the version `pin`, which the caller knows, is gone or replaced.
+    """
+    try:
+        tail = read_tail(context.stores.source(request.source), request.source, context, calls)
+    except NotFoundError as gone:
+        if pin is None:
+            raise
+        raise SourceChangedError(str(gone)) from gone
+    if pin is not None and pin != tail.pin:
         newer = "another version is there now; its own event starts its run"
-        return _CurrentArchive(run, tail=None, change=f"{request.source}: {newer}")
-    return _CurrentArchive(run, tail)
+        raise SourceChangedError(f"{request.source}: {newer}")
+    return tail
 
 
 class RecordedRun(NamedTuple):
@@ -224,7 +223,9 @@ def look_up_run(records: RunRecords) -> RecordedRun:
     return RecordedRun(plan, report, begins_anew)
 
 
-def _unplanned(request: Request, run: str, pin: Pin | None, stop: Stop, *, now: float) -> Report:
+def _report_unplanned(
+    run: str, request: Request, pin: Pin | None, stop: Stop, *, now: float
+) -> Report:
     """Return the report of a run that has no plan."""
     return Report.of(
         run,
@@ -238,17 +239,18 @@ def _unplanned(request: Request, run: str, pin: Pin | None, stop: Stop, *, now: 
     )
 
 
-def _write_plan(plan: Plan, records: RunRecords, context: Context, calls: Calls) -> Settled:
+def _write_plan(plan: Plan, context: Context, calls: Calls) -> Settled:
     """Write the first round and the plan; a run without tasks is settled at once.
 
     First, the upload of each member that is copied in slices is created. If a fault ends the run
     there, the stop is recorded, and the copies stay in the round: settling links them later.
     """
+    records = RunRecords.open(context.stores, plan.summary.run.id, calls)
     tasks = list(plan.tasks)
     done = plan.summary.failed  # members that have their outcome
     try:
         for _, copies in groupby(plan.copies, key=lambda task: task.rows):
-            linked = _link_copies(Step(plan.summary.run, "plan", context, calls), list(copies))
+            linked = link_copies(Step(plan.summary.run, "plan", context, calls), list(copies))
             tasks += linked
             if not linked:  # the member has its outcome
                 done += 1
@@ -263,29 +265,6 @@ def _write_plan(plan: Plan, records: RunRecords, context: Context, calls: Calls)
     if not tasks:
         return settle(Next(plan.summary.run.id, "few"), context, calls)
     return Settled(replace(_state_for_round(records, tasks, number=0, context=context), done=done))
-
-
-def _link_copies(step: Step, copies: Sequence[Task]) -> Sequence[Task]:
-    """Return the tasks of a stored member that is copied in slices; empty if it has its outcome."""
-    linked = link_member(step, copies)
-    if not isinstance(linked, Outcome):
-        return linked
-    if linked.status is not Status.FAILED:
-        record_member(step, linked)
-        return ()
-    # Give the whole member to one task: the task finds the same fault, and can be repeated.
-    size = sum(task.size for task in copies)
-    return [
-        replace(
-            copies[0],
-            id=f"copy-{linked.index:08d}",
-            part=0,
-            parts=1,
-            span=(0, size),
-            size=size,
-            seconds=sum(task.seconds for task in copies),
-        )
-    ]
 
 
 def resume(
@@ -323,7 +302,7 @@ def resume(
         if failed:
             forget_outcomes(step, lambda outcome: outcome.status is Status.FAILED)
         results = read_results(step, plan)
-        drop_uploads(step, results)
+        drop_uploads(step, results.large, results.uploads)
     except UnreadableRecordError as damage:
         results = read_results(step, plan)  # of the records that can be read
         results.stop = stop_for(damage)
@@ -362,83 +341,55 @@ def settle(state: Next, context: Context, calls: Calls | None = None) -> Settled
     return _finish_round(step, plan, read_results(step, plan), state)
 
 
-class FailedExecution(Struct, frozen=True):
-    """An execution, or a run on one machine, that ended without a verdict."""
-
-    run: str
-    stop: Stop  # why it ended, unless the records say it
-    began: float  # Unix seconds
-    ended: float  # Unix seconds
-    request: Request | None = None  # from its input, for a run without a plan
-    pin: Pin | None = None  # from its input
-
-
-def settle_failed(failed: FailedExecution, context: Context) -> WrittenVerdict | None:
+def settle_failed(  # noqa: PLR0913 - all that is known of it
+    run: str,
+    stop: Stop,
+    context: Context,
+    *,
+    began: float,
+    ended: float,
+    request: Request | None = None,
+    pin: Pin | None = None,
+) -> tuple[Report, bool] | None:
     """Report a run whose execution failed or was stopped; None: nothing is known of the run.
 
     The report has the time at which the execution ended, so it does not replace a newer one.
+
+    Args:
+        run: the id of the run.
+        stop: why the execution ended. A recorded stop is preferred, because it is more precise.
+        context: the stores, the clock and the limits.
+        began, ended: of the execution, in Unix seconds.
+        request, pin: from its input; without a plan, the report names them.
+
+    Returns:
+        The report that is now on record, and whether it is the first one of the run.
     """
     calls = context.calls()
-    records = RunRecords.open(context.stores, failed.run, calls)
-    stop = failed.stop
+    records = RunRecords.open(context.stores, run, calls)
     plan = None
     try:
         plan = records.find_plan()
     except UnreadableRecordError as damage:
         stop = stop_for(damage)
     if plan is not None:
-        report = _report_planned(failed, plan, context, calls)
-    elif failed.request is not None:
-        report = _unplanned(failed.request, failed.run, failed.pin, stop, now=context.clock.now())
+        if request is not None:
+            check_same_archive(run, request.source, pin, plan.run)
+        step = Step(plan.run, "settle", context, calls)
+        results = read_results(step, plan)
+        stop = results.stop or records.find_stop() or stop
+        report = make_report(step, plan, results, stop)
+    elif request is not None:
+        report = _report_unplanned(run, request, pin, stop, now=context.clock.now())
     else:
         recorded = records.find_report()
         if recorded is None:
             return None
-        return WrittenVerdict(recorded, is_first=False)
-    report = replace(report, finished=failed.ended)
+        return recorded, False
     # A FAILED report replaces one that is older than the execution. Another verdict comes from the
     # records, and replaces only a worse one.
-    since = failed.began if report.verdict is Verdict.FAILED else 0.0
-    return _write_settled(report, plan, records, context, since=since)
-
-
-def _report_planned(
-    failed: FailedExecution, plan: PlanSummary, context: Context, calls: Calls
-) -> Report:
-    """Return the report of a run that has a plan.
-
-    A recorded stop is preferred to `failed.stop`, because it is more precise.
-    """
-    if failed.request is not None:
-        check_same_archive(failed.run, failed.request.source, failed.pin, plan.run)
-    step = Step(plan.run, "settle", context, calls)
-    results = read_results(step, plan)
-    return make_report(
-        step,
-        plan,
-        results.tally,
-        results.stop or step.records.find_stop() or failed.stop,
-        unfinished=len(results.unfinished),
-    )
-
-
-def _write_settled(
-    report: Report,
-    plan: PlanSummary | None,
-    records: RunRecords,
-    context: Context,
-    *,
-    since: float,
-    reopened: bool = False,
-) -> WrittenVerdict:
-    """Write the verdict of a run; with a plan, add the action on the archive to the report."""
-
-    def compose(earlier: Report | None) -> Report:
-        if plan is None:
-            return report
-        return replace(report, after_success=source_result(plan.run, report, earlier))
-
-    return write_verdict(compose, records, since, page_for=context, reopened=reopened)
+    since = began if report.verdict is Verdict.FAILED else 0.0
+    return write_report(replace(report, finished=ended), records, since, page_for=context)
 
 
 def _finish_round(step: Step, plan: PlanSummary, results: Results, state: Next) -> Settled:
@@ -456,7 +407,11 @@ def _finish_round(step: Step, plan: PlanSummary, results: Results, state: Next) 
     stop = results.stop or step.records.find_stop()
     idle = 0 if results.done > state.done else state.idle + 1
     if stop is None and idle < MAX_IDLE_ROUNDS:
-        stop = _advance_split_members(step, results)
+        try:
+            do_split_members(step, results)
+        except RUN_FAULTS as fault:
+            stop = stop_for(fault)
+            step.records.write_stop(stop)
         if stop is None and results.unfinished:
             number = state.round + 1
             step.records.write_round(number, order_tasks(results.unfinished))
@@ -470,23 +425,7 @@ def _finish_round(step: Step, plan: PlanSummary, results: Results, state: Next) 
                     reopened=state.reopened,
                 )
             )
-    # All tasks have ended, so each member must have an outcome.
-    if stop is None and not results.unfinished and not results.waiting:
-        stop = _find_lost(plan, results)
     return _end_run(step, plan, results, state, stop=stop)
-
-
-def _advance_split_members(step: Step, results: Results) -> Stop | None:
-    """Link or finish split members; if a fault ends the whole run, record and return its stop."""
-    try:
-        results.unfinished += do_split_members(step, results)
-        results.to_link.clear()
-        results.to_finish.clear()
-    except RUN_FAULTS as fault:
-        stop = stop_for(fault)
-        step.records.write_stop(stop)
-        return stop
-    return None
 
 
 def _end_run(
@@ -506,38 +445,16 @@ def _end_run(
     """
     # After the first round, an attempt that was repeated may have left an upload.
     if state.round and stop is None:
-        drop_uploads(step, results)
+        drop_uploads(step, results.large, results.uploads)
     if stop is not None and stop.verdict is Verdict.SOURCE_CHANGED:
         drop_slices(step, results)
-    report = make_report(
-        step,
-        plan,
-        results.tally,
-        stop,
-        unfinished=len(results.unfinished) + len(results.waiting),
-        requests=state.requests,
-        rounds=state.round + 1,
-    )
+    report = make_report(step, plan, results, stop, requests=state.requests, rounds=state.round + 1)
     if report.verdict is Verdict.COMPLETED and plan.run.options.marker:
         write_marker(step, report)
-    return Settled(
-        Next(plan.run.id, "done"),
-        *_write_settled(
-            report, plan, step.records, step.context, since=step.started, reopened=state.reopened
-        ),
+    written = write_report(
+        report, step.records, step.started, page_for=step.context, reopened=state.reopened
     )
-
-
-def _find_lost(plan: PlanSummary, results: Results) -> Stop | None:
-    """Return a stop if some members are in no recorded task; None: each is in one."""
-    lost = plan.failed + plan.selected - results.tally.members
-    if lost <= 0:
-        return None
-    return Stop(
-        Verdict.FAILED,
-        RECORD_UNREADABLE,
-        f"{plan.run.id}: {lost:,} members are in no task: a record of a round is damaged",
-    )
+    return Settled(Next(plan.run.id, "done"), *written)
 
 
 def _state_for_round(

@@ -11,7 +11,7 @@ The rules:
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -23,9 +23,11 @@ from s3unzip.errors import UnreadableRecordError
 from s3unzip.extraction.split_members import finish_member, link_member
 from s3unzip.extraction.uploads import abort_quietly, abort_uploads
 from s3unzip.model import (
+    Failure,
     Outcome,
     PlannedMember,
     PlanSummary,
+    Requests,
     Status,
     Stop,
     Task,
@@ -34,7 +36,6 @@ from s3unzip.model import (
 )
 from s3unzip.runs.records import PLAN_TASK, RunRecords, TaskOutcomes
 from s3unzip.runs.step import Step, stop_for
-from s3unzip.settling.report import Tally
 from s3unzip.stages import Stage, current_stage, gives_outcome
 from s3unzip.stores.ahead import map_ahead
 from s3unzip.stores.ports import Upload
@@ -46,15 +47,30 @@ Ended = tuple[Task, TaskOutcomes]
 
 
 class Results(Struct):
-    """The results of the rounds so far."""
+    """The results of the rounds so far: sums over tasks and outcomes, and the tasks that remain."""
 
-    tally: Tally
+    max_failures: int  # in `failures`, because each takes memory
+    counts: Counter[Status] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+    warnings: Counter[str] = field(default_factory=Counter)
+    failures: list[Failure] = field(default_factory=list)
+    requests: Requests = field(default_factory=Requests)
+    bytes_read: int = 0
+    bytes_written: int = 0
+    task_seconds: float = 0.0
+    first_object: float | None = None  # Unix seconds; when the earliest object was finished
+    fault: str | None = None  # the last fault that ended an attempt too early
     unfinished: list[Task] = field(default_factory=list)  # tasks for the next round
     large: list[Task] = field(default_factory=list)  # all tasks except batches
     to_link: list[list[Task]] = field(default_factory=list)  # the scans or copies of each member
     to_finish: list[list[Ended]] = field(default_factory=list)  # the slices of each member
     done: int = 0  # tasks that ended, and members that have an outcome; it grows with progress
     stop: Stop | None = None  # if records cannot be read
+
+    @property
+    def members(self) -> int:
+        """How many members have an outcome."""
+        return self.counts.total()
 
     @property
     def waiting(self) -> list[Task]:
@@ -68,30 +84,64 @@ class Results(Struct):
         tasks = [*self.unfinished, *self.waiting]
         return {task.slice.upload_id: task.rows for task in tasks if task.slice is not None}
 
+    def add_task(self, recorded: TaskOutcomes) -> None:
+        """Add the cost of a task, and its outcomes if its stage decides about members."""
+        report = recorded.report
+        self.requests = self.requests + report.requests
+        self.bytes_read += report.bytes_read
+        self.bytes_written += report.bytes_written
+        self.task_seconds += report.seconds
+        self.warnings.update(report.warnings)
+        self.fault = report.fault or self.fault
+        times = filter(None, (self.first_object, report.first_object))
+        self.first_object = min(times, default=None)
+        if gives_outcome(report.stage):
+            self.add_outcomes(recorded.outcomes, report.task)
+
+    def add_outcomes(self, outcomes: Iterable[Outcome], task: str) -> None:
+        """Add the outcomes of the members of one task."""
+        for outcome in outcomes:
+            self.counts[outcome.status] += 1
+            if outcome.status is not Status.FAILED:
+                continue
+            reason = outcome.reason or "unknown"
+            self.reasons[reason] += 1
+            if len(self.failures) < self.max_failures:
+                self.failures.append(
+                    Failure(
+                        outcome.key,
+                        reason,
+                        outcome.message or "",
+                        index=outcome.index,
+                        offset=outcome.offset,
+                        task=task,
+                    )
+                )
+
 
 def read_results(step: Step, plan: PlanSummary) -> Results:
     """Read the outcomes of all tasks of all rounds.
 
     If the records of the plan or of a round cannot be read, the results have a stop.
     """
+    results = Results(step.context.tuning.failures_listed)
     try:
-        return _read_rounds(step.records, plan, Tally(step.context.tuning.failures_listed))
+        _read_rounds(step.records, plan, results)
     except UnreadableRecordError as damage:
-        results = Results(Tally(step.context.tuning.failures_listed), stop=stop_for(damage))
-    for task_id, recorded in step.records.read_outcomes(step.records.list_outcomes()):
-        if recorded is not None:
-            _add_recorded(results.tally, task_id, recorded)
+        results = Results(step.context.tuning.failures_listed, stop=stop_for(damage))
+        for _, recorded in step.records.read_outcomes(step.records.list_outcomes()):
+            if recorded is not None:
+                results.add_task(recorded)
     return results
 
 
-def _read_rounds(records: RunRecords, plan: PlanSummary, tally: Tally) -> Results:
-    """Add the outcomes of all tasks to `tally`; return the results, which contain it.
+def _read_rounds(records: RunRecords, plan: PlanSummary, results: Results) -> None:
+    """Add all tasks and their outcomes to `results`.
 
     Outcomes without a task in a round are those that settling wrote for split members.
     """
     if plan.failed:
-        tally.add_all(records.plan_outcomes(), PLAN_TASK)
-    results = Results(tally)
+        results.add_outcomes(records.plan_outcomes(), PLAN_TASK)
     tasks = {task.id: task for task in records.tasks()}
     results.large = [task for task in tasks.values() if task.kind is not TaskKind.BATCH]
     recorded_ids = [task_id for task_id in sorted(records.list_outcomes()) if task_id != PLAN_TASK]
@@ -101,11 +151,11 @@ def _read_rounds(records: RunRecords, plan: PlanSummary, tally: Tally) -> Result
         task = tasks.get(task_id)
         if task is None:
             if outcomes is not None and outcomes.report.stage is Stage.DONE:
-                _add_recorded(tally, task_id, outcomes)
+                results.add_task(outcomes)
                 members[outcomes.report.member][Stage.DONE] = []
             continue
         if outcomes is not None:
-            _add_recorded(tally, task_id, outcomes)
+            results.add_task(outcomes)
             results.done += outcomes.complete  # True is 1
         if task.stage is not None:
             members[task.member].setdefault(task.stage, []).append((task, outcomes))
@@ -113,18 +163,10 @@ def _read_rounds(records: RunRecords, plan: PlanSummary, tally: Tally) -> Result
             results.unfinished.append(task)
     for stages in members.values():
         _sort_member(results, stages)
-    results.done += tally.members
-    return results
+    results.done += results.members
 
 
 _Stages = dict[Stage, list[tuple[Task, TaskOutcomes | None]]]  # the tasks of one member
-
-
-def _add_recorded(tally: Tally, task_id: str, recorded: TaskOutcomes) -> None:
-    """Add the cost of a task to `tally`, and its outcomes if its stage decides about members."""
-    tally.add_task(recorded.report)
-    if gives_outcome(recorded.report.stage):
-        tally.add_all(recorded.outcomes, task_id)
 
 
 def _sort_member(results: Results, stages: _Stages) -> None:
@@ -148,12 +190,12 @@ def _sort_member(results: Results, stages: _Stages) -> None:
                     results.unfinished.append(task)
 
 
-def do_split_members(step: Step, results: Results) -> list[Task]:
-    """Link and finish split members; return the tasks that follow.
+def do_split_members(step: Step, results: Results) -> None:
+    """Link and finish split members; add the tasks that follow to those that remain.
 
     The outcome of a member that needs no further task is recorded and added to `results`.
     """
-    tasks: list[Task] = []
+    following: list[Task] = []
     for tasks_or_outcome in (
         *map_ahead(partial(link_member, step), results.to_link, MEMBERS_AT_ONCE),
         *map_ahead(partial(finish_member, step), results.to_finish, MEMBERS_AT_ONCE),
@@ -161,20 +203,45 @@ def do_split_members(step: Step, results: Results) -> list[Task]:
         if isinstance(tasks_or_outcome, Outcome):
             _add_member(step, results, tasks_or_outcome)
         else:
-            tasks += tasks_or_outcome
-    return tasks
+            following += tasks_or_outcome
+    results.unfinished += following
+    results.to_link.clear()
+    results.to_finish.clear()
 
 
 def _add_member(step: Step, results: Results, outcome: Outcome) -> None:
     """Record the outcome of a split member, and add it to `results`."""
-    record_member(step, outcome)
+    _record_member(step, outcome)
     results.done += 1
-    results.tally.add_all((outcome,), MEMBER_TASK.format(outcome.index))
-    if outcome.status is Status.EXTRACTED:
-        results.tally.note_first(step.context.clock.now())
+    results.add_outcomes((outcome,), MEMBER_TASK.format(outcome.index))
+    if outcome.status is Status.EXTRACTED and results.first_object is None:
+        results.first_object = step.context.clock.now()
 
 
-def record_member(step: Step, outcome: Outcome) -> None:
+def link_copies(step: Step, copies: Sequence[Task]) -> Sequence[Task]:
+    """Return the tasks of a stored member that is copied in slices; empty if it has its outcome."""
+    linked = link_member(step, copies)
+    if not isinstance(linked, Outcome):
+        return linked
+    if linked.status is not Status.FAILED:
+        _record_member(step, linked)
+        return ()
+    # Give the whole member to one task: the task finds the same fault, and can be repeated.
+    size = sum(task.size for task in copies)
+    return [
+        replace(
+            copies[0],
+            id=f"copy-{linked.index:08d}",
+            part=0,
+            parts=1,
+            span=(0, size),
+            size=size,
+            seconds=sum(task.seconds for task in copies),
+        )
+    ]
+
+
+def _record_member(step: Step, outcome: Outcome) -> None:
     """Write the outcome of a split member as the record of a task of its own."""
     count: dict[str, Any] = {outcome.status.value: 1}
     step.records.write_outcomes(
@@ -253,8 +320,14 @@ def drop_slices(step: Step, results: Results) -> None:
             abort_quietly(step, Upload(row.key, upload_id))
 
 
-def drop_uploads(step: Step, results: Results) -> None:
-    """Abort the uploads that killed workers left; the uploads that slices still need stay."""
-    spans = sorted({task.rows for task in results.large})
-    keys = [row.key for span in spans for row in step.read_rows(span)]
-    abort_uploads(step, keys, results.uploads.keys())
+def drop_uploads(step: Step, tasks: Iterable[Task], spared: Collection[str] = ()) -> int:
+    """Abort the uploads that killed workers left; return their number.
+
+    Args:
+        step: drops them.
+        tasks: of the run; a batch has no upload.
+        spared: the ids of the uploads that slices still need; these stay.
+    """
+    spans = {task.rows for task in tasks if task.kind is not TaskKind.BATCH}
+    keys = [row.key for span in sorted(spans) for row in step.read_rows(span)]
+    return abort_uploads(step, keys, spared)

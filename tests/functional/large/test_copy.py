@@ -19,7 +19,7 @@ from s3unzip.errors import (
     UnconfirmedError,
 )
 from s3unzip.extraction.copies import COPY_TRIES
-from s3unzip.local.machine import drop_uploads
+from s3unzip.local.machine import drop_leftovers
 from s3unzip.local.run_folders import OpenUploads, lock_run
 from s3unzip.model import Location, Part, Pin, Report, Task, Verdict
 from s3unzip.runs.step import Step
@@ -295,8 +295,8 @@ def test_uploads_of_a_run_that_is_at_work_stay(tmp_path: Path, *, copies: bool) 
     notes.note(theirs, "2026-11-25/000000-other-run")
     notes.note(ours, run.id)
     with lock_run(home, "2026-11-25/000000-other-run"), lock_run(home, run.id):
-        assert drop_uploads(step) == 2
+        assert drop_leftovers(step) == 2
         assert list(world.out.pending) == [theirs]
-    assert drop_uploads(step) == 1
+    assert drop_leftovers(step) == 1
     assert not world.out.pending
     assert not list(Path(tmp_path, "uploads").iterdir())

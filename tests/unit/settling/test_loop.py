@@ -19,7 +19,6 @@ from s3unzip.run_ids import run_id
 from s3unzip.runs.records import PAGE, RECORD_UNREADABLE, REPORT, RunRecords
 from s3unzip.settling.loop import (
     MAX_IDLE_ROUNDS,
-    FailedExecution,
     KnownArchive,
     Settled,
     begin,
@@ -28,7 +27,7 @@ from s3unzip.settling.loop import (
     settle_failed,
 )
 from s3unzip.settling.page import render_page
-from s3unzip.settling.verdicts import amend_report, write_verdict
+from s3unzip.settling.report import amend_report, write_report
 from s3unzip.stores.memory import MemoryRunStore
 from s3unzip.stores.ports import Buffer, ObjectFacts, Tail
 from tests.support.contents import log_lines
@@ -137,11 +136,11 @@ def test_another_version_than_the_one_named_is_a_verdict(world: World) -> None:
 
 def _report_failure(world: World, run: str, began: float, ended: float) -> Report:
     stop = Stop(Verdict.FAILED, "execution-failed", f"aborted at {ended:.0f}")
-    settled = settle_failed(FailedExecution(run, stop, began, ended), world.context)
+    settled = settle_failed(run, stop, world.context, began=began, ended=ended)
     assert settled is not None
-    assert settled.report is not None
-    assert settled.report == world.records(run).find_report()
-    return settled.report
+    report, _ = settled
+    assert report == world.records(run).find_report()
+    return report
 
 
 def test_the_report_of_a_failed_execution_replaces_no_better_and_no_newer_one(world: World) -> None:
@@ -284,10 +283,10 @@ def _write(
     records: RunRecords, report: Report, since: float = 0.0, *, reopened: bool = False
 ) -> Report:
     context = World().context
-    written = write_verdict(lambda _: report, records, since, page_for=context, reopened=reopened)
-    assert records.find_report() == written.report
-    assert records.read_page() == render_page(written.report, context)
-    return written.report
+    written, _ = write_report(report, records, since, page_for=context, reopened=reopened)
+    assert records.find_report() == written
+    assert records.read_page() == render_page(written, context)
+    return written
 
 
 @pytest.mark.parametrize("earlier", Verdict)
@@ -350,7 +349,7 @@ def test_a_lost_answer_is_found_again() -> None:
     """The second try meets the report of the first one, and is the first to write."""
     store = Interleaved(lambda _: None, lost=True)
     report = _report_of(DONE)
-    assert write_verdict(lambda _: report, RunRecords(store), 0.0) == (report, True)
+    assert write_report(report, RunRecords(store), 0.0) == (report, True)
 
 
 def test_a_later_action_amends_the_newest_report() -> None:
@@ -372,7 +371,7 @@ def test_a_store_that_is_never_the_same_ends_the_step() -> None:
     with pytest.raises(
         ServiceFaultError, match="other writers replaced its report before each of 20 writes"
     ):
-        write_verdict(lambda _: _report_of(DONE), RunRecords(Restless()), 0.0)
+        write_report(_report_of(DONE), RunRecords(Restless()), 0.0)
 
 
 def test_a_report_that_cannot_be_read_counts_as_none() -> None:
