@@ -23,10 +23,10 @@ from s3unzip.errors import (
     UnreadableRecordError,
     UsageError,
 )
+from s3unzip.local.attempts import open_context
 from s3unzip.local.process_setup import available_processors
 from s3unzip.local.recovery import forget_lost, remove_leftovers
 from s3unzip.local.run_folders import find_dated, lock_run, note_start
-from s3unzip.local.worker_process import open_context
 from s3unzip.local.workers import Workers
 from s3unzip.model import (
     NestedRun,

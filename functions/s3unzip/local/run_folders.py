@@ -18,7 +18,6 @@ import fcntl
 import hashlib
 import os
 import re
-import subprocess
 import time
 from contextlib import suppress
 from functools import partial
@@ -100,6 +99,8 @@ def read_boot_id() -> bytes:
     with suppress(OSError):
         return BOOT_ID.read_bytes()
     with suppress(OSError):  # macOS
+        import subprocess  # noqa: PLC0415 - Linux needs it only to start worker processes
+
         command = ["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"]
         return subprocess.run(command, capture_output=True, check=False).stdout  # noqa: S603 - fixed words
     return b""

@@ -1,6 +1,6 @@
-"""What a worker does with a task, and the program of a worker process.
+"""Both ends of a worker process: the program's, `WorkerProcess`, and its own, `work`.
 
-The messages between a worker process and the program that started it are pickled:
+The messages between them are pickled:
 
 * The program sends its `OpenContext`, then tasks, one at a time. It also sends the keys that the
   worker asks for, and None if the worker must end its task.
@@ -18,63 +18,33 @@ import gc
 import os
 import pickle
 import queue
+import signal
+import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, cast
 
 from msgspec import Struct
 
-from s3unzip.context import Context, Progress
-from s3unzip.errors import S3UnzipError, ServiceFaultError, is_out_of_memory
-from s3unzip.extraction.task import run_task
-from s3unzip.local.process_setup import start_logging, tune_allocator, yield_to_others
-from s3unzip.local.run_folders import OpenUploads
-from s3unzip.model import Outcome, Run, Task
-from s3unzip.settings import Tuning
+from s3unzip.context import Context
+from s3unzip.errors import S3UnzipError, ServiceFaultError
+from s3unzip.local.attempts import (
+    AttemptEnd,
+    OpenContext,
+    SendingProgress,
+    TaskCounts,
+    do_attempt,
+)
+from s3unzip.local.process_setup import tune_allocator, yield_to_others
+from s3unzip.model import Run, Task
 from s3unzip.stores.clock import LocalClock
-from s3unzip.stores.config import StoreConfig
-from s3unzip.stores.open import OpenedStores
-from s3unzip.stores.ports import AskForKeys, Keys, KeysRequest
-from s3unzip.zip import Policy
+from s3unzip.stores.ports import Keys, KeysRequest
 
+DEATH_SECONDS = 1.0  # from the end of a process's output until its exit code
+PROGRAM = "from s3unzip.local.worker_process import work; work({lifeline})"
 PIPE_ERRORS = (EOFError, OSError, pickle.UnpicklingError)  # the process at the other end has died
-OpenContext = Callable[[LocalClock, Progress, AskForKeys | None], Context]  # picklable
-
-
-def open_context(
-    config: StoreConfig,
-    policy: Policy,
-    tuning: Tuning,
-    clock: LocalClock,
-    progress: Progress | None,
-    ask: AskForKeys | None = None,
-) -> Context:
-    """Return the context of this process; its stores are opened when they are first asked for."""
-    start_logging()
-    stores = OpenedStores(config, ask=ask)
-    uploads = None
-    if config.work.store.is_local:
-        uploads = OpenUploads(config.work.key)
-    return Context(
-        stores, clock, policy, tuning, progress=progress, reached=config, uploads=uploads
-    )
-
-
-class TaskCounts(Struct, frozen=True):
-    """What a task counted since its last message."""
-
-    counts: Mapping[str, int] = {}
-    failed: Sequence[Outcome] = ()
-    trouble: str = ""  # a line about a store that does not answer
-
-
-class AttemptEnd(Struct, frozen=True):
-    """How one attempt of a task ended."""
-
-    error: S3UnzipError | None = None
-    lost: bool = False  # its counts may not be on record, and are subtracted
-    died: bool = False  # the worker process died
 
 
 class KeysAnswer(Struct, frozen=True):
@@ -84,72 +54,101 @@ class KeysAnswer(Struct, frozen=True):
     error: S3UnzipError | None = None
 
 
-class SendingProgress(Progress):
-    """The progress of a worker: it sends what a task counts, from any thread, one at a time."""
+class WorkerProcess:
+    """A worker that is a process; it starts with its first task, and again after its death."""
 
-    def __init__(self) -> None:
-        self.send: Callable[[TaskCounts], object] = lambda _: None  # the worker sets it
-        self.lock = threading.Lock()
+    def __init__(self, open_context: OpenContext) -> None:
+        self._open_context = open_context
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lifeline = -1  # the end of a pipe that only this program holds
 
-    def _send(self, message: TaskCounts) -> None:
-        with self.lock:
-            self.send(message)
+    def do_attempt(self, run: Run, task: Task, take: Callable[[TaskCounts], object]) -> AttemptEnd:
+        """Let the process do a task; pass its counts to `take`, and answer its questions."""
+        for message in self._request_attempt(run, task):
+            if isinstance(message, AttemptEnd):
+                return message
+            if isinstance(message, KeysRequest):
+                self._answer(message)
+            else:
+                take(message)
+        fault = ServiceFaultError(f"{task.id}: its worker process died{self._explain_death()}")
+        self.close()
+        return AttemptEnd(fault, lost=True, died=True)
 
-    def finished(self, counts: Mapping[str, int]) -> None:
-        """Send increments."""
-        self._send(TaskCounts(dict(counts)))
+    def _request_attempt(
+        self, run: Run, task: Task
+    ) -> Iterator[TaskCounts | KeysRequest | AttemptEnd]:
+        """Send a task; yield the messages about it. They end only if the process dies."""
+        with contextlib.suppress(*PIPE_ERRORS):
+            if self._process is None:
+                lifeline, self._lifeline = os.pipe()
+                try:
+                    self._process = _start_process(lifeline)
+                finally:
+                    os.close(lifeline)
+                _send(self._process, self._open_context)
+            answers = cast("BinaryIO", self._process.stdout)
+            _send(self._process, (run, task))
+            while True:
+                yield pickle.load(answers)  # noqa: S301 - our own
 
-    def failed(self, outcomes: Sequence[Outcome]) -> None:
-        """Send the outcomes of members that failed."""
-        self._send(TaskCounts(failed=outcomes))
+    def _answer(self, request: KeysRequest) -> None:
+        """Send the process the keys that it asks for, or the error."""
+        from s3unzip.stores.s3.credentials import answer_worker  # noqa: PLC0415 - few need it
 
-    def trouble(self, message: str) -> None:
-        """Send a line about a store that does not answer."""
-        self._send(TaskCounts(trouble=message))
+        try:
+            answer = KeysAnswer(answer_worker(request))
+        except S3UnzipError as failure:
+            answer = KeysAnswer(error=failure)
+        with contextlib.suppress(*PIPE_ERRORS):
+            _send(cast("subprocess.Popen[bytes]", self._process), answer)
+
+    def _explain_death(self) -> str:
+        """Return the end of a message: why the kernel killed the process; empty if it did not."""
+        if self._process is None:  # it could not start
+            return ""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            if self._process.wait(DEATH_SECONDS) == -signal.SIGKILL:
+                return (
+                    " (killed by SIGKILL): Linux kills processes when memory runs out: give fewer "
+                    "--workers"
+                )
+        return ""
+
+    def stop(self) -> None:
+        """Ask the process to end its task and write its outcomes; `close` kills the process."""
+        if self._process is not None:
+            with contextlib.suppress(OSError):
+                _send(self._process, None)
+
+    def close(self) -> None:
+        """Kill the process, if it was started."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+        if self._lifeline >= 0:  # it is open even if the process could not start
+            os.close(self._lifeline)
+            self._lifeline = -1
 
 
-def do_attempt(run: Run, task: Task, context: Context) -> AttemptEnd:
-    """Do one attempt of a task; return its error instead of raising it: other tasks go on.
-
-    An error that is neither an `S3UnzipError` nor a lack of memory is a bug, and is raised.
-    """
-    is_over = threading.Event()
-    threading.Thread(target=_report_silence, args=(run, context, is_over), daemon=True).start()
-    try:
-        run_task(run, task, context)
-    except S3UnzipError as failure:
-        return AttemptEnd(failure)
-    except (MemoryError, RuntimeError) as failure:
-        if not is_out_of_memory(failure):
-            raise
-        message = (
-            f"{task.id}: its worker has no memory left: use fewer --workers, or raise the limit "
-            "(ulimit -v)"
-        )
-        return AttemptEnd(ServiceFaultError(message), lost=True)
-    finally:
-        is_over.set()
-    return AttemptEnd()
+def _send(process: subprocess.Popen[bytes], message: object) -> None:
+    messages = cast("BinaryIO", process.stdin)
+    messages.write(pickle.dumps(message))
+    messages.flush()
 
 
-def _report_silence(run: Run, context: Context, is_over: threading.Event) -> None:
-    """Tell the progress, until `is_over`, if a store does not answer.
-
-    Its calls may wait for minutes before they fail.
-    """
-    faults = context.faults
-    progress = context.progress
-    if faults is None or progress is None:
-        return
-    connections = ""
-    if context.reached is not None:
-        connections = f" ({' '.join(context.reached.recorded().command_options())})"
-    while not is_over.wait(1.0):
-        for store in faults.find_silent(context.clock.now()):
-            location = run.source if store == "source" else run.destination
-            progress.trouble(
-                f"no answer from {location}{connections} for seconds: a slow link, or a dead store"
-            )
+def _start_process(lifeline: int) -> subprocess.Popen[bytes]:
+    """Start a Python that finds the same modules as this one, and ends when `lifeline` closes."""
+    search_path = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
+    return subprocess.Popen(  # noqa: S603 - this very Python
+        # -P: imports nothing from the working directory
+        [sys.executable, "-P", "-c", PROGRAM.format(lifeline=lifeline)],
+        pass_fds=[lifeline],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": search_path},
+    )
 
 
 def work(lifeline: int) -> None:

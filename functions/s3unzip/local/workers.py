@@ -10,50 +10,42 @@ Rules:
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
-import os
-import pickle
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from functools import partial
-from pathlib import Path
-from typing import BinaryIO, Self, cast
+from typing import TYPE_CHECKING, Self
 
 from msgspec.structs import replace
 
 from s3unzip.context import Context, Progress
-from s3unzip.errors import S3UnzipError, ServiceFaultError
-from s3unzip.local.process_setup import yield_to_others
-from s3unzip.local.worker_process import (
-    PIPE_ERRORS,
+from s3unzip.errors import ServiceFaultError
+from s3unzip.local.attempts import (
     AttemptEnd,
-    KeysAnswer,
     OpenContext,
     SendingProgress,
     TaskCounts,
     do_attempt,
 )
+from s3unzip.local.process_setup import yield_to_others
 from s3unzip.model import Run, Task
 from s3unzip.stores.clock import LocalClock
-from s3unzip.stores.ports import KeysRequest
+
+if TYPE_CHECKING:
+    from s3unzip.local.worker_process import WorkerProcess
 
 _log = logging.getLogger("s3unzip.workers")
 
-DEATH_SECONDS = 1.0  # from the end of a process's output until its exit code
 MAX_DEATHS = 5  # of workers in a row, without a task that ends
 TROUBLE_SECONDS = 30.0  # until the same line is shown again
 LOOK_SECONDS = 0.5  # between two checks whether another process stopped the run
 WORKER_STOP_SECONDS = 20.0  # time for a stopped worker to write its outcomes
 SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}  # of a terminal: the program acts on them
-PROGRAM = "from s3unzip.local.worker_process import work; work({lifeline})"
 
 
 class WorkerTally:
@@ -133,7 +125,7 @@ class Workers:
         self._context = context
         self._open_context = open_context
         self.tally = WorkerTally(context.progress)
-        self._workers: list[_ThreadWorker | _ProcessWorker] = []
+        self._workers: list[_ThreadWorker | WorkerProcess] = []
 
     def __enter__(self) -> Self:
         return self
@@ -197,7 +189,7 @@ class Workers:
         return pending.ending_fault or pending.gave_up
 
     def _stop(
-        self, workers: Sequence[_ThreadWorker | _ProcessWorker], futures: Sequence[Future[None]]
+        self, workers: Sequence[_ThreadWorker | WorkerProcess], futures: Sequence[Future[None]]
     ) -> None:
         """Let workers write the outcomes of their tasks, and end them."""
         for worker in workers:
@@ -205,17 +197,20 @@ class Workers:
         wait(futures, WORKER_STOP_SECONDS)
         self.close()
 
-    def _take_workers(self, count: int) -> list[_ThreadWorker | _ProcessWorker]:
+    def _take_workers(self, count: int) -> list[_ThreadWorker | WorkerProcess]:
         """Return at most `count` workers; a process starts when it gets its first task."""
         if not self._workers:
             self._workers = [_ThreadWorker(self._context)]
-        if self._open_context is not None:
+        if self._open_context is not None and len(self._workers) < count:
+            # Most runs start no process, and `pickle` and `subprocess` take 2 ms.
+            from s3unzip.local.worker_process import WorkerProcess  # noqa: PLC0415
+
             while len(self._workers) < count:
-                self._workers.append(_ProcessWorker(self._open_context))
+                self._workers.append(WorkerProcess(self._open_context))
         return self._workers[:count]
 
     def _do_pending(
-        self, worker: _ThreadWorker | _ProcessWorker, run: Run, pending: _PendingTasks
+        self, worker: _ThreadWorker | WorkerProcess, run: Run, pending: _PendingTasks
     ) -> None:
         """Do tasks with one worker until none is pending."""
         while (task := pending.take()) is not None:
@@ -321,100 +316,3 @@ class _ThreadWorker:
 
     def close(self) -> None:
         """Do nothing: the thread ends when no task is pending."""
-
-
-class _ProcessWorker:
-    """A worker that is a process; it starts with its first task, and again after its death."""
-
-    def __init__(self, open_context: OpenContext) -> None:
-        self._open_context = open_context
-        self._process: subprocess.Popen[bytes] | None = None
-        self._lifeline = -1  # the end of a pipe that only this program holds
-
-    def do_attempt(self, run: Run, task: Task, take: Callable[[TaskCounts], object]) -> AttemptEnd:
-        """Let the process do a task; pass its counts to `take`, and answer its questions."""
-        for message in self._request_attempt(run, task):
-            if isinstance(message, AttemptEnd):
-                return message
-            if isinstance(message, KeysRequest):
-                self._answer(message)
-            else:
-                take(message)
-        fault = ServiceFaultError(f"{task.id}: its worker process died{self._explain_death()}")
-        self.close()
-        return AttemptEnd(fault, lost=True, died=True)
-
-    def _request_attempt(
-        self, run: Run, task: Task
-    ) -> Iterator[TaskCounts | KeysRequest | AttemptEnd]:
-        """Send a task; yield the messages about it. They end only if the process dies."""
-        with contextlib.suppress(*PIPE_ERRORS):
-            if self._process is None:
-                lifeline, self._lifeline = os.pipe()
-                try:
-                    self._process = _start_process(lifeline)
-                finally:
-                    os.close(lifeline)
-                _send(self._process, self._open_context)
-            answers = cast("BinaryIO", self._process.stdout)
-            _send(self._process, (run, task))
-            while True:
-                yield pickle.load(answers)  # noqa: S301 - our own
-
-    def _answer(self, request: KeysRequest) -> None:
-        """Send the process the keys that it asks for, or the error."""
-        from s3unzip.stores.s3.credentials import answer_worker  # noqa: PLC0415 - few need it
-
-        try:
-            answer = KeysAnswer(answer_worker(request))
-        except S3UnzipError as failure:
-            answer = KeysAnswer(error=failure)
-        with contextlib.suppress(*PIPE_ERRORS):
-            _send(cast("subprocess.Popen[bytes]", self._process), answer)
-
-    def _explain_death(self) -> str:
-        """Return the end of a message: why the kernel killed the process; empty if it did not."""
-        if self._process is None:  # it could not start
-            return ""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            if self._process.wait(DEATH_SECONDS) == -signal.SIGKILL:
-                return (
-                    " (killed by SIGKILL): Linux kills processes when memory runs out: give fewer "
-                    "--workers"
-                )
-        return ""
-
-    def stop(self) -> None:
-        """Ask the process to end its task and write its outcomes; `close` kills the process."""
-        if self._process is not None:
-            with contextlib.suppress(OSError):
-                _send(self._process, None)
-
-    def close(self) -> None:
-        """Kill the process, if it was started."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.communicate()
-            self._process = None
-        if self._lifeline >= 0:  # it is open even if the process could not start
-            os.close(self._lifeline)
-            self._lifeline = -1
-
-
-def _send(process: subprocess.Popen[bytes], message: object) -> None:
-    messages = cast("BinaryIO", process.stdin)
-    messages.write(pickle.dumps(message))
-    messages.flush()
-
-
-def _start_process(lifeline: int) -> subprocess.Popen[bytes]:
-    """Start a Python that finds the same modules as this one, and ends when `lifeline` closes."""
-    search_path = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
-    return subprocess.Popen(  # noqa: S603 - this very Python
-        # -P: imports nothing from the working directory
-        [sys.executable, "-P", "-c", PROGRAM.format(lifeline=lifeline)],
-        pass_fds=[lifeline],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": search_path},
-    )

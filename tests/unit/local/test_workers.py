@@ -17,9 +17,9 @@ from unittest.mock import patch
 import pytest
 
 from s3unzip.errors import InterruptedRunError
+from s3unzip.local.attempts import AttemptEnd, OpenContext, TaskCounts, open_context
 from s3unzip.local.machine import Machine
 from s3unzip.local.process_setup import yield_to_others
-from s3unzip.local.worker_process import AttemptEnd, OpenContext, TaskCounts, open_context
 from s3unzip.local.workers import Workers, WorkerTally, _ThreadWorker
 from s3unzip.model import Report, Request, Verdict
 from s3unzip.settings import make_tuning

@@ -1,0 +1,126 @@
+"""What each worker does with a task: one attempt, whose counts it sends, and how that ends."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec import Struct
+
+from s3unzip.context import Context, Progress
+from s3unzip.errors import S3UnzipError, ServiceFaultError, is_out_of_memory
+from s3unzip.extraction.task import run_task
+from s3unzip.local.process_setup import start_logging
+from s3unzip.local.run_folders import OpenUploads
+from s3unzip.model import Outcome, Run, Task
+from s3unzip.settings import Tuning
+from s3unzip.stores.clock import LocalClock
+from s3unzip.stores.config import StoreConfig
+from s3unzip.stores.open import OpenedStores
+from s3unzip.stores.ports import AskForKeys
+from s3unzip.zip import Policy
+
+OpenContext = Callable[[LocalClock, Progress, AskForKeys | None], Context]  # picklable
+
+
+def open_context(
+    config: StoreConfig,
+    policy: Policy,
+    tuning: Tuning,
+    clock: LocalClock,
+    progress: Progress | None,
+    ask: AskForKeys | None = None,
+) -> Context:
+    """Return the context of this process; its stores are opened when they are first asked for."""
+    start_logging()
+    stores = OpenedStores(config, ask=ask)
+    uploads = None
+    if config.work.store.is_local:
+        uploads = OpenUploads(config.work.key)
+    return Context(
+        stores, clock, policy, tuning, progress=progress, reached=config, uploads=uploads
+    )
+
+
+class TaskCounts(Struct, frozen=True):
+    """What a task counted since its last message."""
+
+    counts: Mapping[str, int] = {}
+    failed: Sequence[Outcome] = ()
+    trouble: str = ""  # a line about a store that does not answer
+
+
+class AttemptEnd(Struct, frozen=True):
+    """How one attempt of a task ended."""
+
+    error: S3UnzipError | None = None
+    lost: bool = False  # its counts may not be on record, and are subtracted
+    died: bool = False  # the worker process died
+
+
+class SendingProgress(Progress):
+    """The progress of a worker: it sends what a task counts, from any thread, one at a time."""
+
+    def __init__(self) -> None:
+        self.send: Callable[[TaskCounts], object] = lambda _: None  # the worker sets it
+        self.lock = threading.Lock()
+
+    def _send(self, message: TaskCounts) -> None:
+        with self.lock:
+            self.send(message)
+
+    def finished(self, counts: Mapping[str, int]) -> None:
+        """Send increments."""
+        self._send(TaskCounts(dict(counts)))
+
+    def failed(self, outcomes: Sequence[Outcome]) -> None:
+        """Send the outcomes of members that failed."""
+        self._send(TaskCounts(failed=outcomes))
+
+    def trouble(self, message: str) -> None:
+        """Send a line about a store that does not answer."""
+        self._send(TaskCounts(trouble=message))
+
+
+def do_attempt(run: Run, task: Task, context: Context) -> AttemptEnd:
+    """Do one attempt of a task; return its error instead of raising it: other tasks go on.
+
+    An error that is neither an `S3UnzipError` nor a lack of memory is a bug, and is raised.
+    """
+    is_over = threading.Event()
+    threading.Thread(target=_report_silence, args=(run, context, is_over), daemon=True).start()
+    try:
+        run_task(run, task, context)
+    except S3UnzipError as failure:
+        return AttemptEnd(failure)
+    except (MemoryError, RuntimeError) as failure:
+        if not is_out_of_memory(failure):
+            raise
+        message = (
+            f"{task.id}: its worker has no memory left: use fewer --workers, or raise the limit "
+            "(ulimit -v)"
+        )
+        return AttemptEnd(ServiceFaultError(message), lost=True)
+    finally:
+        is_over.set()
+    return AttemptEnd()
+
+
+def _report_silence(run: Run, context: Context, is_over: threading.Event) -> None:
+    """Tell the progress, until `is_over`, if a store does not answer.
+
+    Its calls may wait for minutes before they fail.
+    """
+    faults = context.faults
+    progress = context.progress
+    if faults is None or progress is None:
+        return
+    connections = ""
+    if context.reached is not None:
+        connections = f" ({' '.join(context.reached.recorded().command_options())})"
+    while not is_over.wait(1.0):
+        for store in faults.find_silent(context.clock.now()):
+            location = run.source if store == "source" else run.destination
+            progress.trouble(
+                f"no answer from {location}{connections} for seconds: a slow link, or a dead store"
+            )
