@@ -3,14 +3,12 @@
 The bytes are the content of the member, or a gzip file of it. The facts are the media type, the
 metadata and the run's properties.
 
-The media type follows from the suffix of the key. The table is Python's own, and suffixes that it
-lacks or does not have in all versions. It is not the machine's /etc/mime.types, so an archive gets
-the same types on a laptop and in a Lambda. Sources: https://www.iana.org/assignments/media-types/ ,
-and for types without an entry there, the type that browsers expect.
+The media type follows from the suffix of the key. The table has the suffixes of Python's
+`mimetypes`, and others. `mimetypes` itself differs between versions of Python, and reads the
+machine's /etc/mime.types when it starts: an archive must get the same types on a laptop and in a
+Lambda. Sources: https://www.iana.org/assignments/media-types/ , and for types without an entry
+there, the type that browsers expect.
 """
-
-import mimetypes
-from functools import lru_cache
 
 from msgspec.structs import replace
 
@@ -40,26 +38,35 @@ _SUFFIXES = {
     "application/geopackage+sqlite3": "gpkg",
     "application/gml+xml": "gml",
     "application/gpx+xml": "gpx",
-    "application/gzip": "gz",
+    "application/gzip": "gz svgz taz tgz tz",
     "application/java-archive": "ear jar war",
     "application/json": "ipynb json json5 map topojson",
     "application/jsonl": "jsonl",
     "application/ld+json": "jsonld",
+    "application/manifest+json": "webmanifest",
+    "application/msword": "doc dot wiz",
+    "application/n-quads": "nq",
     "application/n-triples": "nt",
+    "application/oda": "oda",
     "application/parquet": "parquet",
+    "application/pdf": "pdf",
+    "application/pkcs7-mime": "p7c",
+    "application/postscript": "ai eps ps",
     "application/sql": "sql",
     "application/toml": "toml",
+    "application/trig": "trig",
     "application/vnd.android.package-archive": "apk",
     "application/vnd.apache.arrow.file": "arrow feather",
+    "application/vnd.apple.mpegurl": "m3u m3u8",
     "application/vnd.google-earth.kml+xml": "kml",
     "application/vnd.google-earth.kmz": "kmz",
     "application/vnd.ms-cab-compressed": "cab",
-    "application/vnd.ms-excel": "xls",
+    "application/vnd.ms-excel": "xlb xls",
     "application/vnd.ms-excel.sheet.binary.macroenabled.12": "xlsb",
     "application/vnd.ms-excel.sheet.macroenabled.12": "xlsm",
     "application/vnd.ms-fontobject": "eot",
     "application/vnd.ms-outlook": "msg",
-    "application/vnd.ms-powerpoint": "ppt",
+    "application/vnd.ms-powerpoint": "pot ppa pps ppt pwz",
     "application/vnd.ms-powerpoint.presentation.macroenabled.12": "pptm",
     "application/vnd.ms-word.document.macroenabled.12": "docm",
     "application/vnd.oasis.opendocument.graphics": "odg",
@@ -76,54 +83,127 @@ _SUFFIXES = {
     "application/vnd.rar": "rar",
     "application/vnd.sqlite3": "sqlite sqlite3",
     "application/vnd.visio": "vsd",
+    "application/wasm": "wasm",
     "application/x-7z-compressed": "7z",
-    "application/x-bzip2": "bz2",
+    "application/x-bcpio": "bcpio",
+    "application/x-bzip2": "bz2 tbz2",
+    "application/x-cpio": "cpio",
+    "application/x-csh": "csh",
+    "application/x-dvi": "dvi",
+    "application/x-gtar": "gtar",
+    "application/x-hdf": "hdf",
+    "application/x-hdf5": "h5",
+    "application/x-latex": "latex",
+    "application/x-mif": "mif",
     "application/x-ndjson": "ndjson",
-    "application/x-xz": "xz",
+    "application/x-netcdf": "cdf nc",
+    "application/x-pkcs12": "p12 pfx",
+    "application/x-pn-realaudio": "ram",
+    "application/x-python-code": "pyc pyo",
+    "application/x-sh": "sh",
+    "application/x-shar": "shar",
+    "application/x-shockwave-flash": "swf",
+    "application/x-sv4cpio": "sv4cpio",
+    "application/x-sv4crc": "sv4crc",
+    "application/x-tar": "tar",
+    "application/x-tcl": "tcl",
+    "application/x-tex": "tex",
+    "application/x-texinfo": "texi texinfo",
+    "application/x-troff": "roff t tr",
+    "application/x-troff-man": "man",
+    "application/x-troff-me": "me",
+    "application/x-troff-ms": "ms",
+    "application/x-ustar": "ustar",
+    "application/x-wais-source": "src",
+    "application/x-xz": "txz xz",
     "application/xhtml+xml": "xhtml",
-    "application/xml": "xsd",
+    "application/xml": "rdf wsdl xpdl xsd xsl",
     "application/xml-dtd": "dtd",
     "application/yaml": "yaml yml",
+    "application/zip": "zip",
     "application/zstd": "zst",
+    "audio/3gpp": "3gpp",
+    "audio/3gpp2": "3g2 3gpp2",
+    "audio/aac": "aac adts ass loas",
+    "audio/basic": "au snd",
     "audio/flac": "flac",
     "audio/midi": "mid midi",
     "audio/mp4": "m4a",
+    "audio/mpeg": "mp2 mp3",
     "audio/ogg": "oga ogg opus",
+    "audio/x-aiff": "aif aifc aiff",
+    "audio/x-pn-realaudio": "ra",
+    "audio/x-wav": "wav",
     "font/otf": "otf",
     "font/ttf": "ttf",
     "font/woff": "woff",
     "font/woff2": "woff2",
     "image/avif": "avif",
     "image/bmp": "bmp",
+    "image/gif": "gif",
     "image/heic": "heic",
+    "image/heif": "heif",
+    "image/ief": "ief",
     "image/jp2": "jp2",
+    "image/jpeg": "jpe jpeg jpg",
     "image/jxl": "jxl",
+    "image/png": "png",
+    "image/svg+xml": "svg",
+    "image/tiff": "tif tiff",
     "image/vnd.adobe.photoshop": "psd",
     "image/vnd.dxf": "dxf",
+    "image/vnd.microsoft.icon": "ico",
     "image/webp": "webp",
+    "image/x-cmu-raster": "ras",
+    "image/x-portable-anymap": "pnm",
+    "image/x-portable-bitmap": "pbm",
+    "image/x-portable-graymap": "pgm",
+    "image/x-portable-pixmap": "ppm",
+    "image/x-rgb": "rgb",
+    "image/x-xbitmap": "xbm",
+    "image/x-xpixmap": "xpm",
+    "image/x-xwindowdump": "xwd",
+    "message/rfc822": "eml mht mhtml nws",
     "model/gltf+json": "gltf",
     "model/gltf-binary": "glb",
     "model/obj": "obj",
     "model/stl": "stl",
     "text/calendar": "ics",
+    "text/css": "css",
+    "text/csv": "csv",
+    "text/html": "htm html",
     "text/javascript": "cjs js mjs",
     "text/markdown": "markdown md",
-    "text/plain": "cfg conf cpp cs go ini java kt log properties ps1 rb rs swift",
+    "text/n3": "n3",
+    "text/plain": (
+        "bat c cfg conf cpp cs go h ini java ksh kt log pl properties ps1 rb rs srt swift txt"
+    ),
+    "text/richtext": "rtx",
     "text/rtf": "rtf",
+    "text/tab-separated-values": "tsv",
     "text/turtle": "ttl",
+    "text/vtt": "vtt",
+    "text/x-python": "py",
     "text/x-rst": "rst",
+    "text/x-setext": "etx",
+    "text/x-sgml": "sgm sgml",
+    "text/x-vcard": "vcf",
+    "text/xml": "xml",
     "video/3gpp": "3gp",
     "video/matroska": "mkv",
     "video/mp4": "m4v mp4",
+    "video/mpeg": "m1v mpa mpe mpeg mpg",
     "video/ogg": "ogv",
+    "video/quicktime": "mov qt",
+    "video/webm": "webm",
     "video/x-flv": "flv",
     "video/x-ms-wmv": "wmv",
+    "video/x-msvideo": "avi",
+    "video/x-sgi-movie": "movie",
 }
-_TYPES = mimetypes.MimeTypes(filenames=())
-for _type, _suffixes in _SUFFIXES.items():
-    for _suffix in _suffixes.split():
-        _TYPES.add_type(_type, f".{_suffix}")
-_TYPES.encodings_map.clear()  # "a.json.gz" is gzip, not JSON with an encoding
+_TYPES = {
+    suffix: media_type for media_type, suffixes in _SUFFIXES.items() for suffix in suffixes.split()
+}
 
 
 def stored_size(member: Member, options: Options) -> int:
@@ -204,12 +284,7 @@ def with_properties(facts: ObjectFacts, properties: ObjectProperties) -> ObjectF
 def content_type(key: str) -> str:
     """Return the media type for the suffix of a key."""
     name = key.rpartition("/")[2]
-    stem, dot, suffix = name.rpartition(".")
+    stem, _, suffix = name.rpartition(".")
     if not stem.strip("."):  # ".profile" has no suffix
         return DEFAULT_TYPE
-    return _find_type(dot + suffix.lower())
-
-
-@lru_cache(maxsize=4096)  # suffixes come from the archive: bound the memory
-def _find_type(suffix: str) -> str:
-    return _TYPES.guess_type("x" + suffix)[0] or DEFAULT_TYPE
+    return _TYPES.get(suffix.lower(), DEFAULT_TYPE)
