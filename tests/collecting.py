@@ -19,7 +19,7 @@ FIRST = (
     "unit/test_estimate.py",
     "functional/test_places.py",
     "functional/test_processes.py",
-    "infra/test_application.py",
+    "infra/test_deployment.py",
     "e2e/",
     "functional/",
     "asset/",

@@ -1,16 +1,20 @@
 """What every source promises: exact bytes of one version, or an error; and archives go once."""
 
 import random
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 from mypy_boto3_s3 import S3Client
 
-from s3unzip.errors import NotFoundError, SourceChangedError, StorageError
+from s3unzip.errors import NotFoundError, SourceChangedError, StorageError, UsageError
 from s3unzip.model import Location, Pin
 from s3unzip.stores.archives import read_whole_tail
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.config import StoreConfig
+from s3unzip.stores.open import OpenedStores
 from s3unzip.stores.s3.session import Session
 from s3unzip.stores.s3.source import S3Source
 from s3unzip.zip import ByteRange
@@ -205,3 +209,38 @@ def test_a_file_has_no_tags(place: Place) -> None:
     with pytest.raises(StorageError, match="delete it instead"):
         place.source.tag(where, place.source.head(where), {"a": "b"})
     assert place.source.tags(where, place.source.head(where)) == {}
+
+
+S3 = Location("s3", "bucket", "prefix/")
+WEB = Location("https", "example.org", "a.zip")
+
+
+def test_an_unknown_scheme_is_refused() -> None:
+    """The message says what there is."""
+    stores = OpenedStores(StoreConfig(WEB))
+    for ask in (
+        lambda: stores.source(Location("ftp", "host", "a.zip")),
+        lambda: stores.destination(WEB),
+        lambda: stores.run_store("run"),
+        lambda: stores.source(WEB).delete(WEB, Pin(1)),
+    ):
+        with pytest.raises(UsageError, match="s3://"):
+            ask()
+
+
+def test_a_folder_needs_no_aws(tmp_path: Path) -> None:
+    """Neither boto3 nor obstore is imported until S3 is named."""
+    script = f"""
+import sys
+from s3unzip.stores.config import StoreConfig
+from s3unzip.stores.open import OpenedStores
+from s3unzip.model import Location
+stores = OpenedStores(StoreConfig(Location("file", "", {f"{tmp_path}/"!r})))
+stores.destination(Location("file", "", {f"{tmp_path}/"!r}))
+stores.run_store("run")
+print([name for name in ("boto3", "botocore", "obstore", "urllib3") if name in sys.modules])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"

@@ -12,8 +12,7 @@ import pytest
 from s3unzip.cli.main import main
 from tests.docs.commands import ROOT
 from tests.support.assemblies import make_once
-from tests.support.bare import run_program
-from tests.support.processes import Ended
+from tests.support.processes import Ended, run_program
 
 HIDDEN = ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_ENDPOINT_URL", "NO_COLOR")
 

@@ -1,15 +1,8 @@
-"""docs/deploy.md on a machine with Python and make: each command, in order, on the embedded AWS.
+"""docs/deploy.md and other pages of deployments: each command, typed on the embedded AWS."""
 
-The commands are read from the page and typed into one terminal, the real CDK CLI
-among them. Not as on a user's machine: `S3UNZIP_ASSET` gives the CLI the package
-for its asset, because the functions run on this machine, whatever its processor,
-and their dependencies are on its `PYTHONPATH`. CDK's own linter and cdk-nag are off,
-which take longer than all the rest of a synthesis. And app.py runs once for each
-environment and settings, not once for each command: see tests/docs/synthesis.py.
-tests/infra/test_application.py has the asset for Lambda, the linters and app.py itself.
-"""
-
+import os
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +14,8 @@ from tests.docs.archives import make_archive
 from tests.docs.commands import ROOT, read_commands
 from tests.docs.synthesis import use_kept_syntheses
 from tests.docs.terminal import Terminal
-from tests.support.bare import make_checkout, make_machine
+from tests.support.patience import looks
+from tests.support.processes import make_checkout, make_machine
 from tests.support.servers import require_embedded_aws
 
 PAGE = ROOT / "docs" / "deploy.md"
@@ -81,3 +75,99 @@ def test_each_expectation_is_of_a_command() -> None:
     """No expectation is left of a command that the page no longer has."""
     commands = [command.text for command in read_commands(PAGE)]
     assert not [begins for begins in SAYS if not any(one.startswith(begins) for one in commands)]
+
+
+PAGES = ROOT / "docs" / "howto"
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """The shell of a machine with Python, make and the AWS CLI, beside an embedded AWS."""
+    require_embedded_aws()
+    aws = shutil.which("aws")
+    if aws is None:
+        pytest.skip("the AWS CLI is not installed: pip install awscli")
+    machine = make_machine(tmp_path / "bin")
+    (tmp_path / "bin" / "aws").write_text(
+        f'#!/bin/sh\nPATH="{os.environ["PATH"]}" PYTHONPATH= exec "{aws}" "$@"\n'
+    )
+    (tmp_path / "bin" / "aws").chmod(0o755)
+    with serve(wait_scale=0.02) as served:
+        yield {**machine, **served, "CDK_VALIDATION": "false"}
+
+
+@pytest.mark.timeout(3_600)
+def test_a_package_is_deployed_by_cloudformation_alone(
+    tmp_path: Path, shell: dict[str, str]
+) -> None:
+    """Every command of the page works without a bootstrap, and the stack is whole."""
+    checkout = make_checkout(tmp_path / "checkout")
+    s3 = make_client("s3", shell)
+    s3.create_bucket(Bucket="artifacts")
+    commands = list(read_commands(PAGES / "package.md"))
+    assert any("delete-stack" in command.text for command in commands)
+    with Terminal(checkout, shell) as terminal:
+        for command in commands:
+            if "delete-stack" in command.text:
+                machines = make_client("stepfunctions", shell).list_state_machines()
+                assert [one["name"] for one in machines["stateMachines"]] == ["s3unzip-dev"]
+            answer = terminal.run(command.text, SECONDS)
+            assert answer.exit_code == command.exit_code, f"{command}\n{answer.text[-3_000:]}"
+    names = {one["Key"] for one in s3.list_objects_v2(Bucket="artifacts")["Contents"]}
+    assert sum(name.endswith(".zip") for name in names) == 1
+
+
+@pytest.mark.timeout(3_600)
+def test_a_creation_that_nobody_confirmed_is_removed(tmp_path: Path, shell: dict[str, str]) -> None:
+    """The page's commands remove the stack, and the next deployment works."""
+    checkout = make_checkout(tmp_path / "checkout")
+    use_kept_syntheses(checkout, tmp_path / "syntheses")
+    with Terminal(checkout, shell) as terminal:
+        assert terminal.run("make bootstrap ENV=prod", SECONDS).exit_code == 0
+        unconfirmed = terminal.run("make deploy ENV=prod < /dev/null 2>&1 | cat", SECONDS)
+        assert "TerminationProtection is enabled" in unconfirmed.text, unconfirmed.text[-3_000:]
+        for command in read_commands(PAGES / "first-deployment.md"):
+            answer = terminal.run(command.text, SECONDS)
+            assert answer.exit_code == command.exit_code, f"{command}\n{answer.text[-3_000:]}"
+    assert re.search(r"s3unzip-prod\.IngestBucket = ", answer.text)
+
+
+@pytest.mark.timeout(3_600)
+def test_an_environment_with_routes(tmp_path: Path, shell: dict[str, str]) -> None:
+    """With the page's routes in its file, each command works, and each archive takes its route."""
+    checkout = make_checkout(tmp_path / "checkout")
+    for name in ("infra", "app.py"):  # its own: a link would be followed to the repository
+        (checkout / name).unlink()
+    shutil.copytree(ROOT / "infra", checkout / "infra")
+    shutil.copy(ROOT / "app.py", checkout / "app.py")
+    page = PAGES / "routes.md"
+    (routes,) = re.findall(r"```toml\n(.*?)```", page.read_text(), re.DOTALL)
+    with (checkout / "infra" / "environments" / "dev.toml").open("a") as file:
+        file.write(f"\n{routes}")
+    (checkout / "archive.zip").write_bytes(make_archive("archive.zip"))
+    bucket = "my-uploads"
+    path = f"{shell['PATH']}{os.pathsep}{checkout / '.venv' / 'bin'}"
+    with Terminal(checkout, {**shell, "PATH": path}) as terminal:
+        for command in read_commands(page):
+            if command.text.startswith("s3unzip runs"):
+                _await_runs(shell, 2)
+            answer = terminal.run(command.text.replace("my-uploads", bucket), SECONDS)
+            assert answer.exit_code == command.exit_code, f"{command}\n{answer.text[-3_000:]}"
+            if "describe-stacks" in command.text:
+                (bucket,) = re.findall(r"^\S*storageingest\S*", answer.text, re.MULTILINE)
+            if command.text.startswith("s3unzip runs"):
+                assert re.search(r"archive\.zip -> s3://acme-members/in/ +route acme", answer.text)
+                assert "route globex-daily" in answer.text
+    assert re.search(r"ok +route acme +s3://", answer.text), answer.text
+
+
+def _await_runs(shell: dict[str, str], count: int) -> None:
+    s3 = make_client("s3", shell)
+    (work,) = (
+        bucket["Name"] for bucket in s3.list_buckets()["Buckets"] if "work" in bucket["Name"]
+    )
+    for _ in looks():
+        listed = s3.list_objects_v2(Bucket=work, Prefix="runs/").get("Contents", [])
+        if sum(item["Key"].endswith("/report.json") for item in listed) == count:
+            return
+    raise AssertionError(listed)

@@ -8,7 +8,7 @@ from pathlib import Path
 import s3unzip
 from tests.docs.archives import PLAIN, make_archive
 from tests.docs.commands import ROOT
-from tests.support.bare import run_program
+from tests.support.processes import run_program
 
 
 def _call(command: Path, folder: Path, *words: str) -> str:

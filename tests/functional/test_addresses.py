@@ -1,6 +1,8 @@
-"""Buckets in host names, and access points: every client of every process asks the same host."""
+"""Addresses of archives: buckets in host names, access points, and presigned URLs that end."""
 
+import itertools
 import random
+import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from urllib.parse import urlsplit
@@ -10,7 +12,7 @@ import pytest
 from s3unzip.stores.ports import ObjectFacts
 from tests.support.memory_server import Asked, MemoryS3
 from tests.support.processes import Ended, Program
-from tests.support.servers import Asked as WebAsked, HttpServer, Reply, s3_error
+from tests.support.servers import Asked as WebAsked, HttpServer, Reply, WebFiles, s3_error
 from tests.support.zips import DEFLATE, STORED, Entry, build
 
 LARGE = random.Random(1).randbytes(5 * 1024**2 + 1)  # of several parts, or copied by the store
@@ -114,3 +116,44 @@ def test_an_address_has_no_names_before_it(site: Site, place: str) -> None:
     site.program.start("ls", f"{place}/in/a.zip", *words).ends(
         2, "http://127.0.0.1:9: no bucket can be in a host name that is an IP address"
     )
+
+
+NAME = "my%20report.zip"
+ENTRIES = [Entry(f"{number:03}.txt", b"text " * 50, DEFLATE) for number in range(50)]
+REQUESTS = 1  # until the link expires: the plan's
+
+
+def test_a_new_link_goes_on_where_the_old_one_expired(program: Program) -> None:
+    """The offered command extracts what is left, with the new link in place of NEW-URL.
+
+    A space in the name is one in the folder, as it is where the archive comes from S3.
+    """
+    files, numbers = WebFiles({NAME: build(*ENTRIES)}), itertools.count(1)
+
+    def answer(asked: WebAsked) -> Reply:
+        if "old" in asked.path and next(numbers) > REQUESTS:
+            return s3_error(403, "AccessDenied", "Request has expired")
+        return files(asked)
+
+    with HttpServer(answer) as server:
+        ended = (
+            program.extract(f"{server.url}/{NAME}?old", "out")
+            .ends(5, "Request has expired")
+            .hides("old")
+        )
+        command = f"s3unzip run NEW-URL {program.folder}/out/ --on-conflict skip-unchanged"
+        assert f"next: {command}\n" in ended.err
+        words = command.replace("NEW-URL", f"{server.url}/{NAME}?new")
+        again = program.run(*shlex.split(words)[1:], "-w", "1")
+    assert again.code == 0, again.err
+    assert len(program.files("out/my report")) == len(ENTRIES)
+
+
+def test_an_archive_without_a_date_has_runs_of_the_first_day(program: Program) -> None:
+    """Where a server tells no Last-Modified, the id has the time of the first run, and stays."""
+    with HttpServer(WebFiles({"a.zip": build(*ENTRIES)})) as server:
+        for _ in range(2):
+            ended = program.extract(f"{server.url}/a.zip", "out").ends(0)
+    (run,) = program.runs()
+    assert not run.startswith("1970")
+    assert run in ended.err

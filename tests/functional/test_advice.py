@@ -386,7 +386,7 @@ TRIED_ELSEWHERE = {
         "test_an_archive_that_must_be_restored_has_a_verdict",
     ),
     "link-refused": (
-        "functional/test_urls.py",
+        "functional/test_addresses.py",
         "test_a_new_link_goes_on_where_the_old_one_expired",
     ),
     "stopped": ("functional/test_processes.py", "test_sigterm_and_sighup_are_as_ctrl_c"),

@@ -1,4 +1,4 @@
-"""Runs go on after a killed program, a loss of power, or records that are damaged or lost."""
+"""Runs go on after a kill, a loss of power or damaged records; how long they wait for stores."""
 
 import os
 import random
@@ -7,19 +7,20 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from msgspec.structs import replace
 
 from s3unzip.context import Progress
-from s3unzip.errors import S3UnzipError, UnreadableRecordError
+from s3unzip.errors import S3UnzipError, ServiceFaultError, UnreadableRecordError
 from s3unzip.extraction.task import run_task
 from s3unzip.local.attempts import open_context
 from s3unzip.local.run_folders import BOOT, note_start
 from s3unzip.model import (
     RECORDS_FORMAT,
     Location,
+    OnConflict,
     Options,
     Report,
     Request,
@@ -30,7 +31,7 @@ from s3unzip.model import (
 )
 from s3unzip.runs.records import RECORD_UNREADABLE, RunRecords
 from s3unzip.runs.step import stop_for
-from s3unzip.settings import KIB, make_tuning
+from s3unzip.settings import KIB, Tuning, make_tuning
 from s3unzip.settling.loop import (
     KnownArchive,
     Settled,
@@ -42,10 +43,10 @@ from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.folder import NOTE, OWN, own_prefix
 from s3unzip.zip import Policy
-from tests.support.contents import log_lines
-from tests.support.memory import Stored
+from tests.support.contents import log_lines, mixed_files
+from tests.support.memory import ManualClock, MemoryArchive, Stored
 from tests.support.processes import Program
-from tests.support.runs import TINY, World
+from tests.support.runs import TINY, WHOLE, World
 from tests.support.zips import DEFLATE, Entry, build
 
 TUNING = {"small_member": 4_000, "split_from": 50_000, "segment_bytes": 50_000}
@@ -350,3 +351,49 @@ def test_records_of_another_version_begin_anew(world: World) -> None:
     stored.body = stored.body.replace(b'"format":5', b'"older":5')
     with pytest.raises(UnreadableRecordError, match=words.replace("99", "3")):
         world.records(report.run).read_plan()
+
+
+LARGE = mixed_files(600_000)
+FEW_AND_LARGE = [Entry(f"small-{n:02}", b"%d" % n * 100, method=8) for n in range(40)]
+FEW_AND_LARGE += [Entry(f"large-{n}", LARGE + b"%d" % n, method=8) for n in range(4)]
+FEW_AND_LARGE_ARCHIVE = build(*FEW_AND_LARGE)
+
+
+def _fail(*_: object, **__: object) -> NoReturn:
+    raise ServiceFaultError("no answer")
+
+
+@pytest.mark.parametrize("tuning", [TINY, WHOLE], ids=["split", "whole"])
+@pytest.mark.parametrize(
+    "failing",
+    [
+        ["put"],
+        ["head"],
+        ["create_upload"],
+        ["upload_part"],
+        ["complete_upload"],
+        ["put", "head", "create_upload", "upload_part", "complete_upload", "abort_upload"],
+        [],
+    ],
+    ids=lambda names: names[0] + "..." * (len(names) > 1) if names else "archive",
+)
+def test_a_run_waits_for_its_stores_once(
+    failing: list[str], tuning: Tuning, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many tasks and rounds do not wait one after the other: one budget, then the report."""
+    clock = ManualClock()
+    world = World(tuning, clock=clock)
+    world.tune(puts_in_flight=1, parts_in_flight=1)
+    request = world.request(FEW_AND_LARGE_ARCHIVE, Options(on_conflict=OnConflict.NEVER))
+    for name in failing:
+        monkeypatch.setattr(world.out, name, _fail)
+    if not failing:
+        monkeypatch.setattr(MemoryArchive, "stream", _fail)
+    report = world.run_here(request)
+    assert (report.verdict, report.reason) == (Verdict.FAILED, "service-fault")
+    # The clock adds the waits of threads that wait at once. Two budgets would be a second round.
+    seconds = world.tuning.retry_seconds
+    assert seconds / 2 < clock.slept < 2 * seconds
+    monkeypatch.undo()
+    assert world.resume_here(report.run).verdict is Verdict.COMPLETED
+    assert world.out.pending == {}

@@ -11,8 +11,16 @@ from s3unzip.settings import Variable
 from tests.simulation.archives import SAME_STEM, Recipe
 from tests.simulation.functions import invoke
 from tests.simulation.promises import COMPLETED, RUN_FAILED
-from tests.simulation.scenes import NEWER, PLAIN, SMALL, Stage
-from tests.simulation.schedule import DELETED, EQUAL, VERSIONED, event_of
+from tests.simulation.schedule import (
+    DELETED,
+    EQUAL,
+    NEWER,
+    PLAIN,
+    SMALL,
+    VERSIONED,
+    Stage,
+    event_of,
+)
 from tests.simulation.scheduler import START
 from tests.simulation.world import World
 

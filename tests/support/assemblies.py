@@ -175,7 +175,7 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, object]]] = {
 
 
 def synthesize_once(factory: pytest.TempPathFactory, variant: str) -> Assembly:
-    """Return the assembly of a variant, as `cdk` writes it (tests/infra/test_application.py)."""
+    """Return the assembly of a variant, as `cdk` writes it (tests/infra/test_deployment.py)."""
     folder = make_once(factory, "assemblies", _write) / variant
     (template,) = folder.glob("*.template.json")
     return Assembly(folder, template.name.removesuffix(".template.json"))

@@ -1,6 +1,6 @@
 """``python -m tests.support.synthesis FOLDER``: writes each variant into a folder of its name.
 
-cdk-nag checks them; tests/infra/test_application.py lets CDK's own linter check one.
+cdk-nag checks them; tests/infra/test_deployment.py lets CDK's own linter check one.
 """
 
 import sys

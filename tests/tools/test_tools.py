@@ -1,0 +1,294 @@
+"""The tools: the gates, mutants, the archive of the demo, pictures, and what tests leave."""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import REQUIRE_TOOLS
+from tests.docs.commands import ROOT
+from tests.support.leaks import find_left, product_logger_kept, take_state
+from tests.support.processes import run_program
+from tools.branches import ALL, CONTROL_PLANE, count_branches, find_low, list_missing
+from tools.house import House, find_faults, lower, measure
+from tools.mutants import PACKAGE, make_mutants, read_groups
+
+READER = """
+from s3unzip import writer
+
+LIMIT = 1
+
+
+class Archive:
+    size, name = 1, "a"
+    found = size if name else 0
+"""
+
+WRITER = """
+from s3unzip import reader
+
+LIMIT = 2
+
+
+class Archive:
+    def write(self, location):
+        if location.scheme == "s3":
+            reader.write(1, 2, 3, 4, 5)
+        first, second = second, first
+"""
+
+
+@pytest.fixture(name="house")
+def fixture_house(tmp_path: Path) -> House:
+    package = tmp_path / "functions" / "s3unzip"
+    package.mkdir(parents=True)
+    (package / "reader.py").write_text(READER)
+    (package / "writer.py").write_text(WRITER)
+    (package / "page.css").write_text("a {}\nb {}\n")
+    (tmp_path / "docs" / "howto").mkdir(parents=True)
+    (tmp_path / "docs" / "howto" / "page.md").write_text("# Page\n\nText.\n")
+    return measure(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("figure", "value"),
+    [
+        ("package thoughts", 14),
+        ("package modules", 2),
+        ("package classes", 2),
+        ("class names used twice", 1),
+        ("constants of one name with two values", 1),
+        ("longest function", 4),
+        ("tuple assignments", 1),
+        ("conditional expressions, per 1,000 statements", 83.3),
+        ("calls with 5 or more positional arguments", 1),
+        ("generic names, % of names stored", 14.3),
+        ("questions by scheme outside of stores/", 1),
+        ("modules in import circles", 2),
+        ("lines of js, css and html in the package", 2),
+        ("how-tos", 1),
+    ],
+)
+def test_a_small_project_is_measured(house: House, figure: str, value: float) -> None:
+    """Each figure is that of a package whose code was counted by hand."""
+    assert house.figures[figure] == value
+
+
+def test_each_counted_place_is_listed(house: House) -> None:
+    """The list names the file, the line and the text of a place."""
+    assert "generic names: reader.py:9: found" in house.places
+    assert "modules in import circles: s3unzip.reader" in house.places
+
+
+def test_a_figure_above_its_ceiling_is_a_fault() -> None:
+    """So is a figure that has no ceiling. A figure below its ceiling is no fault."""
+    assert find_faults({"a": 1, "b": 3, "c": 1}, {"a": 2, "b": 2}) == [
+        "b: 3, the ceiling is 2",
+        "c: 1, the ceiling is 0",
+    ]
+
+
+def test_ceilings_only_fall() -> None:
+    """A lower figure lowers its ceiling; a higher one leaves it, and a new figure gets one."""
+    assert lower({"a": 1, "b": 3, "c": 5}, {"a": 2, "b": 2}) == {"a": 1, "b": 2, "c": 5}
+
+
+def report(files: dict[str, tuple[int, int]]) -> dict[str, Any]:
+    """Return what coverage would write of files with branches taken and all."""
+    return {
+        "files": {
+            name: {
+                "summary": {"covered_branches": taken, "num_branches": every},
+                "missing_branches": [[1, 2]] * (every - taken),
+            }
+            for name, (taken, every) in files.items()
+        }
+    }
+
+
+def test_branches_are_counted_by_package() -> None:
+    """Folders below a package count with it; infra is one, and modules of the root another."""
+    measured = report(
+        {
+            "functions/s3unzip/cli/main.py": (1, 2),
+            "functions/s3unzip/cli/commands/run.py": (3, 4),
+            "functions/s3unzip/clients.py": (5, 6),
+            "infra/stack.py": (8, 8),
+        }
+    )
+    counts = count_branches(measured)
+    packages = {"functions/s3unzip": (5, 6), "functions/s3unzip/cli": (4, 6), "infra": (8, 8)}
+    assert counts == {**packages, ALL: (17, 20)}
+    missing = [line.split() for line in list_missing(measured)]
+    assert missing[0] == ["functions/s3unzip/cli/commands/run.py", "3/4", "1->2"]
+    assert len(missing) == 3
+
+
+def test_limits_hold_for_the_whole_and_for_the_control_plane() -> None:
+    """A package below the limit is reported, and so is a package without any measurement."""
+    right = dict.fromkeys(CONTROL_PLANE, (90, 100))
+    assert find_low({**right, ALL: (90, 100)}) == []
+    (low,) = find_low({**right, ALL: (897, 1_000)})
+    assert low.startswith("all product code: 89.7%")
+    first, second = CONTROL_PLANE
+    low, missing = find_low({second: (8, 9), ALL: (1_000, 1_000)})
+    assert low.startswith(f"{first}: 0.0%")
+    assert missing.startswith(f"{second}: 88.9%")
+
+
+SOURCE = '''\
+"""A module."""
+import os
+LIMIT = 5
+
+def clamp(value: int, low: int = 0) -> int:
+    """Text."""
+    if value < low and os.name:
+        raise ValueError(f"{value + 1} is below {low - 1}")
+    while value:
+        log(value)
+        value -= 2
+        if not value:
+            continue
+    return min(value, LIMIT) + 1
+'''
+
+
+def test_every_operator_makes_its_mutant() -> None:
+    """Each has the function, the expression before and after in its name, and its line."""
+    assert [(one.line, one.name) for one in make_mutants(SOURCE)] == [
+        (5, "clamp: 0 -> 1"),
+        (7, "clamp: value < low and os.name -> value < low or os.name"),
+        (7, "clamp: value < low -> value <= low"),
+        (8, 'clamp: raise ValueError(f"{value + 1} is below {low - 1}") -> pass'),
+        (9, "clamp: value -> not value"),
+        (10, "clamp: log(value) -> pass"),
+        (11, "clamp: value -= 2 -> value += 2"),
+        (11, "clamp: 2 -> 3"),
+        (12, "clamp: not value -> value"),
+        (13, "clamp: continue -> break"),
+        (14, "clamp: min(value, LIMIT) + 1 -> min(value, LIMIT) - 1"),
+        (14, "clamp: min(value, LIMIT) -> max(value, LIMIT)"),
+        (14, "clamp: 1 -> 2"),
+    ]
+
+
+def test_every_group_has_modules_and_tests() -> None:
+    """No pattern of the list is about modules that have gone."""
+    for group in read_groups():
+        assert group.files(ROOT / "functions" / PACKAGE, [])
+        assert all((ROOT / test).exists() for test in group.tests)
+        assert group.files(ROOT / "functions" / PACKAGE, ["no/such"]) == []
+
+
+BLOCKED = """
+import sys
+DEVELOPMENT = {"cfnlint", "greenlet", "hypothesis", "importlinter", "jsonschema", "moto", "mypy"}
+DEVELOPMENT |= {"pytest", "selenium"}
+class Block:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in DEVELOPMENT:
+            raise ModuleNotFoundError(f"{name} is for development", name=name)
+sys.meta_path.insert(0, Block())
+import embedded.demo, infra.application, infra.environment
+"""
+
+
+def test_the_demo_runs_without_development_packages() -> None:
+    """What the demo and the synthesis import is none of them."""
+    run_program([sys.executable, "-c", BLOCKED], os.environ)
+
+
+def test_make_demo_installs_no_development_packages() -> None:
+    """Its environment has the group of the infrastructure only, and keeps what is there already."""
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    assert "\ndemo: .venv/demo embedded/.venv/ready  ##" in makefile
+    rule = makefile.partition("\n.venv/demo:")[2].partition("\n\n")[0]
+    assert "--inexact --no-default-groups --group infra" in rule
+
+
+NAMES = ("terminal.svg", "report-page.png", "report-page-dark.png")
+
+
+def test_every_picture_is_there_and_used() -> None:
+    """Each picture of `make pictures` is in docs/images, and a page shows it."""
+    pages = (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))
+    text = "".join(page.read_text("utf-8") for page in pages)
+    assert {one.name for one in (ROOT / "docs" / "images").iterdir()} == set(NAMES)
+    assert all(f"images/{name}" in text for name in NAMES)
+
+
+def test_the_terminal_loads_nothing() -> None:
+    """It shows commands, and asks no other server for a font."""
+    picture = (ROOT / "docs" / "images" / "terminal.svg").read_text("utf-8")
+    assert "s3unzip&#160;run" in picture
+    assert "font-face" not in picture
+    assert "url(http" not in picture
+
+
+def test_changes_that_a_test_leaves_are_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Variables, working folder, path of imports, clocks and the handlers of signals."""
+    before = take_state()
+    monkeypatch.setenv("S3UNZIP_LEFT", "x")
+    monkeypatch.delenv("PATH")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(time, "sleep", os.nice)
+    handler = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    found = find_left(before)
+    signal.signal(signal.SIGUSR1, handler)
+    monkeypatch.undo()
+    assert found == [
+        f"handler of signal {signal.SIGUSR1:d}",
+        "sys.path",
+        "time.sleep",
+        "variable PATH",
+        "variable S3UNZIP_LEFT",
+        "working folder",
+    ]
+    assert find_left(before) == []
+
+
+def test_the_products_logger_is_set_back() -> None:
+    """Its level and its handlers are those of before."""
+    logger = logging.getLogger("s3unzip")
+    before = logger.level, [*logger.handlers]
+    with product_logger_kept():
+        logger.setLevel(logging.CRITICAL)
+        logger.addHandler(logging.NullHandler())
+    assert (logger.level, logger.handlers) == before
+
+
+SUITE = """
+import pytest
+
+def test_server():
+    pytest.skip("VersityGW is not installed: go install ...")
+
+def test_other():
+    pytest.skip("a folder does not copy")
+"""
+
+
+def test_a_missing_tool_fails_where_tools_are_required(tmp_path: Path) -> None:
+    """Only the skip because of a missing tool becomes a failure."""
+    (tmp_path / "conftest.py").write_text("from tests.conftest import *\n")
+    (tmp_path / "test_suite.py").write_text(SUITE)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), REQUIRE_TOOLS: "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stdout
+    assert "1 failed, 1 skipped" in done.stdout
