@@ -108,9 +108,7 @@ def _make_requests(arguments: Arguments, stores: StoreConfig, *, is_one: bool) -
         if is_one or not names_several(word):
             location = parse_source(word)
         arguments.check_places(location, destination)
-    sources = [parse_source(arguments.sources[0])]
-    if not is_one:
-        sources = _find_sources(arguments, stores)
+    sources = [parse_source(arguments.sources[0])] if is_one else _find_sources(arguments, stores)
     options = arguments.options()
     requests = [
         make_request(source, destination, options, arguments.after_success) for source in sources
