@@ -19,7 +19,7 @@ import lzma
 from bz2 import BZ2Decompressor
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn, cast
+from typing import Any, NoReturn, cast
 
 from isal import isal_zlib
 from isal.igzip_lib import IgzipDecompressor
@@ -27,9 +27,6 @@ from isal.igzip_lib import IgzipDecompressor
 from s3unzip.zip import records
 from s3unzip.zip.checks import Policy
 from s3unzip.zip.values import Buffer, Member
-
-if TYPE_CHECKING:
-    import zstandard
 
 # The stubs declare this class as an instance.
 IGZIP_ERROR = cast("type[Exception]", isal_zlib.error)
@@ -97,86 +94,59 @@ def explain_igzip(error: Exception) -> str:
     return _IGZIP_FAULTS.get(number, f"deflate: {error}")
 
 
-class _Deflate64:
-    """One Deflate64 stream.
+class _SlicedStream:
+    """One stream of a library that does not bound its output, with the interface of bz2 and lzma.
 
-    The library does not report how much input it used. So the last byte is pushed alone: a stream
-    that ends with the member must end in that byte.
+    `decompress` is the method of `library` that takes a slice, at most `max_slice` bytes of input.
+    A library that does not report how much input it used gets the same slices however the input
+    arrives: `input_left`, the number of bytes up to the end of the member, decides. The last byte
+    is a slice of its own, because a stream that ends with the member must end in that byte.
     """
 
-    def __init__(self, member: Member, _: Policy) -> None:
-        # Few archives need inflate64, and its import loads twenty other modules.
-        import inflate64  # noqa: PLC0415
-
-        self._member = member
-        self._stream = inflate64.Inflater()
-        self._input_left = member.compressed_size  # bytes that the library has not received
-        self._input = memoryview(b"")  # the pushed part of these bytes
-        self._output = memoryview(b"")
-
-    @property
-    def ended(self) -> bool:
-        return bool(self._stream.eof) and not self._output
-
-    @property
-    def spare(self) -> int:
-        if not self._stream.eof:
-            return 0
-        return self._input_left
-
-    def push(self, data: Buffer) -> None:
-        if not self._stream.eof:
-            self._input = memoryview(bytes(self._input) + data)
-
-    def pull(self, max_length: int) -> Buffer:
-        while not (self._output or self._stream.eof):
-            # All but the last byte, then the last byte. A shorter slice waits for more input.
-            length = min(_DEFLATE64_SLICE, max(1, self._input_left - 1))
-            if len(self._input) < length:
-                break
-            chunk = bytes(self._input[:length])
-            self._input = self._input[length:]
-            self._input_left -= length
-            try:
-                self._output = memoryview(self._stream.inflate(chunk))
-            except (ValueError, EOFError) as error:
-                self._member.fail("corrupt-stream", f"deflate64: {error}")
-        output = self._output[:max_length]
-        self._output = self._output[max_length:]
-        return output
-
-
-class _ZstdFrame:
-    """One Zstandard frame, perhaps a skippable one, with the interface of bz2 and lzma."""
-
-    def __init__(self, frame: zstandard.ZstdDecompressionObj) -> None:
-        self._frame = frame
-        self._input = memoryview(b"")
-        self._position = 0  # where the next slice of the input begins
+    def __init__(
+        self,
+        library: Any,
+        decompress: Callable[[bytes], bytes],
+        max_slice: int,
+        input_left: int | None = None,
+    ) -> None:
+        self._library = library
+        self._decompress = decompress
+        self._max_slice = max_slice
+        self._input_left = input_left  # None: the library reports the input that it did not use
+        self._input = memoryview(b"")  # the library has not received it
         self._output = memoryview(b"")
 
     @property
     def eof(self) -> bool:
-        return self._frame.eof and not self._output
+        return bool(self._library.eof) and not self._output
 
     @property
     def needs_input(self) -> bool:
-        return not self._output and self._position >= len(self._input)
+        return not self._output and not self._slice_length()
 
     @property
     def unused_data(self) -> Buffer:
-        # The frame did not use the end of its last slice, which ends with the input or before it.
-        end = min(self._position, len(self._input)) - len(self._frame.unused_data)
-        return self._input[end:]
+        return self._input
+
+    def _slice_length(self) -> int:
+        """Return the length of the next slice, or 0 if more input must come first."""
+        length = min(self._max_slice, len(self._input))
+        if self._input_left is None:
+            return length
+        full_length = min(self._max_slice, max(1, self._input_left - 1))
+        return full_length if length >= full_length else 0
 
     def decompress(self, data: Buffer, max_length: int) -> Buffer:
         if data:
-            self._input = memoryview(data)
-            self._position = 0
-        while not (self._output or self.needs_input or self._frame.eof):
-            chunk = self._input[self._position : self._position + _ZSTD_SLICE]
-            self._position += _ZSTD_SLICE
-            self._output = memoryview(self._frame.decompress(chunk))
+            self._input = memoryview(b"".join((self._input, data)))
+        while not (self._output or self._library.eof) and (length := self._slice_length()):
+            self._output = memoryview(self._decompress(bytes(self._input[:length])))
+            if self._input_left is None:
+                length -= len(self._library.unused_data)
+            else:
+                self._input_left -= length
+            self._input = self._input[length:]
         output = self._output[:max_length]
         self._output = self._output[max_length:]
         return output
@@ -197,7 +167,7 @@ class _StreamChain:
         self,
         member: Member,
         start: Callable[
-            [], IgzipDecompressor | BZ2Decompressor | lzma.LZMADecompressor | _ZstdFrame
+            [], IgzipDecompressor | BZ2Decompressor | lzma.LZMADecompressor | _SlicedStream
         ],
         magics: tuple[bytes, ...] = (),
         padding: bytes = b"",
@@ -403,18 +373,32 @@ def _open_zstd(member: Member, policy: Policy) -> _StreamChain:
 
     max_window = max(1024, policy.limits.decoder_memory)  # the library accepts no smaller limit
     decoder = zstandard.ZstdDecompressor(max_window_size=max_window)
+
+    def start_frame() -> _SlicedStream:
+        frame = decoder.decompressobj()
+        return _SlicedStream(frame, frame.decompress, _ZSTD_SLICE)
+
     return _StreamChain(
         member,
-        lambda: _ZstdFrame(decoder.decompressobj()),
+        start_frame,
         magics=_ZSTD_MAGICS,
         errors=(*_STREAM_ERRORS, zstandard.ZstdError),
     )
 
 
-CODECS: dict[int, Callable[[Member, Policy], _Stored | _Deflate64 | _StreamChain | _Lzma]] = {
+def _open_deflate64(member: Member, _: Policy) -> _StreamChain:
+    # Few archives need inflate64, and its import loads twenty other modules.
+    import inflate64  # noqa: PLC0415
+
+    library = inflate64.Inflater()
+    stream = _SlicedStream(library, library.inflate, _DEFLATE64_SLICE, member.compressed_size)
+    return _StreamChain(member, lambda: stream)
+
+
+CODECS: dict[int, Callable[[Member, Policy], _Stored | _StreamChain | _Lzma]] = {
     records.METHOD_STORED: _Stored,
     records.METHOD_DEFLATE: lambda member, _: _StreamChain(member, IgzipDecompressor),
-    records.METHOD_DEFLATE64: _Deflate64,
+    records.METHOD_DEFLATE64: _open_deflate64,
     # The format bounds the memory of bzip2: its blocks have at most 900 KB.
     records.METHOD_BZIP2: lambda member, _: _StreamChain(member, BZ2Decompressor, (b"BZh",)),
     records.METHOD_LZMA: _Lzma,

@@ -9,10 +9,11 @@ can count as WinZip does. Only runs with a password import these libraries. Stro
 of the flags) is not supported.
 """
 
+from __future__ import annotations
+
 import hashlib
 import hmac
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 
 from isal import isal_zlib
 from msgspec import Struct
@@ -32,12 +33,11 @@ from s3unzip.zip.records import (
 from s3unzip.zip.values import WRAP, Buffer, Cipher, Member
 
 PIECE_LENGTH = 1 << 20
+_AES_VERIFIER = 2  # bytes that reveal a wrong password
+_AES_MAC = 10  # bytes of the authentication code
 # Tags of symbolic links and junctions, at the beginning of a REPARSE_DATA_BUFFER ([MS-FSCC] 2.1.2).
 _LINK_TAGS = (b"\x0c\0\0\xa0", b"\x03\0\0\xa0")
 _LINK_TAG_LENGTH = 4
-
-_AES_VERIFIER = 2  # bytes that reveal a wrong password
-_AES_MAC = 10  # bytes of the authentication code
 
 SPARE_MESSAGE = "bytes after the end of the compressed stream"
 
@@ -65,6 +65,7 @@ class MemberDecoder:
         self._member = member
         self._policy = policy
         self._cipher = _open_cipher(member, policy, opened)
+        self._lead = bytearray()  # the first bytes of encrypted data, before the content
         plain = member
         if member.cipher is not None:
             length = member.compressed_size - member.cipher.overhead
@@ -89,22 +90,29 @@ class MemberDecoder:
         """
         self._input_length += len(data)
         if self._cipher is not None:
-            data = self._cipher.decrypt(data)
-            if not data:  # the input had none of the content
-                return
+            data = self._decrypt(self._cipher, data)
         self._codec.push(data)
         member = self._member
-        with self._doubting_password():
-            # The codec may return one byte more than is allowed, which shows that there is more.
-            while output := self._codec.pull(min(PIECE_LENGTH, self._max_size - self.size + 1)):
-                self.size += len(output)
-                if self.size > self._max_size:
-                    code = "bomb-wrapped-size" if member.is_wrapped else "size-overrun"
-                    member.fail(code, f"more than {self._max_size} bytes")
-                if member.flags & FLAG_REPARSE and len(self._first_bytes) < _LINK_TAG_LENGTH:
-                    self._check_reparse(output)
-                self.crc32 = isal_zlib.crc32(output, self.crc32)
-                yield output
+        # The codec may return one byte more than is allowed, which shows that there is more.
+        while output := self._codec.pull(min(PIECE_LENGTH, self._max_size - self.size + 1)):
+            self.size += len(output)
+            if self.size > self._max_size:
+                code = "bomb-wrapped-size" if member.is_wrapped else "size-overrun"
+                member.fail(code, f"more than {self._max_size} bytes")
+            if member.flags & FLAG_REPARSE and len(self._first_bytes) < _LINK_TAG_LENGTH:
+                self._check_reparse(output)
+            self.crc32 = isal_zlib.crc32(output, self.crc32)
+            yield output
+
+    def _decrypt(self, cipher: _ZipCrypto | _WinZipAes, data: Buffer) -> Buffer:
+        """Return the plain content in `data`; start the cipher when its lead is complete."""
+        missing = cipher.lead_length - len(self._lead)
+        if missing:
+            self._lead += data[:missing]
+            if len(data) < missing:
+                return b""
+            cipher.start(bytes(self._lead))
+        return cipher.decrypt(data[missing:])
 
     def _check_reparse(self, output: Buffer) -> None:
         """Judge a member whose content begins with the tag of a Windows link."""
@@ -115,26 +123,21 @@ class MemberDecoder:
             )
             self.warnings.append("symlink")
 
-    @contextmanager
-    def _doubting_password(self) -> Iterator[None]:
-        """Add the cipher's `doubt` to a finding about the decrypted data."""
-        try:
-            yield
-        except MemberError as error:
-            if self._cipher is None:
-                raise
-            message = error.finding.message + self._cipher.doubt
-            raise MemberError(replace(error.finding, message=message)) from error
-
     def decode(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:
         """Yield the content; `pieces` are the member's compressed bytes, all of them.
 
         Raises:
             MemberError: the content is not what the directory declares.
         """
-        for data in pieces:
-            yield from self.feed(data)
-        self.finish()
+        try:
+            for data in pieces:
+                yield from self.feed(data)
+            self.finish()
+        except MemberError as error:
+            if self._cipher is None:
+                raise
+            message = error.finding.message + self._cipher.doubt
+            raise MemberError(replace(error.finding, message=message)) from error
 
     def finish(self) -> None:
         """Check that the member ended as declared.
@@ -142,21 +145,20 @@ class MemberDecoder:
         Raises:
             MemberError: the member did not end as declared.
         """
-        with self._doubting_password():
-            is_whole = self._input_length == self._member.compressed_size
-            self.warnings += check_end(
-                self._member,
-                self._policy,
-                ended=self._codec.ended and is_whole,
-                spare=self._codec.spare,
-                size=self.size,
-            )
-            if self._cipher is not None:
-                self._cipher.finish()
-            if self._member.declares_crc:
-                check_crc(self._member, self.crc32)
-            if self._member.is_wrapped and self.size >= WRAP:
-                self.warnings.append("size-wrapped")
+        is_whole = self._input_length == self._member.compressed_size
+        self.warnings += check_end(
+            self._member,
+            self._policy,
+            ended=self._codec.ended and is_whole,
+            spare=self._codec.spare,
+            size=self.size,
+        )
+        if self._cipher is not None:
+            self._cipher.finish()
+        if self._member.declares_crc:
+            check_crc(self._member, self.crc32)
+        if self._member.is_wrapped and self.size >= WRAP:
+            self.warnings.append("size-wrapped")
 
 
 def largest_size(member: Member, policy: Policy) -> int:
@@ -257,43 +259,43 @@ def _inflate_whole(member: Member, data: Buffer, policy: Policy) -> Decoded:
 class _ZipCrypto:
     """Traditional encryption (APPNOTE 6.1)."""
 
-    doubt = "; or the password is wrong: ZipCrypto accepts 1 of 256 wrong ones"
+    lead_length = 12  # 6.1.5
 
     def __init__(self, member: Member, password: bytes, opened: OpenedMember | None) -> None:
         # The extension alone: importing its package would change the module `zipfile`.
         from _zipdecrypter import StandardZipDecrypter  # noqa: PLC0415
 
         self._member = member
+        self._opened = opened
         self._decrypt = StandardZipDecrypter(password)
-        self._header_left = 12  # bytes (6.1.5)
-        # Allowed values of the last byte of the header. It is the high byte of the CRC-32 (6.1.6).
-        # A streaming writer does not know the CRC-32 yet: Info-ZIP uses the high byte of the time
-        # in the local header.
-        self._check_bytes = {member.crc32 >> 24}  # one of these, or the password is wrong
-        if member.flags & FLAG_DESCRIPTOR:
-            if opened is None:  # the time is not known, so any byte may be right
-                self._check_bytes.update(range(256))
+        self.doubt = ""
+
+    def start(self, lead: bytes) -> None:
+        """Check the last byte of the lead, which is encrypted like the data.
+
+        It is the high byte of the CRC-32 (6.1.6). A streaming writer does not know the CRC-32 yet:
+        Info-ZIP uses the high byte of the time in the local header.
+        """
+        check_bytes = [self._member.crc32 >> 24]
+        if self._member.flags & FLAG_DESCRIPTOR:
+            if self._opened is None:  # the time is not known, so any byte may be right
+                check_bytes.extend(range(256))
             else:
-                self._check_bytes.add(opened.time_high)
+                check_bytes.append(self._opened.time_high)
+        if self._decrypt(lead)[-1] not in check_bytes:
+            self._member.fail("wrong-password", "the check byte differs")
+        self.doubt = "; or the password is wrong: ZipCrypto accepts 1 of 256 wrong ones"
 
     def decrypt(self, data: Buffer) -> Buffer:
-        """Return the plain bytes of the next input, without those of the encryption's header."""
         plain: bytes = self._decrypt(bytes(data))
-        if not self._header_left:
-            return plain
-        # The header is encrypted like the data. It may arrive in several pieces.
-        header = plain[: self._header_left]
-        self._header_left -= len(header)
-        if header and not self._header_left and header[-1] not in self._check_bytes:
-            self._member.fail("wrong-password", "the check byte differs")
-        return plain[len(header) :]
+        return plain
 
     def finish(self) -> None:
         """Do nothing, because ZipCrypto has no authentication code."""
 
 
 class _WinZipAes:
-    """WinZip AES: salt, verifier, data in counter mode, 10 bytes of HMAC-SHA1."""
+    """WinZip AES: salt and verifier (the lead), data in counter mode, 10 bytes of HMAC-SHA1."""
 
     doubt = ""  # the verifier has proved the password
 
@@ -301,29 +303,12 @@ class _WinZipAes:
         self._member = member
         self._password = password
         self._key_length = cipher.key_length
-        self._preamble = bytearray()  # salt and verifier
-        self._preamble_left = cipher.key_length // 2 + _AES_VERIFIER
+        # The salt is half as long as a key.
+        self.lead_length = cipher.key_length // 2 + _AES_VERIFIER
         self._data_left = member.compressed_size - cipher.overhead
         self._mac = bytearray()
 
-    def decrypt(self, data: Buffer) -> Buffer:
-        """Return the plain bytes of the next input; collect salt, verifier and code."""
-        view = memoryview(data)
-        if self._preamble_left:
-            preamble = view[: self._preamble_left]
-            self._preamble += preamble
-            self._preamble_left -= len(preamble)
-            if self._preamble_left:  # the next input has the rest
-                return b""
-            self._derive_keys()
-            view = view[len(preamble) :]
-        body = view[: self._data_left]
-        self._data_left -= len(body)
-        self._mac += view[len(body) :]
-        self._hmac.update(body)
-        return self._aes.decrypt(body)
-
-    def _derive_keys(self) -> None:
+    def start(self, lead: bytes) -> None:
         """Derive the keys from the password and the salt, and compare the verifier."""
         from Crypto.Cipher import AES  # noqa: PLC0415
         from Crypto.Util import Counter  # noqa: PLC0415
@@ -332,16 +317,23 @@ class _WinZipAes:
         keys = hashlib.pbkdf2_hmac(
             "sha1",
             self._password,
-            salt=bytes(self._preamble[:-_AES_VERIFIER]),
+            salt=lead[:-_AES_VERIFIER],
             iterations=1000,  # the number that WinZip defines
             dklen=2 * length + _AES_VERIFIER,
         )
         # The derived bytes: the key of AES, the key of HMAC, the verifier.
-        if not hmac.compare_digest(keys[2 * length :], bytes(self._preamble[-_AES_VERIFIER:])):
+        if not hmac.compare_digest(keys[2 * length :], lead[-_AES_VERIFIER:]):
             self._member.fail("wrong-password", "the verifier differs")
         counter = Counter.new(128, initial_value=1, little_endian=True)
         self._aes = AES.new(keys[:length], AES.MODE_CTR, counter=counter)
         self._hmac = hmac.new(keys[length : 2 * length], digestmod="sha1")
+
+    def decrypt(self, data: Buffer) -> Buffer:
+        body = data[: self._data_left]
+        self._data_left -= len(body)
+        self._mac += data[len(body) :]
+        self._hmac.update(body)
+        return self._aes.decrypt(body)
 
     def finish(self) -> None:
         if not hmac.compare_digest(self._hmac.digest()[:_AES_MAC], bytes(self._mac)):
@@ -355,8 +347,9 @@ def _open_cipher(
 ) -> _ZipCrypto | _WinZipAes | None:
     """Return the member's cipher, or None if its data is not encrypted.
 
-    A cipher decrypts the data in order, in pieces of any size. Its `doubt` is added to messages
-    about the decrypted data: it says that the password may be wrong, unless a check has proved it.
+    `start` takes the first `lead_length` bytes, which prove the password; then a cipher decrypts
+    the data in order, in pieces of any size. Its `doubt` is added to messages about the decrypted
+    data: it says that the password may be wrong, unless a check has proved it.
 
     Raises:
         MemberError: the member is encrypted, and there is no password.
