@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from s3unzip.finding import Finding, RejectedError
@@ -122,21 +121,8 @@ def _read_form(raw: bytes) -> _HeaderForm:
     )
 
 
-class _FixedFields(Struct, frozen=True, gc=False):
-    """The fixed fields of a header (4.3.12), in order; `_read_form` interprets two of them."""
-
-    form: bytes  # signature, versions, flags, method
-    dos_time: int  # time and date
-    crc32: int
-    compressed: int
-    size: int
-    name_length: int
-    extra_length: int
-    comment_length: int
-    traits: bytes  # disk, attributes
-    offset: int
-
-
+# The fixed fields of a header (4.3.12). `_read_form` interprets two of them: the form (signature,
+# versions, flags, method) and the traits (disk, attributes).
 _FIXED = struct.Struct("<12sIIIIHHH8sI")
 
 
@@ -191,26 +177,31 @@ class DirectoryReader:
         last_disk_at = disks.starts[disks.disk_of(self._location.stop)] - self._position
         kinds = self._table.kinds
         while length - at >= CENTRAL_LENGTH:
-            fixed = _FixedFields(*_FIXED.unpack_from(data, at))
+            (
+                form_bytes, dos_time, crc32, compressed, size,
+                name_length, extra_length, comment_length, traits, offset,
+            ) = _FIXED.unpack_from(data, at)  # fmt: skip
             if len(kinds) >= limit:
                 reject("too-many-entries", f"the limit is {limit}")
-            if fixed.form[:4] != CENTRAL_SIGNATURE:
+            if form_bytes[:4] != CENTRAL_SIGNATURE:
                 if len(kinds) == self._location.entries:
                     reject("cd-trailing-bytes", f"no header after the last of {len(kinds)}")
                 message = f"header {len(kinds)} of {self._location.entries} has no signature"
                 reject("cd-bad-signature", message)
             name_at = at + CENTRAL_LENGTH
-            extra_at = name_at + fixed.name_length
-            extra_stop = extra_at + fixed.extra_length
-            stop = extra_stop + fixed.comment_length
+            extra_at = name_at + name_length
+            extra_stop = extra_at + extra_length
+            stop = extra_stop + comment_length
             if stop > length:  # the next piece has the rest of the header
                 break
             self._raw_name = data[name_at:extra_at]
             extras = NO_EXTRAS
-            if fixed.extra_length:
+            if extra_length:
                 extras = walk_extras(data[extra_at:extra_stop])
             self._failure = None
-            self._read(fixed, extras)
+            form = _read_form(form_bytes + traits)
+            sizes = Sizes(size, compressed, offset, form.disk)
+            self._read(form, sizes, extras, dos_time=dos_time, crc32=crc32)
             if at >= last_disk_at:
                 self._on_last_disk += 1
             at = stop
@@ -225,10 +216,10 @@ class DirectoryReader:
                 "bomb-total", f"{self._declared_size} bytes declared so far, the limit is {limit}"
             )
 
-    def _read(self, fixed: _FixedFields, extras: Extras) -> None:
+    def _read(
+        self, form: _HeaderForm, sizes: Sizes, extras: Extras, *, dos_time: int, crc32: int
+    ) -> None:
         """Interpret and judge the header whose name is `_raw_name`; add it to the table."""
-        form = _read_form(fixed.form + fixed.traits)
-        sizes = Sizes(fixed.size, fixed.compressed, fixed.offset, form.disk)
         if SENTINEL_32 in (sizes.size, sizes.compressed, sizes.offset) or form.disk == SENTINEL_16:
             sizes = resolve_zip64(extras, sizes)
         self._offset = sizes.offset + self._location.prefix
@@ -239,12 +230,12 @@ class DirectoryReader:
             self._check_extras(form, extras, sizes)
             mtime = read_extended_time(extras)
         if mtime is None:
-            mtime = read_dos_time(fixed.dos_time)
+            mtime = read_dos_time(dos_time)
         name = self._read_name(form, extras)
         is_folder = False
         # A folder by its attributes alone must have a valid name, or be the destination (no path).
         if name.is_directory or (form.is_folder and (name.failure is None or not name.path)):
-            is_empty = _is_empty(form, fixed.crc32, sizes)
+            is_empty = _is_empty(form, crc32, sizes)
             is_folder = self._judge_folder(name, sizes, is_empty=is_empty)
             if is_empty:  # ignore the declared sizes
                 sizes = Sizes(0, 0, lacks_value=sizes.lacks_value)
@@ -258,7 +249,7 @@ class DirectoryReader:
             stop=stop,
             compressed_size=sizes.compressed,
             size=sizes.size,
-            crc32=fixed.crc32,
+            crc32=crc32,
             method=form.method,
             flags=form.flags,
             mtime=mtime,
@@ -476,25 +467,22 @@ class DirectoryReader:
         table = self._table
         start = self._location.start
         order = table.set_stops(start)
-        readable = self._members(order, (SELECTED, UNSELECTED))
-        selected = readable  # nearly always all members are selected
-        if UNSELECTED in table.kinds:
-            selected = self._members(order, (SELECTED,))
         failed = array("I", sorted(table.faults))
         inflation = 0.0
         if self._wrapped_bytes:  # these members share the rest of the limit
             inflation = (self._policy.limits.total_size - self._declared_size) / self._wrapped_bytes
         return Index(
             table=table,
-            members=readable,
-            selected=selected,
+            members=self._members(order, SELECTED, UNSELECTED),
+            selected=self._members(order, SELECTED),
             failures=Members(table, failed, table.refused),
             first=table.offsets[order[0]] if order else start,
             warnings=self._warnings + self._keys.warnings,
             inflation=inflation,
         )
 
-    def _members(self, order: Sequence[int], kinds: tuple[int, ...]) -> Members[Member]:
+    def _members(self, order: Sequence[int], *kinds: int) -> Members[Member]:
+        """Return the members of these kinds; `order` has the numbers of all headers."""
         kind_of = self._table.kinds
         numbers = array("I", (number for number in order if kind_of[number] in kinds))
         return Members(self._table, numbers, self._table.member)
@@ -529,14 +517,9 @@ class DirectoryReader:
         count = len(self._table.kinds)
         unread = len(self._unread)
         unread_at = location.stop - unread
-        if unread and count < declared:
-            reject("cd-truncated", f"{count} of {declared} headers, then {unread} bytes", unread_at)
         if unread:
-            reject(
-                "cd-trailing-bytes",
-                f"{unread} bytes after the last of {declared} headers",
-                unread_at,
-            )
+            code = "cd-truncated" if count < declared else "cd-trailing-bytes"
+            reject(code, f"{unread} bytes after {count} of {declared} headers", unread_at)
         if count != declared:
             # Without ZIP64, some writers cut the count to its lower 16 bits.
             if location.is_zip64 or count % (1 << 16) != declared:

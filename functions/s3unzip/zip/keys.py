@@ -73,8 +73,8 @@ class KeyChecker:
         self._selected_count = 0
         self._names_size = 0
         self._directories: set[int] = set()  # hashes of their paths
-        self._hashes: set[int] = set()  # the hashes of all folded keys
-        self._repeated: set[int] = set()  # at least all hashes that several keys have
+        # The hashes of all folded keys. Only SELECTED and FAILED headers have keys.
+        self._hashes: array[int] = array("q")
         self.warnings: Counter[str] = Counter()
 
     def check(self, start: int) -> None:
@@ -115,24 +115,15 @@ class KeyChecker:
             keys.append(key)
             if is_selective:  # a failed member does not count towards the limit
                 self._selected_count += table.kinds[number] == SELECTED
-        self._add_keys(keys)
+        # Nearly always all keys are ASCII, for which `str.lower` does the same and is faster.
+        fold = str.lower if all(map(str.isascii, keys)) else fold_key
+        self._hashes.extend(map(hash, map(fold, keys)))
         self._names_size += table.names_size(start)
         limit = self._limits.names_size
         if self._names_size > limit:
             reject(
                 "names-too-large", f"{self._names_size} bytes of names so far, the limit is {limit}"
             )
-
-    def _add_keys(self, keys: Sequence[str]) -> None:
-        """Record the hashes of keys; if some are equal, mark all for the comparison of keys."""
-        # Nearly always all keys are ASCII, for which `str.lower` does the same and is faster.
-        fold = str.lower if all(map(str.isascii, keys)) else fold_key
-        hashes = list(map(hash, map(fold, keys)))
-        expected = len(self._hashes) + len(hashes)
-        self._hashes.update(hashes)
-        # Fewer hashes than expected: at least two keys have the same one.
-        if len(self._hashes) != expected:
-            self._repeated.update(hashes)
 
     def _selects(self, number: int) -> bool:
         limit = self._selection.limit
@@ -159,28 +150,21 @@ class KeyChecker:
         Raises:
             RejectedError: two members have one key, and the policy is not lenient.
         """
-        if self._repeated:
+        hashes = set(self._hashes)
+        if len(hashes) < len(self._hashes):  # at least two keys have the same hash
             for numbers in self._group_repeated():
                 self._judge_group(numbers)
-        clashes = self._find_clashes()
-        self._hashes = set()
-        self._repeated = set()
-        self._directories = set()
+        clashes = self._find_clashes(hashes)
+        del hashes, self._hashes, self._directories
         if clashes and self._selection.folder_key is not None:
             self._judge_folders(clashes, self._selection.folder_key)
 
     def _group_repeated(self) -> Iterator[Sequence[int]]:
         """Yield the numbers of members whose folded keys share a hash, in rising order."""
-        hashes = array("q")
-        numbers = array("I")
-        for number in self._table.numbers(SELECTED, FAILED):
-            key_hash = hash(fold_key(self._key_of(self._table.path(number))))
-            if key_hash in self._repeated:
-                hashes.append(key_hash)
-                numbers.append(number)
+        numbers = array("I", self._table.numbers(SELECTED, FAILED))  # in the order of `_hashes`
         # The sort is stable: the numbers of equal hashes keep their order.
-        order = array("I", sorted(range(len(hashes)), key=hashes.__getitem__))
-        for _, positions in groupby(order, hashes.__getitem__):
+        order = array("I", sorted(range(len(numbers)), key=self._hashes.__getitem__))
+        for _, positions in groupby(order, self._hashes.__getitem__):
             member_numbers = array("I", map(numbers.__getitem__, positions))
             if len(member_numbers) > 1:
                 yield member_numbers
@@ -215,18 +199,18 @@ class KeyChecker:
         self.warnings["duplicate-name"] += 1
         self._table.drop(earlier)
 
-    def _find_clashes(self) -> set[int]:
-        """Return the hashes of the folded keys that are also folders of other keys.
+    def _find_clashes(self, hashes: set[int]) -> set[int]:
+        """Return those hashes of folded keys that are also hashes of folders of other keys.
 
         Warn of these keys, and of a key that S3 treats specially.
         """
         parents = (key.rpartition("/")[0] for key in self._keys(SELECTED, FAILED))
         folders = chain(parents, map(self._key_of, self._selected_folders()))
         folder_hashes = _hash_folders(folders, self._limits.folder_memory, fold_key)
-        clashes = {key_hash for key_hash in folder_hashes if key_hash in self._hashes}
+        clashes = {key_hash for key_hash in folder_hashes if key_hash in hashes}
         if clashes:
             self.warnings["file-dir-prefix-conflict"] += len(clashes)
-        if hash("soap") in self._hashes:  # some S3 clients cannot address this key
+        if hash("soap") in hashes:  # some S3 clients cannot address this key
             self.warnings["name-s3-special"] += 1
         return clashes
 

@@ -7,6 +7,7 @@ take two or four bytes. A header's number is its position in the directory, from
 
 from __future__ import annotations
 
+import struct
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +19,7 @@ from msgspec import Struct
 
 from s3unzip.finding import Finding, RejectedError
 from s3unzip.zip.names import cut_name, utf8_length
-from s3unzip.zip.values import FLAG_WRAPPED, Cipher, Member
+from s3unzip.zip.values import FLAG_WRAPPED, SHOWN_NAME, Cipher, Member
 
 M = TypeVar("M")
 
@@ -32,7 +33,10 @@ UNSELECTED = 5  # can be read, and the options do not select it
 DROPPED = 6  # failed and is not selected, or a later member has its key
 _FILE_KINDS = (SELECTED, FAILED, NAMELESS, UNSELECTED, DROPPED)
 
-_NO_TIME = -(1 << 63)  # stands for None in an array
+# Of a header: its time, CRC-32, method, mode (0: unknown), and the position of its cipher in
+# `_CIPHERS`.
+_DETAILS = struct.Struct("<qIHHB")
+_NO_TIME = -(1 << 63)  # stands for None
 _CIPHERS = (None, Cipher(), *(Cipher(version, key) for version in (1, 2) for key in (1, 2, 3)))
 _CIPHER_CODES = {cipher: code for code, cipher in enumerate(_CIPHERS)}
 
@@ -50,12 +54,8 @@ class HeaderTable:
     def __init__(self) -> None:
         self._paths: list[str | bytes] = []  # UTF-8 where it is not ASCII
         self._raw_names: list[bytes | None] = []
-        self._mtimes: array[int] = array("q")
-        self._crcs: array[int] = array("I")
-        self._methods: array[int] = array("H")
+        self._details = bytearray()  # a `_DETAILS` for each header
         self._flags: array[int] = array("I")
-        self._modes: array[int] = array("H")  # 0: unknown
-        self._ciphers = bytearray()  # positions in `_CIPHERS`
         self.offsets: array[int] = array("Q")
         # A lower bound of each member's end; after `set_stops`, the upper bound, `Member.stop`.
         self.stops: array[int] = array("Q")
@@ -79,12 +79,14 @@ class HeaderTable:
         self.stops.append(member.stop)
         self.compressed_sizes.append(member.compressed_size)
         self.sizes.append(member.size)
-        self._mtimes.append(_NO_TIME if member.mtime is None else member.mtime)
-        self._crcs.append(member.crc32)
-        self._methods.append(member.method)
         self._flags.append(member.flags)
-        self._modes.append(member.mode or 0)
-        self._ciphers.append(_CIPHER_CODES[member.cipher])
+        self._details += _DETAILS.pack(
+            _NO_TIME if member.mtime is None else member.mtime,
+            member.crc32,
+            member.method,
+            member.mode or 0,
+            _CIPHER_CODES[member.cipher],
+        )
 
     def lengthen(self, number: int, length: int) -> None:
         """Add `length` to the compressed size of a member, and mark the member as wrapped."""
@@ -98,22 +100,14 @@ class HeaderTable:
             return path
         return path.decode("utf-8", "surrogatepass")
 
-    def raw_name(self, number: int) -> bytes:
-        """Return the declared name; b"" if it was cut."""
-        raw_name = self._raw_names[number]
-        if raw_name is not None:
-            return raw_name
-        if self.kinds[number] in (SELECTED, FAILED, FOLDER):  # never cut
-            return self.path(number).encode("ascii")
-        return b""
-
     def cut_path(self, number: int) -> None:
         """Keep only the beginning of a name that will not become a key."""
         cut = cut_name(self.path(number))
+        # `wrapped` compares the beginning of the declared name with local headers.
+        self._raw_names[number] = self.member(number).name_bytes[:SHOWN_NAME]
         self._paths[number] = cut
         if not cut.isascii():
             self._paths[number] = _encode(cut)
-        self._raw_names[number] = None
 
     def leave_out(self, number: int, max_bytes: int) -> None:
         """Mark a header as not selected; cut its name if it is longer than `max_bytes`."""
@@ -157,7 +151,9 @@ class HeaderTable:
 
     def member(self, number: int) -> Member:
         """Return the member of a header."""
-        mtime = self._mtimes[number]
+        mtime, crc32, method, mode, cipher = _DETAILS.unpack_from(
+            self._details, number * _DETAILS.size
+        )
         return Member(
             index=number,
             path=self.path(number),
@@ -166,12 +162,12 @@ class HeaderTable:
             stop=self.stops[number],
             compressed_size=self.compressed_sizes[number],
             size=self.sizes[number],
-            crc32=self._crcs[number],
-            method=self._methods[number],
+            crc32=crc32,
+            method=method,
             flags=self._flags[number],
             mtime=None if mtime == _NO_TIME else mtime,
-            mode=self._modes[number] or None,
-            cipher=_CIPHERS[self._ciphers[number]],
+            mode=mode or None,
+            cipher=_CIPHERS[cipher],
         )
 
     def refused(self, number: int) -> RefusedMember:

@@ -19,7 +19,7 @@ See https://github.com/thejoshwolfe/yauzl/issues/69. They are read by these rule
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple, Self
+from itertools import pairwise
 
 from s3unzip.zip import records
 from s3unzip.zip.local import is_local_header
@@ -53,25 +53,6 @@ def guess_size(size: int, compressed: int) -> int:
     return place_after(size, min_size)
 
 
-class _Span(NamedTuple):
-    """The headers from number `first` to before `stop`.
-
-    The local header of `first` lies `first_times` times 4 GiB after its smallest possible offset,
-    and that of `stop` lies `stop_times` times 4 GiB after its own.
-    """
-
-    first: int
-    stop: int
-    first_times: int
-    stop_times: int
-
-    def split(self, number: int, times: int) -> tuple[Self, Self]:
-        """Split before `number`, whose local header lies `times` times 4 GiB later."""
-        before = self._replace(stop=number, stop_times=times)
-        after = self._replace(first=number, first_times=times)
-        return before, after
-
-
 def find_long_members(table: HeaderTable, start: int) -> Reads[dict[int, int]]:
     """Return how many times 4 GiB a member is longer than declared, by the number of its header.
 
@@ -84,23 +65,26 @@ def find_long_members(table: HeaderTable, start: int) -> Reads[dict[int, int]]:
         RejectedError: the local headers do not prove one reading.
     """
     total = (start - table.stops[-1]) // WRAP  # how many times 4 GiB are missing in the sizes
+    count = len(table.offsets)
+    # How many times 4 GiB a local header lies after its smallest possible offset, by its number.
+    times = {0: 0, count: total}
     probes = _Probes(table, start)
-    spans = [_Span(0, len(table.offsets), 0, total)]
+    at_least = 0  # it never decreases from one header to the next
     for number in _find_crossings(table):
-        span = spans.pop()  # the last one, in which all later crossings lie
-        times = yield from probes.find(number, range(span.first_times, total + 1))
-        spans += span.split(number, times)
+        at_least = yield from probes.find(number, range(at_least, total + 1))
+        times[number] = at_least
     lengths: dict[int, int] = {}
+    spans = list(pairwise(sorted(times)))  # headers from the first number to before the second
     while spans:
-        span = spans.pop()
-        if span.first_times == span.stop_times:  # none of its members is longer
+        first, stop = spans.pop()
+        if times[first] == times[stop]:  # none of its members is longer
             continue
-        if span.first + 1 == span.stop:  # this member alone is longer
-            lengths[span.first] = span.stop_times - span.first_times
+        if first + 1 == stop:  # this member alone is longer
+            lengths[first] = times[stop] - times[first]
             continue
-        middle = (span.first + span.stop) // 2
-        times = yield from probes.find(middle, range(span.first_times, span.stop_times + 1))
-        spans += span.split(middle, times)
+        middle = (first + stop) // 2
+        times[middle] = yield from probes.find(middle, range(times[first], times[stop] + 1))
+        spans += (first, middle), (middle, stop)
     return lengths
 
 
@@ -132,7 +116,7 @@ class _Probes:
         `times` has the numbers to try. Refuses the archive unless exactly one of them is right.
         """
         member = self._table.member(number)
-        name = self._table.raw_name(number)
+        name = member.name_bytes  # only its beginning, if it was cut
         self._probes_left -= len(times)
         if self._probes_left < 0:
             reject(UNPROVEN, f"local headers at more than {MAX_PROBES:,} places", member.offset)
