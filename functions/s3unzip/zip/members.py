@@ -33,9 +33,7 @@ UNSELECTED = 5  # can be read, and the options do not select it
 DROPPED = 6  # failed and is not selected, or a later member has its key
 _FILE_KINDS = (SELECTED, FAILED, NAMELESS, UNSELECTED, DROPPED)
 
-# Of a header: its time, CRC-32, method, mode (0: unknown), and the position of its cipher in
-# `_CIPHERS`.
-_DETAILS = struct.Struct("<qIHHB")
+_DETAILS = struct.Struct("<qIHH")  # of a header: time, CRC-32, method, mode (0: unknown)
 _NO_TIME = -(1 << 63)  # stands for None
 _CIPHERS = (None, Cipher(), *(Cipher(version, key) for version in (1, 2) for key in (1, 2, 3)))
 _CIPHER_CODES = {cipher: code for code, cipher in enumerate(_CIPHERS)}
@@ -56,6 +54,7 @@ class HeaderTable:
         self._raw_names: list[bytes | None] = []
         self._details = bytearray()  # a `_DETAILS` for each header
         self._flags: array[int] = array("I")
+        self._ciphers = bytearray()  # positions in `_CIPHERS`
         self.offsets: array[int] = array("Q")
         # A lower bound of each member's end; after `set_stops`, the upper bound, `Member.stop`.
         self.stops: array[int] = array("Q")
@@ -85,8 +84,8 @@ class HeaderTable:
             member.crc32,
             member.method,
             member.mode or 0,
-            _CIPHER_CODES[member.cipher],
         )
+        self._ciphers.append(_CIPHER_CODES[member.cipher])
 
     def lengthen(self, number: int, length: int) -> None:
         """Add `length` to the compressed size of a member, and mark the member as wrapped."""
@@ -124,8 +123,8 @@ class HeaderTable:
         self.faults.pop(number, None)
 
     def fail_header(self, number: int, code: str, message: str, kind: int = FAILED) -> None:
-        """Fail a member, unless it has failed already."""
-        self.faults.setdefault(number, (code, message))
+        """Fail a member, for this reason even if it has failed for another one already."""
+        self.faults[number] = (code, message)
         self.kinds[number] = kind
 
     def numbers(self, *kinds: int) -> Iterator[int]:
@@ -151,9 +150,7 @@ class HeaderTable:
 
     def member(self, number: int) -> Member:
         """Return the member of a header."""
-        mtime, crc32, method, mode, cipher = _DETAILS.unpack_from(
-            self._details, number * _DETAILS.size
-        )
+        mtime, crc32, method, mode = _DETAILS.unpack_from(self._details, number * _DETAILS.size)
         return Member(
             index=number,
             path=self.path(number),
@@ -167,7 +164,7 @@ class HeaderTable:
             flags=self._flags[number],
             mtime=None if mtime == _NO_TIME else mtime,
             mode=mode or None,
-            cipher=_CIPHERS[cipher],
+            cipher=_CIPHERS[self._ciphers[number]],
         )
 
     def refused(self, number: int) -> RefusedMember:

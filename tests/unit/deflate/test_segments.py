@@ -192,8 +192,9 @@ def _reader(data: bytes, chunk: int = 1 << 20) -> Callable[[Span], list[bytes]]:
 
 
 def _scans_of(data: bytes, layout: Segmentation) -> list[ScannedSegment]:
-    every = (scan_segment(layout, segment, _reader(data)) for segment in range(layout.count))
-    return [scan for scan in every if scan is not None]
+    return list(
+        filter(None, (scan_segment(layout, at, _reader(data)) for at in range(layout.count)))
+    )
 
 
 def _extract(data: bytes, segment: LinkedSegment, chunk: int = 1 << 20) -> bytes:

@@ -243,8 +243,11 @@ def test_deflate_stays_as_it_is(*, trust_crc: bool) -> None:
     file = _convert(member, data, trust_crc=trust_crc)
     assert gzip.decompress(file) == TEXT
     assert file[10:-8] == data
-    assert struct.unpack("<II", file[-8:]) == (zlib.crc32(TEXT), len(TEXT))
-    assert struct.unpack("<I", file[4:8]) == (1_700_000_000,)
+    assert struct.unpack("<III", file[4:8] + file[-8:]) == (
+        1_700_000_000,
+        zlib.crc32(TEXT),
+        len(TEXT),
+    )
     assert len(file) == gzip_length(member)
 
 
@@ -300,6 +303,5 @@ def test_a_damaged_deflate_stream_makes_no_gzip_file(
 ) -> None:
     """The stream is inflated and compared; its length also where the CRC-32 is trusted."""
     member = replace(_member_of(DEFLATE, DEFLATED, TEXT), **declared)
-    with pytest.raises(MemberError) as error:
+    with pytest.raises(MemberError, match=code):
         _convert(member, data, trust_crc=trust_crc)
-    assert error.value.finding.code == code

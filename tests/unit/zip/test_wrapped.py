@@ -1,6 +1,7 @@
 """Archives above 4 GiB without ZIP64: which members they have is proved, or they are refused."""
 
 import dataclasses
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,7 @@ from s3unzip.zip import (
     MemberDecoder,
     OpenedMember,
     Policy,
+    Selection,
     close_member,
     drive,
     inspect_prefix,
@@ -30,11 +32,13 @@ from tests.support.zips import DEFLATE
 BIG = 5 * GIB
 
 
-def _read_mac(archive: Sparse, policy: Policy | None = None) -> Index:
+def _read_mac(
+    archive: Sparse, policy: Policy | None = None, selection: Selection | None = None
+) -> Index:
     policy = policy or Policy()
     tail = archive.read(ByteRange(max(0, archive.size - (1 << 17)), archive.size))
     location = drive(locate_directory(tail, archive.size, policy), archive.read)
-    reader = DirectoryReader(location, policy)
+    reader = DirectoryReader(location, policy, selection)
     reader.feed(archive.read(ByteRange(location.start, location.stop)))
     index = drive(reader.finish(), archive.read)
     index.warnings.update(drive(inspect_prefix(tail, location, index.first), archive.read))
@@ -165,6 +169,23 @@ def test_limits_hold_for_the_real_sizes(limits: dict[str, int], codes: set[str])
 
 
 @pytest.mark.parametrize(
+    ("selection", "codes"),
+    [
+        (Selection(), []),
+        (Selection(reserved="big"), ["name-reserved"]),
+        (Selection(lambda path: 400 * path), ["key-too-long"]),
+    ],
+)
+def test_a_long_member_may_have_an_impossible_key(selection: Selection, codes: list[str]) -> None:
+    """The ratio of its headers is false, and becomes plausible; the fault of its key stays."""
+    index = _read_mac(
+        build_mac(MacFile("big", 3 * WRAP + 2 * GIB, filled=WRAP + 100, method=DEFLATE)),
+        selection=selection,
+    )
+    assert [failure.finding.code for failure in index.failures] == codes
+
+
+@pytest.mark.parametrize(
     "change",
     [{"described": {"crc32": 1}}, {"local": {"size": 1}}, {"has_descriptor": False}],
 )
@@ -185,8 +206,7 @@ def test_a_stream_that_grew_keeps_its_size() -> None:
 
 def _decode(member: Member, data: bytes, policy: Policy) -> MemberDecoder:
     decoder = MemberDecoder(member, policy)
-    for _ in decoder.decode([data]):
-        pass
+    deque(decoder.decode([data]), maxlen=0)
     return decoder
 
 
