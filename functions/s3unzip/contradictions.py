@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from s3unzip.errors import UsageError
-from s3unzip.figures import choose_form
 from s3unzip.model import AfterSuccess, GzipForm, Location, Options, SourceAction
 from s3unzip.object_properties import ARCHIVED_CLASSES
 from s3unzip.options import read_options
+from s3unzip.printable import choose_form
 
 Naming = Callable[[str], str]  # the name of an option by its field
 SELECTING = ("include", "exclude", "names", "limit", "strip_components")

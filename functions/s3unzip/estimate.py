@@ -20,9 +20,9 @@ from msgspec.structs import replace
 
 from s3unzip import rates
 from s3unzip.errors import BudgetError, UsageError
-from s3unzip.figures import show_dollars
 from s3unzip.model import Request, Requests, Task, TaskKind
 from s3unzip.pricing import Cost, Job, Platform, Work, aws, price
+from s3unzip.printable import show_dollars
 from s3unzip.settings import Tuning
 
 # Requests of one kind of step that wait for each other.

@@ -1,10 +1,16 @@
-r"""Make text from archives, keys and servers safe to show: it may contain terminal sequences.
+r"""Text that people read: sizes, durations, times, counts and dollars, and what others wrote.
 
-Each character that is not printable becomes Python's escape: U+001B is ``\x1b``, U+202E is
-``\u202e``.
+Text from archives, keys and servers may contain terminal sequences. So each of its characters that
+is not printable becomes Python's escape: U+001B is ``\x1b``, U+202E is ``\u202e``.
 """
 
+import math
 import re
+from datetime import UTC, datetime
+
+MANY_DOLLARS = 10.0  # from this amount on, cents are precise enough
+FEW_DOLLARS = 0.001  # below this amount, four decimals show one digit only
+MAX_DECIMALS = 12  # of dollars
 
 _IN_LINES = re.compile(r"[^\n\t]+")
 
@@ -43,3 +49,78 @@ def printable_json(text: str) -> str:
 def _escape_in_json(character: str) -> str:
     units = character.encode("utf-16-be").hex()
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+
+
+def show_bytes(count: float) -> str:
+    """Return a size in text: ``1.5 MiB``, ``64 KiB``."""
+    if count < 1024:
+        return f"{count:.0f} B"
+    power = min(4, int(math.log(count, 1024)))
+    return f"{count / 1024**power:,.1f}".removesuffix(".0") + f" {' KMGT'[power]}iB"
+
+
+def show_seconds(seconds: float) -> str:
+    """Return a duration in text: ``12.3 s``, ``4 min 05 s``, ``1 h 02 min``."""
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    minutes, seconds_left = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {seconds_left:02} s"
+    return f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def show_time(seconds: float) -> str:
+    """Return a time of day, in UTC."""
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M}"
+
+
+def show_count(count: int, noun: str) -> str:
+    """Return a count and its noun: ``1 member``, ``2,000 members``."""
+    return f"{count:,} {choose_form(count, noun, f'{noun}s')}"
+
+
+def choose_form(count: int, singular: str, plural: str) -> str:
+    """Return the form of a word or of a phrase that agrees with a count."""
+    if count == 1:
+        return singular
+    return plural
+
+
+def show_share(part: float, whole: float) -> str:
+    """Return a share in percent with two digits, with four if it is above 99 %."""
+    if not whole:
+        return "0 %"
+    percent = 100 * part / whole
+    if 0 < percent < 0.1:
+        return "under 0.1 %"
+    if 99 < percent < 100:
+        return f"{percent:.2f} %"
+    if percent >= 10:
+        return f"{percent:.0f} %"
+    return f"{percent:.2g} %"
+
+
+def show_dollars(dollars: float, beside: float | None = None) -> str:
+    """Return dollars with enough digits to be precise: ``$50.45``, ``$0.00003``.
+
+    Args:
+        dollars: the amount.
+        beside: another amount in the same sentence. If the two differ and would look the same, the
+            amount gets more digits.
+    """
+    decimals = _choose_decimals(dollars)
+    if beside is not None and beside != dollars:
+        while decimals < MAX_DECIMALS and f"{dollars:.{decimals}f}" == f"{beside:.{decimals}f}":
+            decimals += 1
+    amount = f"${dollars:,.{decimals}f}"
+    if dollars < FEW_DOLLARS:
+        return amount.rstrip("0").removesuffix(".")
+    return amount
+
+
+def _choose_decimals(dollars: float) -> int:
+    if dollars >= MANY_DOLLARS:
+        return 2
+    if dollars >= FEW_DOLLARS or dollars <= 0:
+        return 4
+    return 1 - math.floor(math.log10(dollars))  # two digits

@@ -10,11 +10,11 @@ from msgspec.structs import replace
 from s3unzip import rates
 from s3unzip.errors import BudgetError, UsageError
 from s3unzip.estimate import Estimate, check_budget, estimate, estimate_archive
-from s3unzip.figures import show_dollars
 from s3unzip.model import Location, Options, Request, Requests, Task, TaskKind
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.planning.cut import Load, TaskCutter, choose_workers, order_tasks
 from s3unzip.pricing import Platform, Work, aws, local, price
+from s3unzip.printable import show_dollars
 from s3unzip.settings import MIB, Tuning
 from s3unzip.zip import Member
 

@@ -11,7 +11,6 @@ from s3unzip.cli.arguments import DAY, Arguments
 from s3unzip.cli.commands import SERVER, command
 from s3unzip.cli.terminal import confirm, print_json
 from s3unzip.errors import BudgetError, InterruptedRunError, UsageError
-from s3unzip.figures import show_bytes, show_count, show_dollars, show_time
 from s3unzip.model import Location
 from s3unzip.operate.answers import CheckStatus, Diagnosis
 from s3unzip.operate.canary import try_canary
@@ -28,7 +27,7 @@ from s3unzip.operate.submit import (
     start_missing,
 )
 from s3unzip.pricing import price_archives
-from s3unzip.printable import printable
+from s3unzip.printable import printable, show_bytes, show_count, show_dollars, show_time
 
 REPORT_EVERY = 10_000  # archives between two lines about the progress
 MISSING_DAYS = 7.0  # default of --days

@@ -20,11 +20,17 @@ from s3unzip.cli.commands import MEMBER_OPTIONS, ODD, PLACES, SOURCE_OPTIONS, WH
 from s3unzip.cli.terminal import print_json, warn
 from s3unzip.errors import UsageError
 from s3unzip.explanations import describe
-from s3unzip.figures import choose_form, show_count, show_seconds, show_time
 from s3unzip.globs import compile_name
 from s3unzip.local.process_setup import yield_to_others
 from s3unzip.model import Location, Request, encode
-from s3unzip.printable import printable, printable_name
+from s3unzip.printable import (
+    choose_form,
+    printable,
+    printable_name,
+    show_count,
+    show_seconds,
+    show_time,
+)
 from s3unzip.stores.locations import parse_destination, parse_source
 
 if TYPE_CHECKING:

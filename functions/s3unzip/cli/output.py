@@ -10,10 +10,16 @@ from typing import TYPE_CHECKING
 from s3unzip.cli.progress import RunDisplay
 from s3unzip.cli.terminal import confirm, print_json
 from s3unzip.explanations import advise, describe, explain
-from s3unzip.figures import choose_form, show_bytes, show_count, show_seconds
 from s3unzip.model import Report, Verdict
 from s3unzip.planning.select import members_folder
-from s3unzip.printable import printable, printable_name
+from s3unzip.printable import (
+    choose_form,
+    printable,
+    printable_name,
+    show_bytes,
+    show_count,
+    show_seconds,
+)
 from s3unzip.runs.records import PAGE
 from s3unzip.settling.next_command import FAILURES_SHOWN, environment_options, next_command
 from s3unzip.stores.locations import runs_home

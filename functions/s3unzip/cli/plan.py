@@ -16,13 +16,12 @@ from s3unzip.cli.terminal import print_json, warn, write_table
 from s3unzip.context import Context
 from s3unzip.errors import UsageError
 from s3unzip.estimate import Bin, Estimate, check_budget, estimate_archive
-from s3unzip.figures import show_bytes, show_count, show_dollars, show_seconds
 from s3unzip.local.machine import describe_machine
 from s3unzip.model import Location, Options, Request
 from s3unzip.planning.cut import choose_workers
 from s3unzip.planning.plan import preview_plan
 from s3unzip.pricing import Cost, Platform, aws
-from s3unzip.printable import printable
+from s3unzip.printable import printable, show_bytes, show_count, show_dollars, show_seconds
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.locations import parse_destination, parse_source
 from s3unzip.stores.open import OpenedStores

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from s3unzip.cli.terminal import unescaped_errors
 from s3unzip.context import Progress
 from s3unzip.explanations import describe
-from s3unzip.figures import show_bytes, show_seconds
-from s3unzip.printable import printable, printable_lines, printable_name
+from s3unzip.printable import printable, printable_lines, printable_name, show_bytes, show_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -35,11 +35,10 @@ from s3unzip.errors import (
     S3UnzipError,
     UsageError,
 )
-from s3unzip.figures import choose_form, show_bytes, show_count
 from s3unzip.local.extra import check_extra
 from s3unzip.local.machine import Machine, open_machine
 from s3unzip.model import ArchiveEnd, Batch, Location, NestedRun, PlanSummary, Request
-from s3unzip.printable import printable, printable_name
+from s3unzip.printable import choose_form, printable, printable_name, show_bytes, show_count
 from s3unzip.settling.next_command import next_command
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.config import StoreConfig

@@ -20,12 +20,11 @@ from s3unzip.cli.progress import RunDisplay, failed_line
 from s3unzip.cli.terminal import print_json, warn, write_table
 from s3unzip.context import Context
 from s3unzip.errors import NotFoundError, ServiceFaultError, UnreadableRecordError, UsageError
-from s3unzip.figures import choose_form, show_count, show_seconds, show_time
 from s3unzip.local.runs import ENDED, LocalRuns
 from s3unzip.model import Outcome, PlanSummary, Report, Request, Status, Verdict
 from s3unzip.options import read_options
 from s3unzip.planning.select import members_folder
-from s3unzip.printable import printable
+from s3unzip.printable import choose_form, printable, show_count, show_seconds, show_time
 from s3unzip.runs.progress import RunProgress, RunSnapshot, RunWatcher
 from s3unzip.runs.records import PAGE
 from s3unzip.runs.run_list import RUNNING, RecentRun, RunList

@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 from s3unzip.errors import S3UnzipError
-from s3unzip.figures import choose_form
 from s3unzip.operate.answers import AGAIN, FAILURE, OK, WARNING, Answer, CheckResult, run_check
 from s3unzip.operate.bucket_checks import (
     FUNCTION,
@@ -23,6 +22,7 @@ from s3unzip.operate.bucket_checks import (
 )
 from s3unzip.operate.runs import DeployedRuns, asking
 from s3unzip.operate.submit import read_depth
+from s3unzip.printable import choose_form
 from s3unzip.version import __version__, source_fingerprint
 
 ALARM = "AWS::CloudWatch::Alarm"

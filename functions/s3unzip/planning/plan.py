@@ -17,7 +17,6 @@ from s3unzip.context import Context
 from s3unzip.contradictions import check_options
 from s3unzip.errors import RejectedError
 from s3unzip.explanations import describe
-from s3unzip.figures import show_dollars
 from s3unzip.model import (
     Outcome,
     Pin,
@@ -33,6 +32,7 @@ from s3unzip.model import (
 from s3unzip.planning.cut import Load, TaskCutter, choose_workers, order_tasks
 from s3unzip.planning.reading import Reading, folder_keys, read_archive, read_directory
 from s3unzip.planning.select import parse_template
+from s3unzip.printable import show_dollars
 from s3unzip.runs.records import PLAN_TASK, RunRecords
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import CopiesParts, Tail

@@ -20,10 +20,10 @@ from pathlib import Path
 
 from s3unzip.context import Context
 from s3unzip.explanations import advise
-from s3unzip.figures import choose_form, show_count
 from s3unzip.model import Report, Verdict
 from s3unzip.planning.select import members_folder
 from s3unzip.pricing import price_run
+from s3unzip.printable import choose_form, show_count
 from s3unzip.runs.step import STOPPED
 from s3unzip.settling.markup import (
     NOTHING,

@@ -9,7 +9,9 @@ from typing import NamedTuple
 from msgspec import structs
 
 from s3unzip.explanations import advise, explain
-from s3unzip.figures import (
+from s3unzip.model import Failure, Options, Report, Requests, Verdict
+from s3unzip.pricing import Cost, CostLine
+from s3unzip.printable import (
     choose_form,
     show_bytes,
     show_count,
@@ -17,8 +19,6 @@ from s3unzip.figures import (
     show_seconds,
     show_share,
 )
-from s3unzip.model import Failure, Options, Report, Requests, Verdict
-from s3unzip.pricing import Cost, CostLine
 from s3unzip.settling.markup import (
     NO_BREAK_SPACE,
     NOTHING,

@@ -31,7 +31,6 @@ from msgspec.structs import replace
 from s3unzip.context import Context
 from s3unzip.errors import ConflictError, S3UnzipError, ServiceFaultError, SourceChangedError
 from s3unzip.extraction.member_object import with_properties
-from s3unzip.figures import choose_form, show_count
 from s3unzip.model import (
     AfterSuccess,
     PlanSummary,
@@ -48,6 +47,7 @@ from s3unzip.model import (
 )
 from s3unzip.planning.select import MARKER
 from s3unzip.pricing import price_run
+from s3unzip.printable import choose_form, show_count
 from s3unzip.run_ids import check_same_archive
 from s3unzip.runs.records import RECORD_UNREADABLE, RecordedReport, RunRecords
 from s3unzip.runs.step import Step

@@ -11,10 +11,9 @@ from rich.console import Console
 from s3unzip.cli import progress
 from s3unzip.cli.plan import override_options
 from s3unzip.cli.progress import RunDisplay
-from s3unzip.figures import show_bytes, show_count, show_seconds
 from s3unzip.model import HEADER_BYTES, OnConflict, Options, Outcome, Pin, PlanSummary, Run, Status
 from s3unzip.object_properties import ObjectProperties
-from s3unzip.printable import printable, printable_name
+from s3unzip.printable import printable, printable_name, show_bytes, show_count, show_seconds
 from s3unzip.stores.locations import parse_destination, parse_source
 
 SELECTED, BYTES = 1_000, 100_000_000
