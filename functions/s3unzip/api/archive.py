@@ -30,19 +30,16 @@ from typing import IO, Literal, Self, TypeVar
 
 from msgspec.structs import replace
 
-from s3unzip.api.options import at_endpoint, judge_selection, make_policy
-from s3unzip.context import Context
+from s3unzip.api.options import at_endpoint, judge_selection, open_context
 from s3unzip.errors import MemberError, NotFoundError, SourceChangedError, UsageError
 from s3unzip.finding import Finding
 from s3unzip.model import Options, Pin, Report, Request
 from s3unzip.planning.reading import open_local, read_directory, read_tail
 from s3unzip.planning.select import PATHS, near_names
 from s3unzip.stores.ahead import read_ahead
-from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.locations import parse_source
 from s3unzip.stores.memory import NOWHERE, BinaryReader, ReaderSource
-from s3unzip.stores.open import OpenedStores
 from s3unzip.stores.ports import Source
 from s3unzip.zip import AFTER_LENGTH, METHODS, ByteRange, Limits, Member, close_member
 
@@ -200,8 +197,7 @@ class Archive(Mapping[str, ArchiveMember]):
         warn: Callable[[str], object] | None = None,
     ) -> None:
         """Open an archive for `open_archive`; `SourceChangedError`: it is not the version `pin`."""
-        policy = make_policy(options, password, limits=limits)
-        context = Context(OpenedStores(stores), LocalClock(), policy)
+        context = open_context(options, stores, password, limits=limits)
         if isinstance(source, ReaderSource):
             location = source.location
             adapter: Source = source

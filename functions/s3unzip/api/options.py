@@ -2,18 +2,21 @@
 
 import os
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
+from s3unzip.context import Context
 from s3unzip.contradictions import check_after_success
 from s3unzip.errors import UsageError
 from s3unzip.model import AfterSuccess, Location, Options, SourceAction
 from s3unzip.planning.reading import Reading
 from s3unzip.planning.select import check_selection
+from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.config import StoreConfig
+from s3unzip.stores.open import OpenedStores
 from s3unzip.zip import Limits, Policy
 
 LIMITS_VARIABLE = "S3UNZIP_LIMITS"
@@ -75,6 +78,20 @@ def make_policy(
     return Policy(
         lenient=options.lenient, encoding=options.encoding, password=password, limits=limits
     )
+
+
+def open_context(
+    options: Options,
+    config: StoreConfig,
+    password: bytes | str | None = None,
+    destination: Location | None = None,
+    *,
+    limits: Limits | None = None,
+    **more: Any,
+) -> Context:
+    """Return the context of this process for reading an archive; `more` are fields of it."""
+    policy = make_policy(options, password, destination, limits)
+    return Context(OpenedStores(config), LocalClock(), policy, **more)
 
 
 def read_limits() -> Limits:

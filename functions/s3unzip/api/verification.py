@@ -17,18 +17,15 @@
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
-from s3unzip.api.options import at_endpoint, judge_selection, make_policy
-from s3unzip.context import Context, Progress
+from s3unzip.api.options import at_endpoint, judge_selection, open_context
+from s3unzip.context import Progress
 from s3unzip.local.run_folders import runs_of_archive
-from s3unzip.model import Location, Options, Request
+from s3unzip.model import Options, Request
 from s3unzip.runs.records import RunRecords
-from s3unzip.stores import Stores
-from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.locations import parse_destination, parse_source
-from s3unzip.stores.open import OpenedStores
 from s3unzip.verification import ComparedObject, Effort, Verification, read_written, verify_objects
 
 
@@ -74,15 +71,11 @@ def verify(  # noqa: PLR0913 - options of a public function
     target = parse_destination(os.fspath(destination))
     request = Request(parse_source(os.fspath(source)), target, options or Options())
     config = at_endpoint(stores, endpoint_url, at_once)
-    policy = make_policy(request.options, password, target)
-    context = Context(OpenedStores(config), LocalClock(), policy, progress=progress)
+    context = open_context(request.options, config, password, target, progress=progress)
     if records is None:
-        records = _records_here(context.stores, config.work, request.source)
+        runs = runs_of_archive(config.work, request.source)
+        records = (RunRecords.open(context.stores, run) for run in runs)
     written = None if deep else read_written(records, target)
     check = judge_selection(request.options, warn)
     effort = Effort(at_once, max_listed, deep=deep)
     return verify_objects(request, context, effort, written, each=each, check=check)
-
-
-def _records_here(stores: Stores, work: Location, archive: Location) -> Iterator[RunRecords]:
-    return (RunRecords.open(stores, run) for run in runs_of_archive(work, archive))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TextIO
 from msgspec import structs
 from msgspec.structs import replace
 
-from s3unzip.api.options import judge_selection, make_policy
+from s3unzip.api.options import judge_selection, open_context
 from s3unzip.cli.arguments import Arguments, suggesting_prefix
 from s3unzip.cli.commands import MEMBER_OPTIONS, ODD, PLACES, WHERE, command
 from s3unzip.cli.output import print_reasons
@@ -22,9 +22,7 @@ from s3unzip.planning.cut import choose_workers
 from s3unzip.planning.plan import preview_plan
 from s3unzip.pricing import Cost, Platform, aws
 from s3unzip.printable import printable, show_bytes, show_count, show_dollars, show_seconds
-from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.locations import parse_destination, parse_source
-from s3unzip.stores.open import OpenedStores
 
 if TYPE_CHECKING:
     from s3unzip.aws.environment import LambdaConfig
@@ -60,10 +58,11 @@ def plan(arguments: Arguments) -> int:
         if max_cost is None:
             max_cost = environment.max_cost
     arguments.check_places(source)
-    context = Context(
-        OpenedStores(arguments.config()),
-        LocalClock(),
-        make_policy(request.options, arguments.password(), request.destination),
+    context = open_context(
+        request.options,
+        arguments.config(),
+        arguments.password(),
+        request.destination,
         tuning=arguments.tuning(platform, base),
     )
     with suggesting_prefix(source):

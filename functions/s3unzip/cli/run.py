@@ -19,13 +19,12 @@ from s3unzip.api.extraction import (
     names_one,
     names_several,
 )
-from s3unzip.api.options import judge_selection, make_policy
+from s3unzip.api.options import judge_selection, make_policy, open_context
 from s3unzip.cli.arguments import Arguments, suggesting_prefix
 from s3unzip.cli.commands import AFTERWARDS, LOOK, MEMBER_OPTIONS, ODD, PLACES, WHERE, command
 from s3unzip.cli.output import RunOutput, print_failures, shown_connections
 from s3unzip.cli.progress import Figures, RunDisplay
 from s3unzip.cli.terminal import print_json, warn, write_table
-from s3unzip.context import Context
 from s3unzip.contradictions import check_access
 from s3unzip.errors import (
     AccessDeniedError,
@@ -40,10 +39,8 @@ from s3unzip.local.machine import Machine, open_machine
 from s3unzip.model import ArchiveEnd, Batch, Location, NestedRun, PlanSummary, Request
 from s3unzip.printable import choose_form, printable, printable_name, show_bytes, show_count
 from s3unzip.settling.next_command import next_command
-from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.locations import absolute_path, parse_destination, parse_source
-from s3unzip.stores.open import OpenedStores
 
 if TYPE_CHECKING:
     from s3unzip.local.dry_run import Decision
@@ -172,8 +169,7 @@ def _list_decisions(arguments: Arguments, request: Request) -> int:
 
     config = arguments.config()
     deletes = arguments.delete_extra is not None
-    policy = make_policy(request.options, arguments.password(), request.destination)
-    context = Context(OpenedStores(config), LocalClock(), policy)
+    context = open_context(request.options, config, arguments.password(), request.destination)
     if deletes:
         check_extra(request, config.work, context.stores)
     counts = Counter[str]()
