@@ -119,13 +119,14 @@ def type_options(values: Struct) -> Iterator[str]:
 
 def type_option(word: str, value: object) -> Iterator[str]:
     """Yield the words of a command line for one option, which may be repeated."""
-    if value is True:
-        yield word
-    elif isinstance(value, tuple):
-        for text in value:
-            yield from (word, str(text))
-    elif isinstance(value, dict):
-        for key, text in value.items():
-            yield from (word, f"{key}={text}")
-    else:
-        yield from (word, str(value))
+    match value:
+        case True:
+            yield word
+        case tuple():
+            for text in value:
+                yield from (word, str(text))
+        case dict():
+            for key, text in value.items():
+                yield from (word, f"{key}={text}")
+        case _:
+            yield from (word, str(value))

@@ -231,13 +231,15 @@ class Arguments(Struct, frozen=True):
         return values
 
     def _password_source(self) -> str | None:
-        if self.password_file == FROM_TERMINAL:
-            return "prompt"
-        if self.password_file is not None:
-            return f"file:{self.password_file}"
-        if os.environ.get(PASSWORD_VARIABLE):
-            return f"variable:{PASSWORD_VARIABLE}"
-        return None
+        match self.password_file:
+            case None if os.environ.get(PASSWORD_VARIABLE):
+                return f"variable:{PASSWORD_VARIABLE}"
+            case None:
+                return None
+            case "-":
+                return "prompt"
+            case path:
+                return f"file:{path}"
 
     def password(self) -> bytes | None:
         """Return the password of encrypted members, or None if no password is given."""

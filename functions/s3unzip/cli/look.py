@@ -17,6 +17,7 @@ from s3unzip import Archive, ArchiveMember
 from s3unzip.api.options import judge_selection, make_policy
 from s3unzip.cli.arguments import Arguments, globs_of, suggesting_prefix
 from s3unzip.cli.commands import MEMBER_OPTIONS, ODD, PLACES, SOURCE_OPTIONS, WHERE, command
+from s3unzip.cli.progress import VERIFYING, RunDisplay
 from s3unzip.cli.terminal import print_json, warn
 from s3unzip.errors import UsageError
 from s3unzip.explanations import describe
@@ -199,7 +200,6 @@ def test(arguments: Arguments) -> int:
     Exit code: 0 all members are sound, 1 some are not, 3 archive rejected.
     """
     from s3unzip.cli.output import print_test
-    from s3unzip.cli.progress import RunDisplay
     from s3unzip.local.machine import open_machine
     from s3unzip.stores.memory import NOWHERE
 
@@ -249,13 +249,16 @@ def verify(arguments: Arguments) -> int:
 
     Exit code: 0 all equal, 1 something is missing, different or extra.
     """
-    from s3unzip.cli.progress import VERIFYING, RunDisplay
-
     yield_to_others()
     source = parse_source(arguments.src)
     arguments.check_places(source, parse_destination(arguments.dest))
     # The environment comes first: if it does not exist, the file of --objects is not overwritten.
-    records = _find_records(arguments, source)
+    records: Iterable[RunRecords] | None = None  # those of this machine
+    if arguments.no_records:
+        records = ()
+    elif arguments.env is not None:
+        runs = arguments.deployed()
+        records = map(runs.records, runs.of_archive(source))
     with _open_objects_file(arguments.objects) as write_object, RunDisplay() as display:
         display.phase(VERIFYING)
         verification = s3unzip.verify(
@@ -277,16 +280,6 @@ def verify(arguments: Arguments) -> int:
     else:
         print_verification(verification, sys.stdout)
     return verification.verdict.exit_code
-
-
-def _find_records(arguments: Arguments, source: Location) -> "Iterable[RunRecords] | None":
-    """Return the records to compare with; None: those that this machine has of the archive."""
-    if arguments.no_records:
-        return ()
-    if arguments.env is None:
-        return None
-    runs = arguments.deployed()
-    return map(runs.records, runs.of_archive(source))
 
 
 @contextmanager

@@ -117,6 +117,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             code = stopping.exit_code
     except (KeyboardInterrupt, EOFError):
         code = _print_error("stopped", stopping.exit_code)
+    except BrokenPipeError:  # `s3unzip ls ... | head`
+        drop_output()
+        code = 0
     except Exception as error:  # noqa: BLE001 - the command line's outermost edge
         code = _report_error(error, stopping)
     sys.exit(code)
@@ -164,29 +167,28 @@ def _suggest_command(name: str) -> str | None:
 
 
 def _report_error(error: Exception, stopping: Stopping) -> int:
+    """Print an error and return the exit code."""
     from s3unzip import errors
 
-    if isinstance(error, BrokenPipeError):  # `s3unzip ls ... | head`
-        drop_output()
-        return 0
-    if isinstance(error, OutputLostError):
-        drop_output()
-        return _print_error(
-            f"standard output: {error.strerror}; not all of it is written", OUTPUT_LOST
-        )
-    if isinstance(error, click.ClickException):
-        return _print_error(explain_mistake(error), error.exit_code)
-    if not isinstance(error, errors.S3UnzipError):
-        return _report_foreign_error(error)
-    if isinstance(error, errors.ArchiveError):
-        from s3unzip.cli.output import describe_finding
+    match error:
+        case OutputLostError():
+            drop_output()
+            return _print_error(
+                f"standard output: {error.strerror}; not all of it is written", OUTPUT_LOST
+            )
+        case click.ClickException():
+            return _print_error(explain_mistake(error), error.exit_code)
+        case errors.ArchiveError():
+            from s3unzip.cli.output import describe_finding
 
-        sys.stderr.write(f"s3unzip: {describe_finding(error.finding)}\n")
-        return error.exit_code
-    code = error.exit_code
-    if isinstance(error, errors.InterruptedRunError):
-        code = stopping.exit_code
-    return _print_error(error, code)
+            sys.stderr.write(f"s3unzip: {describe_finding(error.finding)}\n")
+            return error.exit_code
+        case errors.InterruptedRunError():
+            return _print_error(error, stopping.exit_code)
+        case errors.S3UnzipError():
+            return _print_error(error, error.exit_code)
+        case _:
+            return _report_foreign_error(error)
 
 
 def _report_foreign_error(error: Exception) -> int:
@@ -194,14 +196,15 @@ def _report_foreign_error(error: Exception) -> int:
     from s3unzip import errors
     from s3unzip.stores.files import has_message, translate_error
 
-    if isinstance(error, OSError) and has_message(error):
-        failure = translate_error(error, str(error.filename or "this machine"))
-        return _print_error(failure, failure.exit_code)
-    if errors.is_out_of_memory(error):
-        return _print_error(
-            "no memory left: give fewer --workers, or raise the limit (ulimit -v)",
-            errors.ServiceFaultError.exit_code,
-        )
+    match error:
+        case OSError() if has_message(error):
+            failure = translate_error(error, str(error.filename or "this machine"))
+            return _print_error(failure, failure.exit_code)
+        case _ if errors.is_out_of_memory(error):
+            return _print_error(
+                "no memory left: give fewer --workers, or raise the limit (ulimit -v)",
+                errors.ServiceFaultError.exit_code,
+            )
     if os.environ.get("S3UNZIP_DEBUG"):
         traceback.print_exc()
     return _print_error(

@@ -103,11 +103,13 @@ def _find_platform(
     if environment is not None:
         workers = arguments.workers or environment.tuning.max_workers
         return replace(environment.platform, workers=workers)
-    if arguments.platform in {None, "local"}:
-        return describe_machine(request, arguments.config(), arguments.processes)
-    if arguments.platform == "aws":
-        return aws(workers=arguments.workers or aws().workers)
-    raise UsageError(f"--on takes aws or local, not {arguments.platform!r}")
+    match arguments.platform:
+        case None | "local":
+            return describe_machine(request, arguments.config(), arguments.processes)
+        case "aws":
+            return aws(workers=arguments.workers or aws().workers)
+        case unknown:
+            raise UsageError(f"--on takes aws or local, not {unknown!r}")
 
 
 def override_options(environment: Options, typed: Options) -> Options:
