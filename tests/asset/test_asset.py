@@ -90,11 +90,12 @@ CLIENTS = """
 import typing
 from aws_xray_sdk.core.sampling.connector import ServiceConnector
 from s3unzip.aws import environment
-from s3unzip.stores.s3.credentials import AwsSession
+from s3unzip.stores.config import StoreConfig
+from s3unzip.stores.s3.aws_session import AwsSession
 ServiceConnector()
 services = typing.get_args(typing.get_type_hints(environment.open_client)["service"])
 for service in ("s3", *services):
-    AwsSession(region="cn-north-1").client(service)
+    AwsSession(StoreConfig(region="cn-north-1")).client(service)
 print(*services)
 """
 

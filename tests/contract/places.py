@@ -104,7 +104,7 @@ def s3_place(name: str, session: Session, *, takes_any_key: bool) -> Place:
     """Return an empty bucket of a running server."""
     bucket = f"bucket-{next(_numbers)}"
     stores = OpenedStores(StoreConfig(Location("s3", bucket, "work/")), session)
-    session.control.create_bucket(Bucket=bucket)
+    session.client("control").create_bucket(Bucket=bucket)
     return Place(
         name, stores, Location("s3", bucket, "out/"), takes_any_key=takes_any_key, session=session
     )

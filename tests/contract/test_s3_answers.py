@@ -11,7 +11,7 @@ from s3unzip.errors import S3UnzipError, ServiceFaultError, StorageError, UsageE
 from s3unzip.model import Location
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.ports import ObjectFacts, Upload
-from s3unzip.stores.s3.credentials import AwsSession
+from s3unzip.stores.s3.aws_session import AwsSession
 from s3unzip.stores.s3.session import Session
 from tests.contract.places import list_all, stores_at, untrusted_context
 from tests.contract.test_s3_faults import CALLS, LINE
@@ -98,7 +98,7 @@ def test_a_listing_has_the_keys_that_the_server_meant(server_name: str) -> None:
     body = page.format(contents="".join(entry.format(key=key) for key in keys)).encode()
     with HttpServer(lambda asked: Reply(200, body)) as server:
         listed = list_all(stores_at(server.url).destination(WHERE), "")
-        client = AwsSession().client("s3", endpoint_url=server.url)
+        client = AwsSession(StoreConfig()).client("s3", endpoint_url=server.url)
         answer = client.list_objects_v2(Bucket="bucket")
     assert [one.key for one in listed] == list(keys.values())
     assert [one.key for one in listed] == [one.get("Key") for one in answer["Contents"]]
@@ -248,7 +248,7 @@ def test_a_server_that_answers_is_reachable() -> None:
     """A broken answer at the beginning is a fault that may pass."""
     with HttpServer(lambda asked: Reply(200, b"x", cut=0)) as server:
         assert "cannot reach" not in str(_ask(server.url, by="obstore"))
-        Session(StoreConfig(endpoint_url=server.url)).check_bucket("bucket")
+        Session(AwsSession(StoreConfig(endpoint_url=server.url))).check_bucket("bucket")
 
 
 def test_an_endpoint_that_says_nothing() -> None:

@@ -15,6 +15,7 @@ from s3unzip.stores.archives import read_whole_tail
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.open import OpenedStores
+from s3unzip.stores.s3.aws_session import AwsSession
 from s3unzip.stores.s3.session import Session
 from s3unzip.stores.s3.source import S3Source
 from s3unzip.zip import ByteRange
@@ -138,8 +139,8 @@ Versions = tuple[S3Client, S3Source, Location]
 @pytest.fixture
 def versions(ministack: str) -> Versions:
     """A place for an archive in a bucket that keeps versions."""
-    session = Session(StoreConfig(endpoint_url=ministack, region="us-east-1"))
-    bucket, s3 = f"versions-{id(session)}", session.control
+    session = Session(AwsSession(StoreConfig(endpoint_url=ministack, region="us-east-1")))
+    bucket, s3 = f"versions-{id(session)}", session.client("control")
     s3.create_bucket(Bucket=bucket)
     s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
     return s3, S3Source(session), Location("s3", bucket, "a.zip")

@@ -269,7 +269,7 @@ def deployed(
             if kind == EQUAL:
                 patch.setattr("s3unzip.run_ids.DIGEST_DIGITS", 1)
             patch.setattr(environment, "OpenedStores", lambda *_, **__: SimulatedStores(world))
-            patch.setattr(environment, "AwsSession", lambda: services)
+            patch.setattr(environment, "AwsSession", lambda _: services)
             patch.setattr(environment, "make_tuning", lambda _: settings)
             patch.setattr(telemetry.metrics, "flush_metrics", telemetry.metrics.clear_metrics)
             logging.disable()

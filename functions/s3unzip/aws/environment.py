@@ -36,7 +36,7 @@ from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.locations import parse_destination
 from s3unzip.stores.open import OpenedStores
-from s3unzip.stores.s3.credentials import AwsSession
+from s3unzip.stores.s3.aws_session import AwsSession
 from s3unzip.zip import Limits, Policy
 
 if TYPE_CHECKING:  # the stubs are not deployed
@@ -237,7 +237,7 @@ def _read_password(secret: str | None) -> bytes | None:
 
 @cache
 def _open_session() -> AwsSession:
-    return AwsSession()
+    return AwsSession(StoreConfig())
 
 
 @cache

@@ -434,7 +434,7 @@ def describe_machine(job: Job, stores: StoreConfig | None, workers: int) -> Plat
     """
     if stores is None or not (job.source.store.is_billed or job.destination.store.is_billed):
         return local(workers=workers)
-    from s3unzip.stores.s3.addresses import bills_for  # noqa: PLC0415 - few need it
+    from s3unzip.stores.s3.aws_session import bills_for  # noqa: PLC0415 - few need it
 
     return local(
         workers=workers,

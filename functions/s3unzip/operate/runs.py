@@ -45,7 +45,7 @@ from s3unzip.settling.next_command import environment_options
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.listing import bound_pages
 from s3unzip.stores.open import OpenedStores
-from s3unzip.stores.s3.credentials import AwsSession
+from s3unzip.stores.s3.aws_session import AwsSession
 from s3unzip.stores.s3.session import Session
 
 STACK = "s3unzip-{}"  # as the files in infra/environments name it
@@ -151,7 +151,7 @@ class DeployedRuns(RunList):
         self.nothing_yet = f"no run of {environment} has begun yet"
         self._connections = access.without_environment()  # a shell has the variables already
         self.found_by = environment_options(environment, self._connections)
-        self._session = AwsSession(access.profile, access.region)
+        self._session = AwsSession(access)
         self._clients: dict[str, Any] = {}
         with asking(f"environment {environment}"):  # wrong settings are reported here
             self.client("cloudformation")
@@ -164,9 +164,7 @@ class DeployedRuns(RunList):
         self.work_location = Location(
             "s3", self.outputs["WorkBucket"], self.outputs.get("WorkPrefix", "")
         )
-        self.stores = OpenedStores(
-            replace(access, work=self.work_location), Session(access, self._session)
-        )
+        self.stores = OpenedStores(replace(access, work=self.work_location), Session(self._session))
 
     def _find_stack(self) -> Any:
         names = (STACK.format(self.environment), self.environment)

@@ -137,8 +137,9 @@ class OpenedStores:
 
     def session(self, access: StoreConfig) -> Session:
         """Return the session that reaches S3 as `access` says; equal settings share a session."""
-        from s3unzip.stores.s3.credentials import AwsSession, ProfileKeys
-        from s3unzip.stores.s3.session import Session, advice_for
+        from s3unzip.stores.s3.aws_session import AwsSession
+        from s3unzip.stores.s3.credentials import ProfileKeys
+        from s3unzip.stores.s3.session import Session
 
         key = _session_key(access)
         with self._lock:
@@ -148,10 +149,12 @@ class OpenedStores:
                     keys = self._keys.setdefault(
                         access.profile, ProfileKeys(access.profile, self._ask)
                     )
-                aws = AwsSession(access.profile, access.region, keys)
-                is_destination = key == _session_key(self._destination_config)
-                advice = advice_for(self._config, destination=is_destination)
-                self._sessions[key] = Session(access, aws, advice)
+                option = "--endpoint-url"
+                if self._config.destination_endpoint_url is not None and key == _session_key(
+                    self._destination_config
+                ):
+                    option = "--dest-endpoint-url"
+                self._sessions[key] = Session(AwsSession(access, keys), option)
             return self._sessions[key]
 
 
@@ -192,9 +195,9 @@ def check_names(config: StoreConfig, source: Location, destination: Location | N
 
 
 def _reaches_aws(access: StoreConfig) -> bool:
-    from s3unzip.stores.s3.addresses import reaches_aws
+    from s3unzip.stores.s3.aws_session import AwsSession
 
-    return reaches_aws(access)
+    return AwsSession(access).reaches_aws
 
 
 def sign_in(config: StoreConfig, destination: Location) -> None:

@@ -9,10 +9,11 @@ import botocore.session
 import pytest
 from botocore.config import Config
 from botocore.exceptions import NoRegionError, ProfileNotFound
+from msgspec.structs import replace
 
 from s3unzip.stores.config import StoreConfig
-from s3unzip.stores.s3 import botocore_chain
-from s3unzip.stores.s3.credentials import AwsSession
+from s3unzip.stores.s3 import botocore_clients
+from s3unzip.stores.s3.aws_session import AwsSession
 from s3unzip.stores.s3.plain_settings import read_plain_settings
 from s3unzip.stores.s3.session import Session
 
@@ -69,7 +70,7 @@ def test_a_client_is_as_boto3_makes_it(
     """The same keys sign requests of the same region to the same endpoint, as often."""
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    ours_session = AwsSession(profile, region)
+    ours_session = AwsSession(StoreConfig(profile=profile, region=region))
     theirs_session = boto3.session.Session(profile_name=profile, region_name=region)
     make = getattr(theirs_session, "client")  # noqa: B009 - its overloads want literals
     for service in ("s3", "sqs"):
@@ -79,19 +80,23 @@ def test_a_client_is_as_boto3_makes_it(
         theirs = make(service, config=CONFIG, endpoint_url=endpoint_url).meta
         assert (ours.endpoint_url, ours.region_name) == (theirs.endpoint_url, theirs.region_name)
         assert ours.config.retries == theirs.config.retries == RETRIES
-    keys = ours_session.find_keys()
+    keys = ours_session.keys.current()
     expected = theirs_session.get_credentials()
     assert keys is not None
     assert expected is not None
     assert (keys.access_key, keys.secret_key, keys.token) == expected.get_frozen_credentials()[:3]
     assert (ours_session.region or None) == (theirs_session.region_name or None)
-    assert ours_session.ca_bundle == theirs_session._session.get_config_variable("ca_bundle")
+    assert ours_session.settings.ca_bundle == theirs_session._session.get_config_variable(
+        "ca_bundle"
+    )
 
 
 def test_a_region_of_one_client_wins_over_the_session() -> None:
     """A bucket may be in another region than its session."""
     assert (
-        AwsSession("keys", "us-west-2").client("s3", region="ap-south-1").meta.region_name
+        AwsSession(StoreConfig(profile="keys", region="us-west-2"))
+        .client("s3", region="ap-south-1")
+        .meta.region_name
         == "ap-south-1"
     )
 
@@ -99,22 +104,22 @@ def test_a_region_of_one_client_wins_over_the_session() -> None:
 def test_keys_are_looked_for_in_the_region_of_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there are no plain keys, botocore's chain has the region that an option names."""
     monkeypatch.setattr(
-        botocore_chain,
+        botocore_clients,
         "load_credentials",
         lambda session: botocore.credentials.Credentials(
             session.get_config_variable("region"), "made-up"
         ),
     )
-    assert repr(AwsSession(region="cn-north-1").find_keys()) == "Keys(cn-north-1)"
+    assert repr(AwsSession(StoreConfig(region="cn-north-1")).keys.current()) == "Keys(cn-north-1)"
 
 
 def test_an_unknown_profile_is_an_error() -> None:
     """A profile that does not exist is an error of the first client, as no region is."""
     with pytest.raises(ProfileNotFound, match="nobody"):
-        AwsSession("nobody").client("s3")
+        AwsSession(StoreConfig(profile="nobody")).client("s3")
     with pytest.raises(NoRegionError):
-        AwsSession().client("sqs")
-    assert AwsSession().find_keys() is None
+        AwsSession(StoreConfig()).client("sqs")
+    assert AwsSession(StoreConfig()).keys.current() is None
 
 
 KEYS_OF_FILE = "aws_access_key_id = AKIDFILE\naws_secret_access_key = made-up\n"
@@ -134,6 +139,7 @@ KEYS_OF_FILE = "aws_access_key_id = AKIDFILE\naws_secret_access_key = made-up\n"
         ("[default]\ns3 =\n  addressing_style = path\n", "", KEYS, False),
         ("[default]\nendpoint_url = http://127.0.0.1:8\n", "", KEYS, False),
         ("[default]\nregion\n", "", KEYS, False),
+        ("[default]\nregion = a\n b\n", "", KEYS, False),
         ("[default]\n[default]\n", "", KEYS, False),
         ("region = a\n", "", KEYS, False),
         ("", "[default]\naws_access_key_id = half\n", {}, False),
@@ -172,9 +178,7 @@ def test_what_is_read_without_botocore_is_what_botocore_reads(
     if settings is None:
         return
     session = botocore.session.get_session()
-    for name in ("region", "ca_bundle"):
-        assert getattr(settings, name) == session.get_config_variable(name)
-    assert settings.endpoint_url == botocore_chain.find_endpoint(session)
+    assert replace(settings, keys=None) == botocore_clients.read_settings(None, session)
     keys = session.get_credentials()
     assert settings.keys is not None
     assert keys is not None
@@ -197,5 +201,8 @@ def test_the_endpoint_of_a_region_is_botocores(
 ) -> None:
     """Common regions need no client of botocore, unless a setting changes the endpoint."""
     (tmp_path / "config").write_text(f"[default]\n{KEYS_OF_FILE}{settings_of_endpoint}\n")
-    session = Session(StoreConfig(region=region))
-    assert dict(session.reader("a.bucket").config)["endpoint"] == session.control.meta.endpoint_url
+    session = Session(AwsSession(StoreConfig(region=region)))
+    assert (
+        dict(session.reader("a.bucket").config)["endpoint"]
+        == session.client("control").meta.endpoint_url
+    )

@@ -21,6 +21,7 @@ from s3unzip.stores.listing import MAX_PAGES, list_pages
 from s3unzip.stores.memory import NowhereDestination
 from s3unzip.stores.ports import Buffer, ListedObject, ListPage, Upload
 from s3unzip.stores.run_store import PART, ObjectRunStore
+from s3unzip.stores.s3.aws_session import AwsSession
 from s3unzip.stores.s3.session import Session
 from s3unzip.stores.s3.source import is_odd
 from tests.support.memory import ManualClock, MemoryBucket, MemorySource
@@ -44,8 +45,8 @@ def _no_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_requests_go_to_the_region(region: str, domain: str) -> None:
     """No client asks the global endpoint, which answers for us-east-1 from elsewhere."""
-    session, host = Session(StoreConfig(region=region)), f"s3.{region}.{domain}"
-    for client in (session.control, session.slow):
+    session, host = Session(AwsSession(StoreConfig(region=region))), f"s3.{region}.{domain}"
+    for client in (session.client("control"), session.client("slow")):
         assert client.meta.endpoint_url == f"https://{host}"
     assert f"bucket.{host}" in str(session.reader("bucket").config)
 
@@ -73,7 +74,7 @@ def test_both_clients_reach_a_bucket_at_the_same_url(
     bucket: str, settings: dict[str, str], url: str
 ) -> None:
     """The host and the path before the key are those of botocore's requests."""
-    session = Session(StoreConfig(region="eu-west-1", **settings))  # type: ignore[arg-type]
+    session = Session(AwsSession(StoreConfig(region="eu-west-1", **settings)))  # type: ignore[arg-type]
     assert dict(session.reader(bucket).config)["endpoint"] == url
     asked: list[str] = []
 
@@ -81,8 +82,8 @@ def test_both_clients_reach_a_bucket_at_the_same_url(
         asked.append(request.url.partition("?")[0])
         return AWSResponse(request.url, 200, {}, HTTPResponse(BytesIO(), preload_content=False))  # type: ignore[arg-type]
 
-    session.control.meta.events.register("before-send.s3", note)  # type: ignore[arg-type]  # it may answer
-    session.control.head_object(Bucket=bucket, Key="key")
+    session.client("control").meta.events.register("before-send.s3", note)  # type: ignore[arg-type]  # it may answer
+    session.client("control").head_object(Bucket=bucket, Key="key")
     host = urlsplit(url).hostname or ""
     in_host = host.startswith((f"{bucket}.", "reader-"))
     assert asked == [f"{url}/key" if in_host else f"{url}/{bucket}/key"]

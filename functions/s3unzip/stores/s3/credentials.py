@@ -18,23 +18,20 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from functools import cached_property, lru_cache, partial
-from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING
 
 from s3unzip import errors
 from s3unzip.stores.ports import Keys, KeysRequest
-from s3unzip.stores.s3.plain_settings import PlainSettings, read_plain_settings
+from s3unzip.stores.s3.plain_settings import profile_name, read_plain_settings
 
 if TYPE_CHECKING:
-    from botocore.session import Session
     from obstore.store import S3Credential
 
     from s3unzip.stores.ports import AskForKeys
@@ -61,8 +58,6 @@ NO_KEYS = (
     "no AWS credentials; set AWS_PROFILE or AWS_ACCESS_KEY_ID, or read a public archive with "
     "--no-sign-request"
 )
-# The regions whose endpoints end in amazonaws.com. botocore knows the endpoints of all others.
-COMMON_REGION = re.compile(r"(af|ap|ca|eu|il|me|mx|sa|us)-(gov-)?[a-z]+-[0-9]")
 
 
 class ProfileKeys:
@@ -77,8 +72,7 @@ class ProfileKeys:
         self._profile = profile
         self._ask = ask
         self._lock = threading.RLock()
-        self._session: Session | None = None  # botocore's session, whose chain gives the keys
-        self._region: str | None = None  # the region of new sessions
+        self.region: str | None = None  # where a service that issues keys may be
         self._source: Callable[[], Keys] | None = None  # returns the current keys
         self._keys: Keys | None = None
         self._answered = -math.inf  # when the program answered
@@ -88,17 +82,6 @@ class ProfileKeys:
         self.renewals = 0
         # The error of the latest look. obstore passes on only its text.
         self.failure: errors.S3UnzipError | None = None
-
-    def use_session(self, session: Session | None, region: str | None) -> None:
-        """Use the chain of a session that is open already, if any; a new one takes 10 ms.
-
-        Args:
-            region: the region of new sessions, where a service that issues keys may be.
-        """
-        with self._lock:
-            if self._session is None:
-                self._session = session
-                self._region = self._region or region
 
     def require(self) -> Keys:
         """Return the keys to sign with now, or raise `AccessDeniedError` if there are none."""
@@ -186,24 +169,21 @@ class ProfileKeys:
         """Return a function that returns the current keys, or None if no source has keys.
 
         Args:
-            again: whether to open a new session of botocore, and to ask no person for a code.
+            again: whether to ask no person for a code.
         """
         plain = read_plain_settings(self._profile)
         if plain is not None and plain.keys is not None:
             keys = plain.keys
             return lambda: keys
-        from s3unzip.stores.s3 import botocore_chain
+        from s3unzip.stores.s3 import botocore_clients
 
-        session = self._session
-        if again or session is None:
-            session = botocore_chain.open_session(self._profile, self._region)
+        session = botocore_clients.open_session(self._profile, self.region)
         if again:
-            botocore_chain.refuse_code(session)
-        credentials = botocore_chain.load_credentials(session)
+            botocore_clients.refuse_code(session)
+        credentials = botocore_clients.load_credentials(session)
         if credentials is None:
             return None
-        self._session = session
-        return partial(botocore_chain.frozen_keys, credentials, _profile_name(self._profile))
+        return partial(botocore_clients.frozen_keys, credentials, profile_name(self._profile))
 
     @contextmanager
     def _explaining(self) -> Iterator[None]:
@@ -212,7 +192,9 @@ class ProfileKeys:
         try:
             yield
         except _chain_errors() as error:
-            self.failure = _explain(error, self._profile)
+            from s3unzip.stores.s3.botocore_clients import explain
+
+            self.failure = explain(error, profile_name(self._profile))
             if self._keys is None and isinstance(self.failure, errors.ServiceFaultError):
                 # The service has never given keys, so its address is probably wrong.
                 self.failure = errors.StorageError(f"{self.failure}; check the network")
@@ -243,192 +225,9 @@ def answer_worker(request: KeysRequest) -> Keys | None:
     return keys
 
 
-class AwsSession:
-    """One profile and region of an account. Threads may share it and its clients.
-
-    The first request reports that a profile does not exist.
-
-    Args:
-        profile: None stands for ``AWS_PROFILE``.
-        region: None stands for the region of variables and files.
-        keys: the keys of its clients. None stands for the keys that this process shares.
-    """
-
-    def __init__(
-        self, profile: str | None = None, region: str | None = None, keys: ProfileKeys | None = None
-    ) -> None:
-        self._profile = profile
-        self._region = region
-        self._lock = threading.RLock()  # for `_core`: threads cannot share a session of botocore
-        self.keys = keys or shared_keys(profile)
-
-    @cached_property
-    def _plain(self) -> PlainSettings | None:
-        return read_plain_settings(self._profile)
-
-    @cached_property
-    def _core(self) -> Session:
-        """The session of botocore, whose clients sign with `keys`."""
-        from s3unzip.stores.s3.botocore_chain import SharedCredentials, open_session
-
-        core = open_session(self._profile, self._region)
-        core.full_config  # noqa: B018 - reads the files now: two threads at once would miss profiles
-        self.keys.use_session(core, self._region)
-        credentials = SharedCredentials(self.keys.current, self.keys.require)
-        core.register_component("credential_provider", credentials)
-        return core
-
-    @property
-    def region(self) -> str | None:
-        """The region of the session, or None if no option, variable or file names one."""
-        if self._region is not None:
-            return self._region
-        region: str | None = self._configured("region")
-        return region
-
-    @property
-    def addressing_style(self) -> str | None:
-        """The ``addressing_style`` of the profile's ``s3`` settings: "path", "virtual" or None."""
-        style = self._s3_settings().get("addressing_style")
-        if style not in {"path", "virtual"}:
-            return None
-        return str(style)
-
-    @cached_property
-    def compatible_endpoint(self) -> str | None:
-        """The URL of an S3-compatible server that variables or files name, or None."""
-        url = self._find_endpoint()
-        if url is None or is_aws(url):
-            return None
-        return url
-
-    def _find_endpoint(self) -> str | None:
-        """Return the endpoint of S3 that variables or files name, whether AWS or another server."""
-        if self._plain is not None:
-            return self._plain.endpoint_url
-        from s3unzip.stores.s3.botocore_chain import find_endpoint
-
-        with self._lock, self._explaining():
-            return find_endpoint(self._core)
-
-    def aws_endpoint(self, region: str) -> str | None:
-        """Return the endpoint of S3 in a region, or None if only a client of botocore knows it.
-
-        https://docs.aws.amazon.com/general/latest/gr/s3.html
-        """
-        if not COMMON_REGION.fullmatch(region) or self._find_endpoint() is not None:
-            return None
-        # Only a client of botocore knows the special endpoints that these settings choose.
-        if self._plain is None and (
-            self._configured("use_fips_endpoint")
-            or self._configured("use_dualstack_endpoint")
-            or self._s3_settings().get("use_dualstack_endpoint")
-        ):
-            return None
-        return f"https://s3.{region}.amazonaws.com"
-
-    @property
-    def sends_checksums(self) -> bool:
-        """Whether the configuration allows checksums that a request does not need.
-
-        ``AWS_REQUEST_CHECKSUM_CALCULATION`` or ``request_checksum_calculation`` of a profile; see
-        sdkref/latest/guide/feature-dataintegrity.html
-        """
-        return str(self._configured("request_checksum_calculation")).lower() != "when_required"
-
-    @property
-    def ca_bundle(self) -> str | None:
-        """The file of certificates to trust, or None for the default ones."""
-        bundle = self._configured("ca_bundle")
-        if not isinstance(bundle, str) or not bundle:
-            return None
-        return bundle
-
-    def _s3_settings(self) -> dict[str, Any]:
-        """Return the ``s3`` settings of the profile. `PlainSettings` cannot have any."""
-        if self._plain is None:
-            settings = self._configured("s3")
-            if isinstance(settings, dict):
-                return settings
-        return {}
-
-    def _configured(self, name: str) -> Any:
-        """Return a setting of variables or files, or None if it is not set."""
-        if self._plain is not None:
-            return getattr(self._plain, name)
-        with self._lock, self._explaining():
-            return self._core.get_config_variable(name)
-
-    @contextmanager
-    def _explaining(self) -> Iterator[None]:
-        """Turn botocore's exceptions about settings into errors of this package."""
-        from botocore.exceptions import BotoCoreError
-
-        try:
-            yield
-        except BotoCoreError as error:
-            raise _explain(error, self._profile) from None
-
-    def find_keys(self) -> Keys | None:
-        """Return the keys to sign with now, or None if there are none."""
-        if self._plain is not None:
-            self.keys.use_session(None, self._region)  # plain keys need no botocore session
-        else:
-            with self._lock:
-                self._core  # noqa: B018 - from now on `keys` uses its chain
-        return self.keys.current()
-
-    def client(
-        self,
-        service: str,
-        *,
-        region: str | None = None,
-        endpoint_url: str | None = None,
-        **settings: Any,
-    ) -> Any:
-        """Return a new client of `service`. Region and endpoint default to those of the session.
-
-        Args:
-            service: botocore's name of the service.
-            settings: the arguments of botocore's `Config`.
-        """
-        from botocore.config import Config
-
-        from s3unzip.stores.s3.botocore_chain import NO_URL
-
-        with self._lock:
-            try:
-                return self._core.create_client(
-                    service,
-                    region_name=region,
-                    endpoint_url=endpoint_url,
-                    config=Config(**settings),
-                )
-            except ValueError as error:  # an endpoint from ~/.aws/config or a variable
-                raise errors.UsageError(f"{error}: {NO_URL}") from None
-
-
-def is_aws(url: str) -> bool:
-    """Return whether a URL leads to AWS."""
-    host = urlsplit(url).hostname or ""
-    return host.endswith((".amazonaws.com", ".amazonaws.com.cn", ".api.aws"))
-
-
-def _profile_name(profile: str | None) -> str:
-    """Return the name of the profile in use, or "" if none is named."""
-    return profile or os.environ.get("AWS_PROFILE", "")
-
-
 def _chain_errors() -> tuple[type[Exception], ...]:
     """Return the exceptions of a profile's files, and those of botocore if it is imported."""
     library = sys.modules.get("botocore.exceptions")
     if library is None:
         return CHAIN_ERRORS
     return (*CHAIN_ERRORS, library.BotoCoreError, library.ClientError)
-
-
-def _explain(error: Exception, profile: str | None) -> errors.S3UnzipError:
-    """Return the error that an exception of botocore's chain means."""
-    from s3unzip.stores.s3.botocore_chain import explain
-
-    return explain(error, _profile_name(profile))

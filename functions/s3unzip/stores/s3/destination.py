@@ -150,7 +150,7 @@ class S3Destination:
             request["IfNoneMatch"] = "*"
         if etag is not None:
             request["IfMatch"] = f'"{etag}"'
-        return unquoted(self._session.bodies.put_object(**request).get("ETag"))
+        return unquoted(self._session.client("bodies").put_object(**request).get("ETag"))
 
     def _write(self, kind: Kind, send: Callable[[], T], make_call: Callable[[], Call]) -> T:
         """Return what `send` returns; call it again without checksums if the server refuses them.
@@ -225,14 +225,14 @@ class S3Destination:
         if self._session.sends_checksums:
             request["ChecksumMode"] = "ENABLED"
         try:
-            answer = self._session.control.head_object(**request)
+            answer = self._session.client("control").head_object(**request)
         except s3_errors() as error:
             # The answer to a HEAD has no body that could say which header the server refuses.
             if "ChecksumMode" not in request or read_answer(error).status not in {400, 501}:
                 raise
             del request["ChecksumMode"]
             count_request("head")
-            answer = self._session.control.head_object(**request)
+            answer = self._session.client("control").head_object(**request)
         headers = answer["ResponseMetadata"]["HTTPHeaders"]
         return StoredObject(
             key,
@@ -256,7 +256,7 @@ class S3Destination:
         elif first > prefix:
             request["StartAfter"] = _just_before(first)
         with self._explaining("ListBucket", prefix):
-            answer: Mapping[str, Any] = self._session.control.list_objects_v2(**request)
+            answer: Mapping[str, Any] = self._session.client("control").list_objects_v2(**request)
         if PAGE_FIELD not in answer:
             raise ServiceFaultError(
                 f"s3://{self._bucket}/{prefix}: the answer is not a list of objects"
@@ -275,9 +275,9 @@ class S3Destination:
                 request: dict[str, Any] = {"Bucket": self._bucket, "Key": key, **self._owner}
                 if span is not None:
                     request["Range"] = f"bytes={span[0]}-{span[1] - 1}"
-                from s3unzip.stores.s3.clients import read_pieces
+                from s3unzip.stores.s3.botocore_clients import read_pieces
 
-                yield from read_pieces(self._session.bodies.get_object(**request))
+                yield from read_pieces(self._session.client("bodies").get_object(**request))
                 return
             options: GetOptions = {}
             if span is not None:
@@ -293,7 +293,7 @@ class S3Destination:
                 count_request("delete")
             batch = keys[start : start + DELETE_BATCH]
             try:
-                answer = self._session.control.delete_objects(
+                answer = self._session.client("control").delete_objects(
                     Bucket=self._bucket,
                     Delete={"Objects": [{"Key": key} for key in batch], "Quiet": True},
                     **self._owner,
@@ -319,7 +319,9 @@ class S3Destination:
         for key in keys:
             count_request("delete")
             with suppress(NotFoundError), self._explaining("DeleteObject", key):
-                self._session.control.delete_object(Bucket=self._bucket, Key=key, **self._owner)
+                self._session.client("control").delete_object(
+                    Bucket=self._bucket, Key=key, **self._owner
+                )
 
     def create_upload(self, key: str, facts: ObjectFacts) -> str:
         """Begin a multipart upload whose parts carry a CRC-32; return its id."""
@@ -328,7 +330,7 @@ class S3Destination:
             request = self._object_request(key, facts)
             if self._session.sends_checksums:
                 request |= {"ChecksumAlgorithm": "CRC32", "ChecksumType": "COMPOSITE"}
-            return self._session.control.create_multipart_upload(**request)
+            return self._session.client("control").create_multipart_upload(**request)
 
         answer = self._write("create", create, lambda: self._write_call(key, facts))
         return str(_field(answer, "UploadId", key))
@@ -352,7 +354,7 @@ class S3Destination:
             if self._session.sends_checksums:
                 checksum = _encode_checksum(crc32)
                 request["ChecksumCRC32"] = checksum
-            answer = self._session.bodies.upload_part(**request)
+            answer = self._session.client("bodies").upload_part(**request)
             return Part(
                 number,
                 _field(answer, "ETag", upload.key),
@@ -389,7 +391,7 @@ class S3Destination:
         if pin.etag is not None:
             request["CopySourceIfMatch"] = pin.etag
         try:
-            answer = self._session.slow.upload_part_copy(**request)
+            answer = self._session.client("slow").upload_part_copy(**request)
         except s3_errors() as error:
             raise self._explain_copy(error, upload, source, version) from None
         copied_part = _field(answer, "CopyPartResult", upload.key)
@@ -430,7 +432,7 @@ class S3Destination:
             if if_absent:
                 request["IfNoneMatch"] = "*"
             try:
-                answer = self._session.slow.complete_multipart_upload(**request)
+                answer = self._session.client("slow").complete_multipart_upload(**request)
             except s3_errors() as error:
                 if read_answer(error).code not in BEGIN_ANEW:
                     raise  # `_write` explains it
@@ -446,7 +448,7 @@ class S3Destination:
     def abort_upload(self, upload: Upload) -> None:
         """Drop the upload and its parts; nothing happens if it is gone."""
         with suppress(NotFoundError), self._explaining("AbortMultipartUpload", upload.key):
-            self._session.control.abort_multipart_upload(**self._upload_request(upload))
+            self._session.client("control").abort_multipart_upload(**self._upload_request(upload))
 
     def uploads(self, prefix: str) -> Iterator[Upload]:
         """Yield the incomplete uploads below `prefix`."""
@@ -460,7 +462,7 @@ class S3Destination:
             if number:
                 count_request("list")
             with self._explaining("ListBucketMultipartUploads", prefix):
-                answer = self._session.control.list_multipart_uploads(**request)
+                answer = self._session.client("control").list_multipart_uploads(**request)
             decode = unquote_plus if answer.get("EncodingType") == "url" else str
             for upload in answer.get("Uploads", ()):
                 key = decode(_field(upload, "Key", prefix))

@@ -24,10 +24,9 @@ from obstore.store import S3Store
 from s3unzip import errors
 from s3unzip.model import Pin
 from s3unzip.stores.calls import count_request
-from s3unzip.stores.config import StoreConfig
-from s3unzip.stores.s3.addresses import Addresses
 from s3unzip.stores.s3.answers import NOT_S3, read_answer, s3_errors, why_unreachable
-from s3unzip.stores.s3.credentials import NO_KEYS, AwsSession
+from s3unzip.stores.s3.aws_session import AwsSession
+from s3unzip.stores.s3.credentials import NO_KEYS
 from s3unzip.stores.s3.errors import (
     EXPIRED,
     REFUSED_KEYS,
@@ -43,85 +42,51 @@ if TYPE_CHECKING:
     from obstore.store import ClientConfig, S3Config
 
 OWNER_CHECK_LASTS = 300.0  # seconds
-ADVICE_UNREACHABLE = "check --endpoint-url, --region and the network"
 
 
 class Session:
     """The process's clients of S3, made when they are first needed.
 
     Args:
-        access: how S3 is reached; its settings of the destination are not used.
-        aws: an existing session of the profile and region; a new one takes 50 ms to read its files.
-        advice: what a person can check where the endpoint does not answer.
+        aws: the settings and keys. A new session takes 50 ms to read its files.
+        endpoint_option: the option that names the endpoint, for advice.
     """
 
-    def __init__(
-        self, access: StoreConfig, aws: AwsSession | None = None, advice: str = ADVICE_UNREACHABLE
-    ) -> None:
-        self.access = access
-        self._advice = advice
+    def __init__(self, aws: AwsSession, endpoint_option: str = "--endpoint-url") -> None:
+        self.access = aws.access
+        self._advice = f"check {endpoint_option}, --region and the network"  # if nothing answers
         self._lock = threading.RLock()
-        self._aws = aws or AwsSession(access.profile, access.region)
-        # The clients of botocore, by purpose and region (None stands for the session's region).
-        self._clients: dict[tuple[str, str | None], S3Client] = {}
+        self._aws = aws
         # The clients of obstore, by bucket, whether they write, and the KMS key to write with.
         self._stores: dict[tuple[str, bool, str | None], S3Store] = {}
-        self._addresses = Addresses(access, self._aws, self._client)
         # By bucket and account: when the account must be confirmed as the bucket's owner again.
         self._owned: dict[tuple[str, str], float] = {}
         self._checked: set[str] = set()  # buckets that need no further check
         self._unversioned: set[str] = set()  # buckets whose versions the credentials may not read
         self._renewals = 0  # `ProfileKeys.renewals` for the keys that `_stores` use
-        self._startup_ends = access.startup_ends()
+        self._startup_ends = aws.access.startup_ends()
         self.implements_copies = True  # False once the server has refused UploadPartCopy
 
-    @property
-    def control(self) -> S3Client:
-        """The botocore client of all requests that are quick and small.
+    def client(self, purpose: str) -> S3Client:
+        """Return the client of botocore for a purpose (`AwsSession.s3_client`).
 
         Its answers to ListObjectsV2 have the page as a `ListPage` (`PAGE_FIELD`).
         """
-        return self._client("control")
-
-    @property
-    def bodies(self) -> S3Client:
-        """The botocore client of requests and answers with large bodies."""
-        return self._client("bodies")
-
-    @property
-    def slow(self) -> S3Client:
-        """The botocore client of copies and Complete, which S3 may take minutes to answer."""
-        return self._client("slow")
-
-    def _client(self, purpose: str, region: str | None = None) -> S3Client:
-        """Return a client of botocore, which takes 0.2 s of CPU to import and to make."""
-        with self._lock:
-            if (purpose, region) not in self._clients:
-                from s3unzip.stores.s3.clients import create_client
-
-                self._clients[purpose, region] = create_client(
-                    self.access,
-                    self._aws,
-                    purpose,
-                    region=region,
-                    style=self._addresses.style,
-                    signs_payload=not self.sends_checksums,
-                )
-            return self._clients[purpose, region]
+        return self._aws.s3_client(purpose, signs_payload=not self.sends_checksums)
 
     @cached_property
     def sends_checksums(self) -> bool:
         """Whether requests have checksums of their bodies in headers that not all servers know.
 
-        Without them the signature covers each body, so that the server verifies it as well.
+        Without them the signature covers each body, so that the server verifies it as well. The
+        configuration can switch them off (sdkref/latest/guide/feature-dataintegrity.html).
         """
-        return self._aws.sends_checksums
+        return str(self._aws.settings.request_checksum_calculation).lower() != "when_required"
 
     def stop_checksums(self) -> None:
         """Send no checksums in headers from now on: the server does not implement them."""
         with self._lock:
             self.sends_checksums = False
-            self._clients.clear()
             for key in [key for key in self._stores if key[1]]:  # the clients that write
                 del self._stores[key]
 
@@ -173,10 +138,10 @@ class Session:
         """
         bucket = key[0]
         self._check_keys(bucket)
-        url, has_bucket = self._addresses.endpoint(bucket)
+        url, has_bucket = self._aws.bucket_url(bucket)
         # Settings that are not named here would come from variables of the environment.
         settings: S3Config = {
-            "region": self._addresses.region(bucket),
+            "region": self._aws.bucket_region(bucket),
             "endpoint": url,
             "aws_endpoint_url_s3": url,  # else AWS_ENDPOINT_URL_S3 would win
             "virtual_hosted_style_request": has_bucket,
@@ -205,7 +170,7 @@ class Session:
 
     def _check_keys(self, bucket: str) -> None:
         """Raise an error if requests need a signature and there are no keys."""
-        if not self.access.unsigned and self._aws.find_keys() is None:
+        if not self.access.unsigned and self._aws.keys.current() is None:
             raise errors.AccessDeniedError(f"s3://{bucket}: {NO_KEYS}")
 
     def _http_options(self, url: str) -> ClientConfig:
@@ -217,7 +182,7 @@ class Session:
             "allow_http": url.startswith("http://"),
             "user_agent": "s3unzip",
         }
-        certificates = self._aws.ca_bundle
+        certificates = self._aws.settings.ca_bundle
         if certificates is not None:
             try:
                 options["root_certificate"] = Path(certificates).read_bytes()
@@ -238,7 +203,7 @@ class Session:
             return
         count_request("head")
         try:
-            self.control.head_bucket(Bucket=bucket, ExpectedBucketOwner=owner)
+            self.client("control").head_bucket(Bucket=bucket, ExpectedBucketOwner=owner)
         except s3_errors() as error:
             refusal = translate_error(error, Call("ListBucket", bucket))
             if isinstance(refusal, errors.AccessDeniedError):
@@ -322,7 +287,9 @@ class Session:
         """Return the exception of a GET of the same key; None: it succeeds, or gets no answer."""
         count_request("get")
         try:
-            answer = self.control.get_object(Bucket=call.bucket, Key=call.key, Range="bytes=0-0")
+            answer = self.client("control").get_object(
+                Bucket=call.bucket, Key=call.key, Range="bytes=0-0"
+            )
             answer["Body"].close()
         except s3_errors() as error:
             if read_answer(error).status is not None:
@@ -365,16 +332,16 @@ class Session:
         """
         count_request("head")
         try:
-            metadata: Any = self.control.head_bucket(Bucket=bucket)["ResponseMetadata"]
+            metadata: Any = self.client("control").head_bucket(Bucket=bucket)["ResponseMetadata"]
         except s3_errors() as error:
             if read_answer(error).status is None:
                 return True
             # The refusal of a HEAD names the region in its headers, too.
             metadata = getattr(error, "response")["ResponseMetadata"]  # noqa: B009 - of a `ClientError`
         region = metadata.get("HTTPHeaders", {}).get("x-amz-bucket-region")
-        if region is not None and region != self._addresses.region(bucket):
+        if region is not None and region != self._aws.bucket_region(bucket):
             with self._lock:
-                self._addresses.regions[bucket] = region
+                self._aws.bucket_regions[bucket] = region
                 for key in [key for key in self._stores if key[0] == bucket]:
                     del self._stores[key]
         return region is not None
@@ -386,7 +353,7 @@ class Session:
 
         If the program has just begun and the server cannot be reached, return a final error.
         """
-        url, _ = self._addresses.endpoint(call.bucket)
+        url, _ = self._aws.bucket_url(call.bucket)
         answer = read_answer(error)
         if answer.status is not None:
             code = answer.code or f"HTTP {answer.status}"
@@ -415,7 +382,7 @@ class Session:
 
         With a proxy, it is not known whether the proxy or the endpoint cannot be reached.
         """
-        url, _ = self._addresses.endpoint(bucket)
+        url, _ = self._aws.bucket_url(bucket)
         cause = why_unreachable(error)
         if cause is None or _find_proxy(url) is not None:
             return None
@@ -441,10 +408,3 @@ def _find_proxy(url: str) -> str | None:
         return None
     scheme, mark, host = proxy.rpartition("://")
     return f"{scheme}{mark}{host.rpartition('@')[2]}"
-
-
-def advice_for(config: StoreConfig, *, destination: bool) -> str:
-    """Return what to check if the destination or the source of `config` does not answer."""
-    if destination and config.destination_endpoint_url is not None:
-        return "check --dest-endpoint-url, --region and the network"
-    return ADVICE_UNREACHABLE

@@ -115,7 +115,9 @@ class S3Source(ArchiveSource):
                 reader = self._session.reader(location.bucket)
                 meta = obstore.get(reader, location.key, options={"head": True}).meta
                 return self._describe(call, meta)
-            answer = self._session.control.head_object(Bucket=location.bucket, Key=location.key)
+            answer = self._session.client("control").head_object(
+                Bucket=location.bucket, Key=location.key
+            )
         headers = answer["ResponseMetadata"]["HTTPHeaders"]
         return self._make_tail(
             call,
@@ -190,7 +192,7 @@ class S3Source(ArchiveSource):
         count_request("delete")
         try:
             with self._session.explaining(call):
-                self._session.control.delete_object(**request)
+                self._session.client("control").delete_object(**request)
         except errors.NotFoundError:  # another attempt was quicker
             return
         except errors.ConflictError as refusal:
@@ -219,7 +221,7 @@ class S3Source(ArchiveSource):
         count_request("put")
         call = Call("PutObjectVersionTagging", location.bucket, location.key, pinned=True)
         with self._session.explaining(call):
-            self._session.control.put_object_tagging(**request)
+            self._session.client("control").put_object_tagging(**request)
 
     def tags(self, location: Location, pin: Pin) -> dict[str, str]:
         """Return the tags of the version."""
@@ -227,7 +229,7 @@ class S3Source(ArchiveSource):
         action = "GetObjectTagging" if version is None else "GetObjectVersionTagging"
         call = Call(action, location.bucket, location.key, pinned=True)
         with self._session.explaining(call):
-            answer = self._session.control.get_object_tagging(**request)
+            answer = self._session.client("control").get_object_tagging(**request)
         return {tag.get("Key", ""): tag.get("Value", "") for tag in answer.get("TagSet", ())}
 
     def _head_version(
@@ -236,7 +238,7 @@ class S3Source(ArchiveSource):
         """Return the answer to a HEAD of the version, or None if there is no such version."""
         call = Call(get_action(request.get("VersionId")), location.bucket, location.key)
         with suppress(errors.NotFoundError), self._session.explaining(call):
-            return self._session.control.head_object(**request)
+            return self._session.client("control").head_object(**request)
         return None
 
 
@@ -281,7 +283,7 @@ class S3Archive:
             request["IfMatch"] = self._pin.etag
         if version is not None:
             request["VersionId"] = version
-        answer = self._session.bodies.get_object(**request)
+        answer = self._session.client("bodies").get_object(**request)
         headers = answer["ResponseMetadata"]["HTTPHeaders"]
         size = _OBJECT_SIZE.search(answer.get("ContentRange", ""))
         _check_date(
@@ -290,7 +292,7 @@ class S3Archive:
             None if size is None else int(size[1]),
             _parse_date(headers.get("last-modified", "")),
         )
-        from s3unzip.stores.s3.clients import read_pieces
+        from s3unzip.stores.s3.botocore_clients import read_pieces
 
         yield from read_pieces(answer)
 
