@@ -182,7 +182,7 @@ def s3(request: pytest.FixtureRequest, aws_variables: None) -> Place:
 
 def _control(place: Place) -> S3Client:
     assert place.session is not None
-    return place.session.control
+    return place.session.client("control")
 
 
 def test_a_pinned_version_outlives_an_overwrite(s3: Place) -> None:

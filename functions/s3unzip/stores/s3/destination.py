@@ -44,11 +44,11 @@ from s3unzip.stores.s3.answers import (
 )
 from s3unzip.stores.s3.errors import Call, get_action, translate_error
 from s3unzip.stores.s3.session import Session
-from s3unzip.stores.s3.source import content_length, date_of, is_odd
+from s3unzip.stores.s3.source import content_length, date_of, get_object, is_odd
 from s3unzip.zip import ByteRange
 
 if TYPE_CHECKING:  # a stub
-    from obstore import Attributes, GetOptions
+    from obstore import Attributes
 
 T = TypeVar("T")
 DELETE_BATCH = 1_000  # the most keys that one DeleteObjects takes
@@ -233,10 +233,9 @@ class S3Destination:
             del request["ChecksumMode"]
             count_request("head")
             answer = self._session.client("control").head_object(**request)
-        headers = answer["ResponseMetadata"]["HTTPHeaders"]
         return StoredObject(
             key,
-            content_length(Call("GetObject", self._bucket, key), headers),
+            content_length(Call("GetObject", self._bucket, key), answer),
             crc32=_parse_crc(answer["Metadata"].get(CRC_KEY, "")),
             etag=unquoted(answer.get("ETag")),
             checksum=_decode_checksum(answer.get("ChecksumCRC32", "")),
@@ -270,21 +269,11 @@ class S3Destination:
 
     def read(self, key: str, span: tuple[int, int] | None = None) -> Iterator[Buffer]:
         """Yield an object's bytes, or its bytes [start, stop), in pieces."""
-        with self._explaining("GetObject", key):
-            if is_odd(key):
-                request: dict[str, Any] = {"Bucket": self._bucket, "Key": key, **self._owner}
-                if span is not None:
-                    request["Range"] = f"bytes={span[0]}-{span[1] - 1}"
-                from s3unzip.stores.s3.botocore_clients import read_pieces
-
-                yield from read_pieces(self._session.client("bodies").get_object(**request))
-                return
-            options: GetOptions = {}
-            if span is not None:
-                options["range"] = span
-            answer = obstore.get(self._session.reader(self._bucket), key, options=options)
-            for chunk in answer.stream(min_chunk_size=PIECE):
-                yield memoryview(chunk)
+        call = Call("GetObject", self._bucket, key)
+        with self._session.explaining(call):
+            self._session.confirm_owner(self._bucket, self._owner_id)
+            _, pieces = get_object(self._session, call, span, min_chunk_size=PIECE)
+            yield from pieces
 
     def delete(self, keys: Sequence[str]) -> None:
         """Delete the objects, or do nothing for those that do not exist."""

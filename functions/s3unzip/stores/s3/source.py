@@ -14,9 +14,10 @@ servers ignore that condition, so a HEAD before the deletion compares the ETag a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import obstore
@@ -33,7 +34,7 @@ from s3unzip.zip import ByteRange
 
 if TYPE_CHECKING:  # stubs
     from mypy_boto3_s3.type_defs import HeadObjectOutputTypeDef
-    from obstore import GetOptions, GetResult, ObjectMeta
+    from obstore import GetOptions, ObjectMeta
 
 MAX_TAGS = 10  # that an object can have (object-tagging in the user guide)
 NO_VERSION = "null"  # the id of the only version where versioning is off or suspended
@@ -43,7 +44,8 @@ NO_SUFFIX = re.compile("non-partial response|CONTENT_RANGE|InvalidRange|NotImple
 _ODD = re.compile(r"(?:^|/)\.{0,2}(?:/|$)|[\x00-\x1f\x7f]")
 _DATE = re.compile(r"[A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9:]{8} GMT")
 _LENGTH = re.compile(r"[0-9]{1,19}")  # int() refuses thousands of digits
-_OBJECT_SIZE = re.compile(r"/([0-9]{1,19})\Z")  # of a Content-Range
+NO_DATE = datetime.fromtimestamp(0, UTC)  # in place of the date of an answer that has none
+_WHOLE_SIZE = re.compile(r"/([0-9]{1,19})\Z")  # of a Content-Range
 
 
 def is_odd(key: str) -> bool:
@@ -54,13 +56,64 @@ def is_odd(key: str) -> bool:
     return _ODD.search(key) is not None
 
 
-def _chunks_of(answer: GetResult) -> Iterator[Buffer]:
-    """Return the chunks of a body as they arrive."""
-    # If a body breaks, obstore loses the chunk that it is gathering, so chunks have no minimum.
-    return map(memoryview, answer.stream(min_chunk_size=1))
+def get_object(
+    session: Session,
+    call: Call,
+    span: tuple[int, int] | None,
+    *,
+    etag: str | None = None,
+    version: str | None = None,
+    min_chunk_size: int = 1,
+) -> tuple[ObjectMeta, Iterator[Buffer]]:
+    """Return the properties of an object, and its bytes as they arrive.
+
+    Args:
+        span: the first byte and the one after the last byte. None stands for all bytes.
+        etag: what the object must have.
+        min_chunk_size: if a body breaks, obstore loses the chunk that it is gathering.
+    """
+    if not is_odd(call.key):
+        options: GetOptions = {}
+        if span is not None:
+            options["range"] = span
+        if etag is not None:
+            options["if_match"] = etag
+        if version is not None:
+            options["version"] = version
+        answer = obstore.get(session.reader(call.bucket), call.key, options=options)
+        return answer.meta, map(memoryview, answer.stream(min_chunk_size=min_chunk_size))
+    from s3unzip.stores.s3.botocore_clients import read_pieces
+
+    request: dict[str, Any] = {
+        "IfMatch": etag,
+        "VersionId": version,
+        "Range": None if span is None else f"bytes={span[0]}-{span[1] - 1}",
+    }
+    body = session.client("bodies").get_object(
+        Bucket=call.bucket,
+        Key=call.key,
+        **{name: value for name, value in request.items() if value is not None},
+    )
+    whole_size = _WHOLE_SIZE.search(body.get("ContentRange", ""))
+    size = 0  # the server does not say the size of the whole object
+    if whole_size is not None:
+        size = int(whole_size[1])
+    return _describe_answer(call, body, size), read_pieces(body)
 
 
-def _until_break(chunks: Iterator[Buffer], call: Call) -> Iterator[Buffer]:
+def _describe_answer(call: Call, answer: Mapping[str, Any], size: int) -> ObjectMeta:
+    """Return the properties of an object, of which botocore got an answer, as obstore does."""
+    headers = answer["ResponseMetadata"]["HTTPHeaders"]
+    return {
+        "path": call.key,
+        "size": size,
+        "e_tag": answer.get("ETag"),
+        "last_modified": _parse_date(headers.get("last-modified", "")) or NO_DATE,
+        "version": answer.get("VersionId"),
+    }
+
+
+def _until_break(chunks: Iterable[Buffer], call: Call) -> Iterator[Buffer]:
     """Yield the chunks of a body; raise `ServiceFaultError` if it breaks after its first byte."""
     size = 0
     try:
@@ -93,7 +146,7 @@ class S3Source(ArchiveSource):
                 location.key,
                 options={"range": {"suffix": length}},
             )
-            data = read_until_fault(_until_break(_chunks_of(answer), call))
+            data = read_until_fault(_until_break(answer.stream(min_chunk_size=1), call))
         except s3_errors() as error:
             if read_answer(error).status not in {416, 501} and not NO_SUFFIX.search(str(error)):
                 raise self._session.explain(error, call) from None
@@ -111,64 +164,76 @@ class S3Source(ArchiveSource):
         """Return the size, the pin and the date of the current version, as a tail without bytes."""
         call = Call("GetObject", location.bucket, location.key)
         with self._session.explaining(call):
-            if not is_odd(location.key):
-                reader = self._session.reader(location.bucket)
-                meta = obstore.get(reader, location.key, options={"head": True}).meta
-                return self._describe(call, meta)
-            answer = self._session.client("control").head_object(
-                Bucket=location.bucket, Key=location.key
+            if is_odd(location.key):
+                answer = self._session.client("control").head_object(
+                    Bucket=location.bucket, Key=location.key
+                )
+                return self._describe(
+                    call, _describe_answer(call, answer, content_length(call, answer))
+                )
+            reader = self._session.reader(location.bucket)
+            return self._describe(
+                call, obstore.get(reader, location.key, options={"head": True}).meta
             )
-        headers = answer["ResponseMetadata"]["HTTPHeaders"]
-        return self._make_tail(
-            call,
-            content_length(call, headers),
-            answer.get("ETag"),
-            date=_parse_date(headers.get("last-modified", "")),
-            version=answer.get("VersionId"),
-        )
 
     def _describe(self, call: Call, meta: ObjectMeta) -> Tail:
-        """Return the size, the pin and the date of the object that obstore describes."""
-        modified = meta["last_modified"]
-        date = modified if modified.timestamp() else None  # obstore says 1970 if there is no date
-        return self._make_tail(
-            call, meta["size"], meta["e_tag"], date=date, version=meta["version"]
-        )
-
-    def _make_tail(
-        self,
-        call: Call,
-        size: int,
-        etag: str | None,
-        *,
-        date: datetime | None,
-        version: str | None,
-    ) -> Tail:
         """Return a tail without bytes, with the pin of the version that a store describes.
 
         Raises:
             StorageError: the store describes nothing that changes with the archive.
         """
+        etag = meta["e_tag"]
+        version = meta["version"]
+        modified = meta["last_modified"].timestamp() or None  # `NO_DATE` is 0
         if self._session.access.unsigned:
             # A GET that names a version needs s3:GetObjectVersion (API_GetObject). Policies of
             # public buckets allow s3:GetObject only.
             version = None
-        if not (etag or date or version):
+        if not (etag or modified or version):
             raise errors.StorageError(
                 f"{call}: the store gives neither an ETag nor a version nor a date, so a change "
                 "during a run could not be detected; copy the archive elsewhere"
             )
-        if not etag and date is not None:
+        if not etag and modified is not None:
             from email.utils import format_datetime
 
-            etag = format_datetime(date, usegmt=True)
-        return Tail(
-            b"", Pin(size, etag or None, version), None if date is None else date.timestamp()
-        )
+            etag = format_datetime(meta["last_modified"], usegmt=True)
+        return Tail(b"", Pin(meta["size"], etag or None, version), modified)
 
     def open(self, location: Location, pin: Pin) -> RangeReader:
         """Return the reader of exactly that version."""
-        return S3Archive(self._session, location, pin).stream
+        return partial(self._stream, location, pin)
+
+    def _stream(self, location: Location, pin: Pin, want: ByteRange) -> Iterator[Buffer]:
+        """Yield the bytes of `want` as they come, with one request."""
+        if not want.length:
+            return
+        # The request and its errors must name the same version: meanwhile another thread may learn
+        # that the credentials may not read versions.
+        version = self._session.readable_version(location.bucket, pin)
+        call = Call(get_action(version), location.bucket, location.key, pinned=True)
+        date = date_of(pin)
+        # An ETag that is a date is not one that the store knows.
+        etag = pin.etag if date is None else None
+        size = 0
+        try:
+            meta, chunks = get_object(
+                self._session, call, (want.start, want.stop), etag=etag, version=version
+            )
+            # The request for a version that is pinned by its date had no condition.
+            if date is not None and (meta["size"], meta["last_modified"]) != (pin.size, date):
+                raise errors.SourceChangedError(
+                    f"{call}: the archive was overwritten since it was planned"
+                )
+            for chunk in _until_break(chunks, call):
+                size += len(chunk)
+                yield chunk
+        except s3_errors() as error:
+            raise self._session.explain(error, call) from None
+        if size != want.length:
+            raise errors.ServiceFaultError(
+                f"{call}: {size:,} bytes came, not {want.length:,} from {want.start:,}"
+            )
 
     def delete(self, location: Location, pin: Pin) -> None:
         """Delete the version; nothing happens if it is gone."""
@@ -242,73 +307,6 @@ class S3Source(ArchiveSource):
         return None
 
 
-class S3Archive:
-    """One version of one archive; threads may share it."""
-
-    def __init__(self, session: Session, location: Location, pin: Pin) -> None:
-        self._session = session
-        self._pin = pin
-        self._location = location
-
-    def stream(self, want: ByteRange) -> Iterator[Buffer]:
-        """Yield the bytes of `want` as they come, with one request."""
-        if not want.length:
-            return
-        # The request and its errors must name the same version: meanwhile another thread may learn
-        # that the credentials may not read versions.
-        version = self._session.readable_version(self._location.bucket, self._pin)
-        call = Call(get_action(version), self._location.bucket, self._location.key, pinned=True)
-        read = self._read_by_botocore if is_odd(call.key) else self._read_by_obstore
-        size = 0
-        try:
-            for chunk in _until_break(read(want, version, call), call):
-                size += len(chunk)
-                yield chunk
-        except s3_errors() as error:
-            raise self._session.explain(error, call) from None
-        if size != want.length:
-            raise errors.ServiceFaultError(
-                f"{call}: {size:,} bytes came, not {want.length:,} from {want.start:,}"
-            )
-
-    def _read_by_botocore(
-        self, want: ByteRange, version: str | None, call: Call
-    ) -> Iterator[Buffer]:
-        request: dict[str, Any] = {
-            "Bucket": call.bucket,
-            "Key": call.key,
-            "Range": f"bytes={want.start}-{want.stop - 1}",
-        }
-        if self._pin.etag is not None and date_of(self._pin) is None:  # a real ETag, not a date
-            request["IfMatch"] = self._pin.etag
-        if version is not None:
-            request["VersionId"] = version
-        answer = self._session.client("bodies").get_object(**request)
-        headers = answer["ResponseMetadata"]["HTTPHeaders"]
-        size = _OBJECT_SIZE.search(answer.get("ContentRange", ""))
-        _check_date(
-            call,
-            self._pin,
-            None if size is None else int(size[1]),
-            _parse_date(headers.get("last-modified", "")),
-        )
-        from s3unzip.stores.s3.botocore_clients import read_pieces
-
-        yield from read_pieces(answer)
-
-    def _read_by_obstore(
-        self, want: ByteRange, version: str | None, call: Call
-    ) -> Iterator[Buffer]:
-        options: GetOptions = {"range": (want.start, want.stop)}
-        if self._pin.etag is not None and date_of(self._pin) is None:  # a real ETag, not a date
-            options["if_match"] = self._pin.etag
-        if version is not None:
-            options["version"] = version
-        answer = obstore.get(self._session.reader(call.bucket), call.key, options=options)
-        _check_date(call, self._pin, answer.meta["size"], answer.meta["last_modified"])
-        return _chunks_of(answer)
-
-
 def date_of(pin: Pin) -> datetime | None:
     """Return the date that a pin has in place of an ETag, or None if it has no date."""
     return _parse_date(pin.etag or "")
@@ -324,18 +322,9 @@ def _parse_date(text: str) -> datetime | None:
     return None
 
 
-def _check_date(call: Call, pin: Pin, size: int | None, date: datetime | None) -> None:
-    """Raise `SourceChangedError` if an answer is not of a version that is pinned by its date.
-
-    The request for such a version had no condition.
-    """
-    if date_of(pin) is not None and (size, date) != (pin.size, date_of(pin)):
-        raise errors.SourceChangedError(f"{call}: the archive was overwritten since it was planned")
-
-
-def content_length(call: Call, headers: Mapping[str, str]) -> int:
+def content_length(call: Call, answer: Mapping[str, Any]) -> int:
     """Return the length in the headers of an answer to HEAD."""
-    length = headers.get("content-length", "")
+    length = answer["ResponseMetadata"]["HTTPHeaders"].get("content-length", "")
     if not _LENGTH.fullmatch(length):
         raise errors.ServiceFaultError(f"{call}: the answer to HEAD has no Content-Length")
     return int(length)
