@@ -11,14 +11,13 @@ has this ETag is equal to its member, whatever its metadata says.
 from __future__ import annotations
 
 import hashlib
-import re
 import threading
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from functools import partial
-from itertools import chain, pairwise
+from itertools import pairwise
 from operator import attrgetter, eq
 from typing import NamedTuple
 
@@ -29,7 +28,7 @@ from s3unzip.context import Context, Progress
 from s3unzip.errors import S3UnzipError, StorageError, UnorderedListError
 from s3unzip.extraction.existing_objects import read_stored
 from s3unzip.extraction.member_object import stored_size
-from s3unzip.model import Location, Pin, Request, Requests, Run
+from s3unzip.model import Location, Pin, Request, Requests
 from s3unzip.planning.reading import Reading, read_archive
 from s3unzip.planning.select import parse_template
 from s3unzip.runs.records import RunRecords
@@ -170,16 +169,26 @@ def verify_objects(
     started = context.clock.now()
     if written is None or effort.deep:
         written = WrittenObjects()
-    calls = Calls(context.clock, context.tuning.retry_seconds, effort.at_once)
-    reading = read_archive(request, context, calls)
+    begin = partial(_ObjectComparison, request, context, effort, written=written, each=each)
+    comparison = begin()
+    reading = read_archive(request, context, comparison.calls)
     if check is not None:
         check(reading)
     expected = _list_expected(request, reading)
-    begin = partial(_ObjectComparison, request, context, effort, written=written, each=each)
-    comparison = _compare_all(begin, expected)
-    results = comparison.results
-    proofs = results.proofs
-    counts = results.counts
+    requests = Requests()
+    try:
+        comparison.compare(expected)
+    except UnorderedListError as error:
+        if each is not None and comparison.has_results:  # they would be reported again
+            raise StorageError(
+                f"{error}, and results were already reported: leave out --objects"
+            ) from error
+        # Threads of the first comparison may still be at work: they add to its own results.
+        requests = comparison.calls.requests
+        comparison = begin()
+        comparison.compare_unordered(expected)
+    proofs = comparison.proofs
+    counts = comparison.counts
     return Verification(
         verdict=Comparison.DIFFERENT if counts else Comparison.EQUAL,
         source=request.source.public,
@@ -193,32 +202,12 @@ def verify_objects(
         proofs={proof.value: proofs[proof] for proof in Proof if proofs[proof]},
         records=tuple(written.runs),
         counts={kind.value: counts[kind] for kind in Kind if counts[kind]},
-        differences=results.first_differences,
-        bytes_read=results.bytes_read,
-        requests=calls.requests + comparison.requests,
+        differences=comparison.first_differences(),
+        bytes_read=comparison.bytes_read,
+        requests=requests + comparison.calls.requests,
         started=started,
         seconds=round(context.clock.now() - started, 3),
     )
-
-
-def _compare_all(
-    begin: Callable[..., _ObjectComparison], expected: list[_Expected]
-) -> _ObjectComparison:
-    """Compare all objects, a second time if the store lists keys in another order."""
-    first = begin()
-    try:
-        first.compare(expected)
-    except UnorderedListError as error:
-        if first.results.were_reported:  # the second time would report them again
-            raise StorageError(
-                f"{error}, and results were already reported: leave out --objects"
-            ) from error
-    else:
-        return first
-    # Threads of the first comparison may still be at work: they add to its own results.
-    second = begin(earlier=first.requests)
-    second.compare_unordered(expected)
-    return second
 
 
 def _list_expected(request: Request, reading: Reading) -> list[_Expected]:
@@ -243,63 +232,12 @@ def _list_expected(request: Request, reading: Reading) -> list[_Expected]:
     return expected
 
 
-class _Results:
-    """The results of a comparison; threads add to them.
+class _ObjectComparison:
+    """One comparison of all expected objects with the destination; threads add its results.
 
-    All objects are counted; at most `max_listed` differences of each kind are kept. The progress
+    All objects are counted; at most `Effort.listed` differences of each kind are kept. The progress
     gets ``extracted`` (equal), ``failed`` and ``bytes_read``.
     """
-
-    def __init__(
-        self,
-        max_listed: int,
-        each: Callable[[ComparedObject], object] | None,
-        progress: Progress,
-    ) -> None:
-        self._max_listed = max_listed
-        self._each = each
-        self._progress = progress
-        self._lock = threading.Lock()
-        self._listed: dict[Kind, list[Difference]] = {kind: [] for kind in Kind}
-        self.counts: Counter[Kind] = Counter()
-        self.proofs: Counter[Proof] = Counter()
-        self.bytes_read = 0
-
-    @property
-    def were_reported(self) -> bool:
-        return self._each is not None and bool(self.counts or self.proofs)
-
-    @property
-    def first_differences(self) -> tuple[Difference, ...]:
-        return tuple(chain.from_iterable(sorted(self._listed[kind], key=_KEY) for kind in Kind))
-
-    def add_different(self, differences: Sequence[Difference]) -> None:
-        with self._lock:
-            for difference in differences:
-                kind = difference.kind
-                self.counts[kind] += 1
-                if len(self._listed[kind]) < self._max_listed:
-                    self._listed[kind].append(difference)
-                if self._each is not None:
-                    self._each(ComparedObject(difference.key, difference=kind))
-        self._progress.finished({"failed": len(differences)})
-
-    def add_equal(self, keys: Sequence[str], proof: Proof) -> None:
-        with self._lock:
-            self.proofs[proof] += len(keys)
-            if self._each is not None:
-                for key in keys:
-                    self._each(ComparedObject(key, proof=proof))
-        self._progress.finished({"extracted": len(keys)})
-
-    def add_bytes(self, size: int) -> None:
-        with self._lock:
-            self.bytes_read += size
-        self._progress.finished({"bytes_read": size})
-
-
-class _ObjectComparison:
-    """One comparison of all expected objects with the destination."""
 
     def __init__(
         self,
@@ -309,25 +247,48 @@ class _ObjectComparison:
         written: WrittenObjects,
         *,
         each: Callable[[ComparedObject], object] | None,
-        earlier: Requests | None = None,
     ) -> None:
         self._destination = context.stores.destination(request.destination)
         self._prefix = parse_template(request).prefix
         self._is_gzip = request.options.as_gzip is not None
         self._effort = effort
         self._written = written
-        self._earlier = earlier or Requests()
-        self.results = _Results(effort.listed, each, context.progress or Progress())
-        self._calls = Calls(context.clock, context.tuning.retry_seconds, effort.at_once)
-        self._list_page = partial(self._calls.paced, "list")
+        self._each = each
+        self._progress = context.progress or Progress()
+        self.calls = Calls(context.clock, context.tuning.retry_seconds, effort.at_once)
+        self._list_page = partial(self.calls.paced, "list")
         # Objects of the right size whose bytes the listing does not prove: no run has recorded
         # them, or they were replaced after a run wrote them.
         self._unrecorded: list[_Expected] = []
         self._replaced: list[_Expected] = []
+        self._lock = threading.Lock()
+        self._differences: list[Difference] = []
+        self.counts: Counter[Kind] = Counter()
+        self.proofs: Counter[Proof] = Counter()
+        self.bytes_read = 0
 
     @property
-    def requests(self) -> Requests:
-        return self._earlier + self._calls.requests
+    def has_results(self) -> bool:
+        return bool(self.counts.total() or self.proofs.total())
+
+    def first_differences(self) -> tuple[Difference, ...]:
+        kinds = list(Kind)
+        return tuple(sorted(self._differences, key=lambda each: (kinds.index(each.kind), each.key)))
+
+    def _add(self, differences: Sequence[Difference], equal: Sequence[str], proof: Proof) -> None:
+        """Add the objects that differ, and the keys of those that `proof` shows to be equal."""
+        with self._lock:
+            for difference in differences:
+                self.counts[difference.kind] += 1
+                if self.counts[difference.kind] <= self._effort.listed:
+                    self._differences.append(difference)
+            self.proofs[proof] += len(equal)
+            if self._each is not None:
+                for difference in differences:
+                    self._each(ComparedObject(difference.key, difference=difference.kind))
+                for key in equal:
+                    self._each(ComparedObject(key, proof=proof))
+        self._progress.finished({"extracted": len(equal), "failed": len(differences)})
 
     def compare(self, expected: list[_Expected]) -> None:
         """Compare all; `expected` is in the order of the keys.
@@ -379,7 +340,7 @@ class _ObjectComparison:
             try:
                 job()
             except S3UnzipError:
-                self._calls.end()
+                self.calls.end()
                 raise
 
         try:
@@ -387,7 +348,7 @@ class _ObjectComparison:
             for _ in map_ahead(run, jobs, threads, 4 * threads):
                 pass
         except BaseException:  # Ctrl-C, too: the threads end at their next page
-            self._calls.end()
+            self.calls.end()
             raise
 
     def _compare_range(self, members: Sequence[_Expected], first: str, stop: str) -> None:
@@ -395,7 +356,7 @@ class _ObjectComparison:
         start = 0
         pages = list_pages(self._destination, self._prefix, self._list_page, first, last=stop)
         for page in pages:
-            if self._calls.has_ended:  # another thread met an error
+            if self.calls.has_ended:  # another thread met an error
                 return
             if not page.in_order:
                 raise UnorderedListError(f"{self._prefix}: the store lists keys in another order")
@@ -431,10 +392,7 @@ class _ObjectComparison:
             else:
                 self._replaced.append(member)
         self._check_listing(differences)
-        if differences:
-            self.results.add_different(differences)
-        if proved:
-            self.results.add_equal(proved, Proof.RECORD)
+        self._add(differences, proved, Proof.RECORD)
 
     def _check_listing(self, differences: Sequence[Difference]) -> None:
         """Raise `UnorderedListError` if the first missing object exists: one HEAD a page."""
@@ -452,9 +410,9 @@ class _ObjectComparison:
             for member in job:
                 result = _prove_content(member, look_up(member.key))
                 if isinstance(result, Difference):
-                    self.results.add_different([result])
+                    self._add([result], [], Proof.READ)
                 else:
-                    self.results.add_equal([member.key], result)
+                    self._add([], [member.key], result)
 
         jobs = (
             partial(compare, members[start : start + OBJECTS_OF_A_JOB])
@@ -472,7 +430,7 @@ class _ObjectComparison:
         keeps_metadata = self._destination.keeps_metadata
         if self._is_gzip and not keeps_metadata:
             return self._read(key)
-        stored = self._calls.paced("head", partial(self._destination.head, key))
+        stored = self.calls.paced("head", partial(self._destination.head, key))
         if stored is None:
             return None
         if stored.checksum is not None and not self._is_gzip:
@@ -482,12 +440,14 @@ class _ObjectComparison:
 
     def _read(self, key: str) -> tuple[Proof, StoredObject] | None:
         """Read an object; return it and its proof, None if the object does not exist."""
-        stored = self._calls.paced(
+        stored = self.calls.paced(
             "get", partial(read_stored, self._destination, key, is_gzip=self._is_gzip)
         )
         if stored is None:
             return None
-        self.results.add_bytes(stored.size)
+        with self._lock:
+            self.bytes_read += stored.size
+        self._progress.finished({"bytes_read": stored.size})
         return Proof.READ, stored
 
 
@@ -539,9 +499,6 @@ def _prove_content(
     return proof
 
 
-_MD5 = re.compile(r"[0-9a-f]{32}")
-
-
 class WrittenObjects:
     """The objects that some runs wrote; about 190 bytes of memory each, whatever their names.
 
@@ -555,9 +512,14 @@ class WrittenObjects:
     def __len__(self) -> int:
         return len(self._digests)
 
-    def add(self, key: str, size: int, crc32: int, etag: str) -> None:
-        """Note one object: its length in bytes, its content's CRC-32, its ETag without quotes."""
-        self._digests[hash((key, size))] = crc32.to_bytes(4, "big") + _digest(etag)
+    def add_run(self, records: RunRecords) -> None:
+        """Add the objects of a run whose outcomes have ETags."""
+        for outcome in records.outcome_lines():
+            if outcome.etag is not None:
+                crc = outcome.crc32.to_bytes(4, "big")
+                self._digests[hash((outcome.key, outcome.size))] = crc + _digest(outcome.etag)
+                if records.run not in self.runs[-1:]:
+                    self.runs.append(records.run)
 
     def match(self, key: str, size: int, crc32: int | None, etag: str | None) -> bool | None:
         """Return whether an object is the one that a run wrote.
@@ -576,6 +538,10 @@ class WrittenObjects:
         return etag is not None and digest[4:] == _digest(etag)
 
 
+def _digest(etag: str) -> bytes:
+    return hashlib.blake2b(etag.encode(), digest_size=16).digest()
+
+
 def read_written(runs: Iterable[RunRecords], destination: Location) -> WrittenObjects:
     """Return the objects that runs wrote to the bucket of `destination`.
 
@@ -589,20 +555,6 @@ def read_written(runs: Iterable[RunRecords], destination: Location) -> WrittenOb
     for records in runs:
         plan = records.find_plan()
         run = plan.run if plan is not None else records.find_report()  # a small run has no plan
-        if run is None or run.destination.bucket != destination.bucket:
-            continue
-        has_etags = False
-        for line in records.outcome_lines():
-            if line.etag is not None:
-                written.add(line.key, line.size, line.crc32, line.etag)
-                has_etags = True
-        if has_etags:
-            written.runs.append(run.id if isinstance(run, Run) else run.run)
+        if run is not None and run.destination.bucket == destination.bucket:
+            written.add_run(records)
     return written
-
-
-def _digest(etag: str) -> bytes:
-    """Return 16 bytes for an ETag, which most often is an MD5 in hexadecimal digits."""
-    if _MD5.fullmatch(etag):
-        return bytes.fromhex(etag)
-    return hashlib.blake2b(etag.encode(), digest_size=16).digest()
