@@ -175,18 +175,7 @@ def verify_objects(
     if check is not None:
         check(reading)
     expected = _list_expected(request, reading)
-    requests = Requests()
-    try:
-        comparison.compare(expected)
-    except UnorderedListError as error:
-        if each is not None and comparison.has_results:  # they would be reported again
-            raise StorageError(
-                f"{error}, and results were already reported: leave out --objects"
-            ) from error
-        # Threads of the first comparison may still be at work: they add to its own results.
-        requests = comparison.calls.requests
-        comparison = begin()
-        comparison.compare_unordered(expected)
+    comparison, requests = _compare_all(comparison, begin, expected)
     proofs = comparison.proofs
     counts = comparison.counts
     return Verification(
@@ -197,17 +186,40 @@ def verify_objects(
         prefix=reading.template.prefix,
         deep=effort.deep,
         members=sum(member.is_selected for member in expected),
-        refused=len(reading.failures),
+        refused=len(reading.index.failures),
         equal=proofs.total(),
         proofs={proof.value: proofs[proof] for proof in Proof if proofs[proof]},
         records=tuple(written.runs),
         counts={kind.value: counts[kind] for kind in Kind if counts[kind]},
         differences=comparison.first_differences(),
         bytes_read=comparison.bytes_read,
-        requests=requests + comparison.calls.requests,
+        requests=requests,
         started=started,
         seconds=round(context.clock.now() - started, 3),
     )
+
+
+def _compare_all(
+    first: _ObjectComparison, begin: Callable[[], _ObjectComparison], expected: list[_Expected]
+) -> tuple[_ObjectComparison, Requests]:
+    """Compare all objects, a second time if the store lists keys in another order.
+
+    Returns:
+        The comparison that has the results, and the requests of both.
+    """
+    try:
+        first.compare(expected)
+    except UnorderedListError as error:
+        if first.has_reported:  # the second time would report the same objects again
+            raise StorageError(
+                f"{error}, and results were already reported: leave out --objects"
+            ) from error
+    else:
+        return first, first.calls.requests
+    # Threads of the first comparison may still be at work: they add to its own results.
+    second = begin()
+    second.compare_unordered(expected)
+    return second, first.calls.requests + second.calls.requests
 
 
 def _list_expected(request: Request, reading: Reading) -> list[_Expected]:
@@ -221,9 +233,9 @@ def _list_expected(request: Request, reading: Reading) -> list[_Expected]:
             crc32=member.crc32 if member.declares_crc else None,
             is_wrapped=member.is_wrapped and options.as_gzip is None,
         )
-        for member in reading.selected
+        for member in reading.index.selected
     ]
-    if reading.selected is not reading.index.members:
+    if reading.index.selected is not reading.index.members:
         # A member that is not selected may have the key of one that is.
         unselected = {key_of(member.path) for member in reading.index.members}
         unselected.difference_update(map(_KEY, expected))
@@ -268,8 +280,8 @@ class _ObjectComparison:
         self.bytes_read = 0
 
     @property
-    def has_results(self) -> bool:
-        return bool(self.counts.total() or self.proofs.total())
+    def has_reported(self) -> bool:
+        return self._each is not None and self.counts.total() + self.proofs.total() > 0
 
     def first_differences(self) -> tuple[Difference, ...]:
         kinds = list(Kind)

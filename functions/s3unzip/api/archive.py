@@ -217,7 +217,7 @@ class Archive(Mapping[str, ArchiveMember]):
         self._context = context
         self._location = location
         self._reading = reading
-        self._refused = reading.failures
+        self._refused = reading.index.failures
         self._read = partial(calls.read, adapter.pinned(location, tail.pin))
         self._indexes: dict[str, int] | None = None  # made by the first look-up of a name
 
@@ -247,7 +247,7 @@ class Archive(Mapping[str, ArchiveMember]):
 
     def __len__(self) -> int:
         """Return the number of selected members, refused ones included, directories excluded."""
-        return len(self._reading.selected) + len(self._refused)
+        return len(self._reading.index.selected) + len(self._refused)
 
     def __iter__(self) -> Iterator[str]:
         """Yield the names of the selected members, refused ones too, in the directory's order."""
@@ -268,9 +268,9 @@ class Archive(Mapping[str, ArchiveMember]):
             if near:
                 advice = f"near: {near}"
             raise NoSuchMemberError(f"{name!r}: no such member in {self.source}; {advice}")
-        good_count = len(self._reading.selected)
+        good_count = len(self._reading.index.selected)
         if index < good_count:
-            return ArchiveMember(self._stream, self._reading.selected[index])
+            return ArchiveMember(self._stream, self._reading.index.selected[index])
         return ArchiveMember(self._stream, *self._refused[index - good_count])
 
     def _index_names(self) -> dict[str, int]:
@@ -278,14 +278,14 @@ class Archive(Mapping[str, ArchiveMember]):
 
         If a good and a refused member have the same name, the name finds the good one.
         """
-        good = self._reading.selected
+        good = self._reading.index.selected
         refused = {member.path: len(good) + n for n, (member, _) in enumerate(self._refused)}
         # The right side wins where both sides have a name.
         return refused | {member.path: index for index, member in enumerate(good)}
 
     def members(self) -> Iterator[ArchiveMember]:
         """Yield the selected members, refused ones too, in the order of the directory."""
-        good = (ArchiveMember(self._stream, row) for row in self._reading.selected.in_order())
+        good = (ArchiveMember(self._stream, row) for row in self._reading.index.selected.in_order())
         refused = (ArchiveMember(self._stream, *failure) for failure in self._refused)
         return merge(good, refused, key=attrgetter("index"))
 

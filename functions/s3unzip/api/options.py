@@ -49,10 +49,7 @@ def judge_selection(
     """
 
     def judge(reading: Reading) -> None:
-        selected = len(reading.selected) + len(reading.failures)
-        for sentence in check_selection(
-            reading.unmatched, options, selected, reading.index.excluded
-        ):
+        for sentence in check_selection(options, reading.index):
             if warn is not None:
                 warn(sentence)
 

@@ -130,7 +130,7 @@ def _estimate(request: Request, context: Context, platform: Platform) -> Estimat
     reading, tasks = preview_plan(request, context)
     judge_selection(request.options, warn)(reading)
     print_reasons(
-        Counter(failure.finding.code for failure in reading.failures), reading.index.warnings
+        Counter(failure.finding.code for failure in reading.index.failures), reading.index.warnings
     )
     return estimate_archive(
         request,
@@ -138,7 +138,7 @@ def _estimate(request: Request, context: Context, platform: Platform) -> Estimat
         platform,
         context.tuning,
         workers=choose_workers(tasks, context.tuning),
-        sizes=[member.size for member in reading.selected],
+        sizes=[member.size for member in reading.index.selected],
     )
 
 

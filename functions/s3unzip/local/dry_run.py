@@ -47,7 +47,7 @@ def decide(
         check(reading)
     key_of = reading.template.key_of()
     rows = sorted(
-        (PlannedMember(member, key_of(member.path)) for member in reading.selected),
+        (PlannedMember(member, key_of(member.path)) for member in reading.index.selected),
         key=lambda row: row.key,
     )
     pages = list_pages(
@@ -56,11 +56,11 @@ def decide(
         partial(calls.paced, "list"),
     )
     listed_sizes = {listed.key: listed.size for page in pages for listed in page.objects}
-    lacks_member = bool(reading.failures)  # the destination would lack a member
+    lacks_member = bool(reading.index.failures)  # the destination would lack a member
     for decision in _decide_members(rows, listed_sizes, request, context, calls=calls):
         lacks_member |= decision.action == "refuse"
         yield decision
-    for member, finding in reading.failures:
+    for member, finding in reading.index.failures:
         yield Decision(
             key_of(member.path.lstrip("/")),  # a refused name may begin with slashes
             member.size,

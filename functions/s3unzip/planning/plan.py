@@ -113,8 +113,8 @@ def _write_members(
 ) -> None:
     """Write the member list, the outcomes of refused members, and the folders; cut the tasks."""
     records.write_rows(member_lines(reading, cutter))  # passes the members to the cutter, too
-    if reading.failures:
-        count = len(reading.failures)
+    if reading.index.failures:
+        count = len(reading.index.failures)
         report = TaskReport(task=PLAN_TASK, kind=TaskKind.BATCH, members=count, failed=count)
         records.write_outcomes(report, _refused_members(reading))
     if request.destination.store.has_folders:
@@ -175,8 +175,8 @@ def _summarize(
         members=index.entries,
         directories=index.directories,
         excluded=index.excluded,
-        failed=len(reading.failures),
-        selected=len(reading.selected),
+        failed=len(reading.index.failures),
+        selected=len(reading.index.selected),
         tasks=len(tasks),
         kinds={kind.value: count for kind, count in cutter.members_by_kind.items()},
         bytes_in=cutter.work.bytes_in,
@@ -210,7 +210,7 @@ def preview_plan(request: Request, context: Context) -> tuple[Reading, list[Task
 def make_cutter(request: Request | Run, reading: Reading, context: Context) -> TaskCutter:
     """Return a cutter for the selected members of `reading`."""
     store = context.stores.destination(request.destination)
-    selected = reading.selected
+    selected = reading.index.selected
     return TaskCutter(
         context.tuning,
         Load(len(selected), selected.compressed_size, selected.size),
@@ -222,7 +222,7 @@ def make_cutter(request: Request | Run, reading: Reading, context: Context) -> T
 def _refused_members(reading: Reading) -> Iterator[Outcome]:
     """Yield the outcomes of the selected members that the plan refuses."""
     key_of = reading.template.key_of()
-    for member, finding in reading.failures:
+    for member, finding in reading.index.failures:
         # A name that cannot be a key may begin with slashes.
         yield Outcome.failed(member.index, key_of(member.path.lstrip("/")), finding)
 
@@ -233,7 +233,7 @@ def member_lines(reading: Reading, cutter: TaskCutter) -> Iterator[bytes]:
     A row is a plain tuple with the fields of a `PlannedMember`, because with a million members
     each microsecond costs a second.
     """
-    members = iter(reading.selected)
+    members = iter(reading.index.selected)
     key_of = reading.template.key_of()
     has_plain_keys = reading.template.plain
     encode_rows = msgspec.json.Encoder().encode_lines

@@ -18,8 +18,6 @@ from s3unzip.errors import RejectedError, ServiceFaultError
 from s3unzip.model import Budget, Location, Options, Pin, Request
 from s3unzip.planning.select import (
     KeyTemplate,
-    Unmatched,
-    find_unmatched,
     makes_folders,
     parse_template,
     selector,
@@ -35,10 +33,8 @@ from s3unzip.zip import (
     DirectoryReader,
     Index,
     Member,
-    Members,
     OpenedMember,
     Policy,
-    RefusedMember,
     Selection,
     drive,
     inspect_prefix,
@@ -47,23 +43,12 @@ from s3unzip.zip import (
 
 
 class Reading(Struct, frozen=True):
-    """An archive's version and directory, and the members that the options select."""
+    """An archive's version and directory, with the members that the options select."""
 
     pin: Pin
     index: Index
     template: KeyTemplate
     bytes_read: int
-    unmatched: tuple[Unmatched, ...] = ()  # names and globs of the options without a member
-
-    @property
-    def selected(self) -> Members[Member]:
-        """The members to extract, by their offsets."""
-        return self.index.selected
-
-    @property
-    def failures(self) -> Members[RefusedMember]:
-        """The selected members that fail by the directory alone."""
-        return self.index.failures
 
 
 class _CountedReader:
@@ -140,7 +125,6 @@ def read_directory(
         index=index,
         template=template,
         bytes_read=reader.bytes_read,
-        unmatched=find_unmatched(request.options, lambda: index.paths, len(index.selected)),
     )
 
 

@@ -5,7 +5,6 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from pathlib import PurePosixPath
-from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -24,6 +23,7 @@ from s3unzip.model import (
     Verdict,
 )
 from s3unzip.run_ids import archive_stem
+from s3unzip.zip import Index
 
 MARKER = "_SUCCESS"  # name of the object that the option `marker` writes below the run's prefix
 MAX_COMPARED = 20_000  # names that are searched for similar ones
@@ -145,29 +145,6 @@ def _fill(text: str, values: dict[str, str]) -> str:
     return KEY_FIELD.sub(lambda match: values.get(match[1], match[0]), text)
 
 
-class Unmatched(NamedTuple):
-    """A name or a glob of the options that matches no member."""
-
-    option: str  # --member or --include
-    pattern: str
-    near: tuple[str, ...] = ()  # names of members that the user may mean
-
-    @property
-    def is_name(self) -> bool:
-        """Whether the user means exactly one member."""
-        return self.option == "--member" or (
-            self.pattern.startswith("/") and not has_wildcards(self.pattern)
-        )
-
-    def __str__(self) -> str:
-        near = ""
-        if self.near:
-            near = f"; near: {', '.join(map(repr, self.near))}"
-        if self.is_name:
-            return f"no member is called {self.pattern.lstrip('/')!r}{near}"
-        return f"no member matches {self.pattern!r}{near}"
-
-
 def selector(options: Options) -> Callable[[str], bool] | None:
     """Return the function that says whether a path is selected; None: all paths are selected."""
     strip = options.strip_components
@@ -196,55 +173,64 @@ def makes_folders(options: Options) -> bool:
     return not options.names and options.limit is None
 
 
+def check_selection(options: Options, index: Index) -> list[str]:
+    """Return warnings about globs of `options` without a member; refuse a selection of nothing.
+
+    Raises:
+        NothingSelectedError: a name has no member, or nothing is selected.
+    """
+    is_empty = not index.selected and not index.failures
+    names, globs = find_unmatched(options, lambda: index.paths, len(index.selected))
+    refused = names
+    if is_empty and not names:
+        refused = globs
+    if refused:
+        raise NothingSelectedError("; ".join(refused) + "; s3unzip ls lists them all")
+    if is_empty and index.excluded:
+        excluding = " ".join(f"--exclude {glob}" for glob in options.exclude) or "the options"
+        raise NothingSelectedError(
+            f"nothing is selected: all {index.excluded:,} members are excluded by {excluding}"
+        )
+    return globs
+
+
 def find_unmatched(
     options: Options, paths: Callable[[], Iterable[str]], selected: int
-) -> tuple[Unmatched, ...]:
-    """Return the names and globs of `options` that match no member, each with similar names.
+) -> tuple[list[str], list[str]]:
+    """Return sentences about the names, and about the globs, that match no member.
+
+    A rooted pattern without wildcards, such as ``/a.txt``, is a name.
 
     Args:
+        options: the names and globs.
         paths: returns the names of all members each time it is called.
         selected: how many members were selected.
     """
     missing = set(options.names)
     if missing:
         missing.difference_update(paths())
-    unmatched = [
-        Unmatched("--member", name, near_names(name, paths()))
+    names = [
+        f"no member is called {name!r}{_show_near(near_names(name, paths()))}"
         for name in options.names
         if name in missing
     ]
-    if selected == 0 or len(options.include) > 1:  # with one glob, a selected member matches it
-        for pattern in options.include:
-            fits = compile_name(pattern).match
-            if not any(map(fits, paths())):
-                unmatched.append(Unmatched("--include", pattern, _near_glob(pattern, paths)))
-    return tuple(unmatched)
+    globs: list[str] = []
+    if selected and len(options.include) == 1:  # a selected member matches the one glob
+        return names, globs
+    for pattern in options.include:
+        fits = compile_name(pattern).match
+        if any(map(fits, paths())):
+            continue
+        near = _show_near(_near_glob(pattern, paths))
+        if pattern.startswith("/") and not has_wildcards(pattern):
+            names.append(f"no member is called {pattern.lstrip('/')!r}{near}")
+        else:
+            globs.append(f"no member matches {pattern!r}{near}")
+    return names, globs
 
 
-def check_selection(
-    unmatched: Sequence[Unmatched], options: Options, selected: int, excluded: int
-) -> list[str]:
-    """Return warnings about names and globs without a member; refuse a selection of nothing.
-
-    Args:
-        unmatched: as `find_unmatched` returned it.
-        selected: how many members were selected.
-        excluded: how many members were not.
-
-    Raises:
-        NothingSelectedError: a name has no member, or nothing is selected.
-    """
-    refused = [pattern for pattern in unmatched if pattern.is_name]
-    if not refused and not selected:  # nothing is selected, so the globs are refused, too
-        refused = list(unmatched)
-    if refused:
-        raise NothingSelectedError("; ".join(map(str, refused)) + "; s3unzip ls lists them all")
-    if not selected and excluded:
-        globs = " ".join(f"--exclude {pattern}" for pattern in options.exclude) or "the options"
-        raise NothingSelectedError(
-            f"nothing is selected: all {excluded:,} members are excluded by {globs}"
-        )
-    return list(map(str, unmatched))
+def _show_near(near: Sequence[str]) -> str:
+    return f"; near: {', '.join(map(repr, near))}" if near else ""
 
 
 def near_names(name: str, paths: Iterable[str]) -> tuple[str, ...]:
