@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from s3unzip.pricing import Platform
     from s3unzip.stores import Stores
     from s3unzip.stores.clock import Clock
+    from s3unzip.stores.config import StoreConfig
 
 
 class Progress:
@@ -54,16 +55,6 @@ class Progress:
         """Receive the result of one archive inside the archive."""
 
 
-class Reached(Protocol):
-    """The connections to the stores of a run, without secrets."""
-
-    def command_options(self) -> list[str]:
-        """Return the options of a command that reaches the same stores."""
-
-    def recorded(self) -> Reached:
-        """Return the connections in the form in which a run records them."""
-
-
 class UploadNotes(Protocol):
     """Which run began an upload, as far as this machine knows."""
 
@@ -87,7 +78,7 @@ class Context(Struct, frozen=True):
     progress: Progress | None = None
     platform: Platform | None = None  # for estimates and costs; None: neither is computed
     environment: str = ""  # the deployed environment; empty: this machine
-    reached: Reached | None = None  # the options that reach its stores, for records and commands
+    reached: StoreConfig | None = None  # how its stores are reached, for records and commands
     max_cost: float | None = None  # dollars that a run may cost by its estimate
     faults: FaultBudget | None = None  # of all its calls; None: a new one
     first_calls: int = FIRST_CALLS  # paced requests at once, at the beginning of a step

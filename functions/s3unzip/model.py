@@ -348,26 +348,20 @@ class Request(Struct, frozen=True):
     route: Route | None = None  # None: no route of the environment fits the archive
 
 
-class Run(Struct, frozen=True):
+class Run(Request, frozen=True, kw_only=True):
     """One extraction of one archive version to one destination with one set of options."""
 
     id: str
-    source: Location
     pin: Pin
-    destination: Location
-    options: Options
     key_prefix: str  # every key of the run begins with it; the member's path follows
     created: float  # Unix seconds
-    event_time: float | None = None
-    after_success: AfterSuccess | None = None
     # If only the lower 32 bits of a size are known: the bytes beyond the declared size that each
     # compressed byte may add. So all members together stay within the limit.
     inflation: float = 0.0
-    route: Route | None = None
 
     @property
     def request(self) -> Request:
-        """The request by which the run begins anew."""
+        """The request by which the run begins anew; it follows no run."""
         return Request(
             source=self.source,
             destination=self.destination,

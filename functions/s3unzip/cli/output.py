@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import TextIO
 
-    from s3unzip.context import Reached
     from s3unzip.errors import Finding
     from s3unzip.model import Location, NestedRun
     from s3unzip.stores.config import StoreConfig
@@ -45,7 +44,7 @@ def print_report(
     *,
     environment: str | None = None,
     rates: bool = True,
-    reached: Reached | None = None,
+    reached: StoreConfig | None = None,
 ) -> None:
     """Print the verdict, the totals, the reasons of failures, the page and the next command.
 
@@ -250,7 +249,7 @@ class RunOutput(RunDisplay):
     """
 
     def __init__(
-        self, *, quiet: bool, json: bool, reached: Reached | None, max_extra: int = 0
+        self, *, quiet: bool, json: bool, reached: StoreConfig | None, max_extra: int = 0
     ) -> None:
         super().__init__(quiet=quiet)
         self.nested_runs: list[NestedRun] = []

@@ -190,7 +190,7 @@ def _read_run(recent: RecentRun, run_list: RunList) -> ListedRun | None:
     listed = ListedRun(run, state, recent.time)
     if plan is None:
         return listed
-    return replace(listed, **_list_places(plan.run.request))
+    return replace(listed, **_list_places(plan.run))
 
 
 def _list_places(described: Report | Request) -> dict[str, str]:

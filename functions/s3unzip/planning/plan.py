@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from s3unzip.context import Context
 from s3unzip.contradictions import check_options
@@ -94,18 +94,8 @@ def make_plan(
 
 def _make_run(request: Request, run_id: str, pin: Pin, created: float) -> Run:
     """Return the run that does `request` with one version of the archive."""
-    return Run(
-        id=run_id,
-        source=request.source,
-        pin=pin,
-        destination=request.destination,
-        options=request.options,
-        key_prefix=parse_template(request).prefix,
-        created=created,
-        event_time=request.event_time,
-        after_success=request.after_success,
-        route=request.route,
-    )
+    prefix = parse_template(request).prefix
+    return Run(**asdict(request), id=run_id, pin=pin, key_prefix=prefix, created=created)
 
 
 def _write_members(

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from s3unzip.context import Reached
 from s3unzip.explanations import Help, find_help
 from s3unzip.model import OnConflict, Options, Report, Run, Verdict
 from s3unzip.options import type_options
+from s3unzip.stores.config import StoreConfig
 
 PASSWORD = "--password-file FILE"  # noqa: S105 - what to type
 NEW_LINK = "NEW-URL"
@@ -17,7 +17,7 @@ MAX_COMMAND = 2_000  # characters; a longer command is not suggested
 
 
 def next_command(
-    report: Report, environment: str | None = None, reached: Reached | None = None
+    report: Report, environment: str | None = None, reached: StoreConfig | None = None
 ) -> str | None:
     """Return the command to type after `report`; None: there is nothing to type.
 
@@ -45,7 +45,7 @@ def next_command(
             return None
 
 
-def environment_options(environment: str | None, reached: Reached | None = None) -> str:
+def environment_options(environment: str | None, reached: StoreConfig | None = None) -> str:
     """Return the options that name an environment, with a space before them.
 
     Args:
@@ -60,7 +60,9 @@ def environment_options(environment: str | None, reached: Reached | None = None)
     return f" {shlex.join(options)}"
 
 
-def _after_failures(report: Report, environment: str | None, reached: Reached | None) -> str | None:
+def _after_failures(
+    report: Report, environment: str | None, reached: StoreConfig | None
+) -> str | None:
     """Return the command that may extract the failed members; None: no command can."""
     helps = {find_help(code) for code in report.reasons}
     retry = f"s3unzip resume {report.run} --failed{environment_options(environment, reached)}"
@@ -81,7 +83,7 @@ def _list_failures(report: Report, env_options: str) -> str | None:
 
 
 def _run_again(
-    report: Report, reached: Reached | None, more: str = "", source: str | None = None
+    report: Report, reached: StoreConfig | None, more: str = "", source: str | None = None
 ) -> str | None:
     """Return the command that runs the archive again; None: it is too long to type."""
     command = f"{repeat_command(report, reached, source)} {more}".rstrip()
@@ -91,7 +93,7 @@ def _run_again(
 
 
 def repeat_command(
-    run: Report | Run, reached: Reached | None = None, source: str | None = None
+    run: Report | Run, reached: StoreConfig | None = None, source: str | None = None
 ) -> str:
     """Return the command that runs an archive again and leaves extracted members unchanged.
 

@@ -69,7 +69,7 @@ def display(
 
 def _plan() -> PlanSummary:
     source, destination = parse_source("/a.zip"), parse_destination("/out")
-    run = Run("r", source, Pin(1), destination, Options(), "", created=0.0)
+    run = Run(source, destination, id="r", pin=Pin(1), key_prefix="", created=0.0)
     return PlanSummary(run, SELECTED, selected=SELECTED, bytes_in=BYTES, bytes_out=2 * BYTES)
 
 
