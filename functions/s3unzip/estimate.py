@@ -12,7 +12,6 @@ This module makes no call and reads no file and no clock.
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from operator import attrgetter
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -36,6 +35,7 @@ LINK_CALLS = 16  # to link the segments of split members
 TASK_GETS = 3  # rows of the task; earlier outcomes and stop.json, which normally do not exist
 SPLIT_GETS = 4  # of a split member
 SPLIT_PUTS = 2
+SCAN_PUTS = 4  # scanned and linked segment, outcomes of scan and slice; of other tasks: outcomes
 PLAN_PUTS = 9
 MAX_PARTS = 10_000  # of a multipart upload: AmazonS3/latest/userguide/qfacts.html
 
@@ -220,7 +220,7 @@ def _find_bound(
     if platform.priced_writes:  # the destination is in S3
         name = f"{requests.writes:,} writes below one prefix"
         bounds.append(_Bound(_write_seconds(requests.writes), name, throttled=True))
-    return max(bounds, key=attrgetter("seconds"))
+    return max(bounds)
 
 
 def _write_seconds(writes: int) -> float:
@@ -360,7 +360,7 @@ def _count_requests(
         counts.update(_task_requests(task, tuning))
         if has_records:
             # The report reads the outcomes of the task: one GET more.
-            counts.update(get=TASK_GETS + 1, put=_count_record_puts(task))
+            counts.update(get=TASK_GETS + 1, put=SCAN_PUTS if task.kind is TaskKind.SCAN else 1)
     if has_records:
         split = sum(task.part == 0 for task in tasks if task.parts > 1)
         # One of the plan's calls is the GET of the tail, which is already counted.
@@ -368,14 +368,6 @@ def _count_requests(
         # Lists of records and uploads; the plan probes the destination with an upload.
         counts.update(list=4, create=1, abort=1)
     return Requests(**counts)
-
-
-def _count_record_puts(task: Task) -> int:
-    if task.kind is TaskKind.SCAN:  # scanned and linked segment, outcomes of scan and slice
-        return 4
-    if task.kind is TaskKind.BATCH or task.parts > 1:
-        return 1  # the outcomes of the task
-    return 2  # of a large member that is not split
 
 
 def _task_requests(task: Task, tuning: Tuning) -> dict[str, int]:

@@ -12,9 +12,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from s3unzip import rates
-from s3unzip.model import Report, Request, Requests, Run
+from s3unzip.model import Report, Request, Requests
 
-Job = Request | Run | Report  # source, destination and options of a run
+Job = Request | Report  # source, destination and options of a run
 
 
 class Platform(Struct, frozen=True):

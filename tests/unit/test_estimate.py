@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from s3unzip import rates
 from s3unzip.errors import BudgetError, UsageError
-from s3unzip.estimate import Estimate, check_budget, estimate, estimate_archive
+from s3unzip.estimate import PLAN_PUTS, Estimate, check_budget, estimate, estimate_archive
 from s3unzip.model import Location, Options, Request, Requests, Task, TaskKind
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.planning.cut import Load, TaskCutter, choose_workers, order_tasks
@@ -160,10 +160,11 @@ def test_a_budget_refuses_what_is_expected_to_cost_more() -> None:
 
 
 def test_a_task_that_outlasts_a_function_is_named() -> None:
-    """A huge member that cannot be split has a warning."""
+    """A huge member that cannot be split has a warning; its task writes one record."""
     huge = Task("stream-0", TaskKind.STREAM, (0, 100), 1, (0, 80 * GB), 90 * GB, 0.0)
-    (warning,) = estimate(ASKED, [huge], aws(), TUNING).warnings
-    assert "ends after 900" in warning
+    made = estimate(ASKED, [huge], aws(), TUNING)
+    assert "ends after 900" in made.warnings[0]
+    assert made.requests.put == PLAN_PUTS + 1
 
 
 def test_sizes_are_counted_in_bins_that_double() -> None:
