@@ -10,7 +10,7 @@ from s3unzip.local.dry_run import Decision
 from s3unzip.model import Batch, NestedRun, Report
 from s3unzip.operate.answers import Diagnosis
 from s3unzip.operate.submit import MissingArchives, Submission
-from s3unzip.runs.progress import RunProgress
+from s3unzip.runs.run_list import RunProgress
 from s3unzip.verification import ComparedObject, Verification
 
 

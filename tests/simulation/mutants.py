@@ -123,7 +123,7 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
         ("lost-plan-ends-nothing", "raise self._unreadable(RUN, error) from error", "raise"),
         (
             "report-written-over-any",
-            "self.store.replace(REPORT, over.data, encode(report))",
+            "self.store.replace(REPORT, over, encode(report))",
             "self.store.write(REPORT, [encode(report)])",
         ),
     ],

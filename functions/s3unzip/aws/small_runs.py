@@ -21,7 +21,7 @@ from s3unzip.extraction.task import ATTEMPT_FAULTS, run_task
 from s3unzip.model import Request, TaskKind, Verdict
 from s3unzip.rates import DIRECT_MEMBER_BYTES
 from s3unzip.run_ids import check_same_archive
-from s3unzip.runs.records import OUTCOMES, PAGE, REPORT, RecordedReport, RunRecords
+from s3unzip.runs.records import OUTCOMES, PAGE, REPORT, RunRecords
 from s3unzip.settings import Tuning
 from s3unzip.settling.loop import KnownArchive, Settled, begin, look_up_run, settle
 from s3unzip.settling.nested import has_nested
@@ -184,7 +184,7 @@ class _MemoryRun:
             return LeftRun(settled, is_own=True)
         looked_up = None
         if is_completed:  # most often there is no report yet, so none is looked up
-            looked_up = RecordedReport()
+            looked_up = (None, None)
         report, is_first = write_report(
             own,
             records,

@@ -25,9 +25,8 @@ from s3unzip.model import Outcome, PlanSummary, Report, Request, Status, Verdict
 from s3unzip.options import read_options
 from s3unzip.planning.select import members_folder
 from s3unzip.printable import choose_form, printable, show_count, show_seconds, show_time
-from s3unzip.runs.progress import RunProgress, RunSnapshot, RunWatcher
 from s3unzip.runs.records import PAGE
-from s3unzip.runs.run_list import RUNNING, RecentRun, RunList
+from s3unzip.runs.run_list import RUNNING, RecentRun, RunList, RunProgress, RunSnapshot, RunWatcher
 from s3unzip.runs.step import STOPPED, Step
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.config import StoreConfig

@@ -43,8 +43,8 @@ from s3unzip.planning.plan import Plan
 from s3unzip.planning.reading import Reading, read_tail
 from s3unzip.pricing import Job, Platform, local
 from s3unzip.run_ids import run_id
-from s3unzip.runs.progress import count_progress
 from s3unzip.runs.records import PLAN_TASK, READERS, RunRecords
+from s3unzip.runs.run_list import count_progress
 from s3unzip.runs.step import STOPPED, Step, stop_for
 from s3unzip.settings import Tuning, machine_tuning, make_tuning
 from s3unzip.settling import loop

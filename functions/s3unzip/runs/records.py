@@ -36,7 +36,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -65,6 +65,7 @@ from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import RunStore
 
 T = TypeVar("T")
+SegmentState = Literal["scanned", "linked"]
 
 RUNS = "runs/"  # below the work prefix; an id begins with the archive's date
 RUN = "run.json"
@@ -99,19 +100,6 @@ class TaskOutcomes(Struct, frozen=True):
         return self.report.unfinished == 0
 
 
-class RecordsFormat(Struct, frozen=True):
-    """The field of ``run.json`` that every version of s3unzip can read."""
-
-    format: int = 3
-
-
-class RecordedReport(NamedTuple):
-    """The record of a report."""
-
-    data: bytes | None = None  # None: there is no record
-    report: Report | None = None  # None: there is no record that can be read
-
-
 class RunRecords:
     """The typed records of one run over its run store; threads may share it."""
 
@@ -133,7 +121,7 @@ class RunRecords:
             UnreadableRecordError: it is damaged, or another version of s3unzip wrote it.
         """
         data = self.store.read(RUN)
-        number = self._decode(RUN, data, RecordsFormat).format
+        number = self._decode(RUN, data, dict).get("format", 3)  # 3 is left out
         if number != RECORDS_FORMAT:
             raise errors.UnreadableRecordError(
                 f"{self.run}: another version of s3unzip wrote its records: they have format "
@@ -175,8 +163,7 @@ class RunRecords:
 
         Args:
             span: start and stop.
-            key_prefix: of the run. A row without a key has this prefix and the member's path as
-                its key.
+            key_prefix: of the run, for rows without a key: their key is it and the member's path.
         """
         try:
             rows = decode_lines(self.store.read(MEMBERS, span), PlannedMember)
@@ -224,11 +211,10 @@ class RunRecords:
     def tasks(self) -> Iterator[Task]:
         """Yield each task once, from the last round that has it."""
         yielded: set[str] = set()
-        for number in reversed(self.list_rounds()):
-            for task in self.read_round(number):
-                if task.id not in yielded:
-                    yielded.add(task.id)
-                    yield task
+        for task in chain.from_iterable(map(self.read_round, reversed(self.list_rounds()))):
+            if task.id not in yielded:
+                yielded.add(task.id)
+                yield task
 
     # Outcomes
 
@@ -276,10 +262,8 @@ class RunRecords:
 
     def list_outcomes(self) -> list[str]:
         """Return the ids of all tasks with outcomes."""
-        return [
-            name.removeprefix(OUTCOMES).removesuffix(".jsonl")
-            for name in self.store.names(OUTCOMES)
-        ]
+        names = self.store.names(OUTCOMES)
+        return [name.removeprefix(OUTCOMES).removesuffix(".jsonl") for name in names]
 
     def read_outcomes(self, tasks: Iterable[str]) -> Iterator[tuple[str, TaskOutcomes | None]]:
         """Yield the ids of tasks with their records; several records are read at once."""
@@ -307,22 +291,18 @@ class RunRecords:
     def find_task_report(self, task: str) -> TaskReport | None:
         """Return a task's report without its outcomes; None: it cannot be read now."""
         try:
-            lines = split_lines(self.store.stream(outcomes_name(task)))
-            return decode(next(lines, b""), TaskReport)
+            first_line = next(split_lines(self.store.stream(outcomes_name(task))), b"")
+            return decode(first_line, TaskReport)
         except (errors.NotFoundError, errors.UsageError):
             return None
 
     # Members that are split over several tasks
 
-    def find_segment(
-        self, member: int, part: int, state: Literal["scanned", "linked"]
-    ) -> bytes | None:
+    def find_segment(self, member: int, part: int, state: SegmentState) -> bytes | None:
         """Return the record of a segment, which has its window if it is linked; None: no record."""
         return self._find_bytes(f"{SPLIT}{member:08d}-{part:04d}-{state}.bin")
 
-    def write_segment(
-        self, member: int, part: int, state: Literal["scanned", "linked"], data: bytes
-    ) -> None:
+    def write_segment(self, member: int, part: int, state: SegmentState, data: bytes) -> None:
         """Write the record of a segment."""
         self.store.write(f"{SPLIT}{member:08d}-{part:04d}-{state}.bin", [data])
 
@@ -352,28 +332,28 @@ class RunRecords:
 
     def find_report(self) -> Report | None:
         """Return the report of a run that ended; None if it has none that can be read."""
-        return self.look_up_report().report
+        return self.look_up_report()[1]
 
-    def look_up_report(self) -> RecordedReport:
-        """Return the report with its bytes, with which `put_report` compares the record."""
+    def look_up_report(self) -> tuple[bytes | None, Report | None]:
+        """Return the record of the report, and the report; None if it has none that can be read."""
         data = self._find_bytes(REPORT)
         if data is None:
-            return RecordedReport()
+            return None, None
         try:
-            return RecordedReport(data, decode(data, Report))
+            return data, decode(data, Report)
         except errors.UsageError:
-            return RecordedReport(data)
+            return data, None
 
-    def put_report(self, report: Report, over: RecordedReport) -> None:
-        """Write a report over the one that `look_up_report` returned.
+    def put_report(self, report: Report, over: bytes | None) -> None:
+        """Write a report over the record that `look_up_report` returned.
 
         Raises:
             ConflictError: another writer has changed the record in between.
         """
-        if over.data is None:
+        if over is None:
             self.store.create(REPORT, encode(report))
         else:
-            self.store.replace(REPORT, over.data, encode(report))
+            self.store.replace(REPORT, over, encode(report))
 
     def write_page(self, page: bytes) -> None:
         """Write the HTML page of the report."""
@@ -385,10 +365,8 @@ class RunRecords:
 
     def nested(self) -> list[NestedRun]:
         """Return the results of the nested archives of the run."""
-        return [
-            self._decode(NESTED, line, NestedRun)
-            for line in (self._find_bytes(NESTED) or b"").splitlines()
-        ]
+        lines = (self._find_bytes(NESTED) or b"").splitlines()
+        return [self._decode(NESTED, line, NestedRun) for line in lines]
 
     def write_nested(self, nested: Sequence[NestedRun]) -> None:
         """Write the results of the nested archives of the run."""
@@ -457,10 +435,7 @@ def split_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _parse_outcomes(data: bytes | None) -> TaskOutcomes | None:
-    """Return the outcomes in a record.
-
-    Returns None if the record is missing or damaged: then the task is done again.
-    """
+    """Return the outcomes in a record; None: it is missing or damaged: the task is done again."""
     if data is None:
         return None
     first_line, *lines = data.splitlines() or [b""]  # an empty line is damaged, too

@@ -1,18 +1,26 @@
-"""The runs of this machine, or of a deployed environment.
+"""The runs of this machine, or of a deployed environment; and the progress of one of them.
 
-Commands use a `RunList`, whose subclasses are in `local.runs` and `operate.runs`.
+Commands use a `RunList`, whose subclasses are in `local.runs` and `operate.runs`. The progress of a
+run at work comes from its records. The first line of a task's outcomes is its report. Only this
+line is read, and the outcomes after it if members failed. The stage of a report says which of its
+numbers count.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from s3unzip.errors import NotFoundError, UsageError
-from s3unzip.model import Location
+from msgspec import Struct, field
+
+from s3unzip.errors import NotFoundError, ServiceFaultError, UsageError
+from s3unzip.model import Location, Outcome, PlanSummary, Status, Task, TaskReport
 from s3unzip.run_ids import STEM_AT, run_of_execution
-from s3unzip.runs.records import RunRecords
+from s3unzip.runs.records import PLAN_TASK, READERS, RunRecords
+from s3unzip.stages import Stage, gives_outcome
+from s3unzip.stores.ahead import map_ahead
 
 if TYPE_CHECKING:
     from s3unzip.stores import Stores
@@ -114,3 +122,135 @@ def pick_run(name: str, runs: Iterable[str], location: str) -> str:
     if not matches:
         raise NotFoundError(f"{name}: no such run {location}; see s3unzip runs")
     return matches[0]
+
+
+def count_progress(reports: Iterable[TaskReport], next_tasks: Iterable[Task] = ()) -> Counter[str]:
+    """Add up the reports of tasks for the progress.
+
+    Members of scans and slices are not counted: settling gives the split member its outcome. Slices
+    are not counted at all if their member is streamed after all.
+
+    Args:
+        reports: of the tasks that ended.
+        next_tasks: of the next round.
+    """
+    recorded = list(reports)
+    # Numbers of the members that a task has streamed, or will stream.
+    streamed = {report.member for report in recorded if report.stage is Stage.STREAM}
+    streamed |= {task.member for task in next_tasks if task.stage is Stage.STREAM}
+    counts: Counter[str] = Counter()
+    for report in recorded:
+        if report.stage is Stage.SLICE and report.member in streamed:
+            continue
+        counts["bytes_read"] += report.bytes_read
+        if report.stage is not Stage.SCAN:  # a scan only reads; its slice does the work
+            counts.update(bytes_done=report.bytes_done, bytes_written=report.bytes_written)
+        if gives_outcome(report.stage):
+            counts.update(
+                extracted=report.extracted, unchanged=report.unchanged, failed=report.failed
+            )
+    return counts
+
+
+class RunProgress(Struct, frozen=True, omit_defaults=True):
+    """A line of ``s3unzip watch --json``, printed when a figure changes; the report is the last."""
+
+    run: str
+    state: str = ""  # of the execution; empty on one machine
+    members: int | None = None  # that the run selected; None: it is still being planned
+    extracted: int = 0  # by tasks that ended, as all counts
+    unchanged: int = 0
+    failed: int = 0
+    bytes_written: int = 0
+    tasks: int = 0  # of the first round
+    tasks_done: int = 0
+    rounds: int = 0
+    running: int | None = None  # tasks of the Map at work
+    waiting: int | None = None  # tasks of the Map that have not begun
+    lost: int | None = None  # tasks of the Map without a result
+    throttled: int = 0  # requests
+    retries: int = 0  # requests
+    first_object: float | None = None  # Unix seconds
+
+
+class RunSnapshot(Struct, frozen=True):
+    """The state of a run's records at one moment."""
+
+    progress: RunProgress
+    summary: PlanSummary | None = None  # None: the run has no plan yet
+    counts: Counter[str] = field(default_factory=Counter)  # as `count_progress` returns them
+    failures: tuple[Outcome, ...] = ()  # new ones, since the snapshot before
+
+
+class RunWatcher:
+    """Reads the records of a run repeatedly, each time only the new ones.
+
+    A snapshot lists at most `max_failures` of the new failures.
+    """
+
+    def __init__(self, records: RunRecords, max_failures: int = 20) -> None:
+        self._records = records
+        self._max_failures = max_failures
+        self._summary: PlanSummary | None = None
+        self._finished: dict[str, TaskReport] = {}
+
+    def read(self) -> RunSnapshot:
+        """Return the progress of the run until now.
+
+        Raises:
+            ServiceFaultError: the store does not answer.
+        """
+        if self._summary is None:
+            self._summary = self._records.find_plan()
+        plan = self._summary
+        if plan is None:
+            return RunSnapshot(RunProgress(self._records.run))
+        failures = self._read_new()
+        reports = self._finished.values()
+        times = [report.first_object for report in reports if report.first_object is not None]
+        counts = count_progress(reports)
+        progress = RunProgress(
+            plan.run.id,
+            members=plan.selected,
+            extracted=counts["extracted"],
+            unchanged=counts["unchanged"],
+            failed=counts["failed"],
+            bytes_written=counts["bytes_written"],
+            tasks=plan.tasks,
+            tasks_done=sum(report.stage is not Stage.DONE for report in reports),
+            rounds=len(self._records.list_rounds()),
+            throttled=sum(report.requests.throttled for report in reports),
+            retries=sum(report.requests.retries for report in reports),
+            first_object=min(times, default=None),
+        )
+        return RunSnapshot(progress, plan, counts, failures)
+
+    def _read_new(self) -> tuple[Outcome, ...]:
+        """Read the reports of newly finished tasks; return the first of their failures."""
+        failures: dict[str, Outcome] = {}
+        tasks = [
+            task
+            for task in self._records.list_outcomes()
+            if task != PLAN_TASK and task not in self._finished
+        ]
+        for task, report in zip(tasks, map_ahead(self._find_report, tasks, READERS), strict=True):
+            if report is None or report.unfinished:
+                continue  # the next reading tries it again
+            self._finished[task] = report
+            if len(failures) >= self._max_failures or not gives_outcome(report.stage):
+                continue
+            recorded = self._records.find_outcomes(task) if report.failed else None
+            if recorded is not None:
+                failures |= {
+                    outcome.key: outcome
+                    for outcome in recorded.outcomes
+                    if outcome.status is Status.FAILED
+                }
+        return tuple(failures.values())[: self._max_failures]
+
+    def _find_report(self, task: str) -> TaskReport | None:
+        """Return the report of a task; None: it cannot be read now."""
+        try:
+            return self._records.find_task_report(task)
+        except ServiceFaultError:  # the next reading tries it again
+            return None

@@ -49,7 +49,7 @@ from s3unzip.planning.select import MARKER
 from s3unzip.pricing import price_run
 from s3unzip.printable import choose_form, show_count
 from s3unzip.run_ids import check_same_archive
-from s3unzip.runs.records import RECORD_UNREADABLE, RecordedReport, RunRecords
+from s3unzip.runs.records import RECORD_UNREADABLE, RunRecords
 from s3unzip.runs.step import Step
 from s3unzip.settling.page import render_page
 from s3unzip.settling.results import Results
@@ -161,7 +161,7 @@ def write_report(
     records: RunRecords,
     since: float,
     *,
-    looked_up: RecordedReport | None = None,
+    looked_up: tuple[bytes | None, Report | None] | None = None,
     page_for: Context | None = None,
     reopened: bool = False,
 ) -> tuple[Report, bool]:
@@ -171,7 +171,7 @@ def write_report(
         report: of the run that ended.
         records: of the run.
         since: when the step that reports began to read the records, in Unix seconds.
-        looked_up: the record of the report, if the caller knows it; None: it is read.
+        looked_up: what `look_up_report` would return, if the caller knows it; None: it is read.
         page_for: the context that renders the page; None: the report has no page.
         reopened: whether a person resumed the run to extract the failed members again.
 
@@ -180,9 +180,8 @@ def write_report(
     """
     has_page = False
     for _ in range(MAX_TRIES):
-        recorded = looked_up or records.look_up_report()
+        data, earlier = looked_up or records.look_up_report()
         looked_up = None  # the next attempt reads it
-        earlier = recorded.report
         check_same_archive(report.run, report.source, report.pin, earlier)
         report = _keep_done_action(report, earlier)
         if earlier == report:  # the answer to this write was lost, or it is repeated
@@ -195,7 +194,7 @@ def write_report(
             records.write_page(render_page(report, page_for))
             has_page = True
         with suppress(ConflictError):  # another writer was quicker: look again
-            records.put_report(report, recorded)
+            records.put_report(report, data)
             return report, earlier is None
     raise ServiceFaultError(OVERTAKEN.format(records.run))
 
@@ -219,10 +218,10 @@ def amend_report(report: Report, change: Callable[[Report], Report], records: Ru
         records: of the run.
     """
     for _ in range(MAX_TRIES):
-        recorded = records.look_up_report()
-        amended = change(recorded.report or report)
+        data, recorded = records.look_up_report()
+        amended = change(recorded or report)
         with suppress(ConflictError):  # another writer was quicker: read again
-            records.put_report(amended, recorded)
+            records.put_report(amended, data)
             return amended
     raise ServiceFaultError(OVERTAKEN.format(records.run))
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from s3unzip.errors import StorageError, ThrottledError
 from s3unzip.model import OnConflict, Options, Part, Report
 from s3unzip.runs import step as attempt
-from s3unzip.runs.progress import RunWatcher
+from s3unzip.runs.run_list import RunWatcher
 from s3unzip.settings import Tuning
 from s3unzip.stores.ports import Buffer, ObjectFacts, Upload
 from tests.functional.large.test_copy import FailingCopies

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from s3unzip.deflate import ScannedSegment
 from s3unzip.extraction.task import run_task
 from s3unzip.model import OnConflict, Options, Report, Status, TaskKind
-from s3unzip.runs.progress import RunWatcher
+from s3unzip.runs.run_list import RunWatcher
 from s3unzip.settings import Tuning
 from s3unzip.settling.loop import begin, settle
 from s3unzip.stores.ports import RunStore
