@@ -16,6 +16,7 @@ from typing import Any
 
 from botocore.exceptions import ConnectionClosedError
 
+from s3unzip.run_ids import execution_name
 from tests.simulation.functions import NamedError, invoke
 from tests.simulation.machine import MACHINE, Execution
 from tests.simulation.promises import AGAIN, RUN_FAILED, WITH_ERRORS
@@ -317,10 +318,9 @@ class Services:
         return bool(runs)
 
     def start_next(self, run: str, given: Json) -> None:
-        name = run.replace("/", "-")
-        numbers = (f"{name}-r{number}" for number in itertools.count(2))
+        names = (execution_name(run, number) for number in itertools.count(1))
         self.world.note(f"resume {run}")
-        self.start(next(one for one in numbers if one not in self.executions), given)
+        self.start(next(name for name in names if name not in self.executions), given)
 
 
 def run_of(execution: str) -> str:

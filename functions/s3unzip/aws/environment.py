@@ -45,6 +45,11 @@ if TYPE_CHECKING:  # the stubs are not deployed
 T = TypeVar("T")
 D = TypeVar("D")  # a default
 
+CLIENT_OPTIONS: dict[str, Any] = {  # of the clients of AWS's control plane
+    "connect_timeout": 5,
+    "read_timeout": 20,
+    "retries": {"total_max_attempts": 6, "mode": "standard"},
+}
 SECRET_SCHEME = "secretsmanager:"  # noqa: S105 - the prefix of a password reference
 # docs.aws.amazon.com/secretsmanager/latest/apireference/API_GetSecretValue.html
 SECRET_ERRORS: dict[str, type[errors.S3UnzipError]] = {
@@ -243,8 +248,7 @@ def _open_session() -> AwsSession:
 @cache
 def open_client(service: Literal["events", "secretsmanager", "sqs", "stepfunctions"]) -> Any:
     """Return the process's client of `service`, which retries; thread-safe."""
-    retries = {"total_max_attempts": 6, "mode": "standard"}
-    return _open_session().client(service, connect_timeout=5, read_timeout=20, retries=retries)
+    return _open_session().client(service, **CLIENT_OPTIONS)
 
 
 @cache

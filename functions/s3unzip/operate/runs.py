@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from botocore import exceptions, xform_name
 from msgspec.structs import replace
 
-from s3unzip.aws.environment import LambdaConfig, read_worker
+from s3unzip.aws.environment import CLIENT_OPTIONS, LambdaConfig, read_worker
 from s3unzip.errors import (
     AccessDeniedError,
     NotFoundError,
@@ -128,11 +128,11 @@ class Resource(NamedTuple):
 
 
 class LastExecution(NamedTuple):
-    """The execution of a run with the highest number."""
+    """The execution of a run with the highest number, or the fact that the run has none."""
 
-    name: str
-    state: str | None  # None: the run never had an execution
-    number: int  # the first is 1
+    name: str = ""
+    state: str | None = None  # None: the run never had an execution
+    number: int = 0  # the first is 1
 
 
 class DeployedRuns(RunList):
@@ -187,11 +187,7 @@ class DeployedRuns(RunList):
         """Return the client of a service of the stack's account and region."""
         if service not in self._clients:
             self._clients[service] = self._session.client(
-                service,
-                endpoint_url=self._endpoint_url,
-                connect_timeout=5,
-                read_timeout=20,
-                retries={"total_max_attempts": 6, "mode": "standard"},
+                service, endpoint_url=self._endpoint_url, **CLIENT_OPTIONS
             )
         return self._clients[service]
 
@@ -328,11 +324,11 @@ class DeployedRuns(RunList):
 
     def map_counts(self, run: str) -> MapCounts | None:
         """Return the item counts of the last Map of a run; None: it had no Map."""
-        execution = self._find_last(run)
-        if execution.state is None:
+        last = self._find_last(run)
+        if last.state is None:
             return None
         # Only a Distributed Map is a Map Run; the few tasks of a small round have none.
-        maps = self.ask("states:ListMapRuns", executionArn=self._arn(execution.name))["mapRuns"]
+        maps = self.ask("states:ListMapRuns", executionArn=self._arn(last.name))["mapRuns"]
         if not maps:
             return None
         counts = self.ask(
@@ -346,8 +342,8 @@ class DeployedRuns(RunList):
 
         With `failed`, the members that failed are extracted again, too.
         """
-        execution = self._find_last(run)
-        if execution.state == RUNNING:
+        last = self._find_last(run)
+        if last.state == RUNNING:
             raise UsageError(f"{run}: it is running; wait for its end: s3unzip watch {run}")
         recorded = look_up_run(self.records(run))
         if recorded.report is not None and recorded.report.verdict is Verdict.REJECTED:
@@ -357,11 +353,11 @@ class DeployedRuns(RunList):
             )
         data = json.dumps({"run": run, "failed": failed})
         if recorded.run is None:
-            if execution.state is None:
+            if last.state is None:
                 raise NotFoundError(f"{run}: nothing is on record of it; put the archive again")
             # The run has no plan, or one that cannot be read: it is planned again.
-            data = self._copy_input(execution.name, execution_name(run))
-        name = execution_name(run, execution.number + 1)
+            data = self._copy_input(last.name, execution_name(run))
+        name = execution_name(run, last.number + 1)
         self.ask("states:StartExecution", stateMachineArn=self._machine, name=name, input=data)
         return name
 
@@ -382,10 +378,10 @@ class DeployedRuns(RunList):
 
     def stop(self, run: str) -> bool:
         """Stop the run's execution and wait for its end; return False if it ended by itself."""
-        execution = self._find_last(run)
-        if execution.state != RUNNING:
+        last = self._find_last(run)
+        if last.state != RUNNING:
             return False
-        name = execution.name
+        name = last.name
         try:
             self.ask("states:StopExecution", executionArn=self._arn(name), cause="s3unzip abort")
         except S3UnzipError:
@@ -399,10 +395,8 @@ class DeployedRuns(RunList):
         return state == ABORTED
 
     def _find_last(self, run: str) -> LastExecution:
-        """Return the run's last execution: the one with the highest number."""
-        name = execution_name(run)
-        last = LastExecution(name, self._find_state(name), number=1)
-        for number in itertools.count(2):
+        last = LastExecution()
+        for number in itertools.count(1):
             name = execution_name(run, number)
             state = self._find_state(name)
             if state is None:

@@ -202,11 +202,11 @@ def test_a_failed_execution_that_has_handed_over_is_no_end(site: Site) -> None:
     run = site.begin("a.zip")
     machine = site.account.outputs["StateMachineArn"]
     site.account.client("stepfunctions").start_execution(
-        stateMachineArn=machine, name=f"{execution_name(run)}-r2", input='{"round": 16}'
+        stateMachineArn=machine, name=execution_name(run, 2), input='{"round": 16}'
     )
     site.fail(run)
     assert site.runs.records(run).find_report() is None
-    site.end(f"{execution_name(run)}-r2")
+    site.end(execution_name(run, 2))
     site.fail(run, number=2)
     assert site.runs.records(run).read_report().verdict is Verdict.FAILED
 
@@ -340,7 +340,8 @@ def test_an_archive_that_must_be_restored_has_a_verdict(site: Site) -> None:
     assert find_missing(site.runs, 0.0).unsettled == ()
     s3.restore_object(**frozen, RestoreRequest={"Days": 1})
     site.runs.resume(run)
-    site.work(run, 2)
+    assert not site.notify("frozen.zip")  # its name is taken: no execution begins beside it
+    site.work(run)
     restored = site.runs.records(run).find_report()
     assert restored is not None
     assert restored.verdict is Verdict.COMPLETED
