@@ -21,14 +21,13 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
 from itertools import accumulate, chain
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from msgspec import Struct, structs
 
 from s3unzip.api.extraction import (
     SUFFIX,
     fixed_part,
-    list_objects,
     names_object,
     names_several,
 )
@@ -50,14 +49,13 @@ from s3unzip.stores.ahead import map_ahead
 from s3unzip.stores.archives import read_whole_tail
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.clock import LocalClock
-from s3unzip.stores.locations import parse_source, split_bucket
+from s3unzip.stores.locations import split_bucket
 from s3unzip.zip import TAIL_LENGTH
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import ObjectTypeDef
 
     from s3unzip.aws.environment import LambdaConfig
-    from s3unzip.stores import Stores
     from s3unzip.stores.ports import Tail
 
 VISIBLE: Final = "ApproximateNumberOfMessages"
@@ -133,7 +131,8 @@ def find_archives(names: Sequence[str], runs: DeployedRuns) -> tuple[dict[str, i
     for name in names:  # all names are checked before the first request
         _check_scope(name, runs.defaults)
     for name in names:
-        named = dict(_list_named(name, runs.stores))
+        listed = _list_objects(runs, *_select(name, runs))
+        named = {archive["Key"]: archive["Size"] for archive in listed}
         taken = {
             key: size for key, size in named.items() if runs.defaults.covers(_locate(runs, key))
         }
@@ -216,20 +215,13 @@ def start_missing(runs: DeployedRuns, archives: Iterable[Unsettled]) -> None:
         pass  # the iterator sends the events; its counts are not shown
 
 
-def send_events(
-    client: Any,
-    queue: str,
-    events: Sequence[tuple[Location, float]],
-    *,
-    sleep: Callable[[float], None] = time.sleep,
-) -> Iterator[int]:
+def send_events(client: Any, queue: str, events: Sequence[tuple[Location, float]]) -> Iterator[int]:
     """Queue events, ten per request and several requests at once; yield how many are sent so far.
 
     Args:
         client: of SQS.
         queue: its URL.
         events: archives, and the times for their events (Unix seconds).
-        sleep: waits some seconds between two attempts.
     """
 
     def send(start: int) -> int:
@@ -237,7 +229,7 @@ def send_events(
             {"Id": str(number), "MessageBody": _make_event(source, put)}
             for number, (source, put) in enumerate(events[start : start + MAX_BATCH])
         ]
-        _send_batch(client, queue, messages, sleep)
+        _send_batch(client, queue, messages)
         return len(messages)
 
     yield from accumulate(map_ahead(send, range(0, len(events), MAX_BATCH), SENDERS))
@@ -272,56 +264,53 @@ def _check_scope(name: str, defaults: LambdaConfig) -> None:
         )
 
 
-def _list_named(name: str, stores: Stores) -> Iterator[tuple[str, int]]:
-    """Yield keys and sizes of the objects that `name`, a key, prefix or glob, refers to.
+def _select(name: str, runs: DeployedRuns) -> tuple[str, Callable[[str], object]]:
+    """Return the keys that `name`, a key, prefix or glob, refers to: their prefix and their test.
 
     If `name` is the key of an object, it is not treated as a glob.
     """
-    if names_several(name) and not names_object(name, stores):
-        yield from ((listed.key, listed.size) for listed in list_objects(name, stores))
-        return
-    source = parse_source(name)
-    with contextlib.suppress(NotFoundError):
-        yield source.key, stores.source(source).head(source).size
+    _, pattern = split_bucket(name.partition("://")[2])
+    if not names_several(name) or names_object(name, runs.stores):
+        return pattern, pattern.__eq__
+    prefix = fixed_part(pattern)
+    if prefix == pattern:  # a prefix without a glob
+        return prefix, is_file
+    return prefix, compile_glob(pattern).match
 
 
-def _list_recent(runs: DeployedRuns, since: float, names: Sequence[str]) -> Iterator[ObjectTypeDef]:
-    """Yield the objects that were put since `since`, start runs, and match one of `names`."""
+def is_file(key: str) -> bool:
+    """Return whether an object is not one that stands for a folder."""
+    return not key.endswith("/")
+
+
+def _list_objects(
+    runs: DeployedRuns, prefix: str, is_selected: Callable[[str], object]
+) -> Iterator[ObjectTypeDef]:
+    """Yield the selected objects of the ingest bucket."""
+    # Listings of a `Destination` have no times, so the client is used.
+    pages = runs.list_pages("list_objects_v2", runs.defaults.own.trigger.bucket, prefix)
+    for listed in chain.from_iterable(page.get("Contents", ()) for page in pages):
+        if is_selected(listed["Key"]):
+            yield listed
+
+
+def _list_recent(runs: DeployedRuns, since: float, names: Sequence[str]) -> Iterable[ObjectTypeDef]:
+    """Return the objects that were put since `since`, start runs, and match one of `names`."""
     defaults = runs.defaults
     for name in names:
         _check_scope(name, defaults)
     prefixes = sorted({alternative.trigger.prefix for alternative in defaults.all_defaults})
-    selections = [_select(name) for name in names] or [_Selection(prefix) for prefix in prefixes]
-    listed = set[str]()
-    for selection in selections:
-        # Listings of a `Destination` have no times, so the client is used.
-        pages = runs.list_pages("list_objects_v2", defaults.own.trigger.bucket, selection.prefix)
-        for archive in chain.from_iterable(page.get("Contents", ()) for page in pages):
-            key = archive["Key"]
-            is_recent = archive["LastModified"].timestamp() >= since
-            is_named = selection.fits(key) and defaults.covers(_locate(runs, key))
-            if is_recent and is_named and key not in listed:
-                listed.add(key)
-                yield archive
-
-
-class _Selection(NamedTuple):
-    """The keys that a name (a key, prefix or glob) refers to."""
-
-    prefix: str  # with which all these keys begin
-    fits: Callable[[str], object] = bool  # whether a key is selected; by default, each one is
-
-
-def _select(name: str) -> _Selection:
-    """Return the selection of the keys that `name` refers to."""
-    _, pattern = split_bucket(name.partition("://")[2])
-    if not names_several(name):
-        return _Selection(pattern, pattern.__eq__)
-    prefix = fixed_part(pattern)
-    if prefix == pattern:  # a prefix without a glob
-        return _Selection(prefix)
-    glob = compile_glob(pattern)
-    return _Selection(prefix, lambda key: key == pattern or glob.match(key))
+    selections = [_select(name, runs) for name in names] or [
+        (prefix, is_file) for prefix in prefixes
+    ]
+    recent = {
+        listed["Key"]: listed
+        for prefix, is_selected in selections
+        for listed in _list_objects(runs, prefix, is_selected)
+        if listed["LastModified"].timestamp() >= since
+        and defaults.covers(_locate(runs, listed["Key"]))
+    }
+    return recent.values()
 
 
 def _find_unsettled(archive: ObjectTypeDef, runs: DeployedRuns) -> Unsettled | str | None:
@@ -420,16 +409,14 @@ def _make_event(source: Location, put: float) -> str:
     )
 
 
-def _send_batch(
-    client: Any, queue: str, messages: Sequence[dict[str, str]], sleep: Callable[[float], None]
-) -> None:
+def _send_batch(client: Any, queue: str, messages: Sequence[dict[str, str]]) -> None:
     """Send one batch; send again the messages that SQS refuses for now.
 
     API_SendMessageBatch: "can result in a combination of successful and unsuccessful actions".
     """
     for attempt in range(ATTEMPTS):
         if attempt:
-            sleep(random.uniform(0, min(LONGEST_WAIT, 0.1 * 2**attempt)))  # noqa: S311 - jitter
+            time.sleep(random.uniform(0, min(LONGEST_WAIT, 0.1 * 2**attempt)))  # noqa: S311 - jitter
         with asking("sqs:SendMessage"):
             answer = client.send_message_batch(QueueUrl=queue, Entries=messages)
         refused = answer.get("Failed", [])

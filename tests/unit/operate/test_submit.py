@@ -15,8 +15,7 @@ from s3unzip.cli.main import main
 from s3unzip.errors import ServiceFaultError
 from s3unzip.model import Location, Route, Verdict
 from s3unzip.operate import submit
-from s3unzip.operate.answers import FAILURE, OK
-from s3unzip.operate.bucket_checks import check_route
+from s3unzip.operate.checks import FAILURE, OK, check_route
 from s3unzip.operate.doctor import diagnose
 from s3unzip.operate.submit import ATTEMPTS, LONGEST_WAIT, send_events
 from s3unzip.settings import Variable
@@ -250,8 +249,9 @@ class Queue:
 def _send(queue: Queue, count: int) -> list[float]:
     slept: list[float] = []
     events = [(Location("s3", "b", f"{n}.zip"), float(n)) for n in range(count)]
-    *_, sent = send_events(queue, "queue", events, sleep=slept.append)
-    assert sent == count
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("s3unzip.operate.submit.time.sleep", slept.append)
+        assert [*send_events(queue, "queue", events)][-1] == count
     return slept
 
 
