@@ -16,7 +16,7 @@ from s3unzip.cli.main import main as s3unzip
 from s3unzip.context import Context
 from s3unzip.errors import UsageError
 from s3unzip.model import Location, Pin, Report, Request
-from s3unzip.operate.bucket_checks import read_password
+from s3unzip.operate.checks import read_password
 from s3unzip.operate.runs import DeployedRuns, find_final_report
 from s3unzip.operate.submit import read_depth
 from s3unzip.planning.select import parse_template

@@ -8,7 +8,7 @@ from s3unzip.cli.look import ListedMember
 from s3unzip.estimate import Estimate
 from s3unzip.local.dry_run import Decision
 from s3unzip.model import Batch, NestedRun, Report
-from s3unzip.operate.answers import Diagnosis
+from s3unzip.operate.checks import Diagnosis
 from s3unzip.operate.submit import MissingArchives, Submission
 from s3unzip.runs.run_list import RunProgress
 from s3unzip.verification import ComparedObject, Verification

@@ -12,8 +12,8 @@ from s3unzip.cli.commands import SERVER, command
 from s3unzip.cli.terminal import confirm, print_json
 from s3unzip.errors import BudgetError, InterruptedRunError, UsageError
 from s3unzip.model import Location
-from s3unzip.operate.answers import CheckStatus, Diagnosis
 from s3unzip.operate.canary import try_canary
+from s3unzip.operate.checks import CheckStatus, Diagnosis
 from s3unzip.operate.doctor import diagnose
 from s3unzip.operate.runs import DeployedRuns
 from s3unzip.operate.submit import (

@@ -11,14 +11,19 @@ from functools import partial
 from typing import Any
 
 from s3unzip.errors import S3UnzipError
-from s3unzip.operate.answers import AGAIN, FAILURE, OK, WARNING, Answer, CheckResult, run_check
-from s3unzip.operate.bucket_checks import (
+from s3unzip.operate.checks import (
+    AGAIN,
+    FAILURE,
     FUNCTION,
+    OK,
+    WARNING,
+    Answer,
     check_bucket,
     check_key,
     check_rights,
     check_route,
     check_secret,
+    run_check,
 )
 from s3unzip.operate.runs import DeployedRuns, asking
 from s3unzip.operate.submit import read_depth
@@ -305,7 +310,7 @@ ACCOUNT_CHECKS: Mapping[str, Callable[[DeployedRuns], Answer]] = {
 }
 
 
-def diagnose(runs: DeployedRuns) -> Iterator[CheckResult]:
+def diagnose(runs: DeployedRuns) -> Iterator[Answer]:
     """Run every check of an environment, and one check per route."""
     for name, check in ACCOUNT_CHECKS.items():
         yield run_check(name, partial(check, runs))

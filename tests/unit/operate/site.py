@@ -12,8 +12,7 @@ import boto3
 from botocore.config import Config
 
 from s3unzip.aws import extract, intake, plan, settle
-from s3unzip.operate.answers import OK, CheckStatus, run_check
-from s3unzip.operate.bucket_checks import FUNCTION
+from s3unzip.operate.checks import FUNCTION, OK, CheckStatus, run_check
 from s3unzip.operate.doctor import ACCOUNT_CHECKS, ALARM, RULE
 from s3unzip.operate.runs import DeployedRuns, Resource
 from s3unzip.run_ids import execution_name

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from s3unzip.errors import AccessDeniedError
-from s3unzip.operate.answers import FAILURE, OK, WARNING
 from s3unzip.operate.canary import Canary, remove_versions, try_canary
+from s3unzip.operate.checks import FAILURE, OK, WARNING
 from s3unzip.operate.runs import DeployedRuns
 from s3unzip.settings import Variable
 from tests.support.account import Account
@@ -35,7 +35,7 @@ def deploy_versioned(deploy: Callable[..., Site]) -> Deploy:
 
 def _put(runs: DeployedRuns) -> Canary:
     canary = Canary(runs)
-    assert canary.put()[0] is OK
+    assert canary.put().status is OK
     return canary
 
 
@@ -77,9 +77,9 @@ def test_the_canary_is_extracted_and_removed(
     runs, site = deploy(**{Variable.OPTIONS: json.dumps(options)})
     canary = _put(runs)
     _run(site)
-    status, message, _ = canary.check(PATIENCE)
-    assert (status, message[:14]) == (OK, "5 of 5 members")
-    assert canary.remove(keep_run=False)[0] is OK
+    answer = canary.check(PATIENCE)
+    assert (answer.status, answer.message[:14]) == (OK, "5 of 5 members")
+    assert canary.remove(keep_run=False).status is OK
     assert _left(account) == []
 
 
@@ -88,11 +88,11 @@ def test_a_run_that_is_refused(deploy: Deploy, account: Account) -> None:
     runs, site = deploy(**{Variable.LIMITS: '{"members": 2}'})
     canary = _put(runs)
     assert not begin(site)
-    status, message, _ = canary.check(PATIENCE)
-    assert status is FAILURE
-    assert "REJECTED" in message
-    assert "5 declared, the limit is 2" in message
-    assert "is kept for diagnosis" in canary.remove(keep_run=True)[1]
+    answer = canary.check(PATIENCE)
+    assert answer.status is FAILURE
+    assert "REJECTED" in answer.message
+    assert "5 declared, the limit is 2" in answer.message
+    assert "is kept for diagnosis" in canary.remove(keep_run=True).message
     assert all(key.startswith("runs/") for key in _left(account))
     assert any(key.endswith("report.json") for key in _left(account))
 
@@ -106,9 +106,9 @@ def test_an_object_that_is_not_what_was_put(deploy: Deploy, account: Account) ->
         canary.check(PATIENCE)
     key = next(key for key in account.objects("members") if key.endswith("stored.bin"))
     account.put(key, b"something else", bucket="members")
-    status, message, _ = canary.check(PATIENCE)
-    assert status is FAILURE
-    assert key in message
+    answer = canary.check(PATIENCE)
+    assert answer.status is FAILURE
+    assert key in answer.message
     canary.remove(keep_run=False)
     assert _left(account) == []
 
@@ -118,7 +118,7 @@ def test_filters_that_select_nothing(deploy: Deploy, account: Account) -> None:
     runs, site = deploy(**{Variable.OPTIONS: '{"include": ["*.none"]}'})
     canary = _put(runs)
     assert not begin(site)  # a run without tasks ends at once
-    assert canary.check(PATIENCE)[0] is WARNING
+    assert canary.check(PATIENCE).status is WARNING
     canary.remove(keep_run=False)
     assert _left(account) == []
 
@@ -128,10 +128,10 @@ def test_a_run_that_does_not_end(deploy: Deploy) -> None:
     runs, site = deploy()
     canary = _put(runs)
     begin(site)
-    status, message, advice = canary.check(0.0)
-    assert status is FAILURE
-    assert "its run is RUNNING" in message
-    assert advice.startswith("s3unzip watch ")
+    answer = canary.check(0.0)
+    assert answer.status is FAILURE
+    assert "its run is RUNNING" in answer.message
+    assert answer.advice.startswith("s3unzip watch ")
 
 
 def test_a_marker_that_archives_share(deploy: Deploy, account: Account) -> None:

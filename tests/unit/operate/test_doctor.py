@@ -6,8 +6,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from s3unzip.operate.answers import FAILURE, OK, WARNING, CheckStatus
-from s3unzip.operate.bucket_checks import FUNCTION
+from s3unzip.operate.checks import FAILURE, FUNCTION, OK, WARNING, CheckStatus
 from s3unzip.operate.doctor import ACCOUNT_CHECKS, ALARM, QUEUE
 from s3unzip.operate.runs import DeployedRuns, Resource
 from s3unzip.settings import Variable

@@ -1,24 +1,70 @@
-"""Checks of the buckets of a deployed environment, and of the rights, keys and passwords for them.
+"""The answers of checks, and the checks of buckets with the rights, keys and passwords for them.
 
-The checks cover the environment itself and each of its routes.
+The checks cover the environment itself and each of its routes. `doctor` has the other checks.
 """
 
 import json
+from collections.abc import Callable
+from enum import StrEnum
 
 from botocore.exceptions import ClientError
+from msgspec import Struct
+from msgspec.structs import replace
 
 from s3unzip.aws.environment import RunDefaults, read_secret
 from s3unzip.errors import AccessDeniedError, NotFoundError, S3UnzipError, UsageError
 from s3unzip.model import Route
 from s3unzip.object_properties import ObjectProperties
-from s3unzip.operate.answers import AGAIN, FAILURE, OK, WARNING, Answer, CheckStatus
-from s3unzip.operate.runs import DeployedRuns, asking
+from s3unzip.operate.runs import DeployedRuns, UnsupportedActionError, asking
 from s3unzip.settings import Variable
+
+AGAIN = "deploy the stack again"
+NOT_CHECKED = {  # the advice, by the error that prevents a check
+    UnsupportedActionError: "nothing to do on an emulator; on AWS report it",
+    AccessDeniedError: "allow the action to whoever runs this command, or ask somebody who may",
+}
 
 FUNCTION = "AWS::Lambda::Function"
 # The functions that write members, by the beginning of their logical names.
 WRITERS = ("FunctionsIntake", "FunctionsPlan", "FunctionsExtract", "FunctionsSettle")
 BUCKETS = ("Ingest", "Destination", "Work")  # as the outputs of the stack name them
+
+
+class CheckStatus(StrEnum):
+    """How serious the result of a check is."""
+
+    OK = "ok"
+    WARNING = "warning"  # it works, or it could not be checked
+    FAILURE = "failure"  # archives are not extracted, or will not be
+
+
+OK, WARNING, FAILURE = CheckStatus
+
+
+class Answer(Struct, frozen=True):
+    """The answer of one check; `run_check` adds the name."""
+
+    status: CheckStatus
+    message: str  # the fact, one line
+    advice: str = ""  # what to do; empty if there is nothing to do
+    name: str = ""  # of the check, such as "concurrency"
+
+
+class Diagnosis(Struct, frozen=True):
+    """All results of one environment, as ``s3unzip doctor --json`` prints them."""
+
+    environment: str
+    checks: tuple[Answer, ...]
+
+
+def run_check(name: str, check: Callable[[], Answer]) -> Answer:
+    """Return the answer of a check with its name; a warning if the check cannot be made."""
+    try:
+        answer = check()
+    except S3UnzipError as error:
+        advice = NOT_CHECKED.get(type(error), "run the command again")
+        answer = Answer(WARNING, f"not checked: {error}", advice)
+    return replace(answer, name=name)
 
 
 def check_bucket(runs: DeployedRuns, role: str) -> Answer:
