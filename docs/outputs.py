@@ -6,7 +6,7 @@ from docs.markdown import make_table
 from s3unzip.cli import runs as lines
 from s3unzip.cli.look import ListedMember
 from s3unzip.estimate import Estimate
-from s3unzip.local.dry_run import Decision
+from s3unzip.local.destination_objects import Decision
 from s3unzip.model import Batch, NestedRun, Report
 from s3unzip.operate.checks import Diagnosis
 from s3unzip.operate.submit import MissingArchives, Submission

@@ -20,7 +20,7 @@ from mypy_boto3_s3 import S3Client
 from s3unzip.context import Context
 from s3unzip.errors import AccessDeniedError, ServiceFaultError, SourceChangedError
 from s3unzip.extraction.task import run_task
-from s3unzip.local.extra import clear_extra
+from s3unzip.local.destination_objects import clear_extra
 from s3unzip.model import OnConflict, Options, Report, Run, Task, Verdict
 from s3unzip.runs.records import RunRecords
 from s3unzip.settings import MIB, Tuning

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from s3unzip.extraction.task import run_task
-from s3unzip.local.run_folders import LOCK, is_at_work, lock_run
+from s3unzip.local.runs import LOCK, is_at_work, lock_run
 from s3unzip.model import Report, TaskReport, decode
 from s3unzip.runs.run_list import RunWatcher
 from s3unzip.settling.loop import begin

@@ -16,7 +16,7 @@ from s3unzip.context import Progress
 from s3unzip.errors import S3UnzipError, ServiceFaultError, UnreadableRecordError
 from s3unzip.extraction.task import run_task
 from s3unzip.local.attempts import open_context
-from s3unzip.local.run_folders import BOOT, note_start
+from s3unzip.local.runs import BOOT, note_start
 from s3unzip.model import (
     RECORDS_FORMAT,
     Location,

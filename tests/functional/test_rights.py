@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from s3unzip.errors import AccessDeniedError
-from s3unzip.local.run_folders import lock_run
+from s3unzip.local.runs import lock_run
 from tests.support.processes import COMMAND, LIMITED, Program
 from tests.support.zips import DEFLATE, Entry
 
@@ -59,7 +59,7 @@ def test_a_read_only_home_is_named_with_its_variable(
     def refuse(folder: Path, mode: int) -> None:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), f"{folder}{mode:o}")
 
-    monkeypatch.setattr("s3unzip.local.run_folders.make_folders", refuse)
+    monkeypatch.setattr("s3unzip.local.runs.make_folders", refuse)
     with pytest.raises(AccessDeniedError, match=KEPT):
         lock_run(str(tmp_path), "2026-11-23/201532-a-00000000")
 

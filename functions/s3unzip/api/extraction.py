@@ -28,7 +28,7 @@ from s3unzip.api.options import at_endpoint, judge_selection, make_policy, parse
 from s3unzip.context import Progress
 from s3unzip.errors import AccessDeniedError, NotFoundError, StorageError, UsageError
 from s3unzip.globs import WILDCARDS, compile_glob, has_wildcards
-from s3unzip.local.extra import check_extra, clear_extra
+from s3unzip.local.destination_objects import check_extra, clear_extra
 from s3unzip.local.machine import Machine, open_machine
 from s3unzip.model import Location, Options, Report, Request
 from s3unzip.planning.plan import Plan

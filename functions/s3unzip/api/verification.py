@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable
 
 from s3unzip.api.options import at_endpoint, judge_selection, open_context
 from s3unzip.context import Progress
-from s3unzip.local.run_folders import runs_of_archive
+from s3unzip.local.runs import runs_of_archive
 from s3unzip.model import Options, Request
 from s3unzip.runs.records import RunRecords
 from s3unzip.stores.config import StoreConfig

@@ -32,7 +32,7 @@ def complete_run(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Complete ``latest`` and the runs of this machine; no environment is asked for its runs."""
-    from s3unzip.local.run_folders import known_runs
+    from s3unzip.local.runs import known_runs
 
     names = ["latest"]
     if not context.params.get("env"):

@@ -34,7 +34,7 @@ from s3unzip.errors import (
     S3UnzipError,
     UsageError,
 )
-from s3unzip.local.extra import check_extra
+from s3unzip.local.destination_objects import check_extra
 from s3unzip.local.machine import Machine, open_machine
 from s3unzip.model import ArchiveEnd, Batch, Location, NestedRun, PlanSummary, Request
 from s3unzip.printable import choose_form, printable, printable_name, show_bytes, show_count
@@ -43,7 +43,7 @@ from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.locations import absolute_path, parse_destination, parse_source
 
 if TYPE_CHECKING:
-    from s3unzip.local.dry_run import Decision
+    from s3unzip.local.destination_objects import Decision
 
 ARCHIVE_COLUMNS = ("STATE", "MEMBERS", "FAILED", "RUN", "SOURCE")
 
@@ -165,7 +165,7 @@ def _extract_one(request: Request, arguments: Arguments, stores: StoreConfig) ->
 
 def _list_decisions(arguments: Arguments, request: Request) -> int:
     """Print what a run would do with each member; return 1 if it cannot write a member, else 0."""
-    from s3unzip.local.dry_run import decide
+    from s3unzip.local.destination_objects import decide
 
     config = arguments.config()
     deletes = arguments.delete_extra is not None

@@ -11,7 +11,7 @@ from s3unzip.context import Context, Progress
 from s3unzip.errors import S3UnzipError, ServiceFaultError, is_out_of_memory
 from s3unzip.extraction.task import run_task
 from s3unzip.local.process_setup import start_logging
-from s3unzip.local.run_folders import OpenUploads
+from s3unzip.local.runs import OpenUploads
 from s3unzip.model import Outcome, Run, Task
 from s3unzip.settings import Tuning
 from s3unzip.stores.clock import LocalClock
@@ -54,7 +54,7 @@ class AttemptEnd(Struct, frozen=True):
     """How one attempt of a task ended."""
 
     error: S3UnzipError | None = None
-    lost: bool = False  # its counts may not be on record, and are subtracted
+    lost: bool = False  # its counts may not be on record
     died: bool = False  # the worker process died
 
 

@@ -26,8 +26,8 @@ from s3unzip.errors import (
 from s3unzip.local.attempts import open_context
 from s3unzip.local.process_setup import available_processors
 from s3unzip.local.recovery import forget_lost, remove_leftovers
-from s3unzip.local.run_folders import find_dated, lock_run, note_start
-from s3unzip.local.workers import Workers
+from s3unzip.local.runs import find_dated, lock_run, note_start
+from s3unzip.local.workers import Workers, is_stopped
 from s3unzip.model import (
     NestedRun,
     Next,
@@ -43,8 +43,7 @@ from s3unzip.planning.plan import Plan
 from s3unzip.planning.reading import Reading, read_tail
 from s3unzip.pricing import Job, Platform, local
 from s3unzip.run_ids import run_id
-from s3unzip.runs.records import PLAN_TASK, READERS, RunRecords
-from s3unzip.runs.run_list import count_progress
+from s3unzip.runs.records import RunRecords
 from s3unzip.runs.step import STOPPED, Step, stop_for
 from s3unzip.settings import Tuning, machine_tuning, make_tuning
 from s3unzip.settling import loop
@@ -57,7 +56,6 @@ from s3unzip.settling.nested import (
 )
 from s3unzip.settling.report import finish_source
 from s3unzip.settling.results import drop_uploads
-from s3unzip.stores.ahead import map_ahead
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.folder import FolderDestination
@@ -279,7 +277,6 @@ class Machine:
             InterruptedRunError: Ctrl-C, or a stop on record; finished members are on record.
         """
         context = self.context
-        workers = self._workers
         records = RunRecords.open(context.stores, settled.next.run)
         plan = records.find_plan()
         if plan is None and settled.report is not None:
@@ -293,15 +290,10 @@ class Machine:
                 state = settled.next
                 # The tasks of a large round are only on record.
                 tasks = state.tasks or list(records.read_round(state.round))
-                recorded = [task for task in records.list_outcomes() if task != PLAN_TASK]
-                reports = filter(None, map_ahead(records.find_task_report, recorded, READERS))
-                workers.tally.note_recorded(count_progress(reports, tasks), new_run=is_new)
-                is_new = False
                 has_scans = any(task.kind is TaskKind.SCAN for task in tasks)
                 self._progress.phase("scan" if has_scans else "extract")
-                fault = workers.do_all(
-                    run, tasks, partial(_is_stopped, records), at_once=state.workers
-                )
+                fault = self._workers.do_all(run, tasks, at_once=state.workers, new_run=is_new)
+                is_new = False
                 self._progress.phase("link" if has_scans else "report")
                 settled = _settle(state, records, context, fault)
                 if settled.report is not None and settled.report.reason == STOPPED:
@@ -362,17 +354,11 @@ def _settle(
         return _settle(state, records, context, new_fault)  # again, to report the fault
 
 
-def _is_stopped(records: RunRecords) -> bool:
-    """Return whether a signal to this process, or ``s3unzip abort``, stopped the run."""
-    stop = records.find_stop()
-    return stop is not None and stop.reason == STOPPED
-
-
 def _report_interruption(
     settled: loop.Settled, run: Run, records: RunRecords, context: Context
 ) -> InterruptedRunError:
     """Write the report of a run that is stopped; return the error that says how to go on."""
-    if not _is_stopped(records):
+    if not is_stopped(records):
         records.write_stop(Stop(Verdict.FAILED, STOPPED, "the run was stopped by a signal"))
     report = settled.report or loop.settle(settled.next, context).report
     done = 0

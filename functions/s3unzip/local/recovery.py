@@ -11,7 +11,7 @@ The rules:
 3. Damaged records count as absent (`runs.records`).
 4. A killed worker leaves files whose names begin with the mark of its run. They are removed from
    the folders of the run's members.
-5. The caller holds the lock of the run (`local.run_folders`), so no other process writes now.
+5. The caller holds the lock of the run (`local.runs`), so no other process writes now.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 
 from s3unzip.extraction.existing_objects import is_same_object
-from s3unzip.local.run_folders import was_restarted
+from s3unzip.local.runs import was_restarted
 from s3unzip.model import Outcome, Status
 from s3unzip.runs.records import REPORT
 from s3unzip.runs.step import Step

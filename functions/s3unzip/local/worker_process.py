@@ -3,7 +3,7 @@
 The messages between them are pickled:
 
 * The program sends its `OpenContext`, then tasks, one at a time. It also sends the keys that the
-  worker asks for, and None if the worker must end its task.
+  worker asks for, or why there are none, and `END_TASK` if the worker must end its task.
 * The worker sends the counts of the task and how the attempt ends. It asks for the keys that sign
   its requests.
 * A worker whose standard input ends, because the program did, ends at once. Another pipe, the
@@ -26,8 +26,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from msgspec import Struct
-
 from s3unzip.context import Context
 from s3unzip.errors import S3UnzipError, ServiceFaultError
 from s3unzip.local.attempts import (
@@ -44,14 +42,9 @@ from s3unzip.stores.ports import Keys, KeysRequest
 
 DEATH_SECONDS = 1.0  # from the end of a process's output until its exit code
 PROGRAM = "from s3unzip.local.worker_process import work; work({lifeline})"
+END_TASK = "end"  # the message on which a worker ends its task
 PIPE_ERRORS = (EOFError, OSError, pickle.UnpicklingError)  # the process at the other end has died
-
-
-class KeysAnswer(Struct, frozen=True):
-    """The program's answer to a worker that asks for keys."""
-
-    keys: Keys | None = None
-    error: S3UnzipError | None = None
+KeysAnswer = Keys | S3UnzipError | None
 
 
 class WorkerProcess:
@@ -96,10 +89,11 @@ class WorkerProcess:
         """Send the process the keys that it asks for, or the error."""
         from s3unzip.stores.s3.credentials import answer_worker  # noqa: PLC0415 - few need it
 
+        answer: KeysAnswer
         try:
-            answer = KeysAnswer(answer_worker(request))
+            answer = answer_worker(request)
         except S3UnzipError as failure:
-            answer = KeysAnswer(error=failure)
+            answer = failure
         with contextlib.suppress(*PIPE_ERRORS):
             _send(cast("subprocess.Popen[bytes]", self._process), answer)
 
@@ -119,7 +113,7 @@ class WorkerProcess:
         """Ask the process to end its task and write its outcomes; `close` kills the process."""
         if self._process is not None:
             with contextlib.suppress(OSError):
-                _send(self._process, None)
+                _send(self._process, END_TASK)
 
     def close(self) -> None:
         """Kill the process, if it was started."""
@@ -179,9 +173,9 @@ def work(lifeline: int) -> None:
             with progress.lock:
                 send(request)
             answer = keys.get()
-        if answer.error is not None:
-            raise answer.error
-        return answer.keys
+        if isinstance(answer, S3UnzipError):
+            raise answer
+        return answer
 
     progress.send = send
     context: Context = _receive()(clock, progress, ask)
@@ -210,9 +204,9 @@ def _sort_messages(
     """Put the messages from the program into the queues; stop the clock if the task must end."""
     while True:
         message = _receive()
-        if message is None:
+        if message == END_TASK:
             clock.stop()
-        elif isinstance(message, KeysAnswer):
-            keys.put(message)
-        else:
+        elif isinstance(message, tuple):
             tasks.put(message)
+        else:
+            keys.put(message)

@@ -16,7 +16,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from functools import partial
 from typing import TYPE_CHECKING, Self
@@ -33,7 +33,11 @@ from s3unzip.local.attempts import (
     do_attempt,
 )
 from s3unzip.local.process_setup import yield_to_others
-from s3unzip.model import Run, Task
+from s3unzip.model import Run, Task, TaskReport
+from s3unzip.runs.records import PLAN_TASK, READERS, RunRecords
+from s3unzip.runs.run_list import count_progress
+from s3unzip.runs.step import STOPPED
+from s3unzip.stores.ahead import map_ahead
 from s3unzip.stores.clock import LocalClock
 
 if TYPE_CHECKING:
@@ -51,8 +55,8 @@ SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}  # of a terminal: the p
 class WorkerTally:
     """Adds up the counts of all tasks, and passes increases of the sums on to a progress.
 
-    The counts of a lost attempt are subtracted, so a sum may fall. The progress never falls: it
-    gets the next increase once the sum is above its maximum so far.
+    The counts of a lost attempt without a record are subtracted, so a sum may fall. The progress
+    never falls: it gets the next increase once the sum is above its maximum so far.
     """
 
     def __init__(self, progress: Progress | None) -> None:
@@ -88,7 +92,7 @@ class WorkerTally:
                 self._progress.failed(newly_failed)
 
     def subtract(self, attempt: Counter[str]) -> None:
-        """Subtract the counts of a lost attempt: they are not on record."""
+        """Subtract the counts of a lost attempt that are not on record."""
         with self._lock:
             self._sums.subtract(attempt)
 
@@ -124,7 +128,7 @@ class Workers:
         self.processes = processes if open_context is not None else 1
         self._context = context
         self._open_context = open_context
-        self.tally = WorkerTally(context.progress)
+        self._tally = WorkerTally(context.progress)
         self._workers: list[_ThreadWorker | WorkerProcess] = []
 
     def __enter__(self) -> Self:
@@ -142,9 +146,9 @@ class Workers:
         self,
         run: Run,
         tasks: Sequence[Task],
-        is_stopped: Callable[[], bool] = lambda: False,
         *,
         at_once: int,
+        new_run: bool,
     ) -> ServiceFaultError | None:
         """Attempt each task once; the next round does the members without an outcome.
 
@@ -153,19 +157,20 @@ class Workers:
         Args:
             run: the run.
             tasks: the tasks of one round.
-            is_stopped: called every `LOOK_SECONDS`; returns whether another process stopped the
-                run.
             at_once: the maximum number of workers.
+            new_run: whether this is the first of the rounds for this progress.
 
         Returns:
             The fault that must end the run: a store that does not answer, or workers that die.
 
         Raises:
-            KeyboardInterrupt: Ctrl-C, or the run was stopped. The workers have written their
-                outcomes.
+            KeyboardInterrupt: Ctrl-C, or the run was stopped. All outcomes are written.
         """
-        # As many faults in a row as there are workers, but at least two, end the run.
-        pending = _PendingTasks(tasks, max(2, self.processes))
+        records = RunRecords.open(self._context.stores, run.id)
+        recorded = set(records.list_outcomes()) - {PLAN_TASK}
+        reports = list(filter(None, map_ahead(records.find_task_report, recorded, READERS)))
+        self._tally.note_recorded(count_progress(reports, tasks), new_run=new_run)
+        pending = _PendingTasks(tasks, records, reports, max_faults=max(2, self.processes))
         workers = self._take_workers(max(1, min(self.processes, len(tasks), at_once)))
         futures: list[Future[None]] = []
         try:
@@ -177,7 +182,7 @@ class Workers:
                 ended, running = wait(running, LOOK_SECONDS, FIRST_COMPLETED)
                 for future in ended:
                     future.result()  # raises the error of its thread
-                if running and is_stopped():
+                if running and is_stopped(records):
                     raise KeyboardInterrupt  # noqa: TRY301 - the same end as by Ctrl-C
                 if pending.ending_fault is not None and running:
                     self._stop(workers, futures)  # they would wait for the store in vain
@@ -215,10 +220,16 @@ class Workers:
         """Do tasks with one worker until none is pending."""
         while (task := pending.take()) is not None:
             counts = Counter[str]()  # of this attempt
-            end = worker.do_attempt(run, task, partial(self.tally.take, counts))
-            if end.lost:
-                self.tally.subtract(counts)
+            end = worker.do_attempt(run, task, partial(self._tally.take, counts))
+            if end.lost and not pending.is_recorded(task):
+                self._tally.subtract(counts)
             pending.note_end(task, end)
+
+
+def is_stopped(records: RunRecords) -> bool:
+    """Return whether a signal to this process, or ``s3unzip abort``, stopped the run."""
+    stop = records.find_stop()
+    return stop is not None and stop.reason == STOPPED
 
 
 def _start_thread(work: Callable[[], None], future: Future[None]) -> None:
@@ -247,9 +258,21 @@ def _start_thread(work: Callable[[], None], future: Future[None]) -> None:
 class _PendingTasks:
     """The tasks of one round that have not begun; threads may share it."""
 
-    def __init__(self, tasks: Sequence[Task], max_faults: int) -> None:
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        records: RunRecords,
+        reports: Iterable[TaskReport],
+        *,
+        max_faults: int,
+    ) -> None:
         self._tasks = list(reversed(tasks))  # `take` pops the last one
-        self._max_faults = max_faults  # attempts in a row that a fault ended
+        self._records = records
+        task_ids = {task.id for task in tasks}
+        # The reports of earlier attempts that are on record, by task.
+        self._reports = {report.task: report for report in reports if report.task in task_ids}
+        # Attempts in a row that a fault ended: as many as there are workers, but at least two.
+        self._max_faults = max_faults
         self._faults = 0
         self._deaths = 0  # workers in a row that died
         self._is_dropped = False
@@ -262,6 +285,14 @@ class _PendingTasks:
             if not self._tasks:
                 return None
             return self._tasks.pop()
+
+    def is_recorded(self, task: Task) -> bool:
+        """Return whether a lost attempt of a task wrote its record before its worker died."""
+        report = self._records.find_task_report(task.id)
+        if report is None or report == self._reports.get(task.id):
+            return False
+        self._reports[task.id] = report
+        return True
 
     def drop(self) -> None:
         with self._lock:

@@ -20,7 +20,7 @@ from s3unzip.errors import (
 )
 from s3unzip.extraction.copies import COPY_TRIES
 from s3unzip.local.machine import drop_leftovers
-from s3unzip.local.run_folders import OpenUploads, lock_run
+from s3unzip.local.runs import OpenUploads, lock_run
 from s3unzip.model import Location, Part, Pin, Report, Task, Verdict
 from s3unzip.runs.step import Step
 from s3unzip.settings import Tuning

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from s3unzip.errors import ServiceFaultError, UsageError
-from s3unzip.local.extra import check_extra, clear_extra
+from s3unzip.local.destination_objects import check_extra, clear_extra
 from s3unzip.local.machine import SERVICE_FAULT, Machine
 from s3unzip.model import Location, Options, Request, Verdict
 from s3unzip.stores.ports import Buffer, ListedObject, ObjectFacts

@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -16,12 +17,13 @@ from unittest.mock import patch
 
 import pytest
 
+from s3unzip.context import Context
 from s3unzip.errors import InterruptedRunError
-from s3unzip.local.attempts import AttemptEnd, OpenContext, TaskCounts, open_context
+from s3unzip.local.attempts import AttemptEnd, OpenContext, TaskCounts, do_attempt, open_context
 from s3unzip.local.machine import Machine
 from s3unzip.local.process_setup import yield_to_others
 from s3unzip.local.workers import Workers, WorkerTally, _ThreadWorker
-from s3unzip.model import Report, Request, Verdict
+from s3unzip.model import Report, Request, Run, Task, Verdict
 from s3unzip.settings import make_tuning
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.config import StoreConfig
@@ -96,10 +98,7 @@ def _pids() -> list[int]:
 
 
 def test_killed_workers_are_replaced(tmp_path: Path) -> None:
-    """A killed worker costs an attempt; no member counts twice, and no process is left.
-
-    The progress misses the members of an attempt that was on record when its worker was killed.
-    """
+    """A killed worker costs an attempt; each member counts once, and no process is left."""
     folder = Folder(tmp_path)
     killed = tmp_path / "killed"
 
@@ -111,8 +110,32 @@ def test_killed_workers_are_replaced(tmp_path: Path) -> None:
     report = folder.run_elsewhere(folder.open_context, killed)
     assert report.verdict is Verdict.COMPLETED
     assert folder.written() == report.extracted == MEMBERS
-    assert 0 < folder.shown.counts["extracted"] <= MEMBERS
+    assert folder.shown.counts["extracted"] == MEMBERS
     assert _pids() == []
+
+
+def test_the_progress_has_what_a_killed_worker_recorded(tmp_path: Path) -> None:
+    """A worker that is killed between its record and its last message costs no count."""
+    folder = Folder(tmp_path)
+    killed = tmp_path / "killed"
+    opening = partial(open_and_die, str(killed), folder.open_context)
+    assert folder.run_elsewhere(opening, killed).verdict is Verdict.COMPLETED
+    assert killed.exists()
+    assert folder.shown.counts["extracted"] == MEMBERS
+
+
+def open_and_die(killed: str, opening: OpenContext, *arguments: Any) -> Context:
+    """Be a worker that is killed when it has recorded its first task; a later one is not."""
+
+    def die(run: Run, task: Task, context: Context) -> AttemptEnd:
+        end = do_attempt(run, task, context)
+        with suppress(FileExistsError):
+            Path(killed).touch(exist_ok=False)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return end
+
+    patch("s3unzip.local.worker_process.do_attempt", die).start()
+    return opening(*arguments)
 
 
 def test_workers_that_die_at_once_end_the_run(

@@ -1,28 +1,130 @@
-"""Deletes objects below a run's prefix that are not members of its archive: ``--delete-extra``.
+"""What a run does to the objects of its destination: ``--dry-run`` and ``--delete-extra``.
 
-Only a run that wrote all members deletes objects, and only below a prefix that belongs to its
-archive alone. The caller must confirm before the first object is deleted.
+A dry run decides what a run would do with each key, and writes nothing.
+
+Objects below the run's prefix that are not members of its archive are extra. Only a run that wrote
+all members deletes them, and only below a prefix that belongs to its archive alone. The caller must
+confirm before the first object is deleted.
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from s3unzip.context import Context
 from s3unzip.contradictions import check_delete_extra
 from s3unzip.errors import ServiceFaultError, UsageError
-from s3unzip.local.run_folders import known_runs
-from s3unzip.model import Location, Report, Request, Verdict
+from s3unzip.explanations import describe
+from s3unzip.extraction.existing_objects import find_unchanged
+from s3unzip.local.runs import known_runs
+from s3unzip.model import Location, OnConflict, PlannedMember, Report, Request, Verdict
+from s3unzip.planning.plan import check_request
+from s3unzip.planning.reading import Reading, read_archive
 from s3unzip.planning.select import MARKER, parse_template
 from s3unzip.runs.records import RunRecords
 from s3unzip.settling.report import amend_report
 from s3unzip.stores import Stores
+from s3unzip.stores.calls import Calls
 from s3unzip.stores.listing import PAGE_KEYS, list_pages
 from s3unzip.stores.ports import ListedObject
 
 OPTION = "--delete-extra"
+
+
+class Decision(Struct, frozen=True, omit_defaults=True):
+    """The action of a run on one object: a line of ``s3unzip run --dry-run --json``."""
+
+    key: str
+    size: int  # uncompressed bytes
+    action: str  # write, overwrite, unchanged, refuse, fail or delete
+    reason: str | None = None  # code, if the action is refuse or fail
+    message: str | None = None
+
+
+def decide(
+    request: Request,
+    context: Context,
+    check: Callable[[Reading], None] | None = None,
+    *,
+    delete_extra: bool = False,
+) -> Iterator[Decision]:
+    """Yield what a run of `request` would do with each key; nothing is written.
+
+    Args:
+        request: archive, destination and options.
+        context: the context of this process.
+        check: called with the directory; may raise to stop here.
+        delete_extra: also yield extra objects to delete, unless a member fails or is refused.
+    """
+    check_request(request)
+    calls = context.calls()
+    reading = read_archive(request, context, calls)
+    if check is not None:
+        check(reading)
+    key_of = reading.template.key_of()
+    rows = sorted(
+        (PlannedMember(member, key_of(member.path)) for member in reading.index.selected),
+        key=lambda row: row.key,
+    )
+    listed = _list_objects(request.destination, reading.template.prefix, context, calls)
+    lacks_member = bool(reading.index.failures)  # the destination would lack a member
+    for decision in _decide_members(rows, listed.keys(), request, context, calls=calls):
+        lacks_member |= decision.action == "refuse"
+        yield decision
+    for member, finding in reading.index.failures:
+        yield Decision(
+            key_of(member.path.lstrip("/")),  # a refused name may begin with slashes
+            member.size,
+            "fail",
+            reason=finding.code,
+            message=describe(finding.code, finding.message),
+        )
+    if delete_extra and not lacks_member:
+        run_keys = {row.key for row in rows}
+        if request.options.marker:
+            run_keys.add(reading.template.marker)
+        for key in sorted(listed.keys() - run_keys):
+            yield Decision(key, listed[key].size, "delete")
+
+
+def _decide_members(
+    rows: Sequence[PlannedMember],
+    listed_keys: Collection[str],
+    request: Request,
+    context: Context,
+    *,
+    calls: Calls,
+) -> Iterator[Decision]:
+    """Yield the decision about each selected member.
+
+    Args:
+        rows: the members, by key.
+        listed_keys: of the objects below the run's prefix.
+        request: archive, destination and options.
+        context: the context of this process.
+        calls: counts and retries the requests.
+    """
+    unchanged = find_unchanged(
+        [row for row in rows if row.key in listed_keys],
+        request.options,
+        context.stores.destination(request.destination),
+        calls,
+        threads=context.tuning.puts_in_flight,
+    )
+    for row in rows:
+        key = row.key
+        size = row.member.size
+        if row.member.index in unchanged:
+            yield Decision(key, size, "unchanged")
+        elif key not in listed_keys:
+            yield Decision(key, size, "write")
+        elif request.options.on_conflict is OnConflict.NEVER:
+            yield Decision(key, size, "refuse", "exists")
+        else:
+            yield Decision(key, size, "overwrite")
 
 
 def check_extra(request: Request, home: Location, stores: Stores) -> None:
@@ -80,11 +182,10 @@ def clear_extra(
         raise ServiceFaultError(f"{OPTION}: the records of {run.id} do not have all members")
     if run.options.marker:
         members.add(run.key_prefix + MARKER)
-    destination = context.stores.destination(run.destination)
-    pages = list_pages(destination, run.key_prefix, partial(calls.paced, "list"))
-    objects = {listed.key: listed for page in pages for listed in page.objects}
+    objects = _list_objects(run.destination, run.key_prefix, context, calls)
     extra = [objects[key] for key in sorted(objects.keys() - members)]
     if extra and confirm(extra):
+        destination = context.stores.destination(run.destination)
         for start in range(0, len(extra), PAGE_KEYS):
             keys = [listed.key for listed in extra[start : start + PAGE_KEYS]]
             calls.run("delete", partial(destination.delete, keys))  # one request for each page
@@ -93,6 +194,15 @@ def clear_extra(
         return replace(recorded, requests=recorded.requests + calls.requests)
 
     return amend_report(report, add_requests, records)
+
+
+def _list_objects(
+    location: Location, prefix: str, context: Context, calls: Calls
+) -> dict[str, ListedObject]:
+    """Return the objects of a destination whose keys begin with `prefix`, by key."""
+    destination = context.stores.destination(location)
+    pages = list_pages(destination, prefix, partial(calls.paced, "list"))
+    return {listed.key: listed for page in pages for listed in page.objects}
 
 
 def _is_below(location: Location, above: Location) -> bool:
