@@ -27,7 +27,7 @@ from bench.archives import (
 from s3unzip.deflate import crc32_combine
 from s3unzip.settings import KIB, MIB
 from s3unzip.zip.records import FLAG_ENCRYPTED
-from tests.support.encrypting import AES_METHOD, aes_extra, encrypt_aes
+from tests.support.zips import AES_METHOD, aes_extra, encrypt_aes
 
 # 10,000 parts of 16 MiB are 156 GiB; at most about 14 of them are in memory at once.
 TRANSFER = TransferConfig(

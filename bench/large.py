@@ -34,8 +34,7 @@ from bench.server import s3_server
 from bench.splitting import KINDS, measure_splitting
 from s3unzip.model import Report, decode
 from s3unzip.settings import MIB, Tuning
-from tests.support.memory import MemoryBucket, MemoryStores
-from tests.support.runs import World
+from tests.support.memory import MemoryBucket, MemoryStores, World
 
 SIZE = int(os.environ.get("S3UNZIP_BENCH_LARGE", "1000")) * 10**6  # bytes of the large member
 TOOL = (sys.executable, "-m", "s3unzip.cli", "run", "--json", "--quiet", "--workers", "1")

@@ -17,8 +17,8 @@ from acceptance.cases import (
 from acceptance.site import Mismatch, Site
 from s3unzip.cli.terminal import Stopping
 from s3unzip.settings import GIB, MIB
-from tests.support.encrypting import encrypt_aes
 from tests.support.servers import Asked, HttpServer, Reply
+from tests.support.zips import encrypt_aes
 
 
 def _read(archive: Archive) -> zipfile.ZipFile:

@@ -15,7 +15,7 @@ from s3unzip.stores.open import OpenedStores
 from s3unzip.stores.ports import Destination, ListedObject, ObjectFacts, RunStore, Source
 from s3unzip.stores.s3.session import Session
 from tests.support.memory import MemoryStores
-from tests.support.patience import HANG_SECONDS
+from tests.support.servers import HANG_SECONDS
 
 FACTS = ObjectFacts("application/json", {"zip-crc32": "0000000a", "mtime": "1700000000"})
 

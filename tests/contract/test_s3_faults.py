@@ -31,8 +31,7 @@ from s3unzip.stores.s3.credentials import ProfileKeys
 from s3unzip.zip import ByteRange
 from tests.contract.places import FACTS, list_all, stores_at
 from tests.support.memory import ManualClock
-from tests.support.patience import HANG_SECONDS
-from tests.support.servers import VERSITY, Asked, HttpServer, Reply, s3_error
+from tests.support.servers import HANG_SECONDS, VERSITY, Asked, HttpServer, Reply, s3_error
 
 WHERE = Location("s3", "bucket", "a.zip")
 ODD = Location("s3", "bucket", "odd//a.zip")

@@ -27,8 +27,7 @@ from s3unzip.stores.ports import CopiesParts, Destination, ObjectFacts, StoredOb
 from s3unzip.zip import ByteRange
 from tests.contract.places import FACTS, stores_at
 from tests.contract.test_s3_faults import CALLS, WHERE, one_copy
-from tests.support.patience import HANG_SECONDS
-from tests.support.servers import Asked, HttpServer, Reply, raw_server, s3_error
+from tests.support.servers import HANG_SECONDS, Asked, HttpServer, Reply, raw_server, s3_error
 
 PIN = Pin(9, '"e"')
 WHOLE = ByteRange(0, 9)

@@ -26,8 +26,15 @@ from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.web import WebSource
 from s3unzip.zip import ByteRange
 from tests.contract.places import untrusted_context
-from tests.support.patience import HANG_SECONDS
-from tests.support.servers import Asked, HttpServer, Reply, WebFiles, nobody, raw_server
+from tests.support.servers import (
+    HANG_SECONDS,
+    Asked,
+    HttpServer,
+    Reply,
+    WebFiles,
+    nobody,
+    raw_server,
+)
 
 DATA = bytes(range(256)) * 10_000
 QUERY = "token=SECRET"

@@ -21,7 +21,6 @@ from tests.corpus.labels import (
     unread,
     warns,
 )
-from tests.support.encrypting import aes_extra, seal_aes, seal_zipcrypto
 from tests.support.zips import (
     BZIP2,
     DEFLATE,
@@ -29,9 +28,12 @@ from tests.support.zips import (
     SENTINEL,
     ZSTD,
     Shape,
+    aes_extra,
     build,
     compress,
     extra,
+    seal_aes,
+    seal_zipcrypto,
     unicode_path,
     zip64_extra,
 )

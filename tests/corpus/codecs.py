@@ -1,6 +1,6 @@
 """Every method with every form of descriptor and every encryption, and streams that are at fault.
 
-The larger contents are streamed, sliced or copied at the small limits of `tests.support.runs.TINY`.
+The larger contents are streamed, sliced or copied at the limits of `tests.support.memory.TINY`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +20,6 @@ from tests.corpus.labels import (
     fails,
     unread,
 )
-from tests.support.encrypting import seal_aes, seal_zipcrypto
 from tests.support.zips import (
     BZIP2,
     DEFLATE,
@@ -31,6 +30,8 @@ from tests.support.zips import (
     XZ,
     ZSTD,
     compress,
+    seal_aes,
+    seal_zipcrypto,
 )
 
 NAMES = {

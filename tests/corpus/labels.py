@@ -16,8 +16,7 @@ from msgspec import Struct
 
 from s3unzip.model import Options
 from s3unzip.zip import Policy
-from tests.support.split_zips import build_split, cut_pieces
-from tests.support.zips import DEFLATE, Entry, Shape, build
+from tests.support.zips import DEFLATE, Entry, Shape, build, build_split, cut_pieces
 
 
 class MemberResult(NamedTuple):

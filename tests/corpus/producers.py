@@ -21,7 +21,6 @@ from tests.corpus.labels import (
     rejects,
     unread,
 )
-from tests.support.encrypting import seal_aes, seal_zipcrypto
 from tests.support.zips import (
     BZIP2,
     DEFLATE,
@@ -33,6 +32,8 @@ from tests.support.zips import (
     Shape,
     build,
     extra,
+    seal_aes,
+    seal_zipcrypto,
     unicode_path,
     zip64_extra,
 )

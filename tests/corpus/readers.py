@@ -7,9 +7,8 @@ import zipfile
 from pathlib import Path
 
 from tests.corpus.labels import Archive
-from tests.support.encrypting import AES_METHOD
-from tests.support.patience import HANG_SECONDS
-from tests.support.zips import BZIP2, DEFLATE, DEFLATE64, LZMA, STORED, XZ, ZSTD
+from tests.support.servers import HANG_SECONDS
+from tests.support.zips import AES_METHOD, BZIP2, DEFLATE, DEFLATE64, LZMA, STORED, XZ, ZSTD
 
 COMMANDS = {
     "unzip": "unzip -qq -o -P {password} {file} -d {folder}",

@@ -12,8 +12,7 @@ from msgspec import structs
 
 from s3unzip.zip import Limits, Policy
 from tests.corpus.labels import Archive, Member, archive, fails, rejects
-from tests.support.split_zips import MARKER
-from tests.support.zips import BZIP2, DEFLATE, Fields, Shape, extra
+from tests.support.zips import BZIP2, DEFLATE, MARKER, Fields, Shape, extra
 
 FILES = (
     Member("a.txt", b"stored text, long enough to be cut into several parts"),

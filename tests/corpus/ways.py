@@ -17,9 +17,9 @@ from s3unzip.zip import Disks, Policy
 from tests.corpus import core
 from tests.corpus.core import Cut
 from tests.corpus.labels import Archive, MemberResult, Result, extracted
+from tests.support.memory import OUT, TINY, World
 from tests.support.processes import Program
-from tests.support.runs import OUT, TINY, World
-from tests.support.split_zips import part_names
+from tests.support.zips import part_names
 
 # Sizes at which every member is a large one. Nothing is split.
 STREAMED = replace(Tuning(), small_member=1, copy_from=1 << 40, split_from=1 << 40)

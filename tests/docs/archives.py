@@ -3,8 +3,7 @@
 import random
 from collections.abc import Callable
 
-from tests.support.encrypting import seal_aes, seal_zipcrypto
-from tests.support.zips import DEFLATE, Entry, build
+from tests.support.zips import DEFLATE, Entry, build, seal_aes, seal_zipcrypto
 
 PLAIN = (
     Entry("docs/readme.txt", b"Read me.\n" * 40, DEFLATE),

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from tests.docs.archives import PLAIN, make_archive
 from tests.support.servers import Asked, HttpServer, Reply, WebFiles, nobody, s3_error
-from tests.support.split_zips import build_split
-from tests.support.zips import Entry, build
+from tests.support.zips import Entry, build, build_split
 
 SPLIT = build_split(*(Entry(name, bytes(400)) for name in "abc"), sizes=[440, 440])
 S3_ANSWERS = {

@@ -30,8 +30,14 @@ from tests.docs.commands import (
     read_commands,
     show_page,
 )
-from tests.support.patience import HANG_SECONDS
-from tests.support.servers import Asked, HttpServer, Reply, WebFiles, require_embedded_aws
+from tests.support.servers import (
+    HANG_SECONDS,
+    Asked,
+    HttpServer,
+    Reply,
+    WebFiles,
+    require_embedded_aws,
+)
 
 SHELL = {"chmod", "cp", "curl", "echo", "ls", "mkdir", "printf", "python3", "rm", "seq", "split"}
 ASSIGNMENT = re.compile(r"(?:export )?([A-Za-z_][A-Za-z0-9_]*)=(\S*)$")
@@ -54,7 +60,7 @@ ELSEWHERE: dict[str, Callable[[list[str]], str | None]] = {
     "uv sync": _no_fault,  # has made the environment of this test
     "uv run python -m ": check_module,  # needs a deployed stack: tests/acceptance
 }
-# Of s3unzip: what asks a deployed stack, which tests/e2e/test_operating.py has.
+# Of s3unzip: what asks a deployed stack, which tests/e2e/test_faults.py has.
 DEPLOYED = re.compile(r"\s--env\b")
 
 

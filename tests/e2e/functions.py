@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
 from embedded.pipeline import DeployedPipeline
-from tests.support.patience import looks
+from tests.support.servers import looks
 from tests.support.zips import Entry
 
 T = TypeVar("T")

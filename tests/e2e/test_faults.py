@@ -1,14 +1,18 @@
-"""What goes wrong with a run, and how it goes on, on the embedded AWS."""
+"""Faults of the deployed pipeline on the embedded AWS, and what an operator does about them."""
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
 from embedded.pipeline import DeployedPipeline
-from s3unzip.model import OnConflict, Report, Verdict
+from s3unzip.model import OnConflict, Report, Verdict, decode
+from s3unzip.operate.doctor import ACCOUNT_CHECKS
+from s3unzip.operate.runs import DeployedRuns
 from s3unzip.run_ids import execution_name
-from s3unzip.settings import Variable
+from s3unzip.settings import Tuning, Variable
+from s3unzip.stores.config import StoreConfig
 from tests.e2e.functions import (
     await_value,
     find_function,
@@ -18,6 +22,7 @@ from tests.e2e.functions import (
     without_workers,
 )
 from tests.e2e.test_pipeline import STATE_MACHINE, executions, name_of, put_event, wait_until_idle
+from tests.support.processes import Program
 from tests.support.zips import DEFLATE, Entry, build
 
 FAULT_SECONDS = 120.0  # after which a message that failed comes again, at the latest
@@ -179,3 +184,197 @@ def test_what_is_no_event_is_soon_a_dead_letter(
     assert "the message is not an S3 event" in pipeline.logs()
     assert reason in pipeline.logs()
     sqs.purge_queue(QueueUrl=pipeline.outputs["DeadLettersUrl"])
+
+
+@pytest.fixture
+def operator(pipeline: DeployedPipeline, tmp_path: Path) -> Program:
+    program = Program(tmp_path)
+    program.variables |= pipeline.variables
+    return program
+
+
+def _versions(pipeline: DeployedPipeline) -> list[str]:
+    s3 = pipeline.client("s3")
+    names = ("IngestBucket", "DestinationBucket", "WorkBucket")
+    listed = [s3.list_object_versions(Bucket=pipeline.outputs[name]) for name in names]
+    kinds = ("Versions", "DeleteMarkers")
+    return [one["Key"] for found in listed for kind in kinds for one in found.get(kind, ())]
+
+
+def test_a_healthy_environment(pipeline: DeployedPipeline, operator: Program) -> None:
+    """Every check of doctor answers, the canary is extracted, and nothing of it is left."""
+    before = _versions(pipeline)
+    checks = json.loads(operator.run("doctor", "--env", "dev", "--json").ends(0).out)["checks"]
+    statuses = {one["name"]: one["status"] for one in checks}
+    assert list(statuses) == [*ACCOUNT_CHECKS, "canary", "canary removal"]
+    # dev has no alarms.email: nobody is told, and doctor says so.
+    quiet = {name for name, status in statuses.items() if status == "warning"}
+    assert quiet == {"alarms", "subscriptions"}, checks
+    assert "5 of 5 members" in next(one["message"] for one in checks if one["name"] == "canary")
+    assert _versions(pipeline) == before
+
+
+def test_doctor_says_how_to_mend_a_fault(pipeline: DeployedPipeline, operator: Program) -> None:
+    """Events that are switched off fail doctor, and it says how to mend that."""
+    s3, bucket = pipeline.client("s3"), pipeline.outputs["IngestBucket"]
+    put, before = s3.put_bucket_notification_configuration, _versions(pipeline)
+    put(Bucket=bucket, NotificationConfiguration={})
+    try:
+        done = operator.run("doctor", "--env", "dev", "--wait", "3")
+    finally:
+        put(Bucket=bucket, NotificationConfiguration={"EventBridgeConfiguration": {}})
+    assert done.code == 1
+    lines = done.out.splitlines()
+    at = next(n for n, line in enumerate(lines) if line.startswith("failure  events"))
+    assert "switch it on" in lines[at + 1]
+    assert any(line.startswith("failure  canary") for line in lines)
+    assert _versions(pipeline) == before
+
+
+def test_watch_ends_with_the_verdict(pipeline: DeployedPipeline, operator: Program) -> None:
+    """A run is followed to its report; the exit code is its verdict's."""
+    run = pipeline.extract("watched.zip", build(*members_of(300))).run
+    done = operator.run("watch", run, "--env", "dev", "--json").ends(0)
+    report = decode(done.out.splitlines()[-1], Report)
+    assert (report.run, report.verdict, report.extracted) == (run, Verdict.COMPLETED, 300)
+    assert "300 members: 300 extracted" in done.err
+
+
+def test_a_run_is_listed_and_shown(pipeline: DeployedPipeline, operator: Program) -> None:
+    """By the beginning of its id, or as the latest one; its page is fetched."""
+    run = pipeline.extract("shown.zip", build(*members_of(20))).run
+    listed = operator.run("runs", "--env", "dev")
+    assert any(run in line and "COMPLETED" in line for line in listed.out.splitlines())
+    shown = operator.run("show", run[:-4], "--env", "dev", "--json")
+    assert decode(shown.out, Report).extracted == 20
+    page = operator.run("show", "latest", "--env", "dev", "--html").out.strip()
+    assert page.endswith(".html")
+    assert "<title>" in Path(page).read_text(encoding="utf-8")
+
+
+def test_failures_are_retried(pipeline: DeployedPipeline, operator: Program) -> None:
+    """A retry is a separate execution for the failed members only."""
+    archive = bytearray(build(*members_of(40), Entry("bad", b"x" * 500)))
+    archive[archive.index(b"x" * 500)] ^= 1
+    first = pipeline.extract("retried.zip", bytes(archive))
+    assert (first.verdict, first.failed) == (Verdict.COMPLETED_WITH_ERRORS, 1)
+    shown = operator.run("show", first.run, "--env", "dev", "--failures", "--json")
+    assert json.loads(shown.out)["outcome"]["key"] == "retried/bad"
+    retried = operator.run("resume", first.run, "--failed", "--env", "dev")
+    assert retried.out.startswith("resumed: "), retried.err
+    watched = operator.run("watch", first.run, "--env", "dev", "--json").ends(
+        Verdict.COMPLETED_WITH_ERRORS.exit_code
+    )
+    again = decode(watched.out.splitlines()[-1], Report)
+    assert (again.failed, again.extracted) == (1, 40)
+    assert again.finished > first.finished
+    assert [failure.key for failure in again.failures] == ["retried/bad"]
+
+
+def test_verify_what_the_pipeline_wrote(pipeline: DeployedPipeline, operator: Program) -> None:
+    """Objects written by Lambdas are proved from anywhere."""
+    pipeline.extract("proved.zip", build(*members_of(30)))
+    source = f"s3://{pipeline.outputs['IngestBucket']}/proved.zip"
+    target = f"s3://{pipeline.outputs['DestinationBucket']}/"
+    assert json.loads(operator.run("verify", source, target, "--json").ends(0).out)["equal"] == 30
+    pipeline.client("s3").delete_object(
+        Bucket=pipeline.outputs["DestinationBucket"], Key="proved/folder 0/größe-0000.json"
+    )
+    operator.run("verify", source, target).ends(1).prints(
+        "missing  proved/folder 0/größe-0000.json"
+    )
+
+
+def test_a_rejected_archive_is_found(pipeline: DeployedPipeline, operator: Program) -> None:
+    """It has a record and no execution."""
+    run = pipeline.extract("refused.zip", b"no zip").run
+    done = operator.run("watch", run, "--env", "dev").ends(Verdict.REJECTED.exit_code, "REJECTED")
+    operator.run("runs", "--env", "dev", "--limit", "1").prints(run, "REJECTED")
+    assert operator.run("show", "latest", "--env", "dev").code == done.code
+
+
+def test_items_of_the_map(pipeline: DeployedPipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The counts of a Distributed Map are read."""
+    for name, value in pipeline.variables.items():
+        monkeypatch.setenv(name, value)
+    runs = DeployedRuns("dev", StoreConfig(endpoint_url=pipeline.variables["AWS_ENDPOINT_URL"]))
+    tuning = json.dumps({"max_direct_members": 0, "max_few_tasks": 0})
+    with with_variables(pipeline, "intake", {Variable.TUNING.value: tuning}):
+        run = pipeline.extract("counted.zip", build(*members_of(10))).run
+    items = runs.map_counts(run)
+    assert items is not None
+    assert (items.waiting, items.running, items.succeeded, items.failed) == (0, 0, 1, 0)
+
+
+def test_an_archive_whose_event_was_lost_is_found_and_begun(
+    pipeline: DeployedPipeline, operator: Program
+) -> None:
+    """`submit --missing` names archives without a run, and no others, and queues them again."""
+    pipeline.extract("kept.zip", build(*members_of(3)))
+    events = pipeline.client("events")
+    rule = events.list_rules()["Rules"][0]["Name"]
+    events.disable_rule(Name=rule)
+    pipeline.put("lost one.zip", build(*members_of(4)))
+    pipeline.put("unasked.txt", b"its suffix starts no run")
+    events.enable_rule(Name=rule)
+    found = operator.run("submit", "--missing", "--env", "dev", "--dry-run", "--json").ends(1)
+    unsettled = json.loads(found.out)["unsettled"]
+    assert [(one["source"]["key"], one["state"]) for one in unsettled] == [
+        ("lost one.zip", "no run")
+    ]
+    begun = operator.run("submit", "--missing", "--env", "dev", "--yes").prints("lost one.zip")
+    assert begun.err == "1 started: s3unzip runs --env dev\n"
+    assert pipeline.wait("lost one.zip").run == unsettled[0]["run"]
+    settled = operator.run("submit", "--missing", "--env", "dev", "--dry-run").ends(0)
+    assert settled.out.endswith(" archives: 0 running, 0 without a verdict\n")
+    assert operator.run("submit", "--missing", "--env", "dev", "--days", "0", "--yes").code == 0
+
+
+def test_archives_that_are_there_are_submitted(
+    pipeline: DeployedPipeline, operator: Program
+) -> None:
+    """One estimate, one budget, also of keys with spaces; nothing is extracted a second time."""
+    events = pipeline.client("events")
+    rule = events.list_rules()["Rules"][0]["Name"]
+    events.disable_rule(Name=rule)
+    count = Tuning().max_direct_members + 1  # no direct run
+    names = ("one of two", "two+more", "large", "bad")
+    for name in names[:2]:
+        pipeline.put(f"stock/{name}.zip", build(*members_of(4)))
+    pipeline.put("stock/large.zip", build(*(Entry(f"f{n}", b"x") for n in range(count))))
+    pipeline.put("stock/bad.zip", b"no archive")
+    events.enable_rule(Name=rule)
+    words = ["submit", f"s3://{pipeline.outputs['IngestBucket']}/stock/", "--env", "dev"]
+    operator.run(*words, "--yes", "--max-cost", "0.00001").ends(2, "Nothing is queued")
+    assert json.loads(operator.run(*words, "--yes", "--json").ends(0).out)["queued"] == 4
+    first = [pipeline.wait(f"stock/{name}.zip") for name in names]
+    assert [report.verdict.value for report in first] == ["COMPLETED"] * 3 + ["REJECTED"]
+    assert operator.run(*words, "--yes").code == 0
+    again = [pipeline.wait(f"stock/{name}.zip") for name in names]
+    assert [report.finished for report in again] == [report.finished for report in first]
+
+
+def test_a_local_run_writes_with_a_key(pipeline: DeployedPipeline, operator: Program) -> None:
+    """--kms-key goes with every object, small or in parts."""
+    pipeline.put("by hand.zip", build(*members_of(5), Entry("large", b"x" * (9 << 20), method=8)))
+    bucket = pipeline.outputs["DestinationBucket"]
+    source = f"s3://{pipeline.outputs['IngestBucket']}/by hand.zip"
+    key = "arn:aws:kms:us-east-1:000000000000:key/k"
+    operator.run("run", source, f"s3://{bucket}/here", "--kms-key", key).ends(0)
+    s3 = pipeline.client("s3")
+    for name in ("folder 0/größe-0000.json", "large"):
+        found = s3.head_object(Bucket=bucket, Key=f"here/by hand/{name}")
+        assert (found["ServerSideEncryption"], found["SSEKMSKeyId"]) == ("aws:kms", key)
+
+
+def test_a_plan_for_an_environment(pipeline: DeployedPipeline, operator: Program) -> None:
+    """Its forecast is made with the workers, memory and options that are deployed."""
+    count = Tuning().max_direct_members + 1  # no direct run
+    pipeline.put("planned.data", build(*(Entry(f"f{n}", b"x") for n in range(count))))
+    source = f"s3://{pipeline.outputs['IngestBucket']}/planned.data"
+    deployed = json.loads(operator.run("plan", source, "--env", "dev", "--json").ends(0).out)
+    usual = json.loads(operator.run("plan", source, "--on", "aws", "--json").out)
+    assert (deployed["platform"], usual["platform"]) == ("aws", "aws")
+    assert deployed["cost"] != usual["cost"]  # 2,048 MB against 1,769
+    refused = operator.run("plan", source, "--env", "dev", "--on", "local").ends(2)
+    assert refused.err == "s3unzip: --env dev is on aws, not on local\n"

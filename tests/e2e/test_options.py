@@ -14,8 +14,7 @@ from s3unzip.model import Report, Route, SourceState, Verdict
 from tests.e2e.functions import await_value, members_of, with_variables, without_workers
 from tests.e2e.test_pipeline import STATE_MACHINE, send, wait_until_idle
 from tests.support.assemblies import for_embedded_aws
-from tests.support.encrypting import seal_aes, seal_zipcrypto
-from tests.support.zips import DEFLATE, Entry, build
+from tests.support.zips import DEFLATE, Entry, build, seal_aes, seal_zipcrypto
 
 SECRET = "never-to-be-seen-7f3a"
 

@@ -32,8 +32,7 @@ from tests.e2e.functions import (
     with_variables,
 )
 from tests.support.processes import run_command
-from tests.support.split_zips import build_split
-from tests.support.zips import Entry, build
+from tests.support.zips import Entry, build, build_split
 
 SMALL = 100
 

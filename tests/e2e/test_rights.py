@@ -21,7 +21,7 @@ from embedded.pipeline import DeployedPipeline
 from s3unzip.model import Report, Verdict
 from s3unzip.settings import Variable
 from tests.e2e.functions import find_function, with_all_variables, with_variables
-from tests.support.patience import looks
+from tests.support.servers import looks
 from tests.support.zips import DEFLATE, Entry, build
 
 ARCHIVES, MEMBERS, RUNS = "ingest objects", "destination objects", "work objects"

@@ -4,8 +4,7 @@ import random
 from functools import lru_cache
 
 from s3unzip.settings import KIB, MIB, Tuning
-from tests.support.contents import log_lines
-from tests.support.zips import DEFLATE, Entry, build
+from tests.support.zips import DEFLATE, Entry, build, log_lines
 
 PREFIX = "archive/"  # of every key: the archive's stem
 

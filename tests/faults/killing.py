@@ -27,8 +27,8 @@ from tests.faults.world import (
     expected_listing,
     list_folder,
 )
-from tests.support.patience import HANG_SECONDS
 from tests.support.processes import COMMAND, descendants, is_running
+from tests.support.servers import HANG_SECONDS
 
 KILLS_A_SEQUENCE = 50
 MEAN_SECONDS = 0.25  # between two kills: a worker needs as long to start

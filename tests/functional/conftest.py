@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.memory import World
 from tests.support.processes import Program
-from tests.support.runs import World
 
 
 @pytest.fixture

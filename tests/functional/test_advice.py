@@ -21,11 +21,10 @@ from s3unzip.zip import CHECKS, Limits
 from tests.corpus.families import CASES
 from tests.corpus.labels import Archive
 from tests.corpus.ways import name_files
-from tests.support.encrypting import seal_aes, seal_zipcrypto
 from tests.support.memory_server import Asked, MemoryS3, run_memory_s3
 from tests.support.processes import Ended, Program
 from tests.support.servers import Reply, s3_error
-from tests.support.zips import DEFLATE, Entry, build
+from tests.support.zips import DEFLATE, Entry, build, seal_aes, seal_zipcrypto
 
 LENIENT = "--lenient"
 LIMITS = "S3UNZIP_LIMITS"
@@ -386,7 +385,7 @@ TRIED_ELSEWHERE = {
         "test_an_archive_that_must_be_restored_has_a_verdict",
     ),
     "link-refused": (
-        "functional/test_addresses.py",
+        "functional/test_credentials.py",
         "test_a_new_link_goes_on_where_the_old_one_expired",
     ),
     "stopped": ("functional/test_processes.py", "test_sigterm_and_sighup_are_as_ctrl_c"),

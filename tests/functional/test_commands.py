@@ -14,10 +14,9 @@ from pathlib import Path
 import pytest
 
 import s3unzip
-from tests.support.encrypting import seal_aes, seal_zipcrypto
 from tests.support.processes import COMMAND, Program
 from tests.support.servers import HttpServer, WebFiles
-from tests.support.zips import DEFLATE, Entry, build
+from tests.support.zips import DEFLATE, Entry, build, seal_aes, seal_zipcrypto
 
 NAMES = ("top.txt", "a/one.txt", "a/b/two.txt")
 CONTENTS = {name: name.encode() * 50 for name in NAMES}

@@ -22,8 +22,8 @@ from s3unzip.model import (
 from s3unzip.run_ids import run_id
 from s3unzip.runs.records import REPORT, RUN
 from s3unzip.settling import loop
+from tests.support.memory import World
 from tests.support.processes import Ended, Program
-from tests.support.runs import World
 from tests.support.zips import DEFLATE, Entry, build
 
 ENTRIES = tuple(Entry(name, name.encode() * 9, DEFLATE) for name in ("a.txt", "d/b.txt"))

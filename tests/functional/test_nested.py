@@ -10,11 +10,9 @@ from s3unzip.settling.loop import begin
 from s3unzip.settling.nested import nested_requests
 from s3unzip.stores.ports import Buffer, ObjectFacts
 from s3unzip.zip import Policy
-from tests.support.encrypting import seal_aes
-from tests.support.memory import MemoryBucket, MemoryStores
-from tests.support.patience import HANG_SECONDS
-from tests.support.runs import World
-from tests.support.zips import DEFLATE, STORED, Entry, build
+from tests.support.memory import MemoryBucket, MemoryStores, World
+from tests.support.servers import HANG_SECONDS
+from tests.support.zips import DEFLATE, STORED, Entry, build, seal_aes
 
 ONE = Options(nested_depth=1)
 

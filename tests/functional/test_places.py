@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from s3unzip.stores.ports import ObjectFacts
-from tests.support.encrypting import seal_zipcrypto
 from tests.support.memory_server import Asked, MemoryS3, run_memory_s3
 from tests.support.processes import Ended, Program
 from tests.support.servers import Reply, s3_error
-from tests.support.zips import DEFLATE, STORED, Entry, build
+from tests.support.zips import DEFLATE, STORED, Entry, build, seal_zipcrypto
 
 CONTENT = b"content\n" * 100
 LARGE = random.Random(1).randbytes(5 * 1024**2 + 1)  # copied by the store where it may

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.patience import HANG_SECONDS, looks
 from tests.support.processes import Program, descendants, is_running
-from tests.support.servers import Asked, HttpServer, Reply, WebFiles
+from tests.support.servers import HANG_SECONDS, Asked, HttpServer, Reply, WebFiles, looks
 from tests.support.zips import Entry
 
 MEMBERS = 20

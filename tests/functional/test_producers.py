@@ -9,10 +9,9 @@ from dataclasses import replace
 import pytest
 
 from s3unzip.stores.ports import ObjectFacts
-from tests.support.contents import log_lines
 from tests.support.memory_server import MemoryS3, run_memory_s3
 from tests.support.processes import Program
-from tests.support.zips import DEFLATE, Entry, Shape, build
+from tests.support.zips import DEFLATE, Entry, Shape, build, log_lines
 
 MIB = 1024**2
 NOISE = random.Random(5).randbytes(6 * MIB)  # the store copies stored members from 5 MiB on

@@ -11,8 +11,8 @@ from s3unzip.local.runs import LOCK, is_at_work, lock_run
 from s3unzip.model import Report, TaskReport, decode
 from s3unzip.runs.run_list import RunWatcher
 from s3unzip.settling.loop import begin
+from tests.support.memory import World
 from tests.support.processes import Program
-from tests.support.runs import World
 from tests.support.servers import Asked, HttpServer, Reply, WebFiles, nobody
 from tests.support.zips import Entry, build
 

@@ -43,11 +43,9 @@ from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.folder import NOTE, OWN, own_prefix
 from s3unzip.zip import Policy
-from tests.support.contents import log_lines, mixed_files
-from tests.support.memory import ManualClock, MemoryArchive, Stored
+from tests.support.memory import TINY, WHOLE, ManualClock, MemoryArchive, Stored, World
 from tests.support.processes import Program
-from tests.support.runs import TINY, WHOLE, World
-from tests.support.zips import DEFLATE, Entry, build
+from tests.support.zips import DEFLATE, Entry, build, log_lines, mixed_files
 
 TUNING = {"small_member": 4_000, "split_from": 50_000, "segment_bytes": 50_000}
 CONTENTS = {

@@ -11,11 +11,9 @@ from s3unzip.errors import NotFoundError, UsageError
 from s3unzip.model import Batch, Location, Options, Request, decode
 from s3unzip.stores.config import StoreConfig
 from tests.support.memory_server import MemoryS3, run_memory_s3
-from tests.support.patience import HANG_SECONDS
 from tests.support.processes import Program
-from tests.support.servers import HttpServer, WebFiles
-from tests.support.split_zips import build_split, cut_pieces, part_names
-from tests.support.zips import DEFLATE, Entry, build
+from tests.support.servers import HANG_SECONDS, HttpServer, WebFiles
+from tests.support.zips import DEFLATE, Entry, build, build_split, cut_pieces, part_names
 
 WRONG = {"crc32": 1}
 DAMAGED = (Entry("good", b"1"), Entry("bad", b"x" * 99, DEFLATE, local=WRONG, central=WRONG))

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from s3unzip.stores.ports import ObjectFacts
-from tests.support.encrypting import seal_aes
 from tests.support.memory_server import MemoryS3, run_memory_s3
 from tests.support.processes import Ended, Program
 from tests.support.streams import EMPTY_BLOCKS, END_OF_STREAM, flushed
-from tests.support.zips import DEFLATE, Entry
+from tests.support.zips import DEFLATE, Entry, seal_aes
 
 MIB = 1 << 20
 

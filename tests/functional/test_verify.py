@@ -23,12 +23,10 @@ from s3unzip.verification import (
     read_written,
     verify_objects,
 )
-from tests.support.contents import log_lines
-from tests.support.memory import MemoryBucket, MemoryStores
+from tests.support.memory import TINY, MemoryBucket, MemoryStores, World
 from tests.support.processes import Program
-from tests.support.runs import TINY, World
 from tests.support.servers import VERSITY, find_versitygw, run_versitygw
-from tests.support.zips import Entry, build
+from tests.support.zips import Entry, build, log_lines
 
 MEMBERS = [
     Entry(f"d{n % 3}/f{n:02}-ü.json", b'{"n": %d}' % n * (n + 1), method=zipfile.ZIP_DEFLATED)

@@ -47,11 +47,20 @@ from tests.simulation.promises import (
     RunState,
     ViolationError,
 )
-from tests.simulation.scheduler import Process, ProcessDiedError, Scheduler, StuckError, current
 from tests.simulation.services import Services, run_of
 from tests.simulation.stores import SimulatedStores
 from tests.simulation.substitution import substituted
-from tests.simulation.world import RATES, Fault, FaultPlan, World
+from tests.simulation.world import (
+    RATES,
+    Fault,
+    FaultPlan,
+    Process,
+    ProcessDiedError,
+    Scheduler,
+    StuckError,
+    World,
+    current,
+)
 
 RETRIED = 0.3  # of the schedules whose runs have failed members
 MENDED = 4  # times that an operator resumes what failed, once nothing goes wrong any more

@@ -17,12 +17,10 @@ from typing import Any
 from botocore.exceptions import ConnectionClosedError
 
 from s3unzip.run_ids import execution_name
-from tests.simulation.functions import NamedError, invoke
-from tests.simulation.machine import MACHINE, Execution
+from tests.simulation.machine import MACHINE, Execution, NamedError, invoke
 from tests.simulation.promises import AGAIN, RUN_FAILED, WITH_ERRORS
-from tests.simulation.scheduler import Process
 from tests.simulation.threads import Waiters
-from tests.simulation.world import Fault, World
+from tests.simulation.world import Fault, Process, World
 
 Json = dict[str, Any]
 NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")  # of an execution

@@ -14,8 +14,7 @@ from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.memory import MemoryRunStore
 from s3unzip.stores.ports import Buffer, Kind, Upload
 from s3unzip.zip.values import ByteRange
-from tests.simulation.scheduler import current
-from tests.simulation.world import Fault, World
+from tests.simulation.world import Fault, World, current
 from tests.support.memory import MemoryArchive, MemorySource
 
 READ, WRITE, DROP = "GetObject", "PutObject", "AbortMultipartUpload"

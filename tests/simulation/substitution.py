@@ -23,7 +23,7 @@ from uuid import UUID, uuid4
 
 import s3unzip
 from tests.simulation import threads
-from tests.simulation.scheduler import Scheduler
+from tests.simulation.world import Scheduler
 
 PACKAGE = "s3unzip"
 # By identity: a name of a module may hold what has no hash, or equals whatever it is asked.

@@ -9,7 +9,7 @@ import pytest
 from s3unzip.aws import events, telemetry
 from s3unzip.settings import Variable
 from tests.simulation.archives import SAME_STEM, Recipe
-from tests.simulation.functions import invoke
+from tests.simulation.machine import invoke
 from tests.simulation.promises import COMPLETED, RUN_FAILED
 from tests.simulation.schedule import (
     DELETED,
@@ -21,8 +21,7 @@ from tests.simulation.schedule import (
     Stage,
     event_of,
 )
-from tests.simulation.scheduler import START
-from tests.simulation.world import World
+from tests.simulation.world import START, World
 
 WHOLE_TAIL = 262_144  # a small archive is in memory after the first request
 SHORT_TAIL = 400  # its directory is, but not its members

@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from tests.simulation.scheduler import Fiber, ProcessDiedError, current, is_over
+from tests.simulation.world import Fiber, ProcessDiedError, current, is_over
 
 T = TypeVar("T")
 

@@ -11,8 +11,7 @@ from embedded.deploy import make_client
 from embedded.ministack import EmbeddedAws
 from infra.workflow import INLINE_WAITS
 from tests.simulation.machine import DEFINITION
-from tests.support.patience import looks
-from tests.support.servers import require_embedded_aws
+from tests.support.servers import looks, require_embedded_aws
 from tests.support.zips import Entry, build
 
 ROLE = "arn:aws:iam::000000000000:role/any"

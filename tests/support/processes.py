@@ -15,7 +15,7 @@ import pytest
 
 from infra.bundle import ROOT
 from s3unzip.cli.main import main
-from tests.support.patience import HANG_SECONDS
+from tests.support.servers import HANG_SECONDS
 from tests.support.zips import Entry, build
 
 COMMAND = (sys.executable, "-m", "s3unzip.cli")

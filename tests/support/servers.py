@@ -21,7 +21,20 @@ from typing import ClassVar, Self
 import pytest
 
 from embedded.ministack import PYTHON, free_port
-from tests.support.patience import HANG_SECONDS
+
+HANG_SECONDS = 600.0  # pytest's own limit of a test (`timeout` in pyproject.toml) is above it
+# Seconds between two looks: each look takes CPU time from what it waits for.
+FIRST_PAUSE, LONGEST_PAUSE, GROWTH = 0.05, 0.4, 1.25
+
+
+def looks(seconds: float = HANG_SECONDS) -> Iterator[None]:
+    """Yield now, and again after pauses that grow, until so many seconds are over."""
+    deadline, pause = time.monotonic() + seconds, FIRST_PAUSE
+    while time.monotonic() < deadline:
+        yield
+        time.sleep(pause)
+        pause = min(pause * GROWTH, LONGEST_PAUSE)
+
 
 HOST = "127.0.0.1"
 RESET = struct.pack("ii", 1, 0)  # of SO_LINGER: a connection ends with a RST

@@ -1,22 +1,32 @@
-"""Archives for tests, good and bad, made byte by byte.
+"""Archives for tests, good and bad, made byte by byte: whole, encrypted, split; and large contents.
 
 `build` writes what it is told: every field of every record can be set to any
 value, records can be moved, repeated and left out. Nothing here reads ZIPs.
 
     build(Entry("a.txt", b"hello"))
     build(Entry("a", b"x", local={"crc32": 0}), eocd={"entries": 2}, prefix=b"stub")
+
+Encryption is written from APPNOTE 6.1 and WinZip's page, not from the decrypting side. Parts of a
+split archive (APPNOTE 8) have the disk numbers that belong to them: a record lies on one disk, data
+may lie on several.
 """
 
 import bz2
+import hashlib
+import hmac
 import lzma
+import random
 import struct
+import sys
 import zlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import lru_cache
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, lru_cache
+from typing import NamedTuple, TypeVar
 
 import inflate64
 import zstandard
+from Crypto.Cipher import AES
 
 Fields = Mapping[str, int | bytes]
 
@@ -247,3 +257,205 @@ def pack_zip64(values: Fields, shape: Shape) -> bytes:
     fixed: Fields = {"signature": b"PK\x06\x06", "made_by": 0x032D, "needed": 45}
     size = 44 + len(shape.extensible)
     return pack_record(ZIP64_EOCD, {**values, **fixed, "record_size": size}, shape.zip64_eocd)
+
+
+AES_METHOD = 99
+E = TypeVar("E", bound=Entry)
+
+
+def encrypt_zipcrypto(plain: bytes, password: bytes, check: int) -> bytes:
+    """Encrypt a compressed stream by APPNOTE 6.1; `check` ends the encryption header."""
+    keys = [0x12345678, 0x23456789, 0x34567890]
+    for byte in password:
+        _update_keys(keys, byte)
+    out = bytearray()
+    for byte in b"r" * 11 + bytes([check]) + plain:
+        two = keys[2] & 0xFFFF | 2
+        out.append(byte ^ (two * (two ^ 1)) >> 8 & 0xFF)
+        _update_keys(keys, byte)
+    return bytes(out)
+
+
+def _update_keys(keys: list[int], byte: int) -> None:
+    keys[0] = _crc_step(keys[0], byte)
+    keys[1] = ((keys[1] + (keys[0] & 0xFF)) * 134775813 + 1) & 0xFFFFFFFF
+    keys[2] = _crc_step(keys[2], keys[1] >> 24)
+
+
+def _crc_step(crc: int, byte: int) -> int:
+    return zlib.crc32(bytes([byte]), crc ^ 0xFFFFFFFF) ^ 0xFFFFFFFF
+
+
+def encrypt_aes(plain: bytes, password: bytes, strength: int = 3) -> bytes:
+    """Encrypt a compressed stream as WinZip does; the salt is made of the data's hash."""
+    length = 8 + 8 * strength
+    salt = hashlib.sha256(plain).digest()[: length // 2]
+    keys = hashlib.pbkdf2_hmac("sha1", password, salt, 1000, 2 * length + 2)
+    block = AES.new(keys[:length], AES.MODE_ECB)
+    count = (len(plain) + 15) // 16
+    stream = block.encrypt(b"".join(struct.pack("<QQ", n + 1, 0) for n in range(count)))
+    body = bytes(a ^ b for a, b in zip(plain, stream, strict=False))
+    code = hmac.new(keys[length : 2 * length], body, "sha1").digest()[:10]
+    return salt + keys[2 * length :] + body + code
+
+
+def aes_extra(method: int, version: int = 2, strength: int = 3) -> bytes:
+    """Make the extra field of a WinZip AES member."""
+    return extra(0x9901, struct.pack("<H2sBH", version, b"AE", strength, method))
+
+
+def seal_zipcrypto(entry: E, password: bytes) -> E:
+    """Return `entry` encrypted with ZipCrypto; the check byte is Info-ZIP's with a descriptor."""
+    high = 0x6C if entry.descriptor else zlib.crc32(entry.content) >> 24  # 0x6C25 is its time
+    data = encrypt_zipcrypto(entry.stored_data, password, high)
+    return replace(entry, data=data, flags=entry.flags | 1)
+
+
+def seal_aes(entry: E, password: bytes, version: int = 2, strength: int = 3) -> E:
+    """Return `entry` encrypted with WinZip AES."""
+    sealed = replace(
+        entry,
+        data=encrypt_aes(entry.stored_data, password, strength),
+        method=AES_METHOD,
+        flags=entry.all_flags | 1,
+        extra=entry.extra + aes_extra(entry.method, version, strength),
+    )
+    if version == 1:
+        return sealed
+    local, central, described = (
+        {**fields, "crc32": 0} for fields in (sealed.local, sealed.central, sealed.described)
+    )
+    return replace(sealed, local=local, central=central, described=described)
+
+
+MARKER = b"PK\x07\x08"
+SENTINEL_16 = 0xFFFF
+
+
+class Place(NamedTuple):
+    """Where something is: the number of a disk, and the offset on it."""
+
+    disk: int
+    offset: int
+
+
+@dataclass
+class Parts:
+    """The parts so far."""
+
+    sizes: Sequence[int]
+    parts: list[bytearray] = field(default_factory=lambda: [bytearray()])
+
+    @property
+    def _room(self) -> int:
+        disk = len(self.parts) - 1
+        limit = self.sizes[disk] if disk < len(self.sizes) else sys.maxsize
+        return max(0, limit - len(self.parts[-1]))
+
+    def add_record(self, record: bytes) -> Place:
+        while len(record) > self._room and self.parts[-1]:
+            self.parts.append(bytearray())
+        place = Place(len(self.parts) - 1, len(self.parts[-1]))
+        self.parts[-1] += record
+        return place
+
+    def add_data(self, data: bytes) -> None:
+        while data:
+            room = self._room
+            self.parts[-1] += data[:room]
+            data = data[room:]
+            if data:
+                self.parts.append(bytearray())
+
+    def fill(self, place: Place, record: bytes) -> None:
+        stop = place.offset + len(record)
+        self.parts[place.disk][place.offset : stop] = record
+
+
+def build_split(
+    *entries: Entry, sizes: Sequence[int], shape: Shape | None = None, marker: bytes = MARKER
+) -> list[bytes]:
+    """Build the parts of a split archive, in order; the last one is the ``.zip``.
+
+    Of `shape` the comment, `zip64`, and the overrides of the end records are used.
+    """
+    shape = shape or Shape()
+    parts = Parts(sizes)
+    parts.add_data(marker)
+    places = [_add_member(parts, entry) for entry in entries]
+    headers = []
+    for entry, place in zip(entries, places, strict=True):
+        listed = replace(entry, central={"disk": place.disk, **entry.central})
+        headers.append((parts.add_record(listed.central_part(place.offset)), listed))
+    size = sum(len(listed.central_part(0)) for _, listed in headers)
+    lengths = [56, 20] if shape.zip64 else []
+    lengths.append(22 + len(shape.comment))
+    ends = [parts.add_record(bytes(length)) for length in lengths]
+    start = headers[0][0] if headers else ends[0]
+    directory: dict[str, int | bytes] = {"directory_disk": start.disk}
+    directory["directory_offset"] = start.offset
+    directory |= {"entries": len(entries), "directory_size": size}
+    disks = [place.disk for place, _ in headers]
+    if shape.zip64:
+        _fill_zip64(parts, ends, directory, disks, shape)
+        directory |= {"entries": SENTINEL_16, "directory_size": SENTINEL}
+        directory |= {"directory_offset": SENTINEL}
+    last = ends[-1].disk
+    values = {**directory, "signature": b"PK\x05\x06", "disk": last}
+    values |= {"disk_entries": SENTINEL_16 if shape.zip64 else disks.count(last)}
+    values |= {"comment_length": len(shape.comment)}
+    parts.fill(ends[-1], pack_record(EOCD, values, shape.eocd) + shape.comment)
+    return [bytes(part) for part in parts.parts]
+
+
+def _add_member(parts: Parts, entry: Entry) -> Place:
+    place = parts.add_record(entry.local_header())
+    parts.add_data(entry.stored_data)
+    if descriptor := entry.local_part()[len(entry.local_header() + entry.stored_data) :]:
+        parts.add_record(descriptor)
+    return place
+
+
+def _fill_zip64(
+    parts: Parts, ends: Sequence[Place], directory: Fields, disks: list[int], shape: Shape
+) -> None:
+    record, locator, last = ends
+    here = {"disk": record.disk, "disk_entries": disks.count(record.disk)}
+    parts.fill(record, pack_zip64({**directory, **here}, shape))
+    place = {"record_disk": record.disk, "record_offset": record.offset, "disks": last.disk + 1}
+    signed: Fields = {"signature": b"PK\x06\x07", **place}
+    parts.fill(locator, pack_record(ZIP64_LOCATOR, signed, shape.locator))
+
+
+def part_names(stem: str, count: int) -> list[str]:
+    """Return the names of the parts of a split archive, as Info-ZIP gives them."""
+    return [f"{stem}.z{number:02}" for number in range(1, count)] + [f"{stem}.zip"]
+
+
+def cut_pieces(raw: bytes, size: int) -> list[bytes]:
+    """Cut an archive into pieces, as `split` and 7-Zip do."""
+    return [raw[at : at + size] for at in range(0, len(raw), size)]
+
+
+@cache
+def log_lines(size: int, seed: int = 1) -> bytes:
+    """Return log lines: copies reach back over every window for ever."""
+    dice = random.Random(seed)
+    paths = [f"/api/{dice.getrandbits(20):x}" for _ in range(50)]
+    lines = [
+        f"2026-01-{dice.randrange(28) + 1:02d} {dice.choice(paths)} {dice.getrandbits(24):06x}\n"
+        for _ in range(size // 30)
+    ]
+    return "".join(lines).encode().ljust(size, b".")[:size]
+
+
+@cache
+def mixed_files(size: int, seed: int = 2) -> bytes:
+    """Return stretches of text, of noise, of zeros and of text again."""
+    dice = random.Random(seed)
+    pieces = bytearray()
+    while len(pieces) < size:
+        pieces += log_lines(200_000, dice.randrange(4))
+        pieces += dice.randbytes(30_000)
+        pieces += bytes(20_000)
+    return bytes(pieces[:size])

@@ -6,7 +6,7 @@ import pytest
 
 from s3unzip.aws.environment import open_client, open_worker
 from tests.support.account import CREDENTIALS, Account, run_account
-from tests.support.runs import World
+from tests.support.memory import World
 
 
 @pytest.fixture(scope="session")

@@ -1,12 +1,8 @@
-"""A worker that is killed, or whose time is over: done again, the end is the same.
-
-Each kind of task is killed at every call it makes, before the call is out and
-before its answer is in. What is left is finished by a worker that lives.
-"""
+"""Workers that are killed or whose time is over, and what macOS writes above 4 GiB."""
 
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -14,13 +10,30 @@ import pytest
 from msgspec.structs import replace
 
 from s3unzip.extraction.task import run_task
-from s3unzip.model import OnConflict, Options
+from s3unzip.model import Location, OnConflict, Options, Part, Pin, Report, Request, TaskKind
 from s3unzip.settings import Tuning
 from s3unzip.settling.loop import KnownArchive, Settled, begin, settle
+from s3unzip.stores.archives import ArchiveSource
+from s3unzip.stores.ports import Buffer, ListedObject, RangeReader, StoredObject, Tail, Upload
+from s3unzip.verification import Comparison, Effort, verify_objects
+from s3unzip.zip import ByteRange
 from tests.support import zips
-from tests.support.contents import log_lines
-from tests.support.memory import ManualClock
-from tests.support.runs import KEY, TINY, WHOLE, World
+from tests.support.mac_zips import GIB, WRAP, MacFile, Sparse, build_mac, crc_of_zeros, deflated
+from tests.support.memory import (
+    KEY,
+    MODIFIED,
+    OUT,
+    TINY,
+    WHOLE,
+    ManualClock,
+    MemoryBucket,
+    MemoryStores,
+    Stored,
+    World,
+)
+from tests.support.memory_server import MemoryS3, run_memory_s3
+from tests.support.processes import Program
+from tests.support.zips import log_lines
 
 FREE = {
     "keeps_metadata",
@@ -216,3 +229,170 @@ def test_a_worker_near_its_limit_ends_and_the_next_round_goes_on(kind: str, time
     after = settle(step.next, world.context)
     assert after.next.round == 1
     world.assert_clean(world.finish(after), m=case.entry.content)
+
+
+MIB = 1 << 20
+IN = Location("s3", "ingest", "mac.zip")
+BIG = MacFile("big.bin", 5 * GIB)
+WIDE = deflated("wide.bin", WRAP + 9)  # 4 MB of data
+SMALL = [MacFile("a.bin", 5), MacFile("b.bin", 7)]
+
+
+class SparseSource(ArchiveSource):
+    """An archive that is mostly zeros."""
+
+    def __init__(self, archive: Sparse) -> None:
+        self._archive = archive
+
+    def stat(self, location: Location) -> Tail:
+        return Tail(b"", Pin(self._archive.size, '"sparse"'), MODIFIED)
+
+    def tail(self, location: Location, length: int) -> Tail:
+        size = self._archive.size
+        data = self._archive.read(ByteRange(max(0, size - length), size))
+        return self.stat(location)._replace(data=data)
+
+    def open(self, location: Location, pin: Pin) -> RangeReader:
+        return self.stream
+
+    def stream(self, want: ByteRange) -> Iterator[Buffer]:
+        for start in range(want.start, want.stop, MIB):
+            yield self._archive.read(ByteRange(start, min(start + MIB, want.stop)))
+
+
+class ForgetfulBucket(MemoryBucket):
+    """Keeps of large objects only their sizes. What is copied is zeros."""
+
+    def __init__(self, archive: Sparse) -> None:
+        super().__init__()
+        self.sizes: dict[str, int] = {}
+        self._archive = archive
+
+    def upload_part(
+        self, upload: Upload, number: int, offset: int, body: Buffer, crc32: int
+    ) -> Part:
+        return self._keep(upload, Part(number, f'"{number}"', len(body), crc32))
+
+    def copy_part(
+        self, upload: Upload, number: int, offset: int, source: Location, pin: Pin, span: ByteRange
+    ) -> Part:
+        for start, piece in self._archive.pieces.items():
+            assert span.stop <= start or span.start >= start + len(piece)
+        return self._keep(
+            upload, Part(number, f'"{number}"', span.length, crc_of_zeros(span.length))
+        )
+
+    def _keep(self, upload: Upload, part: Part) -> Part:
+        self._pending(upload).parts[part.number] = (part, b"")
+        return part
+
+    def complete_upload(self, upload: Upload, parts: Sequence[Part], *, if_absent: bool) -> str:
+        self.objects[upload.key] = Stored(b"", self.pending.pop(upload.upload_id).facts, '"whole"')
+        self.sizes[upload.key] = sum(part.size for part in parts)
+        return "whole"
+
+    def head(self, key: str) -> StoredObject | None:
+        stored = super().head(key)
+        return stored and stored._replace(size=self.sizes.get(key, stored.size))
+
+    def list_objects(self, prefix: str, first: str, last: str) -> Iterator[ListedObject]:
+        for listed in super().list_objects(prefix, first, last):
+            yield listed._replace(size=self.sizes.get(listed.key, listed.size))
+
+
+class SparseStores(MemoryStores):
+    """A sparse archive, and a bucket for what is in it."""
+
+    def __init__(self, archive: Sparse) -> None:
+        super().__init__(out=ForgetfulBucket(archive))
+        self._source = SparseSource(archive)
+
+    def source(self, location: Location) -> SparseSource:  # type: ignore[override]  # reads the same
+        return self._source
+
+
+class Mac:
+    """A world with one archive of macOS."""
+
+    def __init__(self, *files: MacFile, **tuning: int) -> None:
+        self.files = files
+        self.stores = SparseStores(build_mac(*files))
+        self.world = World(replace(Tuning(), **tuning), self.stores)
+
+    def run(self, on_conflict: OnConflict = OnConflict.OVERWRITE) -> Report:
+        return self.world.run_request(
+            Request(IN, OUT, Options("{member}", on_conflict=on_conflict))
+        )
+
+    def check(self, report: Report) -> None:
+        assert report.verdict == "COMPLETED", report
+        assert self.world.out.pending == {}
+        for file in self.files:
+            stored = self.world.out.head(file.name)
+            assert stored is not None
+            assert (stored.size, stored.crc32) == (file.size, crc_of_zeros(file.size))
+        compared = verify_objects(
+            Request(IN, OUT, Options("{member}")), self.world.context, Effort()
+        )
+        assert compared.verdict is Comparison.EQUAL, compared
+        again = self.run(OnConflict.SKIP_UNCHANGED)
+        assert (again.unchanged, again.extracted) == (len(self.files), 0)
+        assert report.bytes_out == sum(file.size for file in self.files)
+
+
+def test_a_member_of_4_gib_is_copied() -> None:
+    """The store copies it, several tasks do, and the members around it are at their places."""
+    mac = Mac(SMALL[0], BIG, SMALL[1], copy_task_bytes=2 * GIB)
+    report = mac.run()
+    assert len(mac.world.tasks(report, TaskKind.COPY)) == 3
+    mac.check(report)
+    assert report.warnings == {"offsets-wrapped": 1}
+
+
+@pytest.mark.parametrize(
+    ("tuning", "kind"),
+    [
+        ({"small_member": 16 * MIB}, TaskKind.BATCH),
+        ({}, TaskKind.STREAM),
+        ({"split_from": MIB, "segment_bytes": MIB}, TaskKind.SCAN),
+    ],
+)
+def test_a_member_that_inflates_to_4_gib(tuning: dict[str, int], kind: TaskKind) -> None:
+    """Its size is found when it is inflated, in whatever task."""
+    mac = Mac(SMALL[0], WIDE, SMALL[1], **{"part_bytes": 64 * MIB, "small_member": 1, **tuning})
+    report = mac.run()
+    assert mac.world.tasks(report, kind)
+    mac.check(report)
+    assert report.warnings == {"size-wrapped": 1}
+
+
+@pytest.fixture
+def sparse(program: Program) -> Program:
+    build_mac(SMALL[0], BIG, SMALL[1]).write(program.folder / "mac.zip")
+    return program
+
+
+@pytest.mark.parametrize("place", ["out/", "s3://out/"])
+def test_members_around_4_gib_by_the_command(sparse: Program, place: str) -> None:
+    """What lies after a member of 5 GiB is found, in a file, for a folder and for S3."""
+    s3 = MemoryS3()
+    out = s3.create_bucket("out")
+    with run_memory_s3(s3) as url:
+        words = (place, "--prefix", "", "--exclude", "big*", "--endpoint-url", url)
+        ended = sparse.extract("mac.zip", *words)
+    ended.ends(0, "offsets-wrapped")
+    files = {key: stored.body for key, stored in out.objects.items()} or sparse.files("out")
+    assert files == {file.name: bytes(file.size) for file in SMALL}
+
+
+def test_looking_into_an_archive_of_macos(sparse: Program) -> None:
+    """Sizes and contents are the real ones."""
+    listed = {line["name"]: line["size"] for line in sparse.run("ls", "mac.zip", "--json").lines}
+    assert listed == {file.name: file.size for file in (*SMALL, BIG)}
+    assert sparse.run("cat", "mac.zip", "b.bin").out == "\0" * 7
+
+
+def test_a_refused_archive_of_macos_says_so(program: Program) -> None:
+    """The refusal names macOS and 4 GiB, and does not advise to fetch the archive again."""
+    build_mac(SMALL[0], BIG, SMALL[1], headers=(2, 1, 0)).write(program.folder / "mac.zip")
+    program.extract("mac.zip", "out").ends(3, "modulo 4 GiB, as macOS writes").hides("Fetch")

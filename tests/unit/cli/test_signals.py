@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from s3unzip.cli.terminal import Stopping
-from tests.support.patience import looks
 from tests.support.processes import run_command
+from tests.support.servers import looks
 
 ENDS = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 NUMBERS = [*(number for number, _ in ENDS), signal.SIGALRM]

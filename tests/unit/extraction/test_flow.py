@@ -1,28 +1,41 @@
 """What bounds memory and time in a worker, and how the upload of a large member goes on."""
 
+import gzip
+import posixpath
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from zlib import crc32
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
+from msgspec.structs import replace
 
 from s3unzip.errors import AccessDeniedError, NotFoundError, ServiceFaultError
 from s3unzip.extraction.batch import PutPool, Window
+from s3unzip.extraction.existing_objects import (
+    LIST_PRICE,
+    find_unchanged,
+    is_member,
+    is_same_object,
+    read_stored,
+)
+from s3unzip.extraction.member_object import DEFAULT_TYPE, content_type
 from s3unzip.extraction.stream import stream_member
 from s3unzip.extraction.uploads import UploadGoneError, begin_upload, complete_once, finish_upload
-from s3unzip.model import Part, Status
+from s3unzip.model import GzipForm, OnConflict, Options, Outcome, Part, PlannedMember, Status
 from s3unzip.runs.step import TaskAttempt
 from s3unzip.settling.loop import begin as begin_run
 from s3unzip.stores.ahead import map_ahead, read_ahead
-from s3unzip.stores.ports import Buffer, Upload
-from s3unzip.zip import ByteRange
+from s3unzip.stores.calls import Calls
+from s3unzip.stores.listing import PAGE_KEYS
+from s3unzip.stores.ports import Buffer, ListedObject, ObjectFacts, StoredObject, Upload
+from s3unzip.zip import ByteRange, Member
 from tests.support import zips
-from tests.support.contents import log_lines
-from tests.support.memory import MemoryBucket, MemoryStores
-from tests.support.patience import HANG_SECONDS
-from tests.support.runs import KEY, WHOLE, World
+from tests.support.memory import KEY, WHOLE, ManualClock, MemoryBucket, MemoryStores, World
+from tests.support.servers import HANG_SECONDS
+from tests.support.zips import log_lines
 
 DATA = bytes(range(256)) * 8
 
@@ -190,3 +203,208 @@ def test_an_upload_that_was_never_there_is_not_taken_for_done() -> None:
     with pytest.raises(NotFoundError):
         complete_once(attempt, row, upload, ())
     assert world.out.head(KEY + "big") is not None
+
+
+ROWS = LIST_PRICE  # for which one LIST may be asked
+BODY = b"content"
+SKIP = Options(on_conflict=OnConflict.SKIP_UNCHANGED)
+
+
+def _row_of(index: int, key: str) -> PlannedMember:
+    return PlannedMember(Member(index, key, None, 0, 0, 7, 7, crc32(BODY), 0, 0, None, None), key)
+
+
+def _bucket_with(*keys: str) -> MemoryBucket:
+    bucket = MemoryBucket()
+    facts = ObjectFacts("text/plain", {"zip-crc32": f"{crc32(BODY):08x}"})
+    for key in keys:
+        bucket.put(key, BODY, facts, if_absent=False)
+    return bucket
+
+
+@pytest.mark.parametrize("place", [0, 1, ROWS - 1])
+def test_members_beyond_the_last_key_listed_are_asked_for(place: int) -> None:
+    """Where LIST is given up among other keys, HEAD decides for each member behind them."""
+    keys = [f"a{number:03}" if number <= place else f"z{number:03}" for number in range(ROWS)]
+    bucket = _bucket_with(*keys, *[f"m{number:05}" for number in range(PAGE_KEYS + 1)])
+    calls = Calls(ManualClock(), 60.0, 4)
+    rows = [_row_of(index, key) for index, key in enumerate(keys)]
+    gone = keys[-1]
+    if place < ROWS - 1:
+        bucket.delete([gone])
+    found = find_unchanged(rows, SKIP, bucket, calls, threads=2)
+    assert found == {row.member.index for row in rows if row.key in bucket.objects}
+    assert calls.requests.head == ROWS  # each member once, also the one that is not there
+
+
+def test_the_last_key_listed_is_not_asked_for_twice() -> None:
+    """A member that LIST named as its last key has one HEAD like any other."""
+    keys = [f"k{number:04}" for number in range(0, 2 * PAGE_KEYS, 2 * PAGE_KEYS // ROWS)][:ROWS]
+    bucket = _bucket_with(*keys, *[f"k{number:04}x" for number in range(PAGE_KEYS)])
+    listed = sorted(bucket.objects)[PAGE_KEYS - 1]
+    rows = [_row_of(index, key) for index, key in enumerate([*keys[: ROWS - 2], listed, "z"])]
+    calls = Calls(ManualClock(), 60.0, 4)
+    assert find_unchanged(rows, SKIP, bucket, calls, threads=2) == set(range(ROWS - 1))
+    assert calls.requests.head == ROWS
+
+
+class ChecksummedBucket(MemoryBucket):
+    """A bucket that keeps a CRC-32 of its own for each object."""
+
+    def head(self, key: str) -> StoredObject | None:
+        found = super().head(key)
+        return found and found._replace(checksum=crc32(self.objects[key].body))
+
+
+def noted(body: bytes, of: bytes) -> ChecksummedBucket:
+    """Return a bucket that has `body` under ``k``, with the CRC-32 of `of` in its metadata."""
+    bucket = ChecksummedBucket()
+    bucket.put(
+        "k", body, ObjectFacts("text/plain", {"zip-crc32": f"{crc32(of):08x}"}), if_absent=False
+    )
+    return bucket
+
+
+GZIPPED = gzip.compress(BODY, mtime=0)
+AS_GZIP = replace(SKIP, as_gzip=GzipForm.SUFFIX)
+
+
+def _gzip_row() -> PlannedMember:
+    size = len(GZIPPED) - 18  # without header and trailer (RFC 1952)
+    return PlannedMember(
+        Member(0, "k", None, 0, 0, size, len(BODY), crc32(BODY), 8, 0, None, None), "k"
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "of", "same"),
+    [(BODY, BODY, True), (b"another", BODY, False), (BODY, b"another", True)],
+)
+def test_the_stores_own_checksum_counts_more_than_the_noted_one(
+    body: bytes, of: bytes, *, same: bool
+) -> None:
+    """Whoever wrote the object chose its metadata; the store computed its checksum."""
+    assert is_member(_row_of(0, "k"), SKIP, noted(body, of), Calls(ManualClock(), 60.0, 4)) is same
+
+
+def test_of_a_gzip_file_the_noted_checksum_counts() -> None:
+    """The store's is of the file, the noted one of the content."""
+    calls = Calls(ManualClock(), 60.0, 4)
+    assert is_member(_gzip_row(), AS_GZIP, noted(GZIPPED, BODY), calls)
+    assert not is_member(_gzip_row(), AS_GZIP, noted(GZIPPED, GZIPPED), calls)
+
+
+class CountingBucket(MemoryBucket):
+    """A bucket that counts what its listings tell."""
+
+    told = 0
+
+    def list_objects(self, prefix: str, first: str, last: str) -> Iterator[ListedObject]:
+        for found in super().list_objects(prefix, first, last):
+            self.told += 1
+            yield found
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        (LIST_PRICE - 1, 0),  # one page costs more than their HEADs
+        (LIST_PRICE, PAGE_KEYS),
+        (3 * LIST_PRICE, 2 * PAGE_KEYS),
+    ],
+)
+def test_a_listing_is_given_up_before_it_costs_too_much(rows: int, told: int) -> None:
+    """After the pages that cost as much as the HEADs, or those that hold twice the members."""
+    bucket = CountingBucket()
+    facts = ObjectFacts("text/plain", {})
+    for number in range(3 * PAGE_KEYS):
+        bucket.put(f"m{number:05}", b"", facts, if_absent=False)
+    members = [_row_of(index, f"{'az'[index % 2]}{index:03}") for index in range(rows)]
+    found = find_unchanged(members, SKIP, bucket, Calls(ManualClock(), 60.0, 4), threads=2)
+    assert (found, bucket.told) == (set(), told)
+
+
+@pytest.mark.parametrize(
+    ("size", "crc", "noted_crc", "same"),
+    [
+        (len(BODY), crc32(BODY), crc32(BODY), True),
+        (len(BODY), crc32(BODY), None, True),  # a streamed AE-2 member
+        (len(BODY), 1, crc32(BODY), False),
+        (len(BODY) + 1, crc32(BODY), crc32(BODY), False),
+    ],
+)
+def test_an_object_is_still_the_one_that_was_written(
+    size: int, crc: int, noted_crc: int | None, *, same: bool
+) -> None:
+    """Its size and its CRC-32 are those of the outcome, where it has one."""
+    bucket = MemoryBucket()
+    metadata = {} if noted_crc is None else {"zip-crc32": f"{noted_crc:08x}"}
+    bucket.put("k", BODY, ObjectFacts("text/plain", metadata), if_absent=False)
+    outcome = Outcome(0, "k", Status.EXTRACTED, size, crc)
+    calls = Calls(ManualClock(), 60.0, 4)
+    assert is_same_object(outcome, Options(), bucket, calls) is same
+    assert not is_same_object(replace(outcome, key="gone"), Options(), bucket, calls)
+
+
+@pytest.mark.parametrize(
+    ("body", "crc"),
+    [(GZIPPED, crc32(BODY)), (GZIPPED[:-1], None), (GZIPPED + b"more", None), (BODY, None)],
+    ids=["whole", "cut short", "with a rest", "plain"],
+)
+def test_a_gzip_file_is_read_to_its_end(body: bytes, crc: int | None) -> None:
+    """Only a file that is one whole stream has the CRC-32 of its content."""
+    bucket = MemoryBucket()
+    bucket.put("k", body, ObjectFacts("text/plain", {}), if_absent=False)
+    assert read_stored(bucket, "k", is_gzip=True) == StoredObject("k", len(body), crc)
+    assert read_stored(bucket, "k", is_gzip=False) == StoredObject("k", len(body), crc32(body))
+    assert read_stored(bucket, "nothing", is_gzip=True) is None
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        ("a/b.json", "application/json"),
+        ("a/b.JSON", "application/json"),
+        ("a.html/b", DEFAULT_TYPE),
+        (".json", DEFAULT_TYPE),
+        ("a/..json", DEFAULT_TYPE),
+        ("a/.b.json", "application/json"),
+        ("a.tar.gz", "application/gzip"),
+        ("a.tgz", "application/gzip"),
+        ("a.csv.bz2", "application/x-bzip2"),
+        (
+            "a.docx",
+            "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+        ),
+        ("a.XLSX", "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"),
+        ("a.odt", "application/vnd.oasis.opendocument.text"),
+        ("a.ndjson", "application/x-ndjson"),
+        ("a.geojson", "application/geo+json"),
+        ("a.toml", "application/toml"),
+        ("a.log", "text/plain"),
+        ("a.7z", "application/x-7z-compressed"),
+        ("a.flac", "audio/flac"),
+        ("a.mkv", "video/matroska"),
+        ("a.ttf", "font/ttf"),
+        # In all versions of Python.
+        ("a.md", "text/markdown"),
+        ("a.mjs", "text/javascript"),
+        ("a.webp", "image/webp"),
+        ("a.rtf", "text/rtf"),
+        ("a.bmp", "image/bmp"),
+        ("a.", DEFAULT_TYPE),
+        ("a.unheard-of", DEFAULT_TYPE),
+        ("", DEFAULT_TYPE),
+    ],
+)
+def test_a_type_comes_from_the_suffix(key: str, expected: str) -> None:
+    """The last suffix of the last segment counts, in any case; a leading dot makes none."""
+    assert content_type(key) == expected
+
+
+@given(st.text(alphabet="./aAjsonhtml", max_size=20))
+@example("...json")
+@example("a/...html.")
+def test_a_suffix_is_what_posix_calls_one(key: str) -> None:
+    """A key has the type of its suffix, as `posixpath.splitext` cuts it, and of nothing else."""
+    assert content_type(key) == content_type("name" + posixpath.splitext(key)[1])

@@ -12,8 +12,7 @@ from s3unzip.local.destination_objects import check_extra, clear_extra
 from s3unzip.local.machine import SERVICE_FAULT, Machine
 from s3unzip.model import Location, Options, Request, Verdict
 from s3unzip.stores.ports import Buffer, ListedObject, ObjectFacts
-from tests.support.memory import MemoryBucket, MemoryStores
-from tests.support.runs import Told, World
+from tests.support.memory import MemoryBucket, MemoryStores, Told, World
 from tests.support.zips import DEFLATE, Entry, build
 
 MEMBERS = 40

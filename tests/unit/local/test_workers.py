@@ -29,9 +29,9 @@ from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.locations import parse_destination, parse_source
 from s3unzip.zip import Policy
-from tests.support.patience import HANG_SECONDS, looks
+from tests.support.memory import Told
 from tests.support.processes import descendants, is_running
-from tests.support.runs import Told
+from tests.support.servers import HANG_SECONDS, looks
 from tests.support.zips import Entry, build
 
 MEMBERS = 300

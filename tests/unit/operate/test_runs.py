@@ -16,8 +16,7 @@ from s3unzip.run_ids import execution_name
 from s3unzip.settings import Variable
 from s3unzip.stores.config import StoreConfig
 from tests.support.account import Account
-from tests.support.split_zips import build_split, part_names
-from tests.support.zips import Entry, build
+from tests.support.zips import Entry, build, build_split, part_names
 from tests.unit.operate.site import GOOD, Site, make_bad
 
 

@@ -10,9 +10,8 @@ from s3unzip.run_ids import run_id
 from s3unzip.settling.loop import begin
 from s3unzip.stores.archives import read_whole_tail
 from s3unzip.stores.ports import ObjectFacts
-from tests.support.runs import OUT, World
-from tests.support.split_zips import build_split, cut_pieces, part_names
-from tests.support.zips import DEFLATE, Entry, build
+from tests.support.memory import OUT, World
+from tests.support.zips import DEFLATE, Entry, build, build_split, cut_pieces, part_names
 
 ENTRIES = [Entry(f"d/{n}.txt", b"%d, " % n * 400, DEFLATE * (n % 2)) for n in range(12)]
 CONTENTS = {str(entry.name): entry.content for entry in ENTRIES}

@@ -30,11 +30,9 @@ from s3unzip.settling.page import render_page
 from s3unzip.settling.report import amend_report, write_report
 from s3unzip.stores.memory import MemoryRunStore
 from s3unzip.stores.ports import Buffer, ObjectFacts, Tail
-from tests.support.contents import log_lines
-from tests.support.memory import MemoryBucket
+from tests.support.memory import TINY, MemoryBucket, World
 from tests.support.reports import REPORT as SAMPLE
-from tests.support.runs import TINY, World
-from tests.support.zips import DEFLATE, Entry, build
+from tests.support.zips import DEFLATE, Entry, build, log_lines
 
 SMALL = [Entry(f"d/{number}", b"%d" % number) for number in range(20)]
 ARCHIVE = build(*SMALL)

@@ -1,4 +1,4 @@
-"""Encrypted members: both ciphers in any cuts, and every way to be wrong."""
+"""Encrypted members and split archives in the core: any cuts, and every way to be wrong."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -6,12 +6,26 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from s3unzip.zip import Policy
+from s3unzip.zip import (
+    Disks,
+    Policy,
+    count_disks,
+)
 from tests.corpus.codecs import SEALS
 from tests.corpus.core import Cut, extract
-from tests.corpus.labels import Member, extracted
-from tests.support.encrypting import seal_aes, seal_zipcrypto
-from tests.support.zips import DEFLATE, STORED, Entry, build
+from tests.corpus.labels import Member, Result, extracted
+from tests.support.zips import (
+    BZIP2,
+    DEFLATE,
+    MARKER,
+    STORED,
+    Entry,
+    Shape,
+    build,
+    build_split,
+    seal_aes,
+    seal_zipcrypto,
+)
 
 SECRET = b"p\xc3\xa4ss word\x00\xff"
 OPENING = Policy(password=SECRET)
@@ -72,3 +86,77 @@ def test_a_member_that_is_cut_short_fails(seal: Callable[[Entry, bytes], Entry])
 def test_password_is_in_no_representation() -> None:
     """What is logged of a policy does not hold its password."""
     assert "sesame" not in repr(Policy(password=b"open sesame"))
+
+
+ENTRIES = (
+    Entry("a.txt", b"stored text, long enough to be cut into several parts"),
+    Entry("folder/"),
+    Entry("b.txt", b"deflated " * 30, DEFLATE),
+    Entry("caf\u00e9.txt", b"with a descriptor " * 4, DEFLATE, descriptor="signed32"),
+    Entry("c.bin", bytes(range(256)), BZIP2, comment=b"a comment", extra=b"zz\x02\0ab"),
+    Entry("empty"),
+)
+WHOLE = extract(build(*ENTRIES))
+ZIP64 = Shape(zip64=True)
+
+
+def _read_parts(parts: list[bytes], cut: Cut | None = None) -> Result:
+    return extract(b"".join(parts), Policy(), cut, Disks([len(part) for part in parts]))
+
+
+@given(
+    sizes=st.lists(st.integers(1, 400), max_size=40),
+    zip64=st.booleans(),
+    marker=st.sampled_from([MARKER, b""]),
+    step=st.sampled_from([None, 1, 47, 300]),
+)
+def test_every_allowed_cut_gives_the_same_members(
+    sizes: list[int], step: int | None, marker: bytes, *, zip64: bool
+) -> None:
+    """Wherever the parts begin, members and warnings are those of the archive in one file."""
+    parts = build_split(*ENTRIES, sizes=sizes, shape=Shape(zip64=zip64), marker=marker)
+    result = _read_parts(parts, Cut(step))
+    assert result.code is None
+    assert result.members == WHOLE.members
+    assert result.warnings == WHOLE.warnings
+    assert count_disks(parts[-1]) == len(parts)
+
+
+@pytest.mark.parametrize(("count", "code"), [(0, None), (1, "zip64-eocd-mismatch")])
+def test_a_last_disk_without_headers_counts_none(count: int, code: str | None) -> None:
+    """Where the ZIP64 record is on the disk before, the last disk has no header to count."""
+    (whole,) = build_split(*ENTRIES, sizes=[], shape=ZIP64)
+    shape = replace(ZIP64, eocd={"disk_entries": count})
+    parts = build_split(*ENTRIES, sizes=[len(whole) - 22], shape=shape)
+    assert [len(part) for part in parts] == [len(whole) - 22, 22]
+    assert _read_parts(parts).code == code
+
+
+def test_members_that_begin_where_a_disk_ends() -> None:
+    """The first byte after a disk is on the next one, whose number the header must have."""
+    parts = build_split(ENTRIES[0], ENTRIES[2], sizes=[150])
+    moved = replace(ENTRIES[0], central={"offset": len(parts[0])})
+    assert _read_parts(build_split(moved, ENTRIES[2], sizes=[150])).code == "multi-disk"
+
+
+def test_pieces_are_one_disk() -> None:
+    """A file that was cut anywhere is read as the file that it was."""
+    raw = build(*ENTRIES)
+    assert extract(raw, disks=Disks([100, len(raw) - 100])) == WHOLE
+
+
+@pytest.mark.parametrize(
+    ("shape", "count"),
+    [
+        (Shape(), 1),
+        (Shape(eocd={"disk": 4}, comment=b"text"), 5),
+        (Shape(eocd={"disk": 4}, trailing=b"text"), 5),
+        (Shape(eocd={"disk": 0xFFFF}), 1),
+        (replace(ZIP64, eocd={"disk": 0xFFFF}, locator={"disks": 70}), 70),
+    ],
+)
+def test_count_of_disks(shape: Shape, count: int) -> None:
+    """The count is in the end record, or in the locator where that has only a sentinel."""
+    assert count_disks(build(*ENTRIES, shape=shape)) == count
+    assert count_disks(build(shape=Shape(eocd={"disk": 0xFFFF}))[-22:]) == 1
+    assert count_disks(b"no end record") == 1
