@@ -8,11 +8,10 @@ from typing import Any
 
 from s3unzip.errors import ServiceFaultError
 from s3unzip.model import Location, Pin
-from s3unzip.stores.archives import ArchiveView
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.memory import MemoryRunStore
-from s3unzip.stores.ports import Buffer, Kind, Upload
+from s3unzip.stores.ports import Buffer, Kind, PinnedArchive, Upload
 from s3unzip.zip.values import ByteRange
 from tests.simulation.world import Fault, World, current
 from tests.support.memory import MemoryArchive, MemorySource
@@ -76,9 +75,9 @@ class Simulated:
 class SimulatedSource(Simulated):
     """Archives in the ingest bucket, or at the destination where they are nested."""
 
-    def pinned(self, location: Location, pin: Pin, end: bytes = b"") -> ArchiveView:
+    def pinned(self, location: Location, pin: Pin, end: bytes = b"") -> PinnedArchive:
         reader = SimulatedArchive(self._world, self._inner.bucket.pinned(location, pin))  # type: ignore[attr-defined]  # a MemorySource
-        return ArchiveView([reader.stream], [pin.size], end)
+        return PinnedArchive([reader.stream], [pin.size], end)
 
     def tell(self, name: str, given: tuple[Any, ...], value: Any) -> None:
         if name == "delete":

@@ -11,14 +11,12 @@ Rules:
   the run needs an id and a report.
 * A part of the wrong size shifts all parts after it. `check_parts` and `blaming_parts` detect such
   a part by the directory. Their messages blame the parts.
-* `ArchiveView` joins the parts to one address space. The end of the archive may be in memory.
+* `ports.PinnedArchive` joins the parts to one address space.
 """
 
 import re
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import accumulate
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -28,7 +26,7 @@ from s3unzip.finding import Finding
 from s3unzip.model import Location, Pin
 from s3unzip.stores.ahead import map_ahead
 from s3unzip.stores.calls import Calls, count_request, read_until_fault
-from s3unzip.stores.ports import Buffer, RangeReader, Source, Tail
+from s3unzip.stores.ports import PinnedArchive, RangeReader, Source, Tail
 from s3unzip.zip import (
     Boundary,
     ByteRange,
@@ -40,56 +38,8 @@ from s3unzip.zip import (
 )
 from s3unzip.zip.records import EOCD_SIGNATURE, LOCAL_LENGTH, LOCAL_SIGNATURE
 
-# The last reader is asked for bytes past the end of the archive, too: the store refuses them.
-UNBOUNDED = sys.maxsize
 PARTS_AT_ONCE = 16
 _PIECE = re.compile(r"\.zip\.([0-9]{3,})\Z", re.IGNORECASE)
-
-
-class ArchiveView:
-    """One version of an archive: each part begins where the part before it ends.
-
-    Reading sends one request for each part that has some of the bytes, and none for bytes in
-    memory.
-
-    Args:
-        readers: of the parts, in order.
-        sizes: of the parts, in bytes.
-        end: the last bytes of the archive, which are in memory.
-    """
-
-    def __init__(
-        self, readers: Sequence[RangeReader], sizes: Sequence[int], end: bytes = b""
-    ) -> None:
-        *starts, size = accumulate(sizes, initial=0)  # the last sum is the archive's size
-        spans = map(ByteRange, starts, [*starts[1:], UNBOUNDED])
-        self._parts = list(zip(readers, spans, strict=True))
-        self._end = end
-        self._end_start = UNBOUNDED  # no bytes are in memory
-        if end:
-            self._end_start = size - len(end)
-
-    def holds(self, want: ByteRange) -> bool:
-        """Return whether all of `want` is in memory."""
-        return want.start >= self._end_start
-
-    def stream(self, want: ByteRange) -> Iterator[Buffer]:
-        """Yield the bytes of `want` in pieces.
-
-        `Calls` counts the first request. Each further part takes one more, which is counted here.
-        """
-        for read, span in self._parts:
-            start = max(want.start, span.start)
-            stop = min(want.stop, span.stop, self._end_start)
-            if start >= stop:
-                continue
-            if start > want.start:  # not the first request
-                count_request("get")
-            yield from read(ByteRange(start - span.start, stop - span.start))
-        # The remaining bytes are in memory.
-        start = max(want.start, self._end_start)
-        if start < want.stop:
-            yield memoryview(self._end)[start - self._end_start : want.stop - self._end_start]
 
 
 class ArchiveSource(Source):
@@ -112,17 +62,17 @@ class ArchiveSource(Source):
         data = read_until_fault(self.open(location, current.pin)(end))
         return current._replace(data=data, missing=end.length - len(data))
 
-    def pinned(self, location: Location, pin: Pin, end: bytes = b"") -> ArchiveView:
+    def pinned(self, location: Location, pin: Pin, end: bytes = b"") -> PinnedArchive:
         """Return a reader of exactly that version, of every part."""
         if not pin.parts:
-            return ArchiveView([self.open(location, pin)], [pin.size], end)
+            return PinnedArchive([self.open(location, pin)], [pin.size], end)
         readers = []
         for number, part_pin in enumerate(pin.parts, 1):
             part = locate_part(location, number, len(pin.parts))
             if part is None:
                 raise UsageError(f"{location}: the name does not say where the other parts are")
             readers.append(self.open(part, part_pin))
-        return ArchiveView(readers, [part_pin.size for part_pin in pin.parts], end)
+        return PinnedArchive(readers, [part_pin.size for part_pin in pin.parts], end)
 
     def delete(self, location: Location, pin: Pin) -> None:  # noqa: ARG002 - of the port
         """Refuse: this store cannot change archives."""

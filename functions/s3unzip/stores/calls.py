@@ -238,15 +238,16 @@ class Calls:
         store that sends less for the whole budget ends the call, as a silent one does. Bytes in
         memory need no request.
         """
-        if archive.holds(want):
-            yield from archive.stream(want)
-            return
         position = want.start
         progress = _Progress(self._clock.now())
-        while position < want.stop:
+        while position < want.stop:  # each request ends at the latest with a part of the archive
+            missing = want._replace(start=position)
+            if archive.holds(missing):
+                yield from archive.stream(missing)
+                return
             self.count("get")
             try:
-                for data in self._gather(archive.stream(want._replace(start=position)), store):
+                for data in self._gather(archive.stream(missing), store):
                     position += len(data)
                     slowness = self._note_progress(progress, len(data), store)
                     paused = self._clock.now()

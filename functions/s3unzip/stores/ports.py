@@ -14,7 +14,9 @@ error of the tree in `errors`:
 * 412 on a conditional write: `ConflictError`
 """
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
@@ -83,14 +85,40 @@ class Tail(NamedTuple):
 RangeReader: TypeAlias = Callable[[ByteRange], Iterator[Buffer]]
 
 
-class PinnedArchive(Protocol):
-    """Reads one version of an archive, across all its parts."""
+class PinnedArchive:
+    """One version of an archive: each part begins where the part before it ends.
 
-    def stream(self, want: ByteRange) -> Iterator[Buffer]:
-        """Yield the bytes of `want` as a `RangeReader` does, with one request for each part."""
+    Args:
+        readers: of the parts, in order.
+        sizes: of the parts, in bytes.
+        end: the last bytes of the archive, if they are in memory.
+    """
+
+    def __init__(
+        self, readers: Sequence[RangeReader], sizes: Sequence[int], end: bytes = b""
+    ) -> None:
+        *starts, size = accumulate(sizes, initial=0)  # the last sum is the archive's size
+        # The last part is asked for bytes past the end of the archive, too: the store refuses them.
+        spans = map(ByteRange, starts, [*starts[1:], sys.maxsize])
+        self._parts = list(zip(readers, spans, strict=True))
+        self._end = memoryview(end)
+        self._end_start = size - len(end) if end else sys.maxsize
 
     def holds(self, want: ByteRange) -> bool:
-        """Return whether `want` is in memory, so that reading it sends no request."""
+        """Return whether all of `want` is in memory."""
+        return want.start >= self._end_start
+
+    def stream(self, want: ByteRange) -> Iterator[Buffer]:
+        """Yield those first bytes of `want` that are in one part, or in memory.
+
+        One request brings them, or none. The caller asks for the remaining bytes.
+        """
+        if self.holds(want):
+            yield self._end[want.start - self._end_start : want.stop - self._end_start]
+            return
+        read, span = next(part for part in self._parts if want.start < part[1].stop)
+        stop = min(want.stop, span.stop, self._end_start)
+        yield from read(ByteRange(want.start - span.start, stop - span.start))
 
 
 class Source(Protocol):

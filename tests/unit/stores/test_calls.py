@@ -8,9 +8,9 @@ from functools import partial
 import pytest
 
 from s3unzip.errors import ServiceFaultError, ThrottledError
-from s3unzip.stores.archives import ArchiveView
 from s3unzip.stores.calls import CUT, AimdLimiter, Calls
 from s3unzip.stores.fault_budget import FIRST_DELAY, LONGEST_DELAY, FaultBudget, draw_delay
+from s3unzip.stores.ports import PinnedArchive
 from s3unzip.zip import ByteRange
 from tests.support.memory import ManualClock
 
@@ -226,7 +226,7 @@ def test_a_broken_body_goes_on_where_it_broke(times: int) -> None:
     archive, faults = Broken(times), FaultBudget(60.0)
     calls = Calls(ManualClock(), 60.0, 4, faults=faults)
     body = b""
-    for data in calls.stream(ArchiveView([archive.stream], [20]), ByteRange(10, 20)):
+    for data in calls.stream(PinnedArchive([archive.stream], [20]), ByteRange(10, 20)):
         assert not faults.waiting
         body += data
     assert body == bytes(range(10, 20))
@@ -247,8 +247,8 @@ class Dripping:
             yield bytes(min(self._size, want.stop - start))
 
 
-def _dripping(clock: ManualClock, size: int) -> ArchiveView:
-    return ArchiveView([Dripping(clock, size).stream], [10**9])
+def _dripping(clock: ManualClock, size: int) -> PinnedArchive:
+    return PinnedArchive([Dripping(clock, size).stream], [10**9])
 
 
 def test_a_store_that_sends_less_than_the_floor_is_given_up() -> None:
