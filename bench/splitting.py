@@ -31,7 +31,7 @@ from s3unzip.local.workers import Workers
 from s3unzip.model import Location, Part, Pin, Request
 from s3unzip.settings import MIB, Tuning
 from s3unzip.stores import Stores
-from s3unzip.stores.archives import ArchiveSource
+from s3unzip.stores.archives import Source
 from s3unzip.stores.clock import Clock, LocalClock
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.folder import FolderDestination
@@ -40,8 +40,6 @@ from s3unzip.stores.ports import (
     AskForKeys,
     Buffer,
     ObjectFacts,
-    RangeReader,
-    Source,
     Tail,
     Upload,
 )
@@ -73,7 +71,7 @@ class Link:
         time.sleep(max(0.0, until - time.monotonic()))
 
 
-class LimitedSource(ArchiveSource):
+class LimitedSource(Source):
     """Files behind a link."""
 
     def __init__(self, source: Source, link: Link) -> None:
@@ -86,15 +84,10 @@ class LimitedSource(ArchiveSource):
     def stat(self, location: Location) -> Tail:
         return self._source.stat(location)
 
-    def open(self, location: Location, pin: Pin) -> RangeReader:
-        archive = self._source.pinned(location, pin)
-
-        def stream(want: ByteRange) -> Iterator[Buffer]:
-            for piece in archive.stream(want):
-                self._link.carry(len(piece))
-                yield piece
-
-        return stream
+    def stream(self, location: Location, pin: Pin, want: ByteRange) -> Iterator[Buffer]:
+        for piece in self._source.stream(location, pin, want):
+            self._link.carry(len(piece))
+            yield piece
 
 
 class LimitedFolder(FolderDestination):

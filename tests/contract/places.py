@@ -9,10 +9,11 @@ from typing import Any
 
 from s3unzip.model import Location
 from s3unzip.stores import Stores
+from s3unzip.stores.archives import Source
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.listing import BEYOND, list_pages
 from s3unzip.stores.open import OpenedStores
-from s3unzip.stores.ports import Destination, ListedObject, ObjectFacts, RunStore, Source
+from s3unzip.stores.ports import Destination, ListedObject, ObjectFacts, RunStore
 from s3unzip.stores.s3.session import Session
 from tests.support.memory import MemoryStores
 from tests.support.servers import HANG_SECONDS

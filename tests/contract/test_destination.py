@@ -282,7 +282,7 @@ def test_complete_if_absent(place: Place) -> None:
 def test_copied_parts(place: Place) -> None:
     """Ranges of a pinned source become parts without a byte going through here."""
     where = place.fill("source.zip", b"head" + DATA + b"tail")
-    pin = place.source.head(where)
+    pin = place.source.stat(where).pin
     if not place.copies:
         assert not isinstance(place.destination, CopiesParts)
         return
@@ -304,7 +304,7 @@ def test_copy_of_an_overwritten_source(place: Place) -> None:
     if not isinstance(copies, CopiesParts):
         pytest.skip("a folder does not copy")
     where = place.fill("source.zip", DATA)
-    pin = place.source.head(where)
+    pin = place.source.stat(where).pin
     place.fill("source.zip", DATA[::-1])
     upload = _begin(place)
     with pytest.raises(SourceChangedError, match=r"source\.zip"):

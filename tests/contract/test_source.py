@@ -24,11 +24,11 @@ from s3unzip.errors import (
 )
 from s3unzip.model import Location, Pin
 from s3unzip.stores import Stores
-from s3unzip.stores.archives import read_whole_tail
+from s3unzip.stores.archives import Source, read_end, read_whole_tail
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.open import OpenedStores
-from s3unzip.stores.ports import CopiesParts, Source, Upload
+from s3unzip.stores.ports import CopiesParts, Upload
 from s3unzip.stores.s3.aws_session import AwsSession
 from s3unzip.stores.s3.session import Session
 from s3unzip.stores.s3.source import S3Source
@@ -50,14 +50,14 @@ def test_tail_gives_the_end_and_the_pin(place: Place, data: bytes) -> None:
     assert tail.data == data[-1_000:]
     assert tail.pin.size == len(data)
     assert tail.pin.etag
-    assert place.source.head(where) == tail.pin
+    assert place.source.stat(where).pin == tail.pin
     assert place.source.stat(where) == tail._replace(data=b"")
 
 
 def test_ranges_are_exact(place: Place) -> None:
     """Every range is the slice it names."""
     where = place.fill("a.zip", DATA)
-    archive = place.source.pinned(where, place.source.head(where))
+    archive = place.source.pinned(where, place.source.stat(where).pin)
     size = len(DATA)
     spans = [(0, 1), (0, size), (size - 1, size), (1_000, 1_001), (5, 2_000_000), (7, 7)]
     for start, stop in spans:
@@ -70,14 +70,14 @@ def test_a_large_stream(place: Place) -> None:
     """Tens of MiB come in order, in pieces."""
     data = random.Random(2).randbytes(24 * 1024**2)
     where = place.fill("large.zip", data)
-    archive = place.source.pinned(where, place.source.head(where))
+    archive = place.source.pinned(where, place.source.stat(where).pin)
     assert b"".join(archive.stream(ByteRange(11, len(data)))) == data[11:]
 
 
 def test_overwritten_between_two_reads(place: Place) -> None:
     """The second range is refused, never mixed in."""
     where = place.fill("a.zip", DATA)
-    archive = place.source.pinned(where, place.source.head(where))
+    archive = place.source.pinned(where, place.source.stat(where).pin)
     assert b"".join(archive.stream(ByteRange(0, 4))) == DATA[:4]
     place.fill("a.zip", DATA[::-1])
     with pytest.raises(SourceChangedError, match=r"a\.zip"):
@@ -87,7 +87,7 @@ def test_overwritten_between_two_reads(place: Place) -> None:
 def test_deleted_between_two_reads(place: Place) -> None:
     """A deleted archive has changed."""
     where = place.fill("a.zip", DATA)
-    archive = place.source.pinned(where, place.source.head(where))
+    archive = place.source.pinned(where, place.source.stat(where).pin)
     place.destination.delete([where.key])
     with pytest.raises(SourceChangedError, match=r"a\.zip"):
         b"".join(archive.stream(ByteRange(0, 4)))
@@ -125,23 +125,23 @@ def test_an_archive_that_is_not_there(place: Place) -> None:
     with pytest.raises(NotFoundError, match="nothing"):
         place.source.tail(place.at("nothing.zip"), 10)
     with pytest.raises(NotFoundError, match="nothing"):
-        place.source.head(place.at("nothing.zip"))
+        place.source.stat(place.at("nothing.zip"))
 
 
 def test_a_version_is_deleted_once(place: Place) -> None:
     """The archive is gone, and a second attempt finds that."""
     where = place.fill("a.zip", b"first")
-    pin = place.source.head(where)
+    pin = place.source.stat(where).pin
     for _ in range(2):
         place.source.delete(where, pin)
         with pytest.raises(NotFoundError):
-            place.source.head(where)
+            place.source.stat(where)
 
 
 def test_a_newer_archive_is_never_deleted(place: Place) -> None:
     """What was put over the archive since its run stays."""
     where = place.fill("a.zip", b"first")
-    pin = place.source.head(where)
+    pin = place.source.stat(where).pin
     place.fill("a.zip", b"second one")
     with pytest.raises(SourceChangedError, match="newer"):
         place.source.delete(where, pin)
@@ -223,8 +223,8 @@ def test_a_file_has_no_tags(place: Place) -> None:
     """The refusal says what to do instead."""
     where = place.fill("a.zip", b"first")
     with pytest.raises(StorageError, match="delete it instead"):
-        place.source.tag(where, place.source.head(where), {"a": "b"})
-    assert place.source.tags(where, place.source.head(where)) == {}
+        place.source.tag(where, place.source.stat(where).pin, {"a": "b"})
+    assert place.source.tags(where, place.source.stat(where).pin) == {}
 
 
 S3 = Location("s3", "bucket", "prefix/")
@@ -325,7 +325,7 @@ def test_an_object_with_nothing_to_pin_by_is_refused() -> None:
         HttpServer(Store()) as server,
         pytest.raises(StorageError, match="neither an ETag nor a version nor a date"),
     ):
-        stores_at(server.url).source(ANY).head(ANY)
+        stores_at(server.url).source(ANY).stat(ANY)
 
 
 @pytest.mark.parametrize(
@@ -380,7 +380,7 @@ def test_a_server_that_always_hangs_up_is_read_to_the_end(kind: str, size: int) 
     with HttpServer(answer) as server:
         source, where = _locate(kind, server.url)
         calls = Calls(ManualClock(), 60.0, 4)
-        tail = calls.tail(source, where, 200_000)
+        tail = read_end(source, where, calls, 200_000)
         assert (tail.data, tail.missing) == (SENT[-200_000:], 0)
         assert calls.read(source.pinned(where, tail.pin), ByteRange(0, 200_000)) == SENT[:200_000]
     assert sum(sent) == len(SENT)
@@ -427,9 +427,9 @@ def test_a_pinned_version_outlives_an_overwrite(s3: Place) -> None:
     where = s3.fill("a.zip", old)
     pin = s3.source.tail(where, 10).pin
     assert pin.version_id
-    assert s3.source.head(where) == pin
+    assert s3.source.stat(where).pin == pin
     s3.fill("a.zip", new)
-    assert s3.source.head(where) != pin
+    assert s3.source.stat(where).pin != pin
     archive = s3.source.pinned(where, pin)
     assert b"".join(archive.stream(ByteRange(3, 9))) == b"oldold"
     assert b"".join(archive.stream(ByteRange(0, len(old)))) == old
@@ -469,7 +469,7 @@ def test_the_store_verifies_what_it_gets(s3: Place) -> None:
 
 CALLS: list[Callable[[Stores, Location], object]] = [
     lambda stores, where: stores.source(where).tail(where, 10),
-    lambda stores, where: stores.source(where).head(where),
+    lambda stores, where: stores.source(where).stat(where).pin,
     lambda stores, where: stores.destination(where).put("k", b"", FACTS, if_absent=False),
     lambda stores, where: list_all(stores.destination(where), ""),
     lambda stores, where: stores.destination(where).create_upload("k", FACTS),

@@ -60,7 +60,7 @@ def test_ranges_carry_the_pin() -> None:
         tail = source.tail(where, 1_000)
         assert tail.data == DATA[-1_000:]
         assert source.tail(where, 10**9).data == DATA
-        assert tail.pin == source.head(where)
+        assert tail.pin == source.stat(where).pin
         assert len(server.asked) == 3
         archive = source.pinned(where, tail.pin)
         assert b"".join(archive.stream(ByteRange(5, 1_000_000))) == DATA[5:1_000_000]
@@ -132,7 +132,7 @@ def test_redirects() -> None:
         archive = source.pinned(link, source.tail(link, 10).pin)
         assert b"".join(archive.stream(ByteRange(5, 10))) == DATA[5:10]
         with pytest.raises(StorageError, match="redirects"):
-            source.head(Location("http", where.bucket, "circle"))
+            source.stat(Location("http", where.bucket, "circle"))
 
 
 @pytest.mark.parametrize(
@@ -310,7 +310,7 @@ def test_numbers_are_parsed_with_bounds(headers: dict[str, str]) -> None:
             with suppress(S3UnzipError):
                 ask()
     with _serving_raw(lambda one: one.sendall(whole)) as where, pytest.raises(S3UnzipError):
-        WebSource(FAST).head(where)
+        WebSource(FAST).stat(where)
 
 
 @pytest.mark.parametrize("allowed", [False, True])

@@ -248,7 +248,7 @@ def _damage_object(
 def go_on_aws(world: World, settled: Settled, request: Request) -> Report:
     """Do the rounds of a run as the state machine does, whose failure EventBridge tells."""
     run = settled.next.run
-    pin = world.buckets.source(request.source).head(request.source)
+    pin = world.buckets.source(request.source).stat(request.source).pin
     tell = (world.progress or Progress()).phase
     try:
         while settled.report is None:

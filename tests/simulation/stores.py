@@ -18,7 +18,7 @@ from tests.support.memory import MemoryArchive, MemorySource
 
 READ, WRITE, DROP = "GetObject", "PutObject", "AbortMultipartUpload"
 # The right that each request needs; a method that is not here makes none.
-SOURCE = {"tail": READ, "stat": READ, "head": READ, "delete": WRITE, "tag": WRITE}
+SOURCE = {"tail": READ, "stat": READ, "delete": WRITE, "tag": WRITE}
 ARCHIVE = {"read": READ}
 DESTINATION = {
     **dict.fromkeys(("head", "list_page", "read"), READ),

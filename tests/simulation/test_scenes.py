@@ -92,7 +92,7 @@ def test_the_better_of_two_simultaneous_attempts_is_on_record(call: str) -> None
         stage.check()
 
 
-@pytest.mark.parametrize("call", ["put events", "head"])
+@pytest.mark.parametrize("call", ["put events", "stat"])
 @pytest.mark.parametrize("after", ["deleted", "replaced", "there"])
 def test_an_end_that_is_cut_off_is_repeated(after: str, call: str) -> None:
     """The function is killed between report and event: its message comes again, and sends it."""

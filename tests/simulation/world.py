@@ -274,7 +274,7 @@ class World:
             scheduler.sleep(faults.delay())
         if self.denied and self._is_denied(right):
             self.note(f"{name}: denied")
-            self.promises.blind |= name == "head"  # of the archive
+            self.promises.blind |= name == "stat"  # of the archive
             raise AccessDeniedError(f"{name}: not allowed, s3:{right} is missing")
         if faults.injects(Fault.THROTTLE, name):
             self.note(f"{name}: slow down")

@@ -47,7 +47,7 @@ from s3unzip.runs.records import RunRecords
 from s3unzip.settings import KIB, Tuning
 from s3unzip.settling.loop import Settled, begin, resume, settle
 from s3unzip.stores import Stores
-from s3unzip.stores.archives import ArchiveSource
+from s3unzip.stores.archives import Source
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.clock import Clock
 from s3unzip.stores.listing import cut_page
@@ -57,7 +57,6 @@ from s3unzip.stores.ports import (
     ListPage,
     ObjectFacts,
     PartLimits,
-    RangeReader,
     StoredObject,
     Tail,
     Upload,
@@ -280,7 +279,7 @@ class MemoryArchive:
             yield self.read(want._replace(start=start, stop=min(start + PIECE, want.stop)))
 
 
-class MemorySource(ArchiveSource):
+class MemorySource(Source):
     """The reading side of a bucket, which knows one version of each archive to delete or tag."""
 
     def __init__(self, bucket: MemoryBucket) -> None:
@@ -292,8 +291,8 @@ class MemorySource(ArchiveSource):
     def stat(self, location: Location) -> Tail:
         return self.tail(location, 0)
 
-    def open(self, location: Location, pin: Pin) -> RangeReader:
-        return self.bucket.pinned(location, pin).stream
+    def stream(self, location: Location, pin: Pin, want: ByteRange) -> Iterator[Buffer]:
+        return self.bucket.pinned(location, pin).stream(want)
 
     def delete(self, location: Location, pin: Pin) -> None:
         if self._find(location, pin) is not None:

@@ -37,10 +37,10 @@ from s3unzip.model import Options, Pin, Report, Request
 from s3unzip.planning.reading import open_local, read_directory, read_tail
 from s3unzip.planning.select import PATHS, near_names
 from s3unzip.stores.ahead import read_ahead
+from s3unzip.stores.archives import Source
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.locations import parse_source
 from s3unzip.stores.memory import NOWHERE, BinaryReader, ReaderSource
-from s3unzip.stores.ports import Source
 from s3unzip.zip import AFTER_LENGTH, METHODS, ByteRange, Limits, Member, close_member
 
 T = TypeVar("T")

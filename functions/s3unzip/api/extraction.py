@@ -182,7 +182,7 @@ def names_object(word: str, stores: Stores) -> bool:
     except AccessDeniedError as denied:
         location = Location("s3", bucket, key)
         with suppress(StorageError):
-            stores.source(location).head(location)
+            stores.source(location).stat(location)
             return True
         raise denied from None
     return page is not None and any(listed.key == key for listed in page.objects)

@@ -341,7 +341,7 @@ def follow_newer(
         return
     source = config.stores.source(report.source)
     try:
-        newest = context.calls().run("head", lambda: source.head(report.source))
+        newest = context.calls().run("head", lambda: source.stat(report.source).pin)
     except NotFoundError:
         return
     except AccessDeniedError as error:

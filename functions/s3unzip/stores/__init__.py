@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:  # importing this package loads none of its modules
     from s3unzip.model import Location
+    from s3unzip.stores.archives import Source
     from s3unzip.stores.calls import Calls
-    from s3unzip.stores.ports import Destination, RunStore, Source
+    from s3unzip.stores.ports import Destination, RunStore
 
 
 class Stores(Protocol):

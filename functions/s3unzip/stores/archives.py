@@ -17,6 +17,8 @@ Rules:
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
+from typing import Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -26,7 +28,7 @@ from s3unzip.finding import Finding
 from s3unzip.model import Location, Pin
 from s3unzip.stores.ahead import map_ahead
 from s3unzip.stores.calls import Calls, count_request, read_until_fault
-from s3unzip.stores.ports import PinnedArchive, RangeReader, Source, Tail
+from s3unzip.stores.ports import Buffer, PinnedArchive, Store, Tail
 from s3unzip.zip import (
     Boundary,
     ByteRange,
@@ -42,49 +44,79 @@ PARTS_AT_ONCE = 16
 _PIECE = re.compile(r"\.zip\.([0-9]{3,})\Z", re.IGNORECASE)
 
 
-class ArchiveSource(Source):
-    """The base of all sources; one that can change archives overrides `delete` and `tag`."""
+class Source(Protocol):
+    """A store of archives. Each method is one attempt: see `stores.ports`."""
 
-    def head(self, location: Location) -> Pin:
-        """Return the current version, with one request."""
-        return self.stat(location).pin
+    def stat(self, location: Location) -> Tail:
+        """Return the current version, as a tail without bytes, with one request."""
 
-    def open(self, location: Location, pin: Pin) -> RangeReader:
-        """Return the reader of that version of the one object at `location`."""
-        raise NotImplementedError
+    def stream(self, location: Location, pin: Pin, want: ByteRange) -> Iterator[Buffer]:
+        """Yield the bytes of a range of one version as they come, with one request.
+
+        At most a few MiB come at once. A broken body raises `ServiceFaultError` after the bytes
+        that came; the caller resumes with a new range, which begins at the next byte. The pin is
+        that of the one object at `location`: a part of a split archive has its own.
+        """
 
     def tail(self, location: Location, length: int) -> Tail:
-        """Return the last `length` bytes and the pin; request the size first, then the range."""
+        """Return the last `length` bytes and the pin.
+
+        This one requests the size first, then the range. Most stores can do both with one request.
+        """
         count_request("head")
         current = self.stat(location)
         size = current.pin.size
         end = ByteRange(max(0, size - length), size)
-        data = read_until_fault(self.open(location, current.pin)(end))
+        data = read_until_fault(self.stream(location, current.pin, end))
         return current._replace(data=data, missing=end.length - len(data))
 
     def pinned(self, location: Location, pin: Pin, end: bytes = b"") -> PinnedArchive:
-        """Return a reader of exactly that version, of every part."""
+        """Return a reader of exactly that version, of every part; no request.
+
+        Args:
+            end: the last bytes of that version, if they are in memory.
+        """
         if not pin.parts:
-            return PinnedArchive([self.open(location, pin)], [pin.size], end)
+            return PinnedArchive([partial(self.stream, location, pin)], [pin.size], end)
         readers = []
         for number, part_pin in enumerate(pin.parts, 1):
             part = locate_part(location, number, len(pin.parts))
             if part is None:
                 raise UsageError(f"{location}: the name does not say where the other parts are")
-            readers.append(self.open(part, part_pin))
+            readers.append(partial(self.stream, part, part_pin))
         return PinnedArchive(readers, [part_pin.size for part_pin in pin.parts], end)
 
-    def delete(self, location: Location, pin: Pin) -> None:  # noqa: ARG002 - of the port
-        """Refuse: this store cannot change archives."""
+    def delete(self, location: Location, pin: Pin) -> None:  # noqa: ARG002 - for S3 and files
+        """Delete the version and no other; nothing happens if it is gone.
+
+        `SourceChangedError`: another version is there, and stays. This and `tag` may be repeated.
+        `count_request` counts their requests after the first one.
+        """
         raise UsageError(f"{location.public}: only s3:// objects and files can be changed")
 
-    def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:  # noqa: ARG002 - of the port
-        """Refuse, with the same message as `delete`."""
-        self.delete(location, pin)
+    def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:  # noqa: ARG002 - for S3
+        """Add `tags` to the tags of the version.
 
-    def tags(self, location: Location, pin: Pin) -> dict[str, str]:  # noqa: ARG002 - of the port
-        """Return no tags: only objects of S3 have some."""
+        `SourceChangedError`: the version is gone. `StorageError`: it cannot be tagged.
+        """
+        self.delete(location, pin)  # it raises the error
+
+    def tags(self, location: Location, pin: Pin) -> dict[str, str]:  # noqa: ARG002 - for S3
+        """Return the tags of the version, with one request. Only objects of S3 have some."""
         return {}
+
+
+def read_end(
+    source: Source, location: Location, calls: Calls, length: int, store: Store = "source"
+) -> Tail:
+    """Return the last `length` bytes of one object; a broken body is resumed."""
+    tail = calls.run("get", lambda: source.tail(location, length), store)
+    if not tail.missing:
+        return tail
+    size = tail.pin.size
+    archive = source.pinned(location, tail.pin)
+    data = calls.read(archive, ByteRange(size - tail.missing, size), store)
+    return tail._replace(data=tail.data + data, missing=0)
 
 
 def read_whole_tail(
@@ -97,7 +129,7 @@ def read_whole_tail(
     parts = _Parts(source, location, calls, max_parts)
     if is_first_piece(location):
         return parts.read_pieces(length)
-    tail = calls.tail(source, location, length)
+    tail = read_end(source, location, calls, length)
     count = count_disks(tail.data)  # how many parts the end record names
     if count > 1 and not tail.pin.parts and tail.refusal is None:
         return parts.join(tail, count)

@@ -29,10 +29,10 @@ from typing import Literal, TypeVar
 from msgspec import Struct, field
 
 from s3unzip.errors import ExpiredKeysError, S3UnzipError, ServiceFaultError, ThrottledError
-from s3unzip.model import Location, Requests
+from s3unzip.model import Requests
 from s3unzip.stores.clock import Clock
 from s3unzip.stores.fault_budget import FaultBudget, draw_delay
-from s3unzip.stores.ports import PIECE, Buffer, Kind, PinnedArchive, Source, Store, Tail
+from s3unzip.stores.ports import PIECE, Buffer, Kind, PinnedArchive, Store
 from s3unzip.zip import ByteRange
 
 T = TypeVar("T")
@@ -211,19 +211,6 @@ class Calls:
             return call()
 
         return self.run(kind, partial(self.pace.run, call_unless_spent))
-
-    def tail(
-        self, source: Source, location: Location, length: int, store: Store = "source"
-    ) -> Tail:
-        """Return the last `length` bytes of an archive; a broken body is resumed."""
-        tail = self.run("get", lambda: source.tail(location, length), store)
-        if not tail.missing:
-            return tail
-        size = tail.pin.size
-        missing = self.read(
-            source.pinned(location, tail.pin), ByteRange(size - tail.missing, size), store
-        )
-        return tail._replace(data=tail.data + missing, missing=0)
 
     def read(self, archive: PinnedArchive, want: ByteRange, store: Store = "source") -> bytes:
         """Return the bytes of `want`, as `stream` does."""

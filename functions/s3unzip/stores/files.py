@@ -5,14 +5,13 @@ import itertools
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import partial
 from io import BufferedReader
 from pathlib import Path
 
 from s3unzip import errors
 from s3unzip.model import Location, Pin
-from s3unzip.stores.archives import ArchiveSource
-from s3unzip.stores.ports import PIECE, Buffer, RangeReader, Tail
+from s3unzip.stores.archives import Source
+from s3unzip.stores.ports import PIECE, Buffer, Tail
 from s3unzip.zip import ByteRange
 
 PRIVATE = 0o700  # mode of a folder for its owner only
@@ -123,7 +122,7 @@ def make_folders(path: Path, mode: int) -> None:
             path.chmod(PRIVATE)
 
 
-class FileSource(ArchiveSource):
+class FileSource(Source):
     """Reads archives by their absolute path."""
 
     def tail(self, location: Location, length: int) -> Tail:
@@ -138,9 +137,25 @@ class FileSource(ArchiveSource):
         """Return the current version, as a tail without bytes."""
         return self.tail(location, 0)
 
-    def open(self, location: Location, pin: Pin) -> RangeReader:
-        """Return the reader of exactly that version of the file."""
-        return partial(_stream_version, location.key, pin)
+    def stream(self, location: Location, pin: Pin, want: ByteRange) -> Iterator[Buffer]:
+        """Yield the bytes of `want` in pieces of a MiB; check the version after each read."""
+        path = location.key
+        try:
+            with _opened(path) as file:
+                file.seek(want.start)
+                for start in range(want.start, want.stop, PIECE):
+                    stop = min(start + PIECE, want.stop)
+                    data = file.read(stop - start)
+                    if _pin_of(file) != pin:
+                        raise errors.SourceChangedError(f"{path}: changed since it was planned")
+                    if start + len(data) < stop:
+                        raise errors.StorageError(
+                            f"{path}: cannot read to byte {want.stop}: "
+                            f"the file has {pin.size} bytes"
+                        )
+                    yield data
+        except errors.NotFoundError as error:
+            raise errors.SourceChangedError(f"{path}: deleted since it was planned") from error
 
     def delete(self, location: Location, pin: Pin) -> None:
         """Delete the file; nothing happens if it is gone.
@@ -157,25 +172,6 @@ class FileSource(ArchiveSource):
     def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:  # noqa: ARG002 - of the port
         """Refuse: a file has no tags."""
         raise errors.StorageError(f"{location.key}: a file has no tags; delete it instead")
-
-
-def _stream_version(path: str, pin: Pin, want: ByteRange) -> Iterator[Buffer]:
-    """Yield the bytes of `want` in pieces of a MiB; check the file's version after each read."""
-    try:
-        with _opened(path) as file:
-            file.seek(want.start)
-            for start in range(want.start, want.stop, PIECE):
-                stop = min(start + PIECE, want.stop)
-                data = file.read(stop - start)
-                if _pin_of(file) != pin:
-                    raise errors.SourceChangedError(f"{path}: changed since it was planned")
-                if start + len(data) < stop:
-                    raise errors.StorageError(
-                        f"{path}: cannot read to byte {want.stop}: the file has {pin.size} bytes"
-                    )
-                yield data
-    except errors.NotFoundError as error:
-        raise errors.SourceChangedError(f"{path}: deleted since it was planned") from error
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from s3unzip.errors import (
 )
 from s3unzip.model import Location, Part, Pin
 from s3unzip.stores import Stores
-from s3unzip.stores.archives import ArchiveSource
+from s3unzip.stores.archives import Source
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import (
     PIECE,
@@ -23,8 +23,6 @@ from s3unzip.stores.ports import (
     ObjectFacts,
     PartLimits,
     PinnedArchive,
-    RangeReader,
-    Source,
     Tail,
     Upload,
 )
@@ -83,7 +81,7 @@ class BinaryReader(Protocol):
         """Return up to `size` bytes."""
 
 
-class ReaderSource(ArchiveSource):
+class ReaderSource(Source):
     """A source whose one archive is an open reader.
 
     The reader stays open and belongs to the caller. A lock lets one thread at a time use it.
@@ -105,10 +103,6 @@ class ReaderSource(ArchiveSource):
                     f"{self.location.key}: the reader cannot seek: {error}"
                 ) from error
 
-    def open(self, location: Location, pin: Pin) -> RangeReader:  # noqa: ARG002 - of the port
-        """Return the reader of the only version."""
-        return self.stream
-
     def _read(self, want: ByteRange) -> bytes:
         """Return the bytes of `want`; `SourceChangedError`: the reader ends before them."""
         data = bytearray()
@@ -128,7 +122,7 @@ class ReaderSource(ArchiveSource):
             )
         return bytes(data)
 
-    def stream(self, want: ByteRange) -> Iterator[Buffer]:
+    def stream(self, location: Location, pin: Pin, want: ByteRange) -> Iterator[Buffer]:  # noqa: ARG002 - of the port
         """Yield the bytes of `want` in pieces of a MiB."""
         for start in range(want.start, want.stop, PIECE):
             yield self._read(ByteRange(start, min(start + PIECE, want.stop)))
@@ -194,7 +188,7 @@ class _SourceWithTail:
         self._tail = tail
         # The other methods are those of `source`.
         self.stat = source.stat
-        self.head = source.head
+        self.stream = source.stream
         self.delete = source.delete
         self.tag = source.tag
         self.tags = source.tags

@@ -16,10 +16,11 @@ from msgspec.structs import replace
 from s3unzip.errors import UsageError
 from s3unzip.model import Location
 from s3unzip.settings import Tuning
+from s3unzip.stores.archives import Source
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.config import StoreConfig
-from s3unzip.stores.ports import AskForKeys, Destination, RunStore, Source
+from s3unzip.stores.ports import AskForKeys, Destination, RunStore
 from s3unzip.stores.run_store import ObjectRunStore
 from s3unzip.stores.tracing import trace_destination, trace_source
 

@@ -1,4 +1,4 @@
-"""The interfaces of stores; the adapters implement them.
+"""The interfaces of stores; the adapters implement them. `archives.Source` is that of archives.
 
 Each method of a source or destination is ONE attempt: `stores.calls` retries, paces and counts. A
 run store takes the `Calls` of the step that opens it, because one write may take many requests,
@@ -15,7 +15,7 @@ error of the tree in `errors`:
 """
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
@@ -66,7 +66,7 @@ class Tail(NamedTuple):
     pin: Pin
     modified: float | None = None  # Unix seconds; None: the store does not say
     refusal: Finding | None = None  # why the parts of a split archive could not be joined
-    missing: int = 0  # bytes at the end that a broken body did not bring; `Calls.tail` reads them
+    missing: int = 0  # bytes at the end that a broken body did not bring: see `read_end`
 
     def locate_directory(self, policy: Policy) -> Reads[DirectoryLocation]:
         """Return the search of the central directory, which may ask for earlier bytes.
@@ -79,10 +79,7 @@ class Tail(NamedTuple):
         )
 
 
-# Yields the bytes of a range of one version as they come, at most a few MiB at once, with one
-# request. A broken body raises `ServiceFaultError` after the bytes that came. The caller resumes
-# with a new range, which begins at the next byte.
-RangeReader: TypeAlias = Callable[[ByteRange], Iterator[Buffer]]
+RangeReader: TypeAlias = Callable[[ByteRange], Iterator[Buffer]]  # as `Source.stream` reads
 
 
 class PinnedArchive:
@@ -119,42 +116,6 @@ class PinnedArchive:
         read, span = next(part for part in self._parts if want.start < part[1].stop)
         stop = min(want.stop, span.stop, self._end_start)
         yield from read(ByteRange(want.start - span.start, stop - span.start))
-
-
-class Source(Protocol):
-    """A store of archives; `delete` and `tag` change the pinned version alone."""
-
-    def tail(self, location: Location, length: int) -> Tail:
-        """Return the last `length` bytes and the pin, with one request."""
-
-    def stat(self, location: Location) -> Tail:
-        """Return the current version, as a tail without bytes, with one request."""
-
-    def head(self, location: Location) -> Pin:
-        """Return the current version, with one request."""
-
-    def pinned(self, location: Location, pin: Pin, end: bytes = b"") -> PinnedArchive:
-        """Return a reader of exactly that version; no request.
-
-        Args:
-            end: the last bytes of that version, if they are in memory.
-        """
-
-    def delete(self, location: Location, pin: Pin) -> None:
-        """Delete the version and no other; nothing happens if it is gone.
-
-        `SourceChangedError`: another version is there, and stays. This and `tag` may be repeated.
-        `count_request` counts their requests after the first one.
-        """
-
-    def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:
-        """Add `tags` to the tags of the version.
-
-        `SourceChangedError`: the version is gone. `StorageError`: it cannot be tagged.
-        """
-
-    def tags(self, location: Location, pin: Pin) -> dict[str, str]:
-        """Return the tags of the version, with one request."""
 
 
 class ObjectFacts(Struct, frozen=True):

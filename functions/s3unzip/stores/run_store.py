@@ -18,9 +18,10 @@ from s3unzip.errors import (
     UnreadableRecordError,
 )
 from s3unzip.model import Location, Part
+from s3unzip.stores.archives import Source, read_end
 from s3unzip.stores.calls import Calls, count_request
 from s3unzip.stores.listing import list_pages
-from s3unzip.stores.ports import Destination, Kind, ObjectFacts, Source, Upload
+from s3unzip.stores.ports import Destination, Kind, ObjectFacts, Upload
 from s3unzip.zip import ByteRange
 
 T = TypeVar("T")
@@ -136,7 +137,7 @@ class ObjectRunStore:
     def stream(self, name: str) -> Iterator[bytes]:
         """Yield the object in pieces; a large body that breaks is resumed where it broke."""
         location = replace(self._home, key=self._home.key + name)
-        tail = self._calls.tail(self._source, location, PART, "work")
+        tail = read_end(self._source, location, self._calls, PART, "work")
         # Reading by version id needs another right. The ETag pins the object as well.
         record = self._source.pinned(location, replace(tail.pin, version_id=None))
         before_tail = ByteRange(0, tail.pin.size - len(tail.data))

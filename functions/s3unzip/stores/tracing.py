@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from s3unzip.errors import S3UnzipError
 
 if TYPE_CHECKING:
-    from s3unzip.model import Location, Pin
-    from s3unzip.stores.archives import ArchiveSource
-    from s3unzip.stores.ports import Destination, RangeReader
+    from s3unzip.stores.archives import Source
+    from s3unzip.stores.ports import Destination
 
-AnySource = TypeVar("AnySource", bound="ArchiveSource")
+AnySource = TypeVar("AnySource", bound="Source")
 AnyDestination = TypeVar("AnyDestination", bound="Destination")
 _log = logging.getLogger("s3unzip.requests")
 
@@ -28,6 +27,7 @@ _log = logging.getLogger("s3unzip.requests")
 SOURCE_TEXTS = {
     "tail": "get {location} last {length} bytes",
     "stat": "head {location}",
+    "stream": "get {location} bytes [{want.start}, {want.stop})",
     "delete": "delete {location}",
     "tag": "put tags of {location}",
     "tags": "get tags of {location}",
@@ -52,16 +52,6 @@ def trace_source(source: AnySource) -> AnySource:
     if not _log.isEnabledFor(logging.DEBUG):
         return source
     _trace(source, SOURCE_TEXTS)
-    open_reader = source.open
-
-    def open_traced(location: Location, pin: Pin) -> RangeReader:
-        return _log_calls(
-            open_reader(location, pin),
-            "get {root} bytes [{want.start}, {want.stop})",
-            str(location),  # as `root`
-        )
-
-    setattr(source, "open", open_traced)  # noqa: B010 - mypy forbids the assignment
     return source
 
 

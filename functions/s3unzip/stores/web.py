@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from email.utils import parsedate_to_datetime
-from functools import partial
 from html import unescape
 from http.client import responses
 from urllib.parse import unquote, urljoin
@@ -35,10 +34,10 @@ from urllib3.util import Url, make_headers, parse_url
 
 from s3unzip import errors
 from s3unzip.model import Location, Pin
-from s3unzip.stores.archives import ArchiveSource
+from s3unzip.stores.archives import Source
 from s3unzip.stores.calls import count_request, read_until_fault
 from s3unzip.stores.config import StoreConfig
-from s3unzip.stores.ports import PIECE, Buffer, RangeReader, Tail
+from s3unzip.stores.ports import PIECE, Buffer, Tail
 from s3unzip.zip import ByteRange
 
 MAX_REDIRECTS = 5
@@ -52,7 +51,7 @@ PORTS = {"http": 80, "https": 443}
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19})")
 
 
-class WebSource(ArchiveSource):
+class WebSource(Source):
     """Reads archives from URLs, through the proxies of the environment; threads may share it."""
 
     def __init__(self, config: StoreConfig) -> None:
@@ -103,11 +102,7 @@ class WebSource(ArchiveSource):
                 raise _refusal(answer, location)
             return Tail(b"", Pin(size, _validator(answer)), _modified(answer))
 
-    def open(self, location: Location, pin: Pin) -> RangeReader:
-        """Return the reader of exactly that version."""
-        return partial(self._stream, location, pin)
-
-    def _stream(self, location: Location, pin: Pin, want: ByteRange) -> Iterator[Buffer]:
+    def stream(self, location: Location, pin: Pin, want: ByteRange) -> Iterator[Buffer]:
         """Yield the bytes of `want` in pieces, with one request."""
         if not want.length:
             return

@@ -13,8 +13,8 @@ from s3unzip.extraction.task import run_task
 from s3unzip.model import Location, OnConflict, Options, Part, Pin, Report, Request, TaskKind
 from s3unzip.settings import Tuning
 from s3unzip.settling.loop import KnownArchive, Settled, begin, settle
-from s3unzip.stores.archives import ArchiveSource
-from s3unzip.stores.ports import Buffer, ListedObject, RangeReader, StoredObject, Tail, Upload
+from s3unzip.stores.archives import Source
+from s3unzip.stores.ports import Buffer, ListedObject, StoredObject, Tail, Upload
 from s3unzip.verification import Comparison, Effort, verify_objects
 from s3unzip.zip import ByteRange
 from tests.support import zips
@@ -238,7 +238,7 @@ WIDE = deflated("wide.bin", WRAP + 9)  # 4 MB of data
 SMALL = [MacFile("a.bin", 5), MacFile("b.bin", 7)]
 
 
-class SparseSource(ArchiveSource):
+class SparseSource(Source):
     """An archive that is mostly zeros."""
 
     def __init__(self, archive: Sparse) -> None:
@@ -252,10 +252,7 @@ class SparseSource(ArchiveSource):
         data = self._archive.read(ByteRange(max(0, size - length), size))
         return self.stat(location)._replace(data=data)
 
-    def open(self, location: Location, pin: Pin) -> RangeReader:
-        return self.stream
-
-    def stream(self, want: ByteRange) -> Iterator[Buffer]:
+    def stream(self, location: Location, pin: Pin, want: ByteRange) -> Iterator[Buffer]:
         for start in range(want.start, want.stop, MIB):
             yield self._archive.read(ByteRange(start, min(start + MIB, want.stop)))
 

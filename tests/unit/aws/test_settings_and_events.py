@@ -68,7 +68,7 @@ def test_only_requests_for_the_archive_name_the_payer(
             monkeypatch.setenv(name, value)
         worker = read_worker({**VARIABLES, Variable.REQUEST_PAYER: setting})
         archive = Location("s3", "arrivals", "zips/a.zip")
-        worker.stores.source(archive).head(archive)
+        worker.stores.source(archive).stat(archive)
         worker.stores.destination(worker.own.destination).head("members/a")
     payers = [asked.headers.get("x-amz-request-payer") for asked in server.asked]
     assert payers[0] == told

@@ -125,7 +125,7 @@ def test_another_version_than_the_one_named_is_a_verdict(world: World) -> None:
     """The run is of the version that its event was about; the newer one has its own."""
     request = world.request(ARCHIVE)
     run = _name_of(world, request)
-    pin = world.buckets.source(request.source).head(request.source)
+    pin = world.buckets.source(request.source).stat(request.source).pin
     world.request(build(*SMALL, Entry("new", b"1")))
     report = world.finish(begin(request, world.context, KnownArchive(run, pin)))
     assert (report.verdict, report.run) == (Verdict.SOURCE_CHANGED, run)
@@ -233,7 +233,7 @@ def test_records_of_another_archive_are_an_error(world: World) -> None:
     """Two archives may have one id: what is on record of one is never taken for the other's."""
     request = world.request(ARCHIVE)
     step = begin(request, world.context)
-    pin = world.buckets.source(request.source).head(request.source)
+    pin = world.buckets.source(request.source).stat(request.source).pin
     for changed, known in (
         (replace(request, source=replace(request.source, key="b/archive.zip")), pin),
         (request, replace(pin, etag='"another"')),

@@ -17,16 +17,15 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import obstore
 
 from s3unzip import errors
 from s3unzip.model import Location, Pin
-from s3unzip.stores.archives import ArchiveSource
+from s3unzip.stores.archives import Source
 from s3unzip.stores.calls import count_request, read_until_fault
-from s3unzip.stores.ports import Buffer, RangeReader, Tail
+from s3unzip.stores.ports import Buffer, Tail
 from s3unzip.stores.s3.answers import read_answer, s3_errors
 from s3unzip.stores.s3.errors import Call, get_action
 from s3unzip.stores.s3.session import Session
@@ -126,7 +125,7 @@ def _until_break(chunks: Iterable[Buffer], call: Call) -> Iterator[Buffer]:
         raise errors.ServiceFaultError(f"{call}: the body broke after {size:,} bytes") from None
 
 
-class S3Source(ArchiveSource):
+class S3Source(Source):
     """Reads archives of any bucket the session can see."""
 
     def __init__(self, session: Session) -> None:
@@ -200,11 +199,7 @@ class S3Source(ArchiveSource):
             etag = format_datetime(meta["last_modified"], usegmt=True)
         return Tail(b"", Pin(meta["size"], etag or None, version), modified)
 
-    def open(self, location: Location, pin: Pin) -> RangeReader:
-        """Return the reader of exactly that version."""
-        return partial(self._stream, location, pin)
-
-    def _stream(self, location: Location, pin: Pin, want: ByteRange) -> Iterator[Buffer]:
+    def stream(self, location: Location, pin: Pin, want: ByteRange) -> Iterator[Buffer]:
         """Yield the bytes of `want` as they come, with one request."""
         if not want.length:
             return
