@@ -35,7 +35,7 @@ from s3unzip.runs.records import RunRecords
 from s3unzip.stores.ahead import map_ahead
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.listing import BEYOND, list_pages
-from s3unzip.stores.ports import ListedObject, StoredObject
+from s3unzip.stores.ports import StoredObject
 from s3unzip.zip.values import WRAP
 
 LISTS = 16  # ranges of keys that are listed concurrently
@@ -141,7 +141,7 @@ class _Expected(Struct, frozen=True, gc=False):
     is_selected: bool = True  # False: the object of a member that is not selected; it is not extra
     is_wrapped: bool = False  # only the lower 32 bits of the size are known
 
-    def with_listed_size(self, listed: ListedObject | None) -> _Expected:
+    def with_listed_size(self, listed: StoredObject | None) -> _Expected:
         """Return the object with the size of the listed one, if the member can have this size."""
         if self.is_wrapped and listed is not None and (listed.size - self.size) % WRAP == 0:
             return replace(self, size=listed.size)
@@ -381,7 +381,7 @@ class _ObjectComparison:
                 start = end
         self._compare_page(members[start:], [])  # no page has them: they are missing
 
-    def _compare_page(self, members: Sequence[_Expected], page: Sequence[ListedObject]) -> None:
+    def _compare_page(self, members: Sequence[_Expected], page: Sequence[StoredObject]) -> None:
         differences: list[Difference] = []
         proved: list[str] = []
         for member, listed in _pair_by_key(members, page):
@@ -464,8 +464,8 @@ class _ObjectComparison:
 
 
 def _pair_by_key(
-    members: Sequence[_Expected], page: Sequence[ListedObject]
-) -> Iterable[tuple[_Expected | None, ListedObject | None]]:
+    members: Sequence[_Expected], page: Sequence[StoredObject]
+) -> Iterable[tuple[_Expected | None, StoredObject | None]]:
     """Pair members and objects by their keys; None is in place of the one that does not exist."""
     # Usually each member has an object.
     if len(members) == len(page) and all(map(eq, map(_KEY, members), map(_KEY, page))):
@@ -477,11 +477,11 @@ def _pair_by_key(
     )
 
 
-def _show_size(sized: _Expected | ListedObject | StoredObject) -> str:
+def _show_size(sized: _Expected | StoredObject) -> str:
     return f"{sized.size} bytes"
 
 
-def _size_difference(member: _Expected, stored: ListedObject | StoredObject | None) -> Difference:
+def _size_difference(member: _Expected, stored: StoredObject | None) -> Difference:
     if stored is None:
         return Difference(member.key, Kind.MISSING, _show_size(member))
     return Difference(member.key, Kind.SIZE, _show_size(member), _show_size(stored))

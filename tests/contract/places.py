@@ -13,7 +13,7 @@ from s3unzip.stores.archives import Source
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.listing import BEYOND, list_pages
 from s3unzip.stores.open import OpenedStores
-from s3unzip.stores.ports import Destination, ListedObject, ObjectFacts, RunStore
+from s3unzip.stores.ports import Destination, ObjectFacts, RunStore, StoredObject
 from s3unzip.stores.s3.session import Session
 from tests.support.memory import MemoryStores
 from tests.support.servers import HANG_SECONDS
@@ -75,7 +75,7 @@ def untrusted_context(folder: Path) -> ssl.SSLContext:
 
 def list_all(
     destination: Destination, prefix: str, first: str = "", last: str = BEYOND
-) -> list[ListedObject]:
+) -> list[StoredObject]:
     """Return what a destination lists, in the order of its pages."""
     pages = list_pages(destination, prefix, lambda call: call(), first, last)
     return [listed for page in pages for listed in page.objects]

@@ -29,7 +29,7 @@ from s3unzip.stores.files import FileSource
 from s3unzip.stores.folder import OWN, FolderDestination
 from s3unzip.stores.open import OpenedStores
 from s3unzip.stores.open_folders import OPEN_SHARE
-from s3unzip.stores.ports import ListedObject, ObjectFacts, RunStore, Upload
+from s3unzip.stores.ports import ObjectFacts, RunStore, StoredObject, Upload
 from s3unzip.zip import ByteRange
 from tests.contract.places import FACTS, list_all
 
@@ -409,7 +409,7 @@ def test_a_long_way_to_the_folder_costs_no_name(tmp_path: Path) -> None:
     target = FolderDestination(str(folder))
     target.put(key, b"body", FACTS, if_absent=False)
     assert b"".join(target.read(key)) == b"body"
-    assert list_all(target, f"{folder}/") == [ListedObject(key, 4)]
+    assert list_all(target, f"{folder}/") == [StoredObject(key, 4)]
 
 
 def test_runs_are_private(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from s3unzip.errors import (
 )
 from s3unzip.model import Location, Part, Pin
 from s3unzip.stores import Stores
-from s3unzip.stores.ports import CopiesParts, Destination, ObjectFacts, StoredObject, Upload
+from s3unzip.stores.ports import Destination, ObjectFacts, StoredObject, Upload
 from s3unzip.zip import ByteRange
 from tests.contract.places import FACTS, stores_at
 from tests.contract.test_s3_faults import CALLS, WHERE, one_copy
@@ -99,7 +99,6 @@ def test_a_copy_says_who_pays_for_its_source(*, pays: bool) -> None:
     """Only UploadPartCopy has the header: it reads the archive with the writer's credentials."""
     with HttpServer(answer) as server:
         out = stores_at(server.url, request_payer=pays).destination(_at(""))
-        assert isinstance(out, CopiesParts)
         upload = out.create_upload("k", ObjectFacts("a/b", {}))
         with pytest.raises(StorageError):
             out.copy_part(Upload("k", upload), 1, 0, _at("a.zip"), PIN, WHOLE)
@@ -360,7 +359,6 @@ def test_a_server_that_does_not_copy_is_asked_once() -> None:
             with pytest.raises(UnsupportedError):
                 one_copy(stores)
         destination = stores.destination(WHERE)
-        assert isinstance(destination, CopiesParts)
         assert not destination.copies_from(WHERE, replace(PIN, size=2**30))
     assert len(server.asked) == 1
 

@@ -28,7 +28,7 @@ from s3unzip.stores.archives import Source, read_end, read_whole_tail
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.open import OpenedStores
-from s3unzip.stores.ports import CopiesParts, Upload
+from s3unzip.stores.ports import Upload
 from s3unzip.stores.s3.aws_session import AwsSession
 from s3unzip.stores.s3.session import Session
 from s3unzip.stores.s3.source import S3Source
@@ -434,7 +434,6 @@ def test_a_pinned_version_outlives_an_overwrite(s3: Place) -> None:
     assert b"".join(archive.stream(ByteRange(3, 9))) == b"oldold"
     assert b"".join(archive.stream(ByteRange(0, len(old)))) == old
     upload = Upload(s3.key("copy"), s3.destination.create_upload(s3.key("copy"), FACTS))
-    assert isinstance(s3.destination, CopiesParts)
     part = s3.destination.copy_part(upload, 1, 0, where, pin, ByteRange(0, len(old)))
     s3.destination.complete_upload(upload, [part], if_absent=False)
     assert b"".join(s3.destination.read(s3.key("copy"))) == old

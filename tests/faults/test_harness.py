@@ -26,7 +26,7 @@ from s3unzip.runs.records import RunRecords
 from s3unzip.settings import MIB, Tuning
 from s3unzip.settling.loop import begin, settle
 from s3unzip.stores.clock import LocalClock
-from s3unzip.stores.ports import ListedObject
+from s3unzip.stores.ports import StoredObject
 from tests.faults import bombs
 from tests.faults.archives import TUNING, make_archive
 from tests.faults.killing import kill_and_resume
@@ -358,9 +358,9 @@ def test_requests_of_deleting_what_is_extra(world: World) -> None:
     for number in range(1_100):
         world.client.put_object(Bucket=DESTINATION, Key=f"archive/extra/{number}", Body=b"")
     world.proxy.take_records()
-    found: list[ListedObject] = []
+    found: list[StoredObject] = []
 
-    def confirm(extra: Sequence[ListedObject]) -> bool:
+    def confirm(extra: Sequence[StoredObject]) -> bool:
         found.extend(extra)
         return True
 

@@ -11,7 +11,7 @@ import pytest
 from s3unzip.errors import RejectedError, ServiceFaultError, StorageError, ThrottledError
 from s3unzip.model import GzipForm, Location, Options, Request, Verdict, decode, encode
 from s3unzip.stores.listing import BEYOND
-from s3unzip.stores.ports import ListedObject, ListPage, ObjectFacts, StoredObject
+from s3unzip.stores.ports import ListPage, ObjectFacts, StoredObject
 from s3unzip.verification import (
     ComparedObject,
     Comparison,
@@ -195,7 +195,7 @@ class Throttling(MemoryBucket):
         self._refuse("head")
         return super().head(key)
 
-    def list_objects(self, prefix: str, first: str, last: str) -> Iterator[ListedObject]:
+    def list_objects(self, prefix: str, first: str, last: str) -> Iterator[StoredObject]:
         for number, entry in enumerate(super().list_objects(prefix, first, last)):
             if number == 3:
                 self._refuse("list")
@@ -381,7 +381,7 @@ def test_results_are_not_given_twice_in_an_unsorted_listing() -> None:
 class ForgetfulList(MemoryBucket):
     """Does not list one of its objects."""
 
-    def list_objects(self, prefix: str, first: str, last: str) -> Iterator[ListedObject]:
+    def list_objects(self, prefix: str, first: str, last: str) -> Iterator[StoredObject]:
         for number, entry in enumerate(super().list_objects(prefix, first, last)):
             if number != 2:
                 yield entry

@@ -53,7 +53,6 @@ from s3unzip.stores.clock import Clock
 from s3unzip.stores.listing import cut_page
 from s3unzip.stores.ports import (
     Buffer,
-    ListedObject,
     ListPage,
     ObjectFacts,
     PartLimits,
@@ -165,12 +164,12 @@ class MemoryBucket:
     def list_page(self, prefix: str, first: str, last: str, token: str | None) -> ListPage:
         return cut_page(self.list_objects(prefix, token or first, last))
 
-    def list_objects(self, prefix: str, first: str, last: str) -> Iterator[ListedObject]:
+    def list_objects(self, prefix: str, first: str, last: str) -> Iterator[StoredObject]:
         low, high = first.encode(), last.encode()
         for key in sorted(self.objects, key=str.encode):
             if key.startswith(prefix) and low <= key.encode() <= high:
                 stored = self.objects[key]
-                yield ListedObject(key, len(stored.body), stored.etag.strip('"'))
+                yield StoredObject(key, len(stored.body), etag=stored.etag.strip('"'))
 
     def read(self, key: str, span: tuple[int, int] | None = None) -> Iterator[Buffer]:
         body = self._stored(key).body

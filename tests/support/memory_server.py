@@ -15,7 +15,7 @@ from xml.sax.saxutils import escape
 
 from s3unzip.errors import ConflictError, NotFoundError, SourceChangedError, StorageError
 from s3unzip.model import Location, Part
-from s3unzip.stores.ports import ListedObject, ObjectFacts, PartLimits, Upload
+from s3unzip.stores.ports import ObjectFacts, PartLimits, StoredObject, Upload
 from s3unzip.zip import ByteRange
 from tests.support import servers
 from tests.support.memory import MemoryBucket
@@ -151,7 +151,7 @@ def _list_objects(
     return told + "".join(_entry(entry, encoded=encoded) for entry in page)
 
 
-def _entry(one: ListedObject, *, encoded: bool) -> str:
+def _entry(one: StoredObject, *, encoded: bool) -> str:
     # Amazon S3 and MinIO encode keys as forms are: a space is "+".
     key = quote_plus(one.key, safe="/*") if encoded else escape(one.key)
     return (

@@ -41,7 +41,7 @@ from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.listing import Page, list_pages
 from s3unzip.stores.locations import parse_destination, parse_source, split_bucket
 from s3unzip.stores.open import OpenedStores
-from s3unzip.stores.ports import ListedObject
+from s3unzip.stores.ports import StoredObject
 
 SUFFIX = ".zip"
 
@@ -60,7 +60,7 @@ def extract(  # noqa: PLR0913 - options of a public function
     stores: StoreConfig | None = None,
     progress: Progress | None = None,
     warn: Callable[[str], object] | None = None,
-    delete_extra: Callable[[Sequence[ListedObject]], bool] | None = None,
+    delete_extra: Callable[[Sequence[StoredObject]], bool] | None = None,
 ) -> Report:
     """Extract an archive with worker processes of this machine; return the run's report.
 
@@ -129,7 +129,7 @@ def extract_one(
     request: Request,
     progress: Progress,
     warn: Callable[[str], object] | None,
-    confirm: Callable[[Sequence[ListedObject]], bool] | None = None,
+    confirm: Callable[[Sequence[StoredObject]], bool] | None = None,
     max_cost: float | None = None,
 ) -> Report:
     """Extract an archive, delete extra objects if `confirm` agrees, and extract nested archives.
@@ -289,7 +289,7 @@ def _split_url(url: str) -> tuple[str, str]:
     return split_bucket(url.partition("://")[2])
 
 
-def list_objects(word: str, stores: Stores) -> Iterator[ListedObject]:
+def list_objects(word: str, stores: Stores) -> Iterator[StoredObject]:
     """Yield the objects that a prefix or a glob of a bucket names."""
     bucket, key = _split_url(word)
     prefix = fixed_part(key)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from s3unzip.errors import Finding
     from s3unzip.model import Location, NestedRun
     from s3unzip.stores.config import StoreConfig
-    from s3unzip.stores.ports import ListedObject
+    from s3unzip.stores.ports import StoredObject
 
 FOREIGN = re.compile(r"the first bytes look like (?!a ZIP archive|text|no format)(.+)")
 EXTRA_SHOWN = 10  # objects that are listed before the question whether to delete them
@@ -258,7 +258,7 @@ class RunOutput(RunDisplay):
         self._reached = reached
         self._max_extra = max_extra
 
-    def may_delete(self, extra: Sequence[ListedObject]) -> bool:
+    def may_delete(self, extra: Sequence[StoredObject]) -> bool:
         """Return whether `extra` may be deleted; ask on a terminal, and print why not."""
         self.stop()
         count = show_count(len(extra), "object")
@@ -304,7 +304,7 @@ class RunOutput(RunDisplay):
             sys.stderr.write(f"  run {run.run}\n")
 
 
-def _confirm_deleting(summary: str, extra: Sequence[ListedObject]) -> bool:
+def _confirm_deleting(summary: str, extra: Sequence[StoredObject]) -> bool:
     sys.stderr.write(f"{summary}:\n")
     sys.stderr.writelines(f"  {printable_name(listed.key)}\n" for listed in extra[:EXTRA_SHOWN])
     if len(extra) > EXTRA_SHOWN:

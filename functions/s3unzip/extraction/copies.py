@@ -35,7 +35,7 @@ from s3unzip.extraction.uploads import (
 from s3unzip.model import Part, PlannedMember
 from s3unzip.runs.step import RUN_FAULTS, TaskAttempt
 from s3unzip.stores.calls import Calls
-from s3unzip.stores.ports import CopiesParts, Upload
+from s3unzip.stores.ports import Upload
 from s3unzip.zip import ByteRange
 
 COPY_TRIES = 4  # of one part that may fail; then the member is streamed
@@ -122,7 +122,7 @@ def _copy_parts(
     """Copy the parts of `plan`, several at a time, from a member's data; return them in order."""
     run = attempt.run
     destination = attempt.destination
-    if not isinstance(destination, CopiesParts):
+    if not destination.copies_from(run.source, run.pin):  # since the plan was made
         raise CopyRefusedError(f"{run.destination}: copies nothing from {run.source}")
 
     # A part has the same offset (`start`) in the object and in the member's data.

@@ -29,7 +29,7 @@ from s3unzip.settling.report import amend_report
 from s3unzip.stores import Stores
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.listing import PAGE_KEYS, list_pages
-from s3unzip.stores.ports import ListedObject
+from s3unzip.stores.ports import StoredObject
 
 OPTION = "--delete-extra"
 
@@ -162,7 +162,7 @@ def check_extra(request: Request, home: Location, stores: Stores) -> None:
 
 
 def clear_extra(
-    report: Report, context: Context, confirm: Callable[[Sequence[ListedObject]], bool]
+    report: Report, context: Context, confirm: Callable[[Sequence[StoredObject]], bool]
 ) -> Report:
     """Delete the extra objects below the prefix of a completed run; return its report.
 
@@ -198,7 +198,7 @@ def clear_extra(
 
 def _list_objects(
     location: Location, prefix: str, context: Context, calls: Calls
-) -> dict[str, ListedObject]:
+) -> dict[str, StoredObject]:
     """Return the objects of a destination whose keys begin with `prefix`, by key."""
     destination = context.stores.destination(location)
     pages = list_pages(destination, prefix, partial(calls.paced, "list"))

@@ -35,7 +35,7 @@ from s3unzip.planning.select import parse_template
 from s3unzip.printable import show_dollars
 from s3unzip.runs.records import PLAN_TASK, RunRecords
 from s3unzip.stores.calls import Calls
-from s3unzip.stores.ports import CopiesParts, Tail
+from s3unzip.stores.ports import Tail
 
 # Fewer than the 700 new tuples (2,000 in Python 3.13) after which the garbage collector runs.
 ROWS_AT_ONCE = 512
@@ -204,7 +204,7 @@ def make_cutter(request: Request | Run, reading: Reading, context: Context) -> T
     return TaskCutter(
         context.tuning,
         Load(len(selected), selected.compressed_size, selected.size),
-        can_copy=isinstance(store, CopiesParts) and store.copies_from(request.source, reading.pin),
+        can_copy=store.copies_from(request.source, reading.pin),
         inflates=request.options.as_gzip is None,
     )
 

@@ -46,7 +46,7 @@ from s3unzip.stores.open_folders import (
 from s3unzip.stores.ports import (
     PIECE,
     Buffer,
-    ListedObject,
+    Destination,
     ListPage,
     ObjectFacts,
     PartLimits,
@@ -68,7 +68,7 @@ class FilePath(NamedTuple):
     whole: str  # for messages
 
 
-class FolderDestination:
+class FolderDestination(Destination):
     """One folder below which members are written; threads and processes may share it.
 
     A key is a whole path, as a key of S3 is a whole key of its bucket.
@@ -268,7 +268,7 @@ class FolderDestination:
         """Return up to 1,000 files; the token is the first key that the next page may have."""
         return cut_page(self._list_objects(prefix, token or first, last))
 
-    def _list_objects(self, prefix: str, first: str, last: str) -> Iterator[ListedObject]:
+    def _list_objects(self, prefix: str, first: str, last: str) -> Iterator[StoredObject]:
         """Yield the files below `prefix` with keys from `first` to `last`, in UTF-8 order.
 
         ``a.txt`` is before ``a/b``, as in S3. Symbolic links are not followed and not listed.
@@ -287,7 +287,7 @@ class FolderDestination:
             elif key > last:  # and so are all keys after it
                 return
             elif key >= first and key.startswith(prefix):
-                yield ListedObject(key, size)
+                yield StoredObject(key, size)
 
     def _list_folder(self, start: str) -> Iterator[tuple[str, int | None]]:
         """Yield the key and the size of each file in a folder, in the order of the keys.

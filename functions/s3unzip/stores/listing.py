@@ -19,7 +19,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from s3unzip.errors import StorageError
-from s3unzip.stores.ports import Destination, ListedObject, ListPage
+from s3unzip.stores.ports import Destination, ListPage, StoredObject
 
 T = TypeVar("T")
 PAGE_KEYS = 1_000  # keys of one page, as in S3
@@ -35,7 +35,7 @@ def bound_pages(pages: Iterable[T], name: str) -> Iterator[T]:
         yield page
 
 
-def cut_page(objects: Iterator[ListedObject]) -> ListPage:
+def cut_page(objects: Iterator[StoredObject]) -> ListPage:
     """Return the first page of objects that come in order, and the smallest key after it.
 
     The key is the token of the next page. It is None if no object may follow.
@@ -49,7 +49,7 @@ def cut_page(objects: Iterator[ListedObject]) -> ListPage:
 class Page(Struct, frozen=True):
     """The objects of one page whose keys are within the bounds of the listing."""
 
-    objects: list[ListedObject]
+    objects: list[StoredObject]
     is_last: bool
     in_order: bool  # this page and all pages before it
 

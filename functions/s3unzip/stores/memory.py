@@ -19,6 +19,7 @@ from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import (
     PIECE,
     Buffer,
+    Destination,
     ListPage,
     ObjectFacts,
     PartLimits,
@@ -31,7 +32,7 @@ from s3unzip.zip import ByteRange
 NOWHERE = Location("nowhere", "", "")
 
 
-class NowhereDestination:
+class NowhereDestination(Destination):
     """Takes every object and forgets it."""
 
     keeps_metadata = True

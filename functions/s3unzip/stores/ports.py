@@ -17,10 +17,11 @@ error of the tree in `errors`:
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from msgspec import Struct
 
+from s3unzip.errors import UnsupportedError
 from s3unzip.finding import Finding
 from s3unzip.model import Location, Part, Pin
 from s3unzip.zip import ByteRange, Disks, Policy, Reads, locate_directory
@@ -131,24 +132,16 @@ class ObjectFacts(Struct, frozen=True):
 
 
 class StoredObject(NamedTuple):
-    """The properties of one object that `Destination.head` returns."""
+    """The properties of one object that the store returns; a listing returns no CRC-32."""
 
     key: str
     size: int
-    crc32: int | None  # from zip-crc32, which the writer of the object chose; a folder computes it
-    etag: str | None = None  # without its quotes
+    crc32: int | None = None  # from zip-crc32, which the writer chose; a folder computes it
+    etag: str | None = None  # without its quotes; None: the store keeps none (a folder)
     checksum: int | None = None  # CRC-32 of all bytes, computed by the store, if it keeps one
 
 
-class ListedObject(NamedTuple):
-    """The properties of one object that a listing returns."""
-
-    key: str
-    size: int
-    etag: str | None = None  # without its quotes; None: the store keeps none (a folder)
-
-
-ListPage: TypeAlias = tuple[list[ListedObject], str | None]  # and the token of the next page
+ListPage: TypeAlias = tuple[list[StoredObject], str | None]  # and the token of the next page
 
 
 class Upload(NamedTuple):
@@ -168,14 +161,14 @@ class PartLimits(NamedTuple):
 
 
 class Destination(Protocol):
-    """Where members are written; keys are whole keys of the bucket or paths below the folder."""
+    """Where members are written; keys are whole keys of the bucket or paths below the folder.
 
-    @property
-    def keeps_metadata(self) -> bool:
-        """Whether `head` returns the CRC-32 that was stored with an object.
+    Each adapter is a subclass. Only one that copies parts has the last two methods.
+    """
 
-        If not, it computes the CRC-32 from the bytes.
-        """
+    # Whether `head` returns the CRC-32 that was stored with an object. If not, it computes it.
+    keeps_metadata: bool
+    part_limits: PartLimits
 
     def check_reachable(self) -> None:
         """Raise an error if credentials, the bucket or the server are missing; one request."""
@@ -247,17 +240,9 @@ class Destination(Protocol):
     def uploads(self, prefix: str) -> Iterator[Upload]:
         """Yield the incomplete uploads below `prefix`."""
 
-    @property
-    def part_limits(self) -> PartLimits:
-        """The store's limits on multipart uploads."""
-
-
-@runtime_checkable
-class CopiesParts(Protocol):
-    """A destination whose store can copy ranges of an archive by itself."""
-
     def copies_from(self, source: Location, pin: Pin) -> bool:
         """Return whether `copy_part` can work from that source; no request."""
+        return False
 
     def copy_part(
         self, upload: Upload, number: int, offset: int, source: Location, pin: Pin, span: ByteRange
@@ -265,7 +250,9 @@ class CopiesParts(Protocol):
         """Copy `span` of the pinned source as part `number`, inside the store.
 
         The part's `crc32` is set only if the store returned a checksum of the part.
+        `UnsupportedError`: the store does not copy.
         """
+        raise UnsupportedError(f"{source}: this store does not copy parts")
 
 
 class RunStore(Protocol):

@@ -28,7 +28,7 @@ from s3unzip.model import Location, Part, Pin, Report, Task, Verdict
 from s3unzip.runs.step import Step
 from s3unzip.settings import Tuning
 from s3unzip.settling.loop import begin
-from s3unzip.stores.ports import Buffer, ObjectFacts, PartLimits, Upload
+from s3unzip.stores.ports import Buffer, Destination, ObjectFacts, PartLimits, Upload
 from s3unzip.zip import ByteRange
 from tests.support import zips
 from tests.support.memory import KEY, WHOLE, MemoryBucket, MemoryStores, World
@@ -106,7 +106,8 @@ class SilentCompletes(MemoryBucket):
 class PlainBucket(MemoryBucket):
     """Has no UploadPartCopy."""
 
-    copy_part = None  # type: ignore[assignment]  # so it is no `CopiesParts`
+    copies_from = Destination.copies_from
+    copy_part = Destination.copy_part
 
 
 class ForgetfulBucket(MemoryBucket):

@@ -14,7 +14,7 @@ from s3unzip.model import Location, OnConflict, Options, Part, Pin, Report, Requ
 from s3unzip.settings import Tuning
 from s3unzip.settling.loop import KnownArchive, Settled, begin, settle
 from s3unzip.stores.archives import Source
-from s3unzip.stores.ports import Buffer, ListedObject, StoredObject, Tail, Upload
+from s3unzip.stores.ports import Buffer, StoredObject, Tail, Upload
 from s3unzip.verification import Comparison, Effort, verify_objects
 from s3unzip.zip import ByteRange
 from tests.support import zips
@@ -292,7 +292,7 @@ class ForgetfulBucket(MemoryBucket):
         stored = super().head(key)
         return stored and stored._replace(size=self.sizes.get(key, stored.size))
 
-    def list_objects(self, prefix: str, first: str, last: str) -> Iterator[ListedObject]:
+    def list_objects(self, prefix: str, first: str, last: str) -> Iterator[StoredObject]:
         for listed in super().list_objects(prefix, first, last):
             yield listed._replace(size=self.sizes.get(listed.key, listed.size))
 

@@ -30,7 +30,7 @@ from s3unzip.settling.loop import begin as begin_run
 from s3unzip.stores.ahead import map_ahead, read_ahead
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.listing import PAGE_KEYS
-from s3unzip.stores.ports import Buffer, ListedObject, ObjectFacts, StoredObject, Upload
+from s3unzip.stores.ports import Buffer, ObjectFacts, StoredObject, Upload
 from s3unzip.zip import ByteRange, Member
 from tests.support import zips
 from tests.support.memory import KEY, WHOLE, ManualClock, MemoryBucket, MemoryStores, World
@@ -299,7 +299,7 @@ class CountingBucket(MemoryBucket):
 
     told = 0
 
-    def list_objects(self, prefix: str, first: str, last: str) -> Iterator[ListedObject]:
+    def list_objects(self, prefix: str, first: str, last: str) -> Iterator[StoredObject]:
         for found in super().list_objects(prefix, first, last):
             self.told += 1
             yield found

@@ -11,7 +11,7 @@ from s3unzip.errors import ServiceFaultError, UsageError
 from s3unzip.local.destination_objects import check_extra, clear_extra
 from s3unzip.local.machine import SERVICE_FAULT, Machine
 from s3unzip.model import Location, Options, Request, Verdict
-from s3unzip.stores.ports import Buffer, ListedObject, ObjectFacts
+from s3unzip.stores.ports import Buffer, ObjectFacts, StoredObject
 from tests.support.memory import MemoryBucket, MemoryStores, Told, World
 from tests.support.zips import DEFLATE, Entry, build
 
@@ -116,7 +116,7 @@ def test_a_prefix_must_be_the_archives_own(
         _check(destination, Options(key_template=template), tmp_path)
 
 
-def _fail(found: Sequence[ListedObject]) -> bool:
+def _fail(found: Sequence[StoredObject]) -> bool:
     raise AssertionError(found)
 
 

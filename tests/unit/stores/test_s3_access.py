@@ -19,7 +19,7 @@ from s3unzip.stores.calls import Calls
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.listing import MAX_PAGES, list_pages
 from s3unzip.stores.memory import NowhereDestination
-from s3unzip.stores.ports import Buffer, ListedObject, ListPage, Upload
+from s3unzip.stores.ports import Buffer, ListPage, StoredObject, Upload
 from s3unzip.stores.run_store import PART, ObjectRunStore
 from s3unzip.stores.s3.aws_session import AwsSession
 from s3unzip.stores.s3.session import Session
@@ -193,7 +193,7 @@ class ScriptedStore(NowhereDestination):
         self.asked += 1
         page = self.pages[min(number, len(self.pages) - 1)]
         is_last = number + 1 >= len(self.pages) and not self.endless
-        return [ListedObject(key, 1) for key in page], None if is_last else str(number + 1)
+        return [StoredObject(key, 1) for key in page], None if is_last else str(number + 1)
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ class EndlessStore(NowhereDestination):
 
     def list_page(self, prefix: str, first: str, last: str, token: str | None) -> ListPage:
         number = next(self.numbers)
-        return [ListedObject(f"{number:09}", 1)], str(number)
+        return [StoredObject(f"{number:09}", 1)], str(number)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from botocore.session import Session
 from urllib3.exceptions import HTTPError
 
 from s3unzip import errors
-from s3unzip.stores.ports import Keys, ListedObject, ListPage
+from s3unzip.stores.ports import Keys, ListPage, StoredObject
 from s3unzip.stores.s3.answers import PAGE_FIELD, unquoted
 from s3unzip.stores.s3.plain_settings import (
     DEFAULT_REGION,
@@ -322,7 +322,7 @@ def _parse_page(body: bytes) -> ListPage:
             size = int(element.findtext(size_tag) or "")
         except ValueError:
             raise ResponseParserError(f"the list has no size of {key!r}") from None
-        objects.append(ListedObject(key, size, unquoted(element.findtext(etag_tag))))
+        objects.append(StoredObject(key, size, None, unquoted(element.findtext(etag_tag))))
     if root.findtext(f"{namespace}IsTruncated") != "true":
         return objects, None
     # `list_page` refuses an empty token.

@@ -28,6 +28,7 @@ from s3unzip.stores.listing import MAX_PAGES
 from s3unzip.stores.ports import (
     PIECE,
     Buffer,
+    Destination,
     Kind,
     ListPage,
     ObjectFacts,
@@ -61,7 +62,7 @@ _CRC = re.compile(r"[0-9a-fA-F]{1,8}")
 _CHECKSUM = re.compile(r"[A-Za-z0-9+/]{6}==")
 
 
-class S3Destination:
+class S3Destination(Destination):
     """One bucket that members are written to; threads may share it.
 
     Args:
@@ -70,6 +71,7 @@ class S3Destination:
     """
 
     keeps_metadata = True
+    part_limits = PartLimits()  # Amazon S3's; compatible stores have these or looser ones
 
     def __init__(self, session: Session, bucket: str, config: StoreConfig) -> None:
         self._session = session
@@ -81,11 +83,6 @@ class S3Destination:
         self._owner: dict[str, Any] = {}
         if self._owner_id is not None:
             self._owner["ExpectedBucketOwner"] = self._owner_id
-
-    @property
-    def part_limits(self) -> PartLimits:
-        """Amazon S3's limits; compatible stores have these or looser ones."""
-        return PartLimits()
 
     def check_reachable(self) -> None:
         """Raise an error if credentials, the bucket or the endpoint are missing."""
