@@ -71,7 +71,7 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
     ],
     "runs/step.py": [
         ("lost-outcome", "report, self.outcomes)", "report, self.outcomes[:-1])"),
-        ("stale-pin", "run.pin)", "stores.source(run.source).stat(run.source).pin)"),
+        ("stale-pin", "run.pin, ", "stores.source(run.source).stat(run.source).pin, "),
         ("resume-forgets-outcomes", "self.outcomes.extend(earlier.outcomes)", "pass"),
     ],
     "extraction/task.py": [

@@ -10,8 +10,8 @@ from s3unzip.errors import ServiceFaultError
 from s3unzip.model import Location, Pin
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.clock import LocalClock
-from s3unzip.stores.memory import MemoryRunStore
 from s3unzip.stores.ports import Buffer, Kind, PinnedArchive, Upload
+from s3unzip.stores.run_store import MemoryRunStore
 from s3unzip.zip.values import ByteRange
 from tests.simulation.world import Fault, World, current
 from tests.support.memory import MemoryArchive, MemorySource

@@ -27,8 +27,8 @@ from s3unzip.settling.loop import KnownArchive, Settled, begin, look_up_run, set
 from s3unzip.settling.nested import has_nested
 from s3unzip.settling.report import may_replace, write_report
 from s3unzip.stores.calls import Calls
-from s3unzip.stores.memory import MemoryRunStore, SmallRunStores
 from s3unzip.stores.ports import Tail
+from s3unzip.stores.run_store import MemoryRunStore, SmallRunStores
 
 # Sent at once from the start: a single worker need not begin as slowly as a thousand.
 FIRST_PUTS = 16
@@ -118,7 +118,8 @@ class _MemoryRun:
         self._context = replace(
             context,
             tuning=tuning,
-            stores=SmallRunStores(context.stores, archive.tail, memory),
+            stores=SmallRunStores(context.stores, memory),
+            archive_end=archive.tail.data,
             platform=context.platform and replace(context.platform, direct=True),
             first_calls=FIRST_PUTS,
         )

@@ -201,7 +201,7 @@ def test(arguments: Arguments) -> int:
     """
     from s3unzip.cli.output import print_test
     from s3unzip.local.machine import open_machine
-    from s3unzip.stores.memory import NOWHERE
+    from s3unzip.stores.open import NOWHERE
 
     source = parse_source(arguments.src)
     options = replace(arguments.options(), key_template="{member}")

@@ -105,7 +105,8 @@ def read_directory(
     if tail.refusal is not None:
         raise RejectedError(tail.refusal)
     template = template or parse_template(request)
-    reader = _CountedReader(source.pinned(request.source, tail.pin), calls, len(tail.data))
+    archive = source.pinned(request.source, tail.pin, tail.data)
+    reader = _CountedReader(archive, calls, len(tail.data))
     policy = _narrow_to_budget(context.policy, request.options.nested_budget)
     # `drive` reads each range for which a function of `zip` asks.
     location = drive(tail.locate_directory(policy), reader.read)

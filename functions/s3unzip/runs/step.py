@@ -42,7 +42,7 @@ class Step:
         self.calls = calls
         self.started = context.clock.now()  # Unix seconds
         self.records = RunRecords.open(stores, run.id, calls)
-        self.archive = stores.source(run.source).pinned(run.source, run.pin)
+        self.archive = stores.source(run.source).pinned(run.source, run.pin, context.archive_end)
         self.destination = stores.destination(run.destination)
         self.bytes_read = 0  # of the archive
         self.warnings: Counter[str] = Counter()  # by code

@@ -1,7 +1,7 @@
 """The stores: sources of archives, destinations of members, and the objects of runs.
 
 `ports` has the interfaces. `calls` retries and counts each request. The adapters are `s3`,
-`folder`, `files`, `web` and `memory`; `open` opens the one that a location names. The other
+`folder`, `files` and `web`; `open` opens the one that a location names. The other
 packages import the interfaces only; the programs (cli, local, aws, operate) open the adapters.
 """
 

@@ -1,12 +1,14 @@
-"""Files of the operating system: messages for its errors, and archives in files."""
+"""Files of the operating system: messages for its errors, archives in files and open readers."""
 
 import errno
 import itertools
 import os
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
+from typing import Protocol
 
 from s3unzip import errors
 from s3unzip.model import Location, Pin
@@ -172,6 +174,63 @@ class FileSource(Source):
     def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:  # noqa: ARG002 - of the port
         """Refuse: a file has no tags."""
         raise errors.StorageError(f"{location.key}: a file has no tags; delete it instead")
+
+
+class BinaryReader(Protocol):
+    """The methods of a seekable binary file that reading an archive calls."""
+
+    def seek(self, offset: int, whence: int = ..., /) -> int:
+        """Move to `offset` and return the position from the start."""
+
+    def read(self, size: int = ..., /) -> bytes:
+        """Return up to `size` bytes."""
+
+
+class ReaderSource(Source):
+    """A source whose one archive is an open reader.
+
+    The reader stays open and belongs to the caller. A lock lets one thread at a time use it.
+    """
+
+    def __init__(self, reader: BinaryReader) -> None:
+        self._reader = reader
+        self._lock = threading.Lock()
+        self.location = Location("reader", "", str(getattr(reader, "name", "") or "archive"))
+        # Its key is only for messages: a file's name, or "archive".
+
+    def stat(self, location: Location) -> Tail:  # noqa: ARG002 - there is only one
+        """Return the size of the archive, as a tail without bytes."""
+        with self._lock:
+            try:
+                return Tail(b"", Pin(self._reader.seek(0, os.SEEK_END)))
+            except (OSError, ValueError) as error:
+                raise errors.StorageError(
+                    f"{self.location.key}: the reader cannot seek: {error}"
+                ) from error
+
+    def _read(self, want: ByteRange) -> bytes:
+        """Return the bytes of `want`; `SourceChangedError`: the reader ends before them."""
+        data = bytearray()
+        with self._lock:
+            try:
+                self._reader.seek(want.start)
+                while len(data) < want.length:  # one read may return fewer bytes
+                    chunk = self._reader.read(want.length - len(data))
+                    if not chunk:
+                        break
+                    data += chunk
+            except (OSError, ValueError) as error:
+                raise errors.StorageError(f"{self.location.key}: {error}") from error
+        if len(data) < want.length:
+            raise errors.SourceChangedError(
+                f"{self.location.key}: the reader ends at byte {want.start + len(data)}"
+            )
+        return bytes(data)
+
+    def stream(self, location: Location, pin: Pin, want: ByteRange) -> Iterator[Buffer]:  # noqa: ARG002 - of the port
+        """Yield the bytes of `want` in pieces of a MiB."""
+        for start in range(want.start, want.stop, PIECE):
+            yield self._read(ByteRange(start, min(start + PIECE, want.stop)))
 
 
 @contextmanager

@@ -3,38 +3,121 @@
 Each kind of store is imported when the first location of its kind is opened, so that
 ``s3unzip --help`` needs neither botocore nor obstore. A `StoreConfig` can be sent to a worker
 process; the stores that it opens cannot.
+
+An adapter that is opened at the level DEBUG (``-vv``) logs each attempt of a request: its kind,
+what it asks for, how it ended and how long it took. Requests for the records of runs are not
+logged.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
-from s3unzip.errors import UsageError
-from s3unzip.model import Location
+from s3unzip.errors import NotFoundError, S3UnzipError, UsageError
+from s3unzip.model import Location, Part
 from s3unzip.settings import Tuning
 from s3unzip.stores.archives import Source
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.config import StoreConfig
-from s3unzip.stores.ports import AskForKeys, Destination, RunStore
+from s3unzip.stores.ports import (
+    AskForKeys,
+    Buffer,
+    Destination,
+    ListPage,
+    ObjectFacts,
+    PartLimits,
+    RunStore,
+    Upload,
+)
 from s3unzip.stores.run_store import ObjectRunStore
-from s3unzip.stores.tracing import trace_destination, trace_source
 
 if TYPE_CHECKING:  # they import botocore, obstore, urllib3
     from s3unzip.stores.s3.credentials import ProfileKeys
     from s3unzip.stores.s3.session import Session
     from s3unzip.stores.web import WebSource
 
+NOWHERE = Location("nowhere", "", "")  # what is written there is lost
 CALLS_AT_ONCE = 32
+T = TypeVar("T")
+_log = logging.getLogger("s3unzip.requests")
 # It is compiled when it is first used, because the functions on AWS do not need it.
 _KMS_KEY = (
     r"(arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/)?(mrk-)?[0-9a-f-]{32,36}"
     r"|(arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:)?alias/[\w/-]+"
 )
+
+
+# Methods, and what the log says of their arguments; `root` stands before a key.
+_SOURCE_TEXTS = {
+    "tail": "get {location} last {length} bytes",
+    "stat": "head {location}",
+    "stream": "get {location} bytes [{want.start}, {want.stop})",
+    "delete": "delete {location}",
+    "tag": "put tags of {location}",
+    "tags": "get tags of {location}",
+}
+_DESTINATION_TEXTS = {
+    "put": "put {root}{key}",
+    "head": "head {root}{key}",
+    "list_page": "list {root}{prefix}",
+    "read": "get {root}{key}",
+    "delete": "delete {root}{keys[0]} and the keys after it",
+    "create_upload": "create {root}{key}",
+    "upload_part": "part {number} of {root}{upload.key}",
+    "copy_part": "copy part {number} of {root}{upload.key} from bytes [{span.start}, {span.stop})",
+    "complete_upload": "complete {root}{upload.key}",
+    "abort_upload": "abort {root}{upload.key}",
+    "uploads": "list uploads of {root}{prefix}",
+}
+
+
+class NowhereDestination(Destination):
+    """Takes every object and forgets it."""
+
+    keeps_metadata = True
+    part_limits = PartLimits()  # Amazon S3's, so that members are cut as for S3
+
+    def _ignore(self, *_: object, **__: object) -> None:
+        """Do nothing: there are no objects."""
+
+    check_reachable = check_ready = sync = release = _ignore
+    head = put = replace = delete = complete_upload = abort_upload = _ignore
+
+    def list_page(self, prefix: str, first: str, last: str, token: str | None) -> ListPage:  # noqa: ARG002 - of the port
+        """Return an empty page, which is the last one."""
+        return [], None
+
+    def read(self, key: str, span: tuple[int, int] | None = None) -> Iterator[Buffer]:  # noqa: ARG002 - of the port
+        """Raise `NotFoundError`: there is no object."""
+        raise NotFoundError(f"{key}: nothing is kept")
+
+    def create_upload(self, key: str, facts: ObjectFacts) -> str:  # noqa: ARG002 - of the port
+        """Return the key: uploads need no ids."""
+        return key
+
+    def upload_part(
+        self,
+        upload: Upload,  # noqa: ARG002 - of the port
+        number: int,
+        offset: int,  # noqa: ARG002 - of the port
+        body: Buffer,
+        crc32: int,
+    ) -> Part:
+        """Return the part's size and CRC-32, and forget its bytes."""
+        return Part(number, "", memoryview(body).nbytes, crc32)
+
+    def uploads(self, prefix: str) -> Iterator[Upload]:  # noqa: ARG002 - of the port
+        """Return no uploads."""
+        return iter(())
 
 
 class OpenedStores:
@@ -74,17 +157,17 @@ class OpenedStores:
             case "s3":
                 from s3unzip.stores.s3.source import S3Source
 
-                return trace_source(S3Source(self.session(self._config)))
+                return _traced(S3Source(self.session(self._config)), _SOURCE_TEXTS)
             case "file":
                 from s3unzip.stores.files import FileSource
 
-                return trace_source(FileSource())
+                return _traced(FileSource(), _SOURCE_TEXTS)
             case "http" | "https":
                 from s3unzip.stores.web import WebSource
 
                 # All archives on the web share its connections.
                 with self._lock:
-                    self._web = self._web or trace_source(WebSource(self._config))
+                    self._web = self._web or _traced(WebSource(self._config), _SOURCE_TEXTS)
                 return self._web
             case _:
                 raise UsageError(f"{location}: sources are s3://, paths, http:// and https://")
@@ -97,14 +180,12 @@ class OpenedStores:
 
                 session = self.session(self._destination_config)
                 bucket = S3Destination(session, location.bucket, self._config)
-                return trace_destination(bucket, root=f"s3://{location.bucket}/")
+                return _traced(bucket, _DESTINATION_TEXTS, f"s3://{location.bucket}/")
             case "file":
                 from s3unzip.stores.folder import FolderDestination
 
-                return trace_destination(FolderDestination(location.key))
+                return _traced(FolderDestination(location.key), _DESTINATION_TEXTS)
             case "nowhere":
-                from s3unzip.stores.memory import NowhereDestination
-
                 return NowhereDestination()
             case _:
                 raise UsageError(f"{location}: destinations are s3:// and paths")
@@ -209,3 +290,53 @@ def sign_in(config: StoreConfig, destination: Location) -> None:
     from s3unzip.stores.s3.credentials import shared_keys
 
     shared_keys(profile).current()
+
+
+def _traced(adapter: T, texts: Mapping[str, str], root: str = "") -> T:
+    """Return `adapter`; if the log has the level DEBUG, it logs each attempt of a request.
+
+    Args:
+        adapter: a source or a destination.
+        texts: by method, what the log says of its arguments.
+        root: the text before each key.
+    """
+    if _log.isEnabledFor(logging.DEBUG):
+        for name, text in texts.items():
+            setattr(adapter, name, _log_calls(getattr(adapter, name), text, root))
+    return adapter
+
+
+def _log_calls(method: Callable[..., Any], text: str, root: str) -> Callable[..., Any]:
+    """Return a method that logs its calls; a generator logs when it ends."""
+    import inspect
+
+    signature = inspect.signature(method)
+
+    def call(*arguments: object, **options: object) -> Any:
+        names = signature.bind(*arguments, **options).arguments
+        request = text.format(root=root, **names)
+        if inspect.isgeneratorfunction(method):
+            return _yield_logged(method(*arguments, **options), request)
+        with _logged(request):
+            return method(*arguments, **options)
+
+    return call
+
+
+def _yield_logged(pieces: Iterator[Any], request: str) -> Iterator[Any]:
+    with _logged(request):
+        yield from pieces
+
+
+@contextmanager
+def _logged(request: str) -> Iterator[None]:
+    """Log a request, how it ended and how long it took."""
+    began = time.monotonic()
+    status = "ok"
+    try:
+        yield
+    except S3UnzipError as error:
+        status = str(error)
+        raise
+    finally:
+        _log.debug("%s: %s, %.0f ms", request, status, 1000 * (time.monotonic() - began))

@@ -1,5 +1,6 @@
-"""A run's own objects, below `<home>runs/<run>/`, in any store that takes members."""
+"""A run's own objects: below `<home>runs/<run>/` in a store that takes members, or in memory."""
 
+import threading
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,6 +19,7 @@ from s3unzip.errors import (
     UnreadableRecordError,
 )
 from s3unzip.model import Location, Part
+from s3unzip.stores import Stores
 from s3unzip.stores.archives import Source, read_end
 from s3unzip.stores.calls import Calls, count_request
 from s3unzip.stores.listing import list_pages
@@ -179,6 +181,72 @@ class ObjectRunStore:
                     raise
 
         self._run("complete", complete_once)
+
+
+class MemoryRunStore:
+    """A run store whose objects are bytes in this process; threads may share it."""
+
+    def __init__(self, objects: dict[str, bytes] | None = None) -> None:
+        self.objects = {} if objects is None else objects  # by name
+        self._lock = threading.Lock()
+
+    def write(self, name: str, pieces: Iterable[bytes]) -> int:
+        """Write an object whole or not at all; return its size in bytes."""
+        data = self.objects[name] = b"".join(pieces)
+        return len(data)
+
+    def create(self, name: str, body: bytes) -> None:
+        """Write a small object, unless it exists."""
+        with self._lock:
+            if name in self.objects:
+                raise ConflictError(f"{name}: it exists")
+            self.objects[name] = body
+
+    def replace(self, name: str, old: bytes, new: bytes) -> None:
+        """Replace `old` by a small object; `ConflictError`: another object is stored there."""
+        with self._lock:
+            if self.objects.get(name) != old:
+                raise ConflictError(f"{name}: it has changed")
+            self.objects[name] = new
+
+    def read(self, name: str, span: tuple[int, int] | None = None) -> bytes:
+        """Return the object, or bytes [start, stop) of it."""
+        data = self.objects.get(name)
+        if data is None:
+            raise NotFoundError(f"{name}: no such object")
+        if span is None:
+            return data
+        start, stop = span
+        if stop > max(len(data), start):  # an empty range may be anywhere
+            raise UnreadableRecordError(f"{name}: it ends before byte {stop:,}")
+        return data[start:stop]
+
+    def stream(self, name: str) -> Iterator[bytes]:
+        """Yield the object in one piece."""
+        yield self.read(name)
+
+    def names(self, prefix: str) -> Iterator[str]:
+        """Yield the names that begin with `prefix`, in order."""
+        yield from (name for name in sorted(self.objects) if name.startswith(prefix))
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Delete the objects; nothing happens if they are gone."""
+        for name in names:
+            self.objects.pop(name, None)
+
+
+class SmallRunStores:
+    """The stores of a small run, whose records are in memory."""
+
+    def __init__(self, stores: Stores, records: MemoryRunStore) -> None:
+        self.source = stores.source
+        self.destination = stores.destination
+        self.end_startup = stores.end_startup
+        self._records = records
+
+    def run_store(self, run: str, calls: Calls | None = None) -> MemoryRunStore:  # noqa: ARG002 - of the port
+        """Return the records in memory: they are of one run, so `run` is not needed."""
+        return self._records
 
 
 def _facts_of(name: str) -> ObjectFacts:

@@ -28,8 +28,8 @@ from s3unzip.settling.loop import (
 )
 from s3unzip.settling.page import render_page
 from s3unzip.settling.report import amend_report, write_report
-from s3unzip.stores.memory import MemoryRunStore
 from s3unzip.stores.ports import Buffer, ObjectFacts, Tail
+from s3unzip.stores.run_store import MemoryRunStore
 from tests.support.memory import TINY, MemoryBucket, World
 from tests.support.reports import REPORT as SAMPLE
 from tests.support.zips import DEFLATE, Entry, build, log_lines

@@ -18,7 +18,7 @@ from s3unzip.stores.archives import is_first_piece, last_part_name, locate_part
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.listing import MAX_PAGES, list_pages
-from s3unzip.stores.memory import NowhereDestination
+from s3unzip.stores.open import NowhereDestination
 from s3unzip.stores.ports import Buffer, ListPage, StoredObject, Upload
 from s3unzip.stores.run_store import PART, ObjectRunStore
 from s3unzip.stores.s3.aws_session import AwsSession
