@@ -28,7 +28,7 @@ from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.files import FileSource
 from s3unzip.stores.folder import OWN, FolderDestination
 from s3unzip.stores.open import OpenedStores
-from s3unzip.stores.open_folders import OPEN_SHARE
+from s3unzip.stores.open_folders import MAX_OPEN
 from s3unzip.stores.ports import ObjectFacts, RunStore, StoredObject, Upload
 from s3unzip.zip import ByteRange
 from tests.contract.places import FACTS, list_all
@@ -341,19 +341,13 @@ def count_open_folders(root: Path) -> int:
 
 
 def test_open_folders_are_few_and_closed(tmp_path: Path) -> None:
-    """Not more folders stay open than a share of the files that the process may open."""
-    max_files = 768  # the share of these is below `MAX_OPEN`
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max_files, before[1]))
-    try:
-        target = FolderDestination(str(tmp_path))
-        for number in range(200):
-            target.put(f"{tmp_path}/{number}/f", b"body", FACTS, if_absent=False)
-            assert 1 < count_open_folders(tmp_path) <= 1 + max_files // OPEN_SHARE
-        del target
-        assert count_open_folders(tmp_path) == 0
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    """Not more folders stay open than the bound, and none when the destination is gone."""
+    target = FolderDestination(str(tmp_path))
+    for number in range(3 * MAX_OPEN):
+        target.put(f"{tmp_path}/{number}/f", b"body", FACTS, if_absent=False)
+        assert 1 < count_open_folders(tmp_path) <= 1 + MAX_OPEN
+    del target
+    assert count_open_folders(tmp_path) == 0
 
 
 def test_a_folder_swapped_for_a_link_within_one_write(

@@ -17,6 +17,7 @@ The rules:
 from __future__ import annotations
 
 import logging
+from posixpath import dirname
 
 from s3unzip.extraction.existing_objects import is_same_object
 from s3unzip.local.runs import was_restarted
@@ -67,8 +68,8 @@ def remove_leftovers(step: Step) -> int:
     destination = step.destination
     if not isinstance(destination, FolderDestination):
         return 0
-    folders = {""}  # the destination itself
+    folders = {destination.start}  # the destination itself, and those of the members
     spans = {task.rows for task in step.records.tasks()}  # the slices of a member share one
     for span in spans:
-        folders.update(destination.locate(row.key).folder for row in step.read_rows(span))
+        folders.update(dirname(row.key) + "/" for row in step.read_rows(span))
     return sum(destination.remove_own(folder, step.run.id) for folder in folders)

@@ -28,7 +28,6 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from io import FileIO
 from pathlib import Path
-from typing import NamedTuple
 
 from s3unzip import errors
 from s3unzip.model import Part, decode, encode
@@ -36,6 +35,7 @@ from s3unzip.object_properties import MODE_KEY, RUN_KEY
 from s3unzip.stores.files import PRIVATE, explaining, translate_error
 from s3unzip.stores.listing import cut_page
 from s3unzip.stores.open_folders import (
+    OpenFolder,
     OpenFolders,
     clear_mode_bits,
     explain_folder,
@@ -57,15 +57,15 @@ from s3unzip.stores.ports import (
 OWN = ".s3unzip-"  # begins the name of each temporary file, and of no member's file
 NOTE = ".note"  # ends the name of the file that keeps an upload's key and facts
 _FILE = os.O_CLOEXEC | os.O_NOFOLLOW
+# Why there is no regular file under a name that cannot be opened.
+_NO_FILE: dict[int | None, str] = {
+    errno.ELOOP: "not a file",  # a link
+    errno.ENXIO: "not a file",  # a socket or a FIFO
+    errno.ENAMETOOLONG: "no file has this name",
+    errno.EILSEQ: "no file has this name",
+    errno.EINVAL: "no file has this name",
+}
 _NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY | _FILE
-
-
-class FilePath(NamedTuple):
-    """Where one file is: its folder relative to the root, and its name there."""
-
-    folder: str
-    name: str
-    whole: str  # for messages
 
 
 class FolderDestination(Destination):
@@ -87,8 +87,8 @@ class FolderDestination(Destination):
         self._folders = OpenFolders(self.root, PRIVATE if private else 0o777)
         self._is_private = private
 
-    def locate(self, key: str) -> FilePath:
-        """Return where `key` is; `StorageError`: it cannot be a member below the folder."""
+    def _check(self, key: str) -> str:
+        """Return `key`; `StorageError`: it cannot be a member below the folder."""
         below = key[len(self.start) :]
         parts = below.split("/")
         if not key.startswith(self.start) or {"", ".", ".."}.intersection(parts) or "\0" in key:
@@ -97,67 +97,72 @@ class FolderDestination(Destination):
             raise errors.StorageError(
                 f"{key!r}: names that begin with {OWN} are for s3unzip's own files"
             )
-        return FilePath(below.rpartition("/")[0], parts[-1], key)
+        return key
 
-    def _locate_own(self, name: str) -> FilePath:
-        return FilePath("", OWN + name, f"{self.start}{OWN}{name}")
+    def _locate(self, key: str, *, create: bool = False) -> tuple[OpenFolder, str]:
+        """Return the folder of a file, and the name of the file in it.
 
-    def _open_file(self, target: FilePath, flags: int = os.O_RDONLY) -> FileIO:
+        Args:
+            key: the whole path of the file.
+            create: whether to make the folders that are missing.
+        """
+        folder, _, name = key[len(self.start) :].rpartition("/")
+        return self._folders.get(folder, create=create), name
+
+    def _open_file(self, key: str, flags: int = os.O_RDONLY) -> FileIO:
         """Open a regular file that exists; it is not truncated.
 
         Raises:
             NotFoundError: there is no regular file.
         """
         try:
-            folder = self._folders.get(target.folder)
+            folder, name = self._locate(key)
             # Without O_NONBLOCK, opening a FIFO waits for a writer.
-            file = os.open(target.name, flags | _FILE | os.O_NONBLOCK, dir_fd=folder.file)
+            file = os.open(name, flags | _FILE | os.O_NONBLOCK, dir_fd=folder.file)
         except errors.NotFoundError as error:
-            raise errors.NotFoundError(f"{target.whole}: no such file or folder") from error
+            raise errors.NotFoundError(f"{key}: no such file or folder") from error
         except OSError as error:
-            if error.errno in {errno.ELOOP, errno.ENXIO}:  # a link, a socket or a FIFO
-                raise errors.NotFoundError(f"{target.whole}: not a file") from error
-            if error.errno in {errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL}:
-                raise errors.NotFoundError(f"{target.whole}: no file has this name") from error
-            raise translate_error(error, target.whole) from error
+            if error.errno in _NO_FILE:
+                raise errors.NotFoundError(f"{key}: {_NO_FILE[error.errno]}") from error
+            raise translate_error(error, key) from error
         if not stat.S_ISREG(os.fstat(file).st_mode):
             os.close(file)
-            raise errors.NotFoundError(f"{target.whole}: not a file")
+            raise errors.NotFoundError(f"{key}: not a file")
         return FileIO(file)  # bytes are written by its descriptor
 
-    def _unlink(self, target: FilePath) -> None:
-        with contextlib.suppress(errors.NotFoundError), explaining(target.whole):
-            folder = self._folders.get(target.folder)
-            os.unlink(target.name, dir_fd=folder.file)
+    def _unlink(self, key: str) -> None:
+        with contextlib.suppress(errors.NotFoundError), explaining(key):
+            folder, name = self._locate(key)
+            os.unlink(name, dir_fd=folder.file)
 
     def _write(
         self,
-        target: FilePath,
+        key: str,
         body: Buffer,
         metadata: Mapping[str, str],
         *,
         if_absent: bool = False,
     ) -> None:
         """Write a file whole or not at all: under a temporary name, then rename it."""
-        folder = self._folders.get(target.folder, create=True)
+        folder, name = self._locate(key, create=True)
         temporary_name = own_prefix(metadata.get(RUN_KEY, "")) + _draw_id()
         try:
             file = os.open(temporary_name, _NEW, self._choose_mode(metadata), dir_fd=folder.file)
         except OSError as error:
-            folder_path = target.whole.rpartition("/")[0]  # the folder refuses new files
-            raise self._explain_write(error, folder_path) from error
+            # The folder refuses new files.
+            raise self._explain_write(error, key.rpartition("/")[0]) from error
         try:
             write_at(file, body, 0)
             restore_time(file, metadata)
-            rename(temporary_name, folder.file, target.name, folder.file, if_absent=if_absent)
+            rename(temporary_name, folder.file, name, folder.file, if_absent=if_absent)
         except BaseException as error:
             with contextlib.suppress(OSError):
                 os.unlink(temporary_name, dir_fd=folder.file)
             if not isinstance(error, OSError):
                 raise
             if if_absent and isinstance(error, FileExistsError):
-                raise errors.ConflictError(f"{target.whole}: exists already") from error
-            raise self._explain_write(error, target.whole) from error
+                raise errors.ConflictError(f"{key}: exists already") from error
+            raise self._explain_write(error, key) from error
         finally:
             os.close(file)
 
@@ -180,20 +185,25 @@ class FolderDestination(Destination):
 
     def size(self, key: str) -> int | None:
         """Return the size of a file; None if `key` is missing, a link or a folder."""
-        target = self.locate(key)
-        with contextlib.suppress(errors.NotFoundError), explaining(target.whole):
-            folder = self._folders.get(target.folder)
-            facts = os.stat(target.name, dir_fd=folder.file, follow_symlinks=False)
+        with contextlib.suppress(errors.NotFoundError), explaining(key):
+            folder, name = self._locate(self._check(key))
+            facts = os.stat(name, dir_fd=folder.file, follow_symlinks=False)
             if stat.S_ISREG(facts.st_mode):
                 return facts.st_size
         return None
 
     def remove_own(self, folder: str, run: str) -> int:
-        """Delete the temporary files that a run left in a folder; return their number."""
+        """Delete the temporary files that a run left in a folder; return their number.
+
+        Args:
+            folder: the destination, or a folder below it; it ends in "/".
+            run: the id of the run.
+        """
         prefix = own_prefix(run)
-        names = [entry.name for entry in self._scan(folder) if entry.name.startswith(prefix)]
+        path = folder[len(self.start) : -1]
+        names = [entry.name for entry in self._scan(path) if entry.name.startswith(prefix)]
         for name in names:
-            self._unlink(FilePath(folder, name, f"{self.start}{folder}/{name}"))
+            self._unlink(folder + name)
         return len(names)
 
     def _scan(self, path: str) -> Iterator[os.DirEntry[str]]:
@@ -228,7 +238,7 @@ class FolderDestination(Destination):
                     f"{root}: {size:,} bytes are to be written, {free:,} are free: make room, or "
                     f"use another place"
                 )
-        probe = self._locate_own(_draw_id())
+        probe = self._own_key(_draw_id())
         self._write(probe, b"", {})
         self._unlink(probe)
 
@@ -242,7 +252,7 @@ class FolderDestination(Destination):
 
     def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> None:
         """Write one file whole, with its time and mode."""
-        self._write(self.locate(key), body, facts.metadata, if_absent=if_absent)
+        self._write(self._check(key), body, facts.metadata, if_absent=if_absent)
 
     def replace(self, key: str, body: bytes, facts: ObjectFacts, etag: str | None) -> None:  # noqa: ARG002 - of the port
         """Write one file: files have no ETag, and the caller holds the lock of the run."""
@@ -250,9 +260,7 @@ class FolderDestination(Destination):
 
     def make_folder(self, key: str) -> None:
         """Create a folder, and those above it, if they are missing."""
-        target = self.locate(key)
-        # At the root, `target.folder` is empty.
-        self._folders.get(f"{target.folder}/{target.name}".lstrip("/"), create=True)
+        self._folders.get(self._check(key)[len(self.start) :], create=True)
 
     def head(self, key: str) -> StoredObject | None:
         """Return a file's size and CRC-32, which is computed from its bytes; None: no file."""
@@ -309,8 +317,7 @@ class FolderDestination(Destination):
 
     def read(self, key: str, span: tuple[int, int] | None = None) -> Iterator[Buffer]:
         """Yield a file's bytes, or its bytes [start, stop), in pieces."""
-        target = self.locate(key)
-        with explaining(target.whole), self._open_file(target) as file:
+        with explaining(key), self._open_file(self._check(key)) as file:
             start, stop = span or (0, sys.maxsize)
             file.seek(start)
             while data := file.read(min(PIECE, stop - start)):
@@ -320,93 +327,92 @@ class FolderDestination(Destination):
     def delete(self, keys: Sequence[str]) -> None:
         """Delete the files; nothing happens if they are gone."""
         for key in keys:
-            self._unlink(self.locate(key))
+            self._unlink(self._check(key))
 
     def create_upload(self, key: str, facts: ObjectFacts) -> str:
         """Begin a file that is written in parts; return its id."""
         upload_id = _draw_id()
-        self._folders.get(self.locate(key).folder, create=True)
+        self._locate(self._check(key), create=True)  # make its folder
         # The note is written first, because an upload without a note would not be found.
         metadata = {RUN_KEY: facts.metadata.get(RUN_KEY, ""), MODE_KEY: "600"}
-        self._write(self._locate_own(upload_id + NOTE), encode((key, facts)), metadata)
-        root = self._folders.get("", create=True)
-        file = self._locate_own(upload_id)
+        self._write(self._own_key(upload_id, NOTE), encode((key, facts)), metadata)
+        own = self._own_key(upload_id)
         mode = self._choose_mode(facts.metadata) | 0o200  # so that the parts can be written
-        with explaining(file.whole):
-            os.close(os.open(file.name, _NEW, mode, dir_fd=root.file))
+        with explaining(own):
+            root, own_name = self._locate(own, create=True)
+            os.close(os.open(own_name, _NEW, mode, dir_fd=root.file))
         return upload_id
 
     def upload_part(
         self, upload: Upload, number: int, offset: int, body: Buffer, crc32: int
     ) -> Part:
         """Write the part at its offset."""
-        own = self._locate_upload(upload)
-        with explaining(own.whole), self._open_own(own, os.O_WRONLY) as file:
+        own = self._own_key(upload.upload_id)
+        with explaining(own), self._open_own(own, os.O_WRONLY) as file:
             write_at(file.fileno(), body, offset)
         return Part(number, f'"{crc32:08x}"', len(body), crc32)
 
     def complete_upload(self, upload: Upload, parts: Sequence[Part], *, if_absent: bool) -> None:
         """Check the size of the file, and give it its mode, its time and its name."""
-        own = self._locate_upload(upload)
-        note = self._locate_upload(upload, NOTE)
-        target = self.locate(upload.key)
+        own = self._own_key(upload.upload_id)
+        note = self._own_key(upload.upload_id, NOTE)
+        key = self._check(upload.key)
         try:
             with self._open_own(own, os.O_WRONLY) as file:
                 written = os.fstat(file.fileno()).st_size
                 size = sum(part.size for part in parts)
                 if written != size:
                     raise errors.StorageError(
-                        f"{target.whole}: its parts have {size} bytes, but the file has {written}"
+                        f"{key}: its parts have {size} bytes, but the file has {written}"
                     )
                 metadata = self._read_note(note)[1].metadata
                 clear_mode_bits(file.fileno(), self._choose_mode(metadata))
                 restore_time(file.fileno(), metadata)
-            folder = self._folders.get(target.folder, create=True)
-            root = self._folders.get("")
-            rename(own.name, root.file, target.name, folder.file, if_absent=if_absent)
+            folder, name = self._locate(key, create=True)
+            root, own_name = self._locate(own)
+            rename(own_name, root.file, name, folder.file, if_absent=if_absent)
             self._unlink(note)
         except FileExistsError as error:
             if not if_absent:
-                raise translate_error(error, target.whole) from error
+                raise translate_error(error, key) from error
             self.abort_upload(upload)
-            raise errors.ConflictError(f"{target.whole}: exists already") from error
+            raise errors.ConflictError(f"{key}: exists already") from error
         except OSError as error:
-            raise translate_error(error, target.whole) from error
+            raise translate_error(error, key) from error
 
     def abort_upload(self, upload: Upload) -> None:
         """Drop the file and its note; nothing happens if they are gone."""
-        self._unlink(self._locate_upload(upload))
-        self._unlink(self._locate_upload(upload, NOTE))
+        self._unlink(self._own_key(upload.upload_id))
+        self._unlink(self._own_key(upload.upload_id, NOTE))
 
     def uploads(self, prefix: str) -> Iterator[Upload]:
         """Yield the incomplete uploads below `prefix`."""
         for name in sorted(entry.name for entry in self._scan("")):
             if name.startswith(OWN) and name.endswith(NOTE):
-                upload_id = name.removeprefix(OWN).removesuffix(NOTE)
                 # The upload was completed just now, or the note was lost in a power failure.
                 with contextlib.suppress(errors.NotFoundError, errors.UsageError):
-                    key = self._read_note(self._locate_own(upload_id + NOTE))[0]
+                    key = self._read_note(self.start + name)[0]
                     if key.startswith(prefix):
-                        yield Upload(key, upload_id)
+                        yield Upload(key, name.removeprefix(OWN).removesuffix(NOTE))
 
-    def _locate_upload(self, upload: Upload, ending: str = "") -> FilePath:
-        """Return where the file of an upload is, or its note if `ending` is `NOTE`."""
-        if not upload.upload_id.isalnum():
-            raise errors.StorageError(f"{upload.upload_id!r}: not an upload of {self.root}")
-        return self._locate_own(upload.upload_id + ending)
+    def _own_key(self, upload_id: str, ending: str = "") -> str:
+        """Return the key of the file of an upload, or of its note if `ending` is `NOTE`."""
+        if not upload_id.isalnum():
+            raise errors.StorageError(f"{upload_id!r}: not an upload of {self.root}")
+        return f"{self.start}{OWN}{upload_id}{ending}"
 
-    def _open_own(self, path: FilePath, flags: int) -> FileIO:
+    def _open_own(self, key: str, flags: int) -> FileIO:
         """Open a temporary file, unless it is a hard link to another file."""
-        file = self._open_file(path, flags)
+        file = self._open_file(key, flags)
         if os.fstat(file.fileno()).st_nlink != 1:
             file.close()
             raise errors.StorageError(
-                f"{path.whole}: this file has a second name (a hard link); it is not ours"
+                f"{key}: this file has a second name (a hard link); it is not ours"
             )
         return file
 
-    def _read_note(self, path: FilePath) -> tuple[str, ObjectFacts]:
-        with self._open_own(path, os.O_RDONLY) as file:
+    def _read_note(self, key: str) -> tuple[str, ObjectFacts]:
+        with self._open_own(key, os.O_RDONLY) as file:
             return decode(file.readall(), tuple[str, ObjectFacts])
 
 

@@ -5,9 +5,9 @@ folder by a symbolic link between the check and the use. The rules:
 
 1. A folder is opened name by name, each relative to the descriptor of the one above it, and never
    through a link (openat(2), O_NOFOLLOW). Only links in the root's own path are followed.
-2. The folders that were used last stay open, within a bound. An open folder is used again only if
-   its path still leads to it. If another program moves the folder right after this check, a file
-   goes into the moved folder, and never through the link that has taken its place.
+2. Folders stay open, within a bound. An open folder is used again only if its path still leads to
+   it. If another program moves the folder right after this check, a file goes into the moved
+   folder, and never through the link that has taken its place.
 3. A descriptor is closed when no thread holds its `OpenFolder` any more. `close` closes all,
    even those that the traceback of an error still holds; no thread may use a folder by then.
 4. The root is opened once. If it was deleted or replaced, a write fails, `forget` is called, and
@@ -16,11 +16,8 @@ folder by a symbolic link between the check and the use. The rules:
 
 import errno
 import os
-import resource
 import stat
 import sys
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -33,8 +30,7 @@ from s3unzip.stores.ports import Buffer
 
 # O_PATH (Linux) needs no right to read the folder; elsewhere folders are opened for reading.
 FOLDER_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
-MAX_OPEN = 64  # folders that are kept open, if the process may open enough files
-OPEN_SHARE = 16  # at most 1/16 of the files that the process may open are folders
+MAX_OPEN = 16  # folders that are kept open: macOS lets a process open 256 files
 CLOSED = -1  # stands for the descriptor after `close`
 NO_HARD_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 # The name of renameat2(2) and its flag RENAME_NOREPLACE; macOS has the same call by another name.
@@ -70,15 +66,9 @@ class OpenFolders:
         self._mode = mode
         self._root: OpenFolder | None = None
         self._is_made = False  # whether a missing root has been made
-        # By path, from the least to the most recently used.
-        self._open: OrderedDict[str, OpenFolder] = OrderedDict()
+        self._open: dict[str, OpenFolder] = {}  # by path
         # Including those that only threads or errors hold.
         self._all: WeakSet[OpenFolder] = WeakSet()
-        max_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        self._max_open = MAX_OPEN
-        if max_files != resource.RLIM_INFINITY:
-            self._max_open = max(1, min(MAX_OPEN, max_files // OPEN_SHARE))
-        self._lock = threading.Lock()
 
     def get(self, path: str, *, create: bool = False) -> OpenFolder:
         """Return the folder `path`, relative to the root; "" is the root.
@@ -90,25 +80,20 @@ class OpenFolders:
         root = self._open_root(create=create)
         if not path:
             return root
-        with self._lock:
-            folder = self._open.get(path)
-            if folder is not None:
-                self._open.move_to_end(path)
+        folder = self._open.get(path)
         if folder is not None and _leads_to(root, path, folder):
             return folder
         folder = self._walk(root, path, create=create)
-        with self._lock:
-            self._open[path] = folder
-            if len(self._open) > self._max_open:
-                self._open.popitem(last=False)
+        if len(self._open) >= MAX_OPEN:
+            self._open.clear()  # an archive lists its members folder by folder
+        self._open[path] = folder
         return folder
 
     def forget(self) -> None:
         """Close the folders that no thread uses; the next `get` opens the root anew."""
-        with self._lock:
-            self._root = None
-            self._is_made = False
-            self._open.clear()
+        self._root = None
+        self._is_made = False
+        self._open.clear()
 
     def close(self) -> None:
         """Close every folder; no thread may still be using one. `get` opens them anew."""
@@ -125,10 +110,9 @@ class OpenFolders:
             if create:
                 make_folders(Path(self._path), self._mode)
             root = OpenFolder(os.open(self._path, FOLDER_FLAGS))
-        with self._lock:
-            self._all.add(root)
-            self._root = root
-            self._is_made = create
+        self._all.add(root)
+        self._root = root
+        self._is_made = create
         return root
 
     def _walk(self, root: OpenFolder, path: str, *, create: bool) -> OpenFolder:
