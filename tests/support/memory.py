@@ -129,9 +129,6 @@ class MemoryBucket:
     def check_ready(self, size: int) -> None:
         """Do nothing: it is."""
 
-    def sync(self) -> None:
-        """Do nothing: a process that is killed loses all."""
-
     def release(self) -> None:
         """Do nothing: nothing is kept open."""
 

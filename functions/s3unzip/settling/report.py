@@ -22,6 +22,7 @@ The rules:
   that it is done. Each later report says so, too.
 """
 
+import os
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -261,8 +262,9 @@ def finish_source(rule: AfterSuccess | None, report: Report, context: Context) -
     def act() -> None:
         store = context.stores.source(source)
         if rule.action is SourceAction.DELETE:
-            # The members must be on disk before the archive is gone.
-            context.stores.destination(report.destination).sync()
+            if report.destination.store.is_local:
+                # The members must be on disk before the archive is gone.
+                os.sync()
             store.delete(source, pin)
         else:
             store.tag(source, pin, rule.tags)

@@ -208,29 +208,22 @@ class ReaderSource(Source):
                     f"{self.location.key}: the reader cannot seek: {error}"
                 ) from error
 
-    def _read(self, want: ByteRange) -> bytes:
-        """Return the bytes of `want`; `SourceChangedError`: the reader ends before them."""
-        data = bytearray()
-        with self._lock:
-            try:
-                self._reader.seek(want.start)
-                while len(data) < want.length:  # one read may return fewer bytes
-                    chunk = self._reader.read(want.length - len(data))
-                    if not chunk:
-                        break
-                    data += chunk
-            except (OSError, ValueError) as error:
-                raise errors.StorageError(f"{self.location.key}: {error}") from error
-        if len(data) < want.length:
-            raise errors.SourceChangedError(
-                f"{self.location.key}: the reader ends at byte {want.start + len(data)}"
-            )
-        return bytes(data)
-
     def stream(self, location: Location, pin: Pin, want: ByteRange) -> Iterator[Buffer]:  # noqa: ARG002 - of the port
-        """Yield the bytes of `want` in pieces of a MiB."""
-        for start in range(want.start, want.stop, PIECE):
-            yield self._read(ByteRange(start, min(start + PIECE, want.stop)))
+        """Yield the bytes of `want` as one read after the other returns them, at most a MiB."""
+        position = want.start
+        while position < want.stop:
+            with self._lock:
+                try:
+                    self._reader.seek(position)
+                    data = self._reader.read(min(PIECE, want.stop - position))
+                except (OSError, ValueError) as error:
+                    raise errors.StorageError(f"{self.location.key}: {error}") from error
+            if not data:
+                raise errors.SourceChangedError(
+                    f"{self.location.key}: the reader ends at byte {position}"
+                )
+            position += len(data)
+            yield data
 
 
 @contextmanager

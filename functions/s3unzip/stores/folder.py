@@ -242,13 +242,9 @@ class FolderDestination(Destination):
         self._write(probe, b"", {})
         self._unlink(probe)
 
-    def sync(self) -> None:
-        """Write all file systems to their disks: a member may be on any of them."""
-        os.sync()
-
     def release(self) -> None:
         """Close the folders that are open."""
-        self._folders.close()
+        self._folders.forget()
 
     def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> None:
         """Write one file whole, with its time and mode."""

@@ -89,7 +89,7 @@ class NowhereDestination(Destination):
     def _ignore(self, *_: object, **__: object) -> None:
         """Do nothing: there are no objects."""
 
-    check_reachable = check_ready = sync = release = _ignore
+    check_reachable = check_ready = release = _ignore
     head = put = replace = delete = complete_upload = abort_upload = _ignore
 
     def list_page(self, prefix: str, first: str, last: str, token: str | None) -> ListPage:  # noqa: ARG002 - of the port

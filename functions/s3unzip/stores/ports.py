@@ -176,9 +176,6 @@ class Destination(Protocol):
     def check_ready(self, size: int) -> None:
         """Raise an error if `size` bytes in total cannot be written; no request."""
 
-    def sync(self) -> None:
-        """Write files to disk, so that they survive a power failure; no request."""
-
     def release(self) -> None:
         """Close the folders that stay open between writes; no request."""
 

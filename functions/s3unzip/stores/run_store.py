@@ -2,10 +2,9 @@
 
 import threading
 import zlib
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain, count, islice
+from itertools import chain, count
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -56,13 +55,9 @@ class ObjectRunStore:
     def write(self, name: str, pieces: Iterable[bytes]) -> int:
         """Write an object whole or not at all; return its size in bytes."""
         bodies = _gather(pieces)
-        # An object of one body is one PUT. A larger one is a multipart upload.
-        head = deque(islice(bodies, 2))
-        if len(head) > 1:
-            # Each body leaves `head` when it is used, so that its memory can be freed.
-            first_bodies = (head.popleft() for _ in range(len(head)))
-            return self._upload(name, chain(first_bodies, bodies))
-        body = b"".join(head)
+        body = next(bodies, b"")
+        if len(body) >= PART:  # a smaller one is all of the object
+            return self._upload(name, chain([body], bodies))
         self._put(name, body, if_absent=False)
         return len(body)
 

@@ -41,7 +41,6 @@ FREE = {
     "part_limits",
     "copies_from",
     "disposal",
-    "sync",
 }  # what makes no request
 OPENING = {"source", "destination", "run_store", "pinned"}
 

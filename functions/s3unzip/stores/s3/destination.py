@@ -91,9 +91,6 @@ class S3Destination(Destination):
     def check_ready(self, size: int) -> None:
         """Do nothing: S3 has room."""
 
-    def sync(self) -> None:
-        """Do nothing: S3 keeps what it has acknowledged."""
-
     def release(self) -> None:
         """Do nothing: the session keeps its connections."""
 
