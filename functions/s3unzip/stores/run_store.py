@@ -134,7 +134,7 @@ class ObjectRunStore:
     def stream(self, name: str) -> Iterator[bytes]:
         """Yield the object in pieces; a large body that breaks is resumed where it broke."""
         location = replace(self._home, key=self._home.key + name)
-        tail = read_end(self._source, location, self._calls, PART, "work")
+        tail = read_end(self._source, location, self._calls, PART, store="work")
         # Reading by version id needs another right. The ETag pins the object as well.
         record = self._source.pinned(location, replace(tail.pin, version_id=None))
         before_tail = ByteRange(0, tail.pin.size - len(tail.data))
