@@ -32,7 +32,7 @@ from s3unzip.zip.members import (
     Index,
     Members,
 )
-from s3unzip.zip.names import Name, check_name, decode_name, is_plain_name, show_name
+from s3unzip.zip.names import Name, is_plain_name, read_name, show_name
 from s3unzip.zip.records import (
     CENTRAL_LENGTH,
     CENTRAL_SIGNATURE,
@@ -353,15 +353,10 @@ class DirectoryReader:
                 return Name(path[:-1], is_directory=True, raw_name=raw)
             return Name(path)
         encoded, is_utf8 = self._choose_name(form, extras)
-        text, code = decode_name(encoded, is_utf8=is_utf8, policy=self._policy)
-        if code:
-            self._judge(code, f"the name's bytes are {encoded[:40].hex()}")
-            if not self._policy.tolerates(code):
-                return Name(text, is_directory=text.endswith("/"), failure=code, raw_name=raw)
-        name = check_name(text, self._policy)
+        name = read_name(encoded, is_utf8=is_utf8, policy=self._policy)
         self._warnings.update(name.warnings)
         if name.failure and name.path:  # without a path it may be a directory, which needs none
-            self._judge(name.failure, "the name cannot be written")
+            self._judge(name.failure, f"it cannot be written; its bytes are {encoded[:40].hex()}")
         # If the member has no raw name, its path is ASCII and is the raw name.
         if name.path.isascii() and name.path.encode("ascii") == raw:
             return name

@@ -72,10 +72,8 @@ class MemberDecoder:
             plain = replace(member, compressed_size=length)
         self._codec = CODECS[member.method](plain, policy)
         self._max_size = member.size
-        if member.is_wrapped and max_size is not None:
-            self._max_size = max_size
-        elif member.is_wrapped:
-            self._max_size = largest_size(member, policy)
+        if member.is_wrapped:
+            self._max_size = max_size or largest_size(member, policy)
         self._input_length = 0
         self._first_bytes = b""  # the first bytes of the content of a reparse point
         self.warnings: list[str] = []  # their codes, complete when `finish` has returned
@@ -174,8 +172,6 @@ def check_end(
 
     `spare` is the number of bytes after the end of the stream, `size` that of its output.
     """
-    if size > member.size and not member.is_wrapped:
-        member.fail("size-overrun", f"more than {member.size} bytes")
     if not ended:
         member.fail(
             "stream-truncated",

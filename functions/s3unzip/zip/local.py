@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from s3unzip.zip import records
 from s3unzip.zip.checks import Policy
-from s3unzip.zip.names import check_name, cut_name, decode_name, show_name
+from s3unzip.zip.names import cut_name, read_name, show_name
 from s3unzip.zip.records import (
     UNICODE_PATH,
     ZIP64,
@@ -192,9 +192,8 @@ def _compare_names(member: Member, name: bytes, policy: Policy) -> Iterator[str]
 
 def _normalise(member: Member, raw: bytes, policy: Policy) -> tuple[str, bool] | None:
     """Return the path of a raw name, and whether it names a directory; None if it is refused."""
-    text, code = decode_name(raw, is_utf8=bool(member.flags & records.FLAG_UTF8), policy=policy)
-    name = check_name(text, policy)
-    if name.failure is not None or (code is not None and not policy.tolerates(code)):
+    name = read_name(raw, is_utf8=bool(member.flags & records.FLAG_UTF8), policy=policy)
+    if name.failure is not None:
         return None
     return name.path, name.is_directory
 
@@ -248,8 +247,7 @@ def _read_local_path(member: Member, payload: bytes, policy: Policy) -> str:
     is_utf8 = raw is not None or bool(member.flags & records.FLAG_UTF8)
     if raw is None:
         raw = member.name_bytes
-    text, _ = decode_name(raw, is_utf8=is_utf8, policy=policy)
-    return check_name(text, policy).path
+    return read_name(raw, is_utf8=is_utf8, policy=policy).path
 
 
 def close_member(member: Member, opened: OpenedMember, tail: Buffer) -> list[str]:
@@ -287,12 +285,13 @@ def _check_descriptor(member: Member, opened: OpenedMember, tail: Buffer) -> tup
     if max(content) <= records.SENTINEL_32:  # all values fit into 32 bits; this form is usual
         forms.insert(0, _DESCRIPTOR.pack(*content))
     start = bytes(tail[: _WIDE_DESCRIPTOR.size + len(records.DESCRIPTOR_SIGNATURE)])
-    for form in forms:
-        if start.startswith(records.DESCRIPTOR_SIGNATURE + form):
-            return len(records.DESCRIPTOR_SIGNATURE + form), None
-    for form in forms:
-        if start.startswith(form):
-            return len(form), "dd-missing-signature"
+    for signature, warning in (
+        (records.DESCRIPTOR_SIGNATURE, None),
+        (b"", "dd-missing-signature"),
+    ):
+        for form in forms:
+            if start.startswith(signature + form):
+                return len(signature + form), warning
     data_stop = member.offset + opened.data_start + member.compressed_size
     # Without a descriptor, the next header begins where the data ends.
     is_at_next = data_stop == member.stop or start.startswith(records.LOCAL_SIGNATURE)

@@ -7,8 +7,10 @@ downloads the bucket.
 import re
 import unicodedata
 from collections.abc import Sequence
+from itertools import groupby
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from s3unzip.zip.checks import Policy
 from s3unzip.zip.values import SHOWN_NAME
@@ -26,6 +28,8 @@ is_plain_name = re.compile(rb"%s(?:/%s)*+/?" % (_SEGMENT, _SEGMENT)).fullmatch
 # https://docs.aws.amazon.com/AmazonS3/latest/userguide/object-keys.html
 _CONTROL = re.compile("[\x01-\x0c\x0e-\x1f\x7f\ufffe\uffff\ud800-\udfff]")
 _DRIVE = re.compile(r"[A-Za-z]:")
+# Windows or a shell would drop such a first or last character of a segment.
+_TRIMMED = re.compile(r"(?:\A|/) |[ .](?:/|\Z)")
 # In Shift-JIS, GBK and Big5 the byte 0x5C after a non-ASCII byte may be half of a character. After
 # an ASCII byte it is always a backslash.
 _HALF_CHARACTER = re.compile(rb"[\x80-\xff]\\")
@@ -62,17 +66,22 @@ def has_long_marks(text: str) -> bool:
     """Return whether `text` has more than `MAX_MARKS` combining marks in a row."""
     if text.isascii() or not _MAYBE_MARKS.search(text):
         return False
-    marks = 0
-    for combining_class in map(unicodedata.combining, text):
-        marks += 1
-        if not combining_class:  # 0: not a mark, so the run ends
-            marks = 0
-        if marks > MAX_MARKS:
-            return True
-    return False
+    runs = groupby(map(unicodedata.combining, text), bool)  # the class 0 is of no mark
+    return any(is_mark and len(list(run)) > MAX_MARKS for is_mark, run in runs)
 
 
-def decode_name(raw: bytes, *, is_utf8: bool, policy: Policy) -> tuple[str, str | None]:
+def read_name(raw: bytes, *, is_utf8: bool, policy: Policy) -> Name:
+    """Decode and check a raw name; see `_decode_name` and `check_name`."""
+    text, code = _decode_name(raw, is_utf8=is_utf8, policy=policy)
+    if code is None:
+        return check_name(text, policy)
+    if not policy.tolerates(code):
+        return Name(text, is_directory=text.endswith("/"), failure=code)
+    name = check_name(text, policy)
+    return replace(name, warnings=[code, *name.warnings])
+
+
+def _decode_name(raw: bytes, *, is_utf8: bool, policy: Policy) -> tuple[str, str | None]:
     """Return the text of a raw name, and the code of a finding about it, or None.
 
     `is_utf8` is flag bit 11 (APPNOTE appendix D). An ASCII name is ASCII in every encoding. Other
@@ -124,7 +133,7 @@ def check_name(text: str, policy: Policy) -> Name:
         ("name-dotdot", ".." in segments),
         ("name-dot-normalised", "." in segments),
         ("name-empty-component-normalised", "" in segments),
-        ("name-trailing-space-dot", any(_would_be_trimmed(segment) for segment in path_segments)),
+        ("name-trailing-space-dot", _TRIMMED.search("/".join(path_segments))),
     ):
         if is_faulty and not policy.tolerates(code):
             return Name(text, is_directory, code, warnings)
@@ -136,11 +145,6 @@ def check_name(text: str, policy: Policy) -> Name:
     if not path_segments:
         return Name("", is_directory, "name-empty", warnings)
     return Name("/".join(path_segments), is_directory, failure=None, warnings=warnings)
-
-
-def _would_be_trimmed(segment: str) -> bool:
-    """Return whether Windows or a shell would drop the first or last character of a segment."""
-    return segment[0] == " " or segment[-1] in " ."
 
 
 def utf8_length(text: str) -> int:

@@ -3,6 +3,8 @@
 All numbers are little-endian. The modules that read the records interpret their other fields.
 """
 
+import re
+import struct
 import zlib
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -80,15 +82,12 @@ UNICODE_PATH = 0x7075
 AES = 0x9901
 
 _FIELD_HEADER = 4  # id and length
-_AES_PAYLOAD = 7  # version, "AE", strength, method
+_AES_FIELD = struct.Struct("<H2sBH")  # version, "AE", strength, method
 
 
 def find_all(data: bytes, signature: bytes) -> Iterator[int]:
     """Yield the position of each signature in `data`."""
-    at = data.find(signature)
-    while at >= 0:
-        yield at
-        at = data.find(signature, at + 1)
+    return (match.start() for match in re.finditer(re.escape(signature), data))
 
 
 def is_encrypted(flags: int) -> bool:
@@ -222,15 +221,12 @@ def read_aes(extras: Extras) -> tuple[int, Cipher] | None:
     declares method 99. The field has the method of its compression.
     """
     payloads = extras.of(AES)
-    if len(payloads) != 1:
+    if len(payloads) != 1 or len(payloads[0]) < _AES_FIELD.size:
         return None
-    payload = payloads[0]
-    if len(payload) < _AES_PAYLOAD or payload[2:4] != b"AE":
+    version, vendor, strength, method = _AES_FIELD.unpack_from(payloads[0])
+    if vendor != b"AE" or version not in (1, 2) or strength not in (1, 2, 3):
         return None
-    cipher = Cipher(version=int.from_bytes(payload[:2], "little"), strength=payload[4])
-    if cipher.version not in (1, 2) or cipher.strength not in (1, 2, 3):
-        return None
-    return int.from_bytes(payload[5:7], "little"), cipher
+    return method, Cipher(version, strength)
 
 
 def read_unicode_path(extras: Extras, raw_name: bytes) -> tuple[bytes | None, str | None]:
