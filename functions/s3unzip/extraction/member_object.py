@@ -23,8 +23,13 @@ from s3unzip.object_properties import (
 )
 from s3unzip.stores.ports import ObjectFacts
 from s3unzip.zip import Member, OpenedMember, Policy
-from s3unzip.zip.as_gzip import GzipMember, gzip_length
-from s3unzip.zip.decode import Decoded, MemberDecoder, decode_member
+from s3unzip.zip.decode import (
+    Decoded,
+    GzipMember,
+    MemberDecoder,
+    decode_member,
+    gzip_length,
+)
 
 DEFAULT_TYPE = "application/octet-stream"
 OWNER_READS = 0o400  # always added: with the mode of some writers, nobody could read the file

@@ -24,7 +24,6 @@ from s3unzip.lazy import lazy_names
 from s3unzip.zip.central import DirectoryReader
 from s3unzip.zip.checks import CHECKS, Action, Check, Limits, Phase, Policy
 from s3unzip.zip.directory import DirectoryLocation, inspect_prefix, locate_directory
-from s3unzip.zip.disks import ONE_DISK, Boundary, Disks, find_boundaries
 from s3unzip.zip.eocd import TAIL_LENGTH, count_disks
 from s3unzip.zip.keys import Selection
 from s3unzip.zip.local import (
@@ -39,14 +38,20 @@ from s3unzip.zip.local import (
 from s3unzip.zip.members import Index, Members, RefusedMember
 from s3unzip.zip.names import fold_key
 from s3unzip.zip.records import METHODS
-from s3unzip.zip.values import ByteRange, Cipher, Member, Reads, drive
+from s3unzip.zip.values import (
+    ONE_DISK,
+    Boundary,
+    ByteRange,
+    Cipher,
+    Disks,
+    Member,
+    Reads,
+    drive,
+    find_boundaries,
+)
 
 if TYPE_CHECKING:
-    from s3unzip.zip.as_gzip import GzipMember, gzip_length
-    from s3unzip.zip.decode import MemberDecoder, decode_whole
+    from s3unzip.zip.decode import GzipMember, MemberDecoder, decode_whole, gzip_length
 else:  # they load the decompressors, which only a worker needs
-    _LAZY = {
-        "s3unzip.zip.as_gzip": ("GzipMember", "gzip_length"),
-        "s3unzip.zip.decode": ("MemberDecoder", "decode_whole"),
-    }
-    __getattr__, *_ = lazy_names(__name__, _LAZY)
+    _DECODE = ("GzipMember", "MemberDecoder", "decode_whole", "gzip_length")
+    __getattr__, *_ = lazy_names(__name__, {"s3unzip.zip.decode": _DECODE})

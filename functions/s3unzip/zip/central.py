@@ -7,7 +7,6 @@ The headers of a directory have few different forms (signature, versions, flags,
 
 import stat
 import struct
-import sys
 from array import array
 from collections import Counter
 from collections.abc import Sequence
@@ -61,6 +60,8 @@ _SLASH = ord("/")
 _EMPTY_STREAM = {records.METHOD_STORED: 0, records.METHOD_DEFLATE: 5, records.METHOD_DEFLATE64: 5}
 _EMPTY_OTHER = 32
 _MAX_OVERHEAD = 28  # maximum of `Cipher.overhead`
+# With more compressed bytes a deflated member may have 4 GiB more than it declares.
+_MAX_UNWRAPPED = WRAP // records.MAX_DEFLATE_RATIO
 
 
 class _HeaderForm(NamedTuple):
@@ -147,10 +148,6 @@ class DirectoryReader:
         self._raw_name = b""
         self._offset = 0
         self._failure: tuple[str, str] | None = None
-        # With more compressed bytes a deflated member may have 4 GiB more than it declares.
-        self._max_unwrapped = WRAP // records.MAX_DEFLATE_RATIO
-        if location.is_zip64:  # then no size is cut to 32 bits
-            self._max_unwrapped = sys.maxsize
         self._wrapped_bytes = 0  # compressed bytes of such members
         self._on_last_disk = 0  # headers that begin on the last disk of the directory
         # Whether declared offsets count from the start of a disk, or are modulo 4 GiB.
@@ -277,7 +274,9 @@ class DirectoryReader:
             self._judge("name-empty", f"it is {show_name(self._raw_name)!r}")
         if form.findings or form.is_encrypted:
             member = self._read_encryption(form, extras, member)
-        if member.compressed_size > self._max_unwrapped and _can_wrap(form, extras, member):
+        # With ZIP64 records no size is cut to 32 bits.
+        is_large = member.compressed_size > _MAX_UNWRAPPED and not self._location.is_zip64
+        if is_large and _can_wrap(form, extras, member):
             self._wrapped_bytes += member.compressed_size
             size = wrapped.guess_size(member.size, member.compressed_size)
             member = replace(member, size=size, flags=member.flags | FLAG_WRAPPED)

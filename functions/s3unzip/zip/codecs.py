@@ -186,7 +186,6 @@ class _StreamChain:
         self._input = memoryview(b"")  # pushed bytes that no stream has received
         # The last slice that a stream received, followed by `_input`.
         self._slice_and_rest = memoryview(b"")
-        self._between = b""  # input after a stream, too short to be recognised as a magic
         self._late = 0  # bytes of input after the last stream
 
     @property
@@ -195,16 +194,15 @@ class _StreamChain:
 
     @property
     def spare(self) -> int:
-        return self._late + len(self._between)
+        return self._late + len(self._input)
 
     def push(self, data: Buffer) -> None:
         if self._late:
             self._late += len(data)
             return
-        if self._between:
-            data = self._between + data
+        if self._input:  # after a stream, and too short to be recognised as a magic
+            data = b"".join((self._input, data))
         self._input = memoryview(data)
-        self._between = b""
 
     def pull(self, max_length: int) -> Buffer:
         while not self._stream.eof or self._start_next():
@@ -243,11 +241,9 @@ class _StreamChain:
         if self._input[: self._magic_length] in self._magics:
             self._stream = self._start()
             return True
-        if len(self._input) < self._magic_length:
-            self._between = bytes(self._input)
-        else:
+        if len(self._input) >= self._magic_length:
             self._late += len(self._input)
-        self._input = memoryview(b"")
+            self._input = memoryview(b"")
         return False
 
 

@@ -1,7 +1,7 @@
 """Decrypt and decompress a member's data, and check it against its declared size and CRC-32.
 
 `decode_whole` decodes a small member in one call. A `MemberDecoder` decodes members of any size in
-pieces. Both make the same checks.
+pieces, and a `GzipMember` converts them to gzip files. All make the same checks.
 
 The ciphers are ZipCrypto (APPNOTE 6.1) and WinZip AES. A small C extension decrypts ZipCrypto at
 80 MB/s; Python code reaches 0.5 MB/s. pycryptodome decrypts WinZip AES, because its counter mode
@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import struct
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
 from isal import isal_zlib
@@ -20,16 +22,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from s3unzip.finding import MemberError
+from s3unzip.zip import records
 from s3unzip.zip.checks import Policy
 from s3unzip.zip.codecs import CODECS, IGZIP_ERROR, explain_igzip
 from s3unzip.zip.local import OpenedMember
-from s3unzip.zip.records import (
-    FLAG_DESCRIPTOR,
-    FLAG_REPARSE,
-    MAX_DEFLATE_RATIO,
-    METHOD_DEFLATE,
-    METHOD_STORED,
-)
 from s3unzip.zip.values import WRAP, Buffer, Cipher, Member
 
 PIECE_LENGTH = 1 << 20
@@ -39,7 +35,12 @@ _AES_MAC = 10  # bytes of the authentication code
 _LINK_TAGS = (b"\x0c\0\0\xa0", b"\x03\0\0\xa0")
 _LINK_TAG_LENGTH = 4
 
-SPARE_MESSAGE = "bytes after the end of the compressed stream"
+_SPARE_MESSAGE = "bytes after the end of the compressed stream"
+
+_GZIP_HEADER = struct.Struct("<4sIH")  # magic, deflate, no flags; time; level and system
+_TRAILER = struct.Struct("<II")  # CRC-32, size modulo 2^32
+_STORED_BLOCK = struct.Struct("<BHH")  # final bit (type 0), length, its complement
+_MAX_BLOCK = 0xFFFF
 
 
 class MemberDecoder:
@@ -97,7 +98,7 @@ class MemberDecoder:
             if self.size > self._max_size:
                 code = "bomb-wrapped-size" if member.is_wrapped else "size-overrun"
                 member.fail(code, f"more than {self._max_size} bytes")
-            if member.flags & FLAG_REPARSE and len(self._first_bytes) < _LINK_TAG_LENGTH:
+            if member.flags & records.FLAG_REPARSE and len(self._first_bytes) < _LINK_TAG_LENGTH:
                 self._check_reparse(output)
             self.crc32 = isal_zlib.crc32(output, self.crc32)
             yield output
@@ -161,7 +162,7 @@ class MemberDecoder:
 
 def largest_size(member: Member, policy: Policy) -> int:
     """Return the largest possible size of a member that `is_wrapped`."""
-    largest = member.compressed_size * MAX_DEFLATE_RATIO
+    largest = member.compressed_size * records.MAX_DEFLATE_RATIO
     return max(member.size, min(largest, policy.limits.member_size))
 
 
@@ -182,7 +183,7 @@ def check_end(
         member.fail(code, f"{size} bytes, {member.size} declared")
     if not spare:
         return ()
-    member.judge("compressed-trailing-bytes", SPARE_MESSAGE, policy)
+    member.judge("compressed-trailing-bytes", _SPARE_MESSAGE, policy)
     return ("compressed-trailing-bytes",)
 
 
@@ -225,10 +226,10 @@ def decode_member(
         MemberError: the content is not what the directory declares.
     """
     # Nearly all members take one of the first two branches, which cost less than a decoder.
-    is_ordinary = member.cipher is None and not member.flags & FLAG_REPARSE
-    if is_ordinary and member.method == METHOD_DEFLATE:
+    is_ordinary = member.cipher is None and not member.flags & records.FLAG_REPARSE
+    if is_ordinary and member.method == records.METHOD_DEFLATE:
         return _inflate_whole(member, data, policy)
-    if is_ordinary and member.method == METHOD_STORED:
+    if is_ordinary and member.method == records.METHOD_STORED:
         is_whole = len(data) == member.compressed_size
         check_end(member, policy, ended=is_whole, spare=0, size=len(data))
         return Decoded(data, check_crc(member, isal_zlib.crc32(data)))
@@ -273,7 +274,7 @@ class _ZipCrypto:
         Info-ZIP uses the high byte of the time in the local header.
         """
         check_bytes = [self._member.crc32 >> 24]
-        if self._member.flags & FLAG_DESCRIPTOR:
+        if self._member.flags & records.FLAG_DESCRIPTOR:
             if self._opened is None:  # the time is not known, so any byte may be right
                 check_bytes.extend(range(256))
             else:
@@ -346,9 +347,6 @@ def _open_cipher(
     `start` takes the first `lead_length` bytes, which prove the password; then a cipher decrypts
     the data in order, in pieces of any size. Its `doubt` is added to messages about the decrypted
     data: it says that the password may be wrong, unless a check has proved it.
-
-    Raises:
-        MemberError: the member is encrypted, and there is no password.
     """
     if member.cipher is None:
         return None
@@ -357,3 +355,95 @@ def _open_cipher(
     if member.cipher.version:
         return _WinZipAes(member, member.cipher, policy.password)
     return _ZipCrypto(member, policy.password, opened)
+
+
+def gzip_length(member: Member) -> int:
+    """Return the length of a member as a gzip file."""
+    frame = _GZIP_HEADER.size + _TRAILER.size
+    if _is_copied(member):
+        return frame + member.compressed_size
+    blocks = max(1, -(-member.size // _MAX_BLOCK))  # rounded up; an empty file has one block
+    return frame + member.size + _STORED_BLOCK.size * blocks
+
+
+def _is_copied(member: Member) -> bool:
+    """Return whether the gzip file contains the member's compressed data unchanged."""
+    return member.method == records.METHOD_DEFLATE and member.cipher is None
+
+
+class GzipMember(MemberDecoder):
+    """Converts one member to a gzip file (RFC 1952) without compressing anything.
+
+    The stream of a deflated member is copied between a header of 10 bytes and a trailer of 8 bytes,
+    and inflated only to check it. Any other member is written as stored blocks (RFC 1951, 3.2.4).
+    So all objects of a run are gzip files, and their lengths follow from the directory.
+
+    With `trust_crc` a deflate stream is not inflated to check it; its errors appear when a reader
+    unpacks the file. After everything was yielded, `crc32` is the CRC-32 of the content.
+    """
+
+    def __init__(
+        self,
+        member: Member,
+        policy: Policy,
+        opened: OpenedMember | None = None,
+        max_size: int | None = None,
+        *,
+        trust_crc: bool = False,
+    ) -> None:
+        super().__init__(member, policy, opened, max_size)
+        self._trusts_crc = trust_crc
+
+    def decode(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:
+        """Yield the gzip file; `pieces` are all of the member's compressed bytes."""
+        mtime = self._member.mtime or 0
+        if not 0 <= mtime < 1 << 32:
+            mtime = 0  # RFC 1952: unknown
+        # 0xFF in the upper byte: the system is unknown, like the level.
+        yield _GZIP_HEADER.pack(b"\x1f\x8b\x08\0", mtime, 0xFF00)
+        if not _is_copied(self._member):
+            yield from self._store(pieces)
+        elif self._trusts_crc:
+            yield from self._copy_unchecked(pieces)
+        else:
+            yield from self._copy_checked(pieces)
+        yield _TRAILER.pack(self.crc32, self._member.size & 0xFFFF_FFFF)
+
+    def _copy_checked(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:
+        """Yield the stream; inflate it only to check it."""
+        for data in pieces:
+            deque(self.feed(data), maxlen=0)
+            yield data
+        self.finish()
+        if self._codec.spare:  # a lenient policy allows spare bytes, but gzip has no place for them
+            self._member.fail("compressed-trailing-bytes", _SPARE_MESSAGE)
+
+    def _copy_unchecked(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:
+        """Yield the stream; check only its length, and trust the declared CRC-32."""
+        member = self._member
+        self.crc32 = member.crc32
+        for data in pieces:
+            self._input_length += len(data)
+            yield data
+        if self._input_length != member.compressed_size:
+            message = f"{self._input_length} bytes of {member.compressed_size}"
+            member.fail("stream-truncated", message)
+
+    def _store(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:
+        """Yield the content as stored blocks; check it before the last block."""
+        content_left = self._member.size
+        waiting = bytearray()
+        for output in super().decode(pieces):
+            waiting += output
+            # At least one byte stays for the last block, which has the final bit. The decoder
+            # enforces the declared size.
+            full_blocks = min(len(waiting), content_left - 1) // _MAX_BLOCK
+            for start in range(0, full_blocks * _MAX_BLOCK, _MAX_BLOCK):
+                # Not final. The complement of the maximum length is 0.
+                yield _STORED_BLOCK.pack(0, _MAX_BLOCK, 0)
+                yield bytes(waiting[start : start + _MAX_BLOCK])
+            del waiting[: full_blocks * _MAX_BLOCK]
+            content_left -= full_blocks * _MAX_BLOCK
+        # The final block. The exclusive or with 16 set bits is the complement of its length.
+        yield _STORED_BLOCK.pack(1, content_left, content_left ^ _MAX_BLOCK)
+        yield bytes(waiting)

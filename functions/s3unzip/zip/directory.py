@@ -10,7 +10,6 @@ from msgspec import Struct
 
 from s3unzip.zip import records
 from s3unzip.zip.checks import MIB, Policy
-from s3unzip.zip.disks import ONE_DISK, Disks
 from s3unzip.zip.eocd import (
     EOCD_ROOM,
     ZIP64_LEAD,
@@ -21,7 +20,7 @@ from s3unzip.zip.eocd import (
     read_eocd,
 )
 from s3unzip.zip.local import is_local_header, read_local_header
-from s3unzip.zip.values import WRAP, ByteRange, Reads, reject
+from s3unzip.zip.values import ONE_DISK, WRAP, ByteRange, Disks, Reads, reject
 
 # Bytes of a prefix that are searched for a whole archive.
 MAX_SEARCHED = 64 * MIB

@@ -8,7 +8,6 @@ from struct import Struct
 from typing import NamedTuple
 
 from s3unzip.zip.checks import MIB, Policy
-from s3unzip.zip.disks import ONE_DISK, Disks
 from s3unzip.zip.records import (
     CENTRAL_SIGNATURE,
     EOCD_LENGTH,
@@ -23,7 +22,7 @@ from s3unzip.zip.records import (
     ZIP64_LOCATOR_SIGNATURE,
     find_all,
 )
-from s3unzip.zip.values import WRAP, ByteRange, Reads, reject
+from s3unzip.zip.values import ONE_DISK, WRAP, ByteRange, Disks, Reads, reject
 
 # Bytes that can contain the end record and its longest comment.
 EOCD_ROOM = MAX_COMMENT + EOCD_LENGTH

@@ -1,4 +1,4 @@
-"""The values that all modules of the ZIP core share: ranges of bytes, ciphers, members.
+"""The values that all modules of the ZIP core share: ranges of bytes, ciphers, members, disks.
 
 A function that needs bytes returns `Reads`, a generator that yields the `ByteRange` it needs, is
 sent exactly those bytes, and returns a value. `drive` runs it with any function that reads a range.
@@ -6,7 +6,10 @@ sent exactly those bytes, and returns a value. `drive` runs it with any function
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Generator, Iterator, Sequence
+from itertools import accumulate
+from operator import attrgetter
 from typing import NamedTuple, NoReturn, TypeVar
 
 from msgspec import Struct
@@ -151,3 +154,72 @@ class Member(Struct, frozen=True, array_like=True, gc=False):
         """Refuse the member, unless the code is only a warning under this policy."""
         if not policy.tolerates(code):
             self.fail(code, message)
+
+
+class Disks:
+    """The disks of a split archive (APPNOTE 8), of these sizes: files that are read one by one.
+
+    Its records have the number of a disk and an offset on it, which this class converts to an
+    absolute offset. An archive that was written whole and then cut into files is one disk: its
+    records do not count the files. If there is only one disk, offsets are not compared with its
+    size: other checks do that.
+    """
+
+    def __init__(self, sizes: Sequence[int] = ()) -> None:
+        self._stops = tuple(accumulate(sizes))
+        self.starts = (0, *self._stops[:-1])
+
+    @property
+    def last(self) -> int:
+        """The number of the last disk."""
+        return len(self.starts) - 1
+
+    @property
+    def is_split(self) -> bool:
+        """Whether there is more than one disk."""
+        return len(self.starts) > 1
+
+    def absolute(self, disk: int, offset: int) -> int:
+        """Return the absolute offset of a byte of `disk`; `offset` if the disk is missing."""
+        if disk > self.last:
+            return offset
+        return self.starts[disk] + offset
+
+    def describe_missing(self, disk: int, offset: int) -> str | None:
+        """Return which disk or which byte of it is missing; None if both exist."""
+        if disk > self.last:
+            return f"disk {disk}"
+        if self.is_split and offset >= (length := self._stops[disk] - self.starts[disk]):
+            return f"disk {disk} at byte {offset:,}, which has only {length:,}"
+        return None
+
+    def disk_of(self, offset: int) -> int:
+        """Return the number of the disk that has the byte at the absolute `offset`."""
+        # The last disk that begins at or before the byte.
+        return bisect_right(self.starts, offset) - 1
+
+
+ONE_DISK = Disks()
+
+
+class Boundary(NamedTuple):
+    """The first member that begins on a disk, and the member before it."""
+
+    disk: int
+    first: Member
+    previous: Member | None
+
+
+def find_boundaries(members: Sequence[Member], disks: Disks) -> Iterator[Boundary]:
+    """Yield the boundary of each disk on which a member begins.
+
+    `members` are in the order of their offsets.
+    """
+    for disk, start in enumerate(disks.starts):
+        number = bisect_left(members, start, key=attrgetter("offset"))
+        # The first member from `start` may begin on a later disk, or not exist.
+        if number < len(members) and disks.disk_of(members[number].offset) == disk:
+            previous = None
+            if number:
+                previous = members[number - 1]
+            yield Boundary(disk, members[number], previous)
