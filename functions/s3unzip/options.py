@@ -7,20 +7,14 @@ These values make the command line, the ``next:`` command, the overrides of `pla
 tables of an environment's file. `cli.arguments` declares the other parameters of commands alike.
 """
 
-from __future__ import annotations
-
 import types
+from collections.abc import Iterator
 from enum import Enum, StrEnum
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Union, get_args, get_origin
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 
-from msgspec import NODEFAULT
+from msgspec import NODEFAULT, Struct
 from msgspec.structs import fields
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from msgspec import Struct
 
 
 class HelpSection(StrEnum):

@@ -15,8 +15,6 @@ pandas, Dask and DuckDB take such URLs or file systems. A member is read by rang
 and checked before the caller gets it.
 """
 
-from __future__ import annotations
-
 import os
 from typing import IO, Any
 

@@ -4,8 +4,6 @@ The options of a run are declared in the classes that hold their values: see `s3
 `Arguments` declares all other parameters. A default of () makes a parameter repeatable.
 """
 
-from __future__ import annotations
-
 import getpass
 import os
 import re
@@ -295,7 +293,7 @@ class Arguments(Struct, frozen=True):
             raise UsageError(f"--region {config.region!r}: not a region; they look like eu-west-1")
         return config
 
-    def deployed(self) -> DeployedRuns:
+    def deployed(self) -> "DeployedRuns":
         """Return the runs of the deployed environment; `NotFoundError`: no such environment."""
         from s3unzip.operate.runs import DeployedRuns
 

@@ -6,8 +6,6 @@
     def ls(arguments: Arguments) -> int: ...
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable
 from typing import Any

@@ -1,16 +1,16 @@
 """Reports of runs, and findings of an archive's directory, as commands print them."""
 
-from __future__ import annotations
-
 import re
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TextIO
 
 from s3unzip.cli.progress import RunDisplay
 from s3unzip.cli.terminal import confirm, print_json
+from s3unzip.errors import Finding
 from s3unzip.explanations import advise, describe, explain
-from s3unzip.model import Report, Verdict
+from s3unzip.model import Location, NestedRun, Report, Verdict
 from s3unzip.planning.select import members_folder
 from s3unzip.printable import (
     choose_form,
@@ -22,16 +22,9 @@ from s3unzip.printable import (
 )
 from s3unzip.runs.records import PAGE
 from s3unzip.settling.next_command import FAILURES_SHOWN, environment_options, next_command
+from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.locations import runs_home
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import TextIO
-
-    from s3unzip.errors import Finding
-    from s3unzip.model import Location, NestedRun
-    from s3unzip.stores.config import StoreConfig
-    from s3unzip.stores.ports import StoredObject
+from s3unzip.stores.ports import StoredObject
 
 FOREIGN = re.compile(r"the first bytes look like (?!a ZIP archive|text|no format)(.+)")
 EXTRA_SHOWN = 10  # objects that are listed before the question whether to delete them
