@@ -36,7 +36,7 @@ from s3unzip.errors import (
 )
 from s3unzip.local.destination_objects import check_extra
 from s3unzip.local.machine import Machine, open_machine
-from s3unzip.model import ArchiveEnd, Batch, Location, NestedRun, PlanSummary, Request
+from s3unzip.model import ArchiveEnd, Batch, Location, NestedRun, PlanSummary, Report, Request
 from s3unzip.printable import choose_form, printable, printable_name, show_bytes, show_count
 from s3unzip.settling.next_command import next_command
 from s3unzip.stores.config import StoreConfig
@@ -154,9 +154,16 @@ def _extract_one(request: Request, arguments: Arguments, stores: StoreConfig) ->
             warn=warn,
             delete_extra=may_delete,
         )
+    if output.objection:
+        return 1
+    return _exit_code(report, output.nested_runs)
+
+
+def _exit_code(report: Report, nested: Sequence[NestedRun]) -> int:
+    """Return the exit code of an archive's run and of the runs of the archives inside it."""
     if report.verdict.exit_code:
         return report.verdict.exit_code
-    if output.objection or not all(run.is_right for run in output.nested_runs):
+    if not all(run.is_right for run in nested):
         return 1
     if report.archive_left:
         return AccessDeniedError.exit_code
@@ -272,8 +279,7 @@ def _extract_next(machine: Machine, request: Request, display: _BatchDisplay) ->
     except S3UnzipError as error:
         return ArchiveEnd(source, error.exit_code, error=str(error))
     nested = tuple(display.nested_runs)
-    has_failed_nested = not all(run.is_right for run in nested)
-    code = report.verdict.exit_code or int(has_failed_nested)
+    code = _exit_code(report, nested)
     return ArchiveEnd(source, code, report, nested=nested, warnings=tuple(warnings))
 
 
@@ -299,6 +305,8 @@ def _print_batch(archives: Sequence[ArchiveEnd], stores: StoreConfig) -> None:
         if report.failed or command:
             sys.stderr.write(f"{printable(str(report.source))}\n")
             print_failures(report, sys.stderr, "")
+        if report.archive_left:
+            sys.stderr.write(f"  {printable(str(report.after_success))}\n")
         if command:
             sys.stderr.write(f"  next: {printable(command)}\n")
     done = sum(report.extracted + report.unchanged for report in reports)
