@@ -296,7 +296,7 @@ def list_objects(word: str, stores: Stores) -> Iterator[StoredObject]:
     glob = compile_glob(key)
     for page in _list_pages(bucket, prefix, stores):
         for listed in page.objects:
-            is_named = prefix == key or glob.match(listed.key)  # a prefix names all keys below it
+            is_named = prefix == key or glob(listed.key)  # a prefix names all keys below it
             if is_named and not listed.key.endswith("/"):  # such objects stand for folders
                 yield listed
 

@@ -173,7 +173,7 @@ def cat(arguments: Arguments) -> int:
 
     def first_match(member: ArchiveMember) -> int:
         """Return the index of the first glob that matches a member."""
-        indexes = (index for index, glob in enumerate(globs) if glob.match(member.name))
+        indexes = (index for index, glob in enumerate(globs) if glob(member.name))
         return next(indexes, 0)  # never 0 by default: the globs selected the member
 
     # Members keep the directory's order where they match the same glob.

@@ -273,7 +273,7 @@ def object_facts(key: str, member: Member, run: Run) -> ObjectFacts:
     declared_types = (
         media_type
         for glob, media_type in properties.content_types.items()
-        if compile_glob(glob).match(member.path)
+        if compile_glob(glob)(member.path)
     )
     media_type = next(declared_types, None) or content_type(key)
     return with_properties(ObjectFacts(media_type, metadata, encoding), properties)

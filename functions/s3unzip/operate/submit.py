@@ -275,7 +275,7 @@ def _select(name: str, runs: DeployedRuns) -> tuple[str, Callable[[str], object]
     prefix = fixed_part(pattern)
     if prefix == pattern:  # a prefix without a glob
         return prefix, is_file
-    return prefix, compile_glob(pattern).match
+    return prefix, compile_glob(pattern)
 
 
 def is_file(key: str) -> bool:

@@ -158,9 +158,9 @@ def selector(options: Options) -> Callable[[str], bool] | None:
         # With too few folders, `strip_components` leaves nothing of the path.
         if (names and path not in names) or path.count("/") < strip:
             return False
-        if include and not any(pattern.match(path) for pattern in include):
+        if include and not any(matches(path) for matches in include):
             return False
-        return not any(pattern.match(path) for pattern in exclude)
+        return not any(matches(path) for matches in exclude)
 
     return is_selected
 
@@ -218,7 +218,7 @@ def find_unmatched(
     if selected and len(options.include) == 1:  # a selected member matches the one glob
         return names, globs
     for pattern in options.include:
-        fits = compile_name(pattern).match
+        fits = compile_name(pattern)
         if any(map(fits, paths())):
             continue
         near = _show_near(_near_glob(pattern, paths))
@@ -257,7 +257,7 @@ def _near_glob(pattern: str, paths: Callable[[], Iterable[str]]) -> tuple[str, .
 
     If there are none, similar names are returned, or else names with a similar suffix.
     """
-    matches = compile_glob(pattern, any_case=True).match
+    matches = compile_glob(pattern, any_case=True)
     return (
         tuple(islice(filter(matches, paths()), MAX_NEAR))
         or near_names(pattern.strip("*?").lstrip("/"), paths())
