@@ -139,71 +139,96 @@ class ObjectProperties(Struct, frozen=True, omit_defaults=True):
         _check_tags(self.tags)
 
 
+def _check(subject: str, *rules: tuple[bool, str]) -> None:
+    """Refuse `subject` by the first broken rule; a rule is whether it is broken, and the reason."""
+    for is_broken, why in rules:
+        if is_broken:
+            raise UsageError(f"{subject}: {why}")
+
+
 def _check_name(noun: str, name: str | None, names: Sequence[str]) -> None:
-    if name is not None and name not in names:
-        raise UsageError(f"{noun} {name!r}: unknown; known: {', '.join(names)}")
+    is_unknown = name is not None and name not in names
+    _check(f"{noun} {name!r}", (is_unknown, f"unknown; known: {', '.join(names)}"))
 
 
 def _check_header(noun: str, value: str) -> None:
-    if not _PRINTABLE.fullmatch(value) or len(value) > MAX_HEADER_VALUE:
-        raise UsageError(
-            f"{noun} {value[:80]!r}: must be 1 to {MAX_HEADER_VALUE:,} printable ASCII characters, "
-            "without spaces at its ends"
-        )
+    _check(
+        f"{noun} {value[:80]!r}",
+        (
+            not _PRINTABLE.fullmatch(value) or len(value) > MAX_HEADER_VALUE,
+            (
+                f"must be 1 to {MAX_HEADER_VALUE:,} printable ASCII characters, without spaces at its "
+                "ends"
+            ),
+        ),
+    )
 
 
 def _check_type(glob: str, kind: str) -> None:
     _check_header(f"content type of {glob!r}:", kind)
-    if not glob:
-        raise UsageError(f"content type {kind!r}: its glob is empty; '**' matches all members")
+    _check(f"content type {kind!r}", (not glob, "its glob is empty; '**' matches all members"))
     compile_glob(glob)  # `UsageError`: it is not a glob
-    if not _TYPE.fullmatch(kind):
-        raise UsageError(f"content type {kind!r}: not a media type, such as text/csv")
+    is_no_type = not _TYPE.fullmatch(kind)
+    _check(f"content type {kind!r}", (is_no_type, "not a media type, such as text/csv"))
 
 
 def _check_metadata(metadata: Mapping[str, str]) -> None:
     """Check names, values and the total size, which includes the metadata of s3unzip itself."""
     for name, value in metadata.items():
-        if name.lower() in RESERVED_METADATA:
-            raise UsageError(f"metadata {name!r}: s3unzip writes it itself; choose another name")
-        if name.lower() in HTTP_HEADERS:
-            raise UsageError(
-                f"metadata {name!r}: is an HTTP header; cache control, content types and the "
-                "storage class have options of their own"
-            )
-        if not _METADATA_NAME.fullmatch(name):
-            raise UsageError(
-                f"metadata {name!r}: a name consists of a-z, 0-9, '.', '_' and '-'; S3 keeps names "
-                "in lower case"
-            )
-        if value and not _PRINTABLE.fullmatch(value):
-            raise UsageError(
-                f"metadata {name!r}: the value must be printable ASCII, without spaces at its ends"
-            )
+        _check(
+            f"metadata {name!r}",
+            (name.lower() in RESERVED_METADATA, "s3unzip writes it itself; choose another name"),
+            (
+                name.lower() in HTTP_HEADERS,
+                (
+                    "is an HTTP header; cache control, content types and the storage class have "
+                    "options of their own"
+                ),
+            ),
+            (
+                not _METADATA_NAME.fullmatch(name),
+                "a name consists of a-z, 0-9, '.', '_' and '-'; S3 keeps names in lower case",
+            ),
+            (
+                bool(value) and not _PRINTABLE.fullmatch(value),
+                "the value must be printable ASCII, without spaces at its ends",
+            ),
+        )
     size = sum(len(name) + len(value) for name, value in metadata.items())
     max_size = MAX_METADATA_BYTES - OWN_METADATA_BYTES
-    if size > max_size:
-        raise UsageError(
-            f"metadata: {size:,} bytes of names and values; S3 allows {MAX_METADATA_BYTES:,}, of "
-            f"which s3unzip needs {OWN_METADATA_BYTES}: use at most {max_size:,}"
-        )
+    _check(
+        "metadata",
+        (
+            size > max_size,
+            (
+                f"{size:,} bytes of names and values; S3 allows {MAX_METADATA_BYTES:,}, of which "
+                f"s3unzip needs {OWN_METADATA_BYTES}: use at most {max_size:,}"
+            ),
+        ),
+    )
 
 
 def _check_tags(tags: Mapping[str, str]) -> None:
-    if len(tags) > MAX_TAGS:
-        raise UsageError(f"tags: {len(tags)} are given; an object can have {MAX_TAGS}")
+    too_many = len(tags) > MAX_TAGS
+    _check("tags", (too_many, f"{len(tags)} are given; an object can have {MAX_TAGS}"))
     for key, value in tags.items():
-        if not key or len(key) > MAX_TAG_KEY:
-            raise UsageError(f"tag {key[:40]!r}: its key must have 1 to {MAX_TAG_KEY} characters")
-        if len(value) > MAX_TAG_VALUE:
-            raise UsageError(
-                f"tag {key!r}: its value has {len(value)} characters; S3 allows {MAX_TAG_VALUE}"
-            )
-        if key.lower().startswith("aws:"):
-            raise UsageError(f"tag {key!r}: keys that begin with aws: belong to AWS")
         refused = [c for c in key + value if not c.isalnum() and c not in TAG_PUNCTUATION]
-        if refused:
-            raise UsageError(
-                f"tag {key!r}: S3 takes no {refused[0]!r} in a tag; it takes letters, digits, "
-                "spaces and + - = . _ : / @"
-            )
+        _check(
+            f"tag {key[:MAX_TAG_KEY]!r}",
+            (
+                not key or len(key) > MAX_TAG_KEY,
+                f"its key must have 1 to {MAX_TAG_KEY} characters",
+            ),
+            (
+                len(value) > MAX_TAG_VALUE,
+                f"its value has {len(value)} characters; S3 allows {MAX_TAG_VALUE}",
+            ),
+            (key.lower().startswith("aws:"), "keys that begin with aws: belong to AWS"),
+            (
+                bool(refused),
+                (
+                    f"S3 takes no {''.join(refused[:1])!r} in a tag; it takes letters, digits, spaces "
+                    "and + - = . _ : / @"
+                ),
+            ),
+        )
