@@ -157,8 +157,8 @@ def _check_header(noun: str, value: str) -> None:
         (
             not _PRINTABLE.fullmatch(value) or len(value) > MAX_HEADER_VALUE,
             (
-                f"must be 1 to {MAX_HEADER_VALUE:,} printable ASCII characters, without spaces at its "
-                "ends"
+                f"must be 1 to {MAX_HEADER_VALUE:,} printable ASCII characters, without spaces at "
+                "its ends"
             ),
         ),
     )
@@ -227,8 +227,8 @@ def _check_tags(tags: Mapping[str, str]) -> None:
             (
                 bool(refused),
                 (
-                    f"S3 takes no {''.join(refused[:1])!r} in a tag; it takes letters, digits, spaces "
-                    "and + - = . _ : / @"
+                    f"S3 takes no {''.join(refused[:1])!r} in a tag; it takes letters, digits, "
+                    "spaces and + - = . _ : / @"
                 ),
             ),
         )

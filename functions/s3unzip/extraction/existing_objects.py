@@ -96,45 +96,31 @@ def read_stored(destination: Destination, key: str, *, is_gzip: bool) -> StoredO
     The CRC-32 is None if the object should be a gzip file, but is another file.
     """
     size = 0
-    crc = 0
-    gzip_content = _GzipContent()
+    crc: int | None = 0
+    inflater = zlib.decompressobj(wbits=31)  # gzip format
     try:
         for chunk in destination.read(key):
             size += len(chunk)
-            if is_gzip:
-                gzip_content.feed(chunk)
-            else:
-                crc = crc32(chunk, crc)
+            if not is_gzip:
+                crc = crc32(chunk, crc or 0)
+            elif crc is not None:
+                crc = _add_content(inflater, chunk, crc)
     except NotFoundError:
         return None
-    return StoredObject(key, size, gzip_content.crc32 if is_gzip else crc)
+    if is_gzip and not inflater.eof:
+        crc = None
+    return StoredObject(key, size, crc)
 
 
-class _GzipContent:
-    """Computes the CRC-32 of the content of a gzip file, which arrives in chunks."""
-
-    def __init__(self) -> None:
-        self._stream = zlib.decompressobj(wbits=31)  # gzip format
-        self._crc = 0
-        self._is_broken = False  # or data follows the first gzip stream
-
-    def feed(self, data: Buffer) -> None:
-        while data and not self._is_broken:
-            try:
-                content = self._stream.decompress(data, PIECE_LENGTH)
-            except zlib.error:
-                self._is_broken = True
-                return
-            self._crc = crc32(content, self._crc)
-            self._is_broken = bool(self._stream.unused_data)
-            data = self._stream.unconsumed_tail
-
-    @property
-    def crc32(self) -> int | None:
-        """The CRC-32 of the content; None unless the file is one complete gzip stream."""
-        if self._is_broken or not self._stream.eof:
-            return None
-        return self._crc
+def _add_content(inflater: "zlib._Decompress", data: Buffer, crc: int) -> int | None:
+    """Return the CRC-32 of a gzip file's content after `data`; None: it is no single gzip file."""
+    try:
+        while data and not inflater.eof:
+            crc = crc32(inflater.decompress(data, PIECE_LENGTH), crc)
+            data = inflater.unconsumed_tail
+    except zlib.error:
+        return None
+    return None if data or inflater.unused_data else crc
 
 
 def resolve_conflict(
