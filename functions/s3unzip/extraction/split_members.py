@@ -36,7 +36,7 @@ from s3unzip.errors import (
     SegmentRecordError,
     StorageError,
 )
-from s3unzip.extraction.existing_objects import explain_refusal, is_member, resolve_conflict
+from s3unzip.extraction.existing_objects import explain_refusal, resolve_conflict
 from s3unzip.extraction.stream import (
     MemberData,
     allowed_size,
@@ -132,9 +132,7 @@ class _ScanReader:
 
 
 class _SlicePlan(NamedTuple):
-    offset: int  # of its first byte in the object
     size: int  # bytes of the object
-    first_number: int  # of its first part
     parts: int
     segments: tuple[int, ...] = ()  # that it inflates; a copy has none
 
@@ -149,7 +147,8 @@ def link_member(run_step: Step, tasks: Sequence[Task]) -> list[Task] | Outcome:
         run_step: the settling of the run.
         tasks: all scans, or all copies, of the member.
     """
-    first = min(tasks, key=lambda task: task.part)
+    tasks = sorted(tasks, key=lambda task: task.part)
+    first = tasks[0]
     row = run_step.read_rows(first.rows)[0]
     outcome = resolve_conflict(row, run_step)
     if outcome is not None:
@@ -174,14 +173,8 @@ def _plan_copies(run_step: Step, row: PlannedMember, copies: Sequence[Task]) -> 
     # A little above the store's minimum, because each slice rounds its number of parts up.
     min_size = math.ceil(row.member.size / limits.max_parts) + 1
     part_size = max(run_step.context.tuning.copy_part_bytes, min_size)
-    slices: list[_SlicePlan] = []
-    number = 1
-    for task in copies:
-        start, stop = task.span
-        parts = len(copy_sizes(stop - start, part_size, limits))
-        slices.append(_SlicePlan(start, stop - start, number, parts))
-        number += parts
-    return slices
+    sizes = [stop - start for start, stop in (task.span for task in copies)]
+    return [_SlicePlan(size, len(copy_sizes(size, part_size, limits))) for size in sizes]
 
 
 def _begin_slices(
@@ -193,29 +186,34 @@ def _begin_slices(
     # Part of the tasks' ids, so that slices of two uploads do not mix.
     upload_mark = f"{zlib.crc32(upload_id.encode()):08x}"
     seconds_per_byte = first.seconds * first.parts / max(1, row.member.size)
-    tasks = (
-        Task(
+    tasks: list[Task] = []
+    offset = 0  # in the object
+    number = 1  # of the next part
+    for part, plan in enumerate(slices):
+        member_slice = Slice(
+            upload_id=upload_id,
+            offset=offset,
+            first_number=number,
+            parts=plan.parts,
+            data_start=data.data_range.start,
+            segments=plan.segments,
+        )
+        task = Task(
             id=f"{kind}-{row.member.index:08d}-{part:04d}-{upload_mark}",
             kind=kind,
             rows=first.rows,
             members=1,
-            span=(plan.offset, plan.offset + plan.size),
+            span=(offset, offset + plan.size),
             size=plan.size,
             seconds=round(seconds_per_byte * plan.size, 3),
             part=part,
             parts=len(slices),
             member=row.member.index,
-            slice=Slice(
-                upload_id=upload_id,
-                offset=plan.offset,
-                first_number=plan.first_number,
-                parts=plan.parts,
-                data_start=data.data_range.start,
-                segments=plan.segments,
-            ),
+            slice=member_slice,
         )
-        for part, plan in enumerate(slices)
-    )
+        tasks.append(task)
+        offset += plan.size
+        number += plan.parts
     return sorted(tasks, key=lambda task: -task.size)
 
 
@@ -239,16 +237,15 @@ def _link_segments(run_step: Step, row: PlannedMember, first: Task) -> list[_Sli
     # Each slice rounds its number of parts up: keep one part for each in reserve.
     reduced_limits = limits._replace(max_parts=limits.max_parts - first.parts)
     part_size = choose_part_size(total, run_step.context.tuning.part_bytes, reduced_limits)
-    slices: list[_SlicePlan] = []
-    start = 0
-    number = 1
-    for segments, size in groups:
+    return [
         # Round up, but not so far that a part is below the store's minimum.
-        parts = max(1, min(math.ceil(size / part_size), size // limits.min_bytes))
-        slices.append(_SlicePlan(start, size, number, parts, segments=tuple(segments)))
-        number += parts
-        start += size
-    return slices
+        _SlicePlan(
+            size,
+            parts=max(1, min(math.ceil(size / part_size), size // limits.min_bytes)),
+            segments=tuple(segments),
+        )
+        for segments, size in groups
+    ]
 
 
 def _group_segments(
@@ -375,13 +372,12 @@ def finish_member(
         # A slice has an outcome only if it failed.
         if not any(recorded.outcomes for _, recorded in slices):
             row = check_whole(parts, row)
-            etag = complete_once(run_step, row, upload, parts)
+            # An earlier settling may have completed it.
+            etag = complete_once(run_step, row, upload, parts, is_repeated=True)
             return row.outcome(Status.EXTRACTED, etag=etag)
     except ConflictError:
         outcome = explain_refusal(row, run_step)
-    except NotFoundError:  # an earlier settling completed it, or another process aborted it
-        if is_member(row, run_step.run.options, run_step.destination, run_step.calls):
-            return row.outcome(Status.EXTRACTED)
+    except NotFoundError:  # another process aborted it
         return [_stream_task(first, row)]
     except RUN_FAULTS:
         raise

@@ -91,9 +91,21 @@ def finish_upload(
 
 
 def complete_once(
-    run_step: Step, row: PlannedMember, upload: Upload, parts: tuple[Part, ...]
+    run_step: Step,
+    row: PlannedMember,
+    upload: Upload,
+    parts: tuple[Part, ...],
+    *,
+    is_repeated: bool = False,
 ) -> str | None:
     """Complete an upload; if the answer to an earlier try was lost, check the object instead.
+
+    Args:
+        run_step: the step of the run.
+        row: the member.
+        upload: its upload.
+        parts: all parts of the upload.
+        is_repeated: whether an earlier step may have completed the upload.
 
     Returns:
         The object's ETag without quotes; None if the answer with the ETag was lost.
@@ -101,14 +113,14 @@ def complete_once(
     options = run_step.run.options
     destination = run_step.destination
     if_absent = options.on_conflict is OnConflict.NEVER
-    tries = count(1)
+    earlier_tries = count(int(is_repeated))
 
     def complete() -> str | None:
-        may_be_done = next(tries) > 1  # an earlier try may have completed it
+        may_be_done = next(earlier_tries) > 0
         try:
             return destination.complete_upload(upload, parts, if_absent=if_absent)
         except (errors.NotFoundError, errors.UnconfirmedError) as error:
-            may_be_done |= isinstance(error, errors.UnconfirmedError)  # or this one
+            may_be_done |= isinstance(error, errors.UnconfirmedError)  # by this try
             if may_be_done and is_member(row, options, destination, run_step.calls):
                 return None
             raise

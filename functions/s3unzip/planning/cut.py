@@ -62,16 +62,6 @@ def _inline_share(seconds: float, tuning: Tuning) -> float:
     return share
 
 
-def _segment_length(bytes_in: int, tuning: Tuning) -> int:
-    """Return the maximum length of a segment, in compressed bytes.
-
-    A small archive has shorter segments, so that each worker gets one, but at most `FEW_SEGMENTS`
-    of them: each segment costs a search for a boundary.
-    """
-    equal_share = math.ceil(bytes_in / min(FEW_SEGMENTS, tuning.max_workers))
-    return min(tuning.segment_bytes, max(MIN_SEGMENT, equal_share))
-
-
 class TaskCutter:
     """Cuts members, in archive order, into tasks.
 
@@ -90,7 +80,10 @@ class TaskCutter:
         self._tuning = tuning
         self._can_copy = can_copy
         self._inflates = inflates
-        self._segment = _segment_length(work.bytes_in, tuning)
+        # A small archive has shorter segments, so that each worker gets one, but not more than
+        # `FEW_SEGMENTS` of them: each segment costs a search for a boundary.
+        equal_share = math.ceil(work.bytes_in / min(FEW_SEGMENTS, tuning.max_workers))
+        self._max_segment = min(tuning.segment_bytes, max(MIN_SEGMENT, equal_share))  # compressed
         self._max_batch = _choose_max_batch(work, tuning)
         self.tasks: list[Task] = []
         self.copies: list[Task] = []  # slices of stored members that are copied over several tasks
@@ -210,7 +203,7 @@ class TaskCutter:
         if can_divide and is_plain and self._can_copy and member.size >= tuning.copy_from:
             return TaskKind.COPY, _slices(compressed, tuning.copy_task_bytes)
         if can_divide and member.method == METHOD_DEFLATE and compressed >= tuning.split_from:
-            max_length = max(self._segment, math.ceil(compressed / MAX_SEGMENTS))
+            max_length = max(self._max_segment, math.ceil(compressed / MAX_SEGMENTS))
             slices = _slices(compressed, max_length)
             if len(slices) > 1:  # otherwise nothing is gained by a scan
                 return TaskKind.SCAN, slices
