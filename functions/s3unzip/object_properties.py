@@ -139,96 +139,76 @@ class ObjectProperties(Struct, frozen=True, omit_defaults=True):
         _check_tags(self.tags)
 
 
-def _check(subject: str, *rules: tuple[bool, str]) -> None:
-    """Refuse `subject` by the first broken rule; a rule is whether it is broken, and the reason."""
-    for is_broken, why in rules:
-        if is_broken:
-            raise UsageError(f"{subject}: {why}")
+def _refuse(subject: str, reasons: Mapping[str, bool]) -> None:
+    """Raise `UsageError` with the first reason that is true."""
+    for reason, is_true in reasons.items():
+        if is_true:
+            raise UsageError(f"{subject}: {reason}")
 
 
 def _check_name(noun: str, name: str | None, names: Sequence[str]) -> None:
-    is_unknown = name is not None and name not in names
-    _check(f"{noun} {name!r}", (is_unknown, f"unknown; known: {', '.join(names)}"))
+    if name is not None and name not in names:
+        raise UsageError(f"{noun} {name!r}: unknown; known: {', '.join(names)}")
 
 
 def _check_header(noun: str, value: str) -> None:
-    _check(
-        f"{noun} {value[:80]!r}",
-        (
-            not _PRINTABLE.fullmatch(value) or len(value) > MAX_HEADER_VALUE,
-            (
-                f"must be 1 to {MAX_HEADER_VALUE:,} printable ASCII characters, without spaces at "
-                "its ends"
-            ),
-        ),
-    )
+    if not _PRINTABLE.fullmatch(value) or len(value) > MAX_HEADER_VALUE:
+        raise UsageError(
+            f"{noun} {value[:80]!r}: must be 1 to {MAX_HEADER_VALUE:,} printable ASCII characters, "
+            "without spaces at its ends"
+        )
 
 
 def _check_type(glob: str, kind: str) -> None:
     _check_header(f"content type of {glob!r}:", kind)
-    _check(f"content type {kind!r}", (not glob, "its glob is empty; '**' matches all members"))
+    _refuse(
+        f"content type {kind!r}",
+        {
+            "its glob is empty; '**' matches all members": not glob,
+            "not a media type, such as text/csv": not _TYPE.fullmatch(kind),
+        },
+    )
     compile_glob(glob)  # `UsageError`: it is not a glob
-    is_no_type = not _TYPE.fullmatch(kind)
-    _check(f"content type {kind!r}", (is_no_type, "not a media type, such as text/csv"))
 
 
 def _check_metadata(metadata: Mapping[str, str]) -> None:
     """Check names, values and the total size, which includes the metadata of s3unzip itself."""
     for name, value in metadata.items():
-        _check(
+        _refuse(
             f"metadata {name!r}",
-            (name.lower() in RESERVED_METADATA, "s3unzip writes it itself; choose another name"),
-            (
-                name.lower() in HTTP_HEADERS,
-                (
-                    "is an HTTP header; cache control, content types and the storage class have "
-                    "options of their own"
-                ),
-            ),
-            (
-                not _METADATA_NAME.fullmatch(name),
-                "a name consists of a-z, 0-9, '.', '_' and '-'; S3 keeps names in lower case",
-            ),
-            (
-                bool(value) and not _PRINTABLE.fullmatch(value),
-                "the value must be printable ASCII, without spaces at its ends",
-            ),
+            {
+                "s3unzip writes it itself; choose another name": name.lower() in RESERVED_METADATA,
+                "is an HTTP header; cache control, content types and the storage class have "
+                "options of their own": name.lower() in HTTP_HEADERS,
+                "a name consists of a-z, 0-9, '.', '_' and '-'; S3 keeps names in "
+                "lower case": not _METADATA_NAME.fullmatch(name),
+                "the value must be printable ASCII, without spaces at its ends": bool(value)
+                and not _PRINTABLE.fullmatch(value),
+            },
         )
     size = sum(len(name) + len(value) for name, value in metadata.items())
     max_size = MAX_METADATA_BYTES - OWN_METADATA_BYTES
-    _check(
-        "metadata",
-        (
-            size > max_size,
-            (
-                f"{size:,} bytes of names and values; S3 allows {MAX_METADATA_BYTES:,}, of which "
-                f"s3unzip needs {OWN_METADATA_BYTES}: use at most {max_size:,}"
-            ),
-        ),
-    )
+    if size > max_size:
+        raise UsageError(
+            f"metadata: {size:,} bytes of names and values; S3 allows {MAX_METADATA_BYTES:,}, of "
+            f"which s3unzip needs {OWN_METADATA_BYTES}: use at most {max_size:,}"
+        )
 
 
 def _check_tags(tags: Mapping[str, str]) -> None:
-    too_many = len(tags) > MAX_TAGS
-    _check("tags", (too_many, f"{len(tags)} are given; an object can have {MAX_TAGS}"))
+    if len(tags) > MAX_TAGS:
+        raise UsageError(f"tags: {len(tags)} are given; an object can have {MAX_TAGS}")
     for key, value in tags.items():
         refused = [c for c in key + value if not c.isalnum() and c not in TAG_PUNCTUATION]
-        _check(
+        length = len(value)
+        _refuse(
             f"tag {key[:MAX_TAG_KEY]!r}",
-            (
-                not key or len(key) > MAX_TAG_KEY,
-                f"its key must have 1 to {MAX_TAG_KEY} characters",
-            ),
-            (
-                len(value) > MAX_TAG_VALUE,
-                f"its value has {len(value)} characters; S3 allows {MAX_TAG_VALUE}",
-            ),
-            (key.lower().startswith("aws:"), "keys that begin with aws: belong to AWS"),
-            (
-                bool(refused),
-                (
-                    f"S3 takes no {''.join(refused[:1])!r} in a tag; it takes letters, digits, "
-                    "spaces and + - = . _ : / @"
-                ),
-            ),
+            {
+                f"its key must have 1 to {MAX_TAG_KEY} characters": not 0 < len(key) <= MAX_TAG_KEY,
+                f"its value has {length} characters; S3 allows {MAX_TAG_VALUE}": length
+                > MAX_TAG_VALUE,
+                "keys that begin with aws: belong to AWS": key.lower().startswith("aws:"),
+                f"S3 takes no {''.join(refused[:1])!r} in a tag; it takes letters, digits, "
+                "spaces and + - = . _ : / @": bool(refused),
+            },
         )

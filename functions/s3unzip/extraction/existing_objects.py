@@ -120,7 +120,9 @@ def _add_content(inflater: "zlib._Decompress", data: Buffer, crc: int) -> int | 
             data = inflater.unconsumed_tail
     except zlib.error:
         return None
-    return None if data or inflater.unused_data else crc
+    if data or inflater.unused_data:
+        return None
+    return crc
 
 
 def resolve_conflict(

@@ -278,7 +278,12 @@ def upload_parts(
             if len(pending) == at_once:
                 parts.append(pending.popleft().result())
             send = partial(
-                run_step.destination.upload_part, upload, number, offset, body, crc32=crc
+                run_step.destination.upload_part,
+                upload,
+                number,
+                body=body,
+                offset=offset,
+                crc32=crc,
             )
             pending.append(pool.submit(_send_part, run_step.calls, send))
             offset += len(body)

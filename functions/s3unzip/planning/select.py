@@ -230,7 +230,9 @@ def find_unmatched(
 
 
 def _show_near(near: Sequence[str]) -> str:
-    return f"; near: {', '.join(map(repr, near))}" if near else ""
+    if not near:
+        return ""
+    return f"; near: {', '.join(map(repr, near))}"
 
 
 def near_names(name: str, paths: Iterable[str]) -> tuple[str, ...]:
