@@ -92,7 +92,6 @@ def _do_remaining(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
     """
     done = {outcome.index for outcome in attempt.outcomes}
     remaining = [row for row in rows if row.member.index not in done]
-    attempt.done_before = sum(row.work for row in rows if row.member.index in done)
     module, name = TASK_FUNCTIONS[attempt.task.kind]
     extract = getattr(import_module(f"s3unzip.extraction.{module}"), name)
     try:

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import Struct, field
 
 from s3unzip.errors import NotFoundError, ServiceFaultError, UsageError
-from s3unzip.model import Location, Outcome, PlanSummary, Status, Task, TaskReport
+from s3unzip.model import Location, Outcome, PlanSummary, Status, TaskReport
 from s3unzip.run_ids import STEM_AT, run_of_execution
 from s3unzip.runs.records import PLAN_TASK, READERS, RunRecords
+from s3unzip.runs.step import count_progress
 from s3unzip.stages import Stage, gives_outcome
 from s3unzip.stores.ahead import map_ahead
 
@@ -122,34 +123,6 @@ def pick_run(name: str, runs: Iterable[str], location: str) -> str:
     if not matches:
         raise NotFoundError(f"{name}: no such run {location}; see s3unzip runs")
     return matches[0]
-
-
-def count_progress(reports: Iterable[TaskReport], next_tasks: Iterable[Task] = ()) -> Counter[str]:
-    """Add up the reports of tasks for the progress.
-
-    Members of scans and slices are not counted: settling gives the split member its outcome. Slices
-    are not counted at all if their member is streamed after all.
-
-    Args:
-        reports: of the tasks that ended.
-        next_tasks: of the next round.
-    """
-    recorded = list(reports)
-    # Numbers of the members that a task has streamed, or will stream.
-    streamed = {report.member for report in recorded if report.stage is Stage.STREAM}
-    streamed |= {task.member for task in next_tasks if task.stage is Stage.STREAM}
-    counts: Counter[str] = Counter()
-    for report in recorded:
-        if report.stage is Stage.SLICE and report.member in streamed:
-            continue
-        counts["bytes_read"] += report.bytes_read
-        if report.stage is not Stage.SCAN:  # a scan only reads; its slice does the work
-            counts.update(bytes_done=report.bytes_done, bytes_written=report.bytes_written)
-        if gives_outcome(report.stage):
-            counts.update(
-                extracted=report.extracted, unchanged=report.unchanged, failed=report.failed
-            )
-    return counts
 
 
 class RunProgress(Struct, frozen=True, omit_defaults=True):

@@ -18,6 +18,7 @@ from s3unzip.model import (
     Verdict,
 )
 from s3unzip.runs.records import RECORD_UNREADABLE, RunRecords, TaskOutcomes
+from s3unzip.stages import Stage, gives_outcome
 from s3unzip.stores.calls import Calls
 
 MAX_FAILURES = 50  # that one update of the display shows; the report counts all of them
@@ -73,13 +74,12 @@ class TaskAttempt(Step):
         self.has_no_outcome = False  # of a scan or a slice: settling adds the outcome
         self.fault: str | None = None  # the fault that ends this attempt too early
         self._earlier: TaskReport | None = None  # of the attempts before this one
-        self.done_before = 0  # `PlannedMember.work` of the members that these attempts did
-        self._shown = 0  # outcomes that the progress display has
+        self._shown: Counter[str] = Counter()  # the counts that the progress display has
+        self._shown_outcomes = 0  # how many outcomes the display has
         # `PlannedMember.work` of the members with an outcome. A list, because threads may append to
         # it at the same time, but not add to a number.
         self._works: list[int] = []
         self._passed = 0  # bytes of the one large member that is being extracted
-        self._shown_bytes: Counter[str] = Counter()  # that the progress display has
         self._next_update = 0.0  # Unix seconds
 
     @property
@@ -119,7 +119,8 @@ class TaskAttempt(Step):
     def resume(self, earlier: TaskOutcomes) -> None:
         """Take over the outcomes of an earlier attempt of the task, and its cost."""
         self.outcomes.extend(earlier.outcomes)
-        self._shown = len(self.outcomes)  # the earlier attempt reported them
+        self._shown_outcomes = len(self.outcomes)  # the earlier attempt reported them
+        self._shown = count_progress([earlier.report])
         self._earlier = earlier.report
         self.first_object = earlier.report.first_object
         self.warnings.update(earlier.report.warnings)
@@ -151,22 +152,15 @@ class TaskAttempt(Step):
         if not now and time < self._next_update:
             return
         self._next_update = time + PROGRESS_SECONDS
-        new = self.outcomes[self._shown :]  # other threads may append more
-        self._shown += len(new)
-        if not self.task.is_whole:
-            new = []  # settling adds the outcome of the member
-        counts: Counter[str] = Counter(outcome.status.value for outcome in new)
-        counts["bytes_written"] = sum(o.size for o in new if o.status is Status.EXTRACTED)
-        sums = Counter(
-            bytes_done=sum(self._works) + self._passed,
-            bytes_read=self.bytes_read,
-        )
-        counts.update(sums)
-        counts.subtract(self._shown_bytes)  # leaves the bytes since the last update
-        self._shown_bytes = sums
-        progress.finished(counts)
+        new = self.outcomes[self._shown_outcomes :]  # other threads may append more
+        self._shown_outcomes += len(new)
+        counts = count_progress([self.report()])
+        increase = counts.copy()
+        increase.subtract(self._shown)
+        self._shown = counts
+        progress.finished(increase)
         failed = [outcome for outcome in new if outcome.status is Status.FAILED]
-        if failed:
+        if failed and self.task.is_whole:  # settling adds the outcome of a split member
             progress.failed(failed[:MAX_FAILURES])
 
     def report(self) -> TaskReport:
@@ -189,7 +183,7 @@ class TaskAttempt(Step):
             unchanged=counts[Status.UNCHANGED],
             failed=counts[Status.FAILED],
             bytes_read=earlier.bytes_read + self.bytes_read,
-            bytes_done=self.done_before + sum(self._works) + self._passed,
+            bytes_done=earlier.bytes_done + sum(self._works) + self._passed,
             bytes_written=written,
             requests=earlier.requests + self.calls.requests,
             started=earlier.started,
@@ -212,6 +206,34 @@ class TaskAttempt(Step):
         report = self.report()
         self.records.write_outcomes(report, self.outcomes)
         return report
+
+
+def count_progress(reports: Iterable[TaskReport], next_tasks: Iterable[Task] = ()) -> Counter[str]:
+    """Add up the reports of tasks for the progress.
+
+    Members of scans and slices are not counted: settling gives the split member its outcome. Slices
+    are not counted at all if their member is streamed after all.
+
+    Args:
+        reports: of the tasks that ended.
+        next_tasks: of the next round.
+    """
+    recorded = list(reports)
+    # Numbers of the members that a task has streamed, or will stream.
+    streamed = {report.member for report in recorded if report.stage is Stage.STREAM}
+    streamed |= {task.member for task in next_tasks if task.stage is Stage.STREAM}
+    counts: Counter[str] = Counter()
+    for report in recorded:
+        if report.stage is Stage.SLICE and report.member in streamed:
+            continue
+        counts["bytes_read"] += report.bytes_read
+        if report.stage is not Stage.SCAN:  # a scan only reads; its slice does the work
+            counts.update(bytes_done=report.bytes_done, bytes_written=report.bytes_written)
+        if gives_outcome(report.stage):
+            counts.update(
+                extracted=report.extracted, unchanged=report.unchanged, failed=report.failed
+            )
+    return counts
 
 
 SOURCE_CHANGED = "source-changed"
