@@ -109,10 +109,12 @@ def begin(
     if archive.run is not None:
         recorded = look_up_run(RunRecords.open(context.stores, archive.run, calls))
         check_same_archive(archive.run, request.source, archive.pin, recorded.run)
-        settled = _continue_recorded(recorded, archive.run, context, calls)
-        if settled is not None:
-            return settled
         begins_anew = recorded.begins_anew
+        if recorded.plan is not None and not begins_anew:
+            return resume(archive.run, context, calls)
+        refusal = recorded.report
+        if refusal is not None and refusal.verdict is not Verdict.FAILED:
+            return Settled(Next(archive.run, "done"), refusal, is_first=False)
     plan = _make_plan(request, archive, context, calls, begins_anew=begins_anew, check=check)
     if isinstance(plan, Report):
         records = RunRecords.open(context.stores, plan.run, calls)
@@ -128,21 +130,6 @@ def begin(
         results = read_results(planning, plan.summary)
         drop_uploads(planning, results.large, results.uploads)
     return settled
-
-
-def _continue_recorded(
-    recorded: RecordedRun, run: str, context: Context, calls: Calls
-) -> Settled | None:
-    """Continue a run that was planned, or return the report of one that was refused.
-
-    Returns None if the run must be planned: it has no plan, or one that cannot be read.
-    """
-    if recorded.plan is not None and not recorded.begins_anew:
-        return resume(run, context, calls)
-    report = recorded.report
-    if report is not None and report.verdict is not Verdict.FAILED:  # it was refused
-        return Settled(Next(run, "done"), report, is_first=False)
-    return None
 
 
 def _make_plan(

@@ -28,21 +28,19 @@ def next_command(
             the default options. The records of a run on this machine have it, so its `resume`
             command does not repeat it.
     """
-    env_options = environment_options(environment, reached)
+    resume = f"s3unzip resume {report.run}{environment_options(environment, reached)}"
     match report.verdict:
         case Verdict.COMPLETED_WITH_ERRORS:
-            retry = _after_failures(report, environment, reached)
-            return retry or _list_failures(report, env_options)
+            return _after_failures(report, environment, reached)
         case Verdict.FAILED if find_help(report.reason or "") is Help.RUN_WITH_LINK:
             return _run_again(report, reached, source=NEW_LINK)
         case Verdict.FAILED if find_help(report.reason or "") is not Help.RUN_OTHERWISE:
-            return f"s3unzip resume {report.run}{env_options}"
+            return resume
         case Verdict.COMPLETED if report.archive_left:
-            return f"s3unzip resume {report.run}{env_options}"
+            return resume
         case Verdict.SOURCE_CHANGED if not report.source.store.is_local and not environment:
             return _run_again(report, reached)
-        case _:
-            return None
+    return None
 
 
 def environment_options(environment: str | None, reached: StoreConfig | None = None) -> str:
@@ -63,23 +61,22 @@ def environment_options(environment: str | None, reached: StoreConfig | None = N
 def _after_failures(
     report: Report, environment: str | None, reached: StoreConfig | None
 ) -> str | None:
-    """Return the command that may extract the failed members; None: no command can."""
+    """Return the command that may extract the failed members, or else lists them.
+
+    Returns None if no command can extract them, and the report names all of them.
+    """
     helps = {find_help(code) for code in report.reasons}
-    retry = f"s3unzip resume {report.run} --failed{environment_options(environment, reached)}"
+    options = environment_options(environment, reached)
+    retry = f"s3unzip resume {report.run} --failed{options}"
     if Help.RUN_WITH_PASSWORD in helps and not report.options.password_ref and not environment:
         return _run_again(report, reached, PASSWORD)
     if Help.RETRY_WITH_PASSWORD in helps and not environment:  # an environment has a secret
         return f"{retry} {PASSWORD}"
     if Help.RETRY_WITH_PASSWORD in helps or Help.RETRY in helps:
         return retry
+    if max(report.reasons.values(), default=0) > FAILURES_SHOWN:
+        return f"s3unzip show {report.run} --failures{options}"
     return None
-
-
-def _list_failures(report: Report, env_options: str) -> str | None:
-    """Return the command that lists the failed members; None: the report names all of them."""
-    if all(count <= FAILURES_SHOWN for count in report.reasons.values()):
-        return None
-    return f"s3unzip show {report.run} --failures{env_options}"
 
 
 def _run_again(

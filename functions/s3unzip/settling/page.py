@@ -72,7 +72,9 @@ def render_page(report: Report, context: Context) -> bytes:
 def make_page(shown: Shown) -> bytes:
     """Return ``report.html``: UTF-8, self-contained, the same bytes for the same report."""
     archive = clip(shown.report.source.name.rsplit("/", 1)[-1], MAX_NAME)
-    style, verdict = _show_verdict(shown.report)
+    style, verdict = VERDICTS[shown.report.verdict]
+    if shown.report.verdict is Verdict.FAILED and shown.report.reason == STOPPED:  # by a person
+        style, verdict = STOPPED_BANNER
     description = _describe_verdict(shown.report, shown.next_command)
     sections = {
         "Summary": facts(shown),
@@ -128,13 +130,6 @@ def _read_asset(name: str) -> str:
 def _hash(asset: str) -> str:
     """Return the CSP source that allows exactly this text inline."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(asset.encode()).digest()).decode()}'"
-
-
-def _show_verdict(report: Report) -> tuple[str, str]:
-    """Return the CSS class and the text of a verdict."""
-    if report.verdict is Verdict.FAILED and report.reason == STOPPED:  # by a person
-        return STOPPED_BANNER
-    return VERDICTS[report.verdict]
 
 
 def _describe_verdict(report: Report, next_command: str | None) -> str:
@@ -196,7 +191,16 @@ def _route(shown: Shown) -> Markup:
         ("Run", text(report.run)),
     ]
     if shown.next_command:
-        pairs.append(("Next", _command(shown.next_command)))
+        # The button is hidden until the page's script runs: it does nothing without the script.
+        attributes = {
+            "id": "copy",
+            "type": "button",
+            "hidden": "hidden",
+            "value": shown.next_command,
+            "aria-label": "Copy the next command",
+        }
+        copy = element("button", attributes, plain("Copy"))
+        pairs.append(("Next", Markup(f"{text(shown.next_command)} {copy}")))
     return Markup(
         "".join(
             element("dt", {}, plain(name)) + element("dd", {}, value)
@@ -210,18 +214,3 @@ def _show_moment(seconds: float) -> str:
     if not seconds:
         return ""
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
-
-
-def _command(command: str) -> Markup:
-    """Return a command and a button that copies it.
-
-    The button is hidden until the page's script runs: it does nothing without the script.
-    """
-    attributes = {
-        "id": "copy",
-        "type": "button",
-        "hidden": "hidden",
-        "value": command,
-        "aria-label": "Copy the next command",
-    }
-    return Markup(text(command) + " " + element("button", attributes, plain("Copy")))

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from msgspec import structs
 
 from s3unzip.explanations import advise, explain
-from s3unzip.model import Failure, Options, Report, Requests, Verdict
-from s3unzip.pricing import Cost, CostLine
+from s3unzip.model import Options, Report, Requests, Verdict
+from s3unzip.pricing import Cost
 from s3unzip.printable import (
     choose_form,
     show_bytes,
@@ -281,27 +281,23 @@ def _failure_rows(report: Report) -> Iterator[Markup]:
     """Yield the rows of the failures that fit the page's budget."""
     bytes_left = MAX_FAILURE_BYTES
     for failure in report.failures:
-        failure_row = _failure_row(failure, report.destination.key)
+        reason = clip(failure.reason, MAX_TEXT)
+        # All keys begin with the destination's key, so the rows leave it out.
+        key = clip(failure.key.removeprefix(report.destination.key), MAX_NAME)
+        offset = NOTHING
+        if failure.offset is not None:
+            offset = figure(f"{failure.offset:,}")
+        cells = [
+            folded(key or f"(task {clip(failure.task or 'unknown', MAX_TEXT)})"),
+            text(reason),
+            folded(clip(failure.message, MAX_TEXT)),
+            offset,
+        ]
+        failure_row = row(FAILED_COLUMNS, cells, reason=reason)
         bytes_left -= len(failure_row.encode())
         if bytes_left < 0:
             return
         yield failure_row
-
-
-def _failure_row(failure: Failure, prefix: str) -> Markup:
-    """Return the row of a failure; the row shows its key without `prefix`, which all keys have."""
-    reason = clip(failure.reason, MAX_TEXT)
-    key = clip(failure.key.removeprefix(prefix), MAX_NAME)
-    offset = NOTHING
-    if failure.offset is not None:
-        offset = figure(f"{failure.offset:,}")
-    cells = [
-        folded(key or f"(task {clip(failure.task or 'unknown', MAX_TEXT)})"),
-        text(reason),
-        folded(clip(failure.message, MAX_TEXT)),
-        offset,
-    ]
-    return row(FAILED_COLUMNS, cells, reason=reason)
 
 
 def _failed_members(shown: Shown, rows: list[Markup]) -> Markup:
@@ -332,17 +328,15 @@ def bill(cost: Cost | None) -> Markup:
         Column("Dollars", "number"),
     )
     largest = max(line.dollars for line in cost.lines)
-    rows = [
-        row(
-            columns,
-            [
-                _service(line),
-                bar(line.dollars, largest, "segment"),
-                figure(show_dollars(line.dollars)),
-            ],
-        )
-        for line in cost.lines
-    ]
+    rows = []
+    for line in cost.lines:
+        unit = line.unit
+        if round(line.quantity) != 1 and not unit.endswith("s"):
+            unit += "s"
+        item = element("span", {"class": "item"}, plain(line.item))
+        service = f"{plain(line.service)} {item}{aside(f'{line.quantity:,.0f} {unit}')}"
+        dollars = figure(show_dollars(line.dollars))
+        rows.append(row(columns, [Markup(service), bar(line.dollars, largest, "segment"), dollars]))
     return table(
         "Cost by service",
         columns,
@@ -350,15 +344,6 @@ def bill(cost: Cost | None) -> Markup:
         note="Counted requests and seconds at list prices; not a bill.",
         foot=row(columns, [plain("Total"), NOTHING, figure(show_dollars(cost.total))]),
     )
-
-
-def _service(line: CostLine) -> Markup:
-    """Return the service and the item of a cost line, with the quantity below them."""
-    unit = line.unit
-    if round(line.quantity) != 1 and not unit.endswith("s"):
-        unit += "s"
-    item = element("span", {"class": "item"}, plain(line.item))
-    return Markup(f"{plain(line.service)} {item}{aside(f'{line.quantity:,.0f} {unit}')}")
 
 
 def details(shown: Shown) -> Markup:

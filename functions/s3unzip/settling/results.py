@@ -41,7 +41,6 @@ from s3unzip.stores.ahead import map_ahead
 from s3unzip.stores.ports import Upload
 
 MEMBERS_AT_ONCE = 8  # split members that are linked or finished at once
-MEMBER_TASK = "member-{:08d}"  # the task id in the outcome of a split member, by its index
 
 Ended = tuple[Task, TaskOutcomes]
 
@@ -201,21 +200,16 @@ def do_split_members(step: Step, results: Results) -> None:
         *map_ahead(partial(finish_member, step), results.to_finish, MEMBERS_AT_ONCE),
     ):
         if isinstance(tasks_or_outcome, Outcome):
-            _add_member(step, results, tasks_or_outcome)
+            outcome = tasks_or_outcome
+            results.add_outcomes([outcome], _record_member(step, outcome))
+            results.done += 1
+            if outcome.status is Status.EXTRACTED and results.first_object is None:
+                results.first_object = step.context.clock.now()
         else:
             following += tasks_or_outcome
     results.unfinished += following
     results.to_link.clear()
     results.to_finish.clear()
-
-
-def _add_member(step: Step, results: Results, outcome: Outcome) -> None:
-    """Record the outcome of a split member, and add it to `results`."""
-    _record_member(step, outcome)
-    results.done += 1
-    results.add_outcomes((outcome,), MEMBER_TASK.format(outcome.index))
-    if outcome.status is Status.EXTRACTED and results.first_object is None:
-        results.first_object = step.context.clock.now()
 
 
 def link_copies(step: Step, copies: Sequence[Task]) -> Sequence[Task]:
@@ -241,21 +235,21 @@ def link_copies(step: Step, copies: Sequence[Task]) -> Sequence[Task]:
     ]
 
 
-def _record_member(step: Step, outcome: Outcome) -> None:
-    """Write the outcome of a split member as the record of a task of its own."""
+def _record_member(step: Step, outcome: Outcome) -> str:
+    """Write the outcome of a split member as the record of a task of its own; return its id."""
+    task_id = f"member-{outcome.index:08d}"
     count: dict[str, Any] = {outcome.status.value: 1}
-    step.records.write_outcomes(
-        TaskReport(
-            MEMBER_TASK.format(outcome.index),
-            TaskKind.SLICE,
-            members=1,
-            started=step.started,
-            stage=Stage.DONE,
-            member=outcome.index,
-            **count,
-        ),
-        [outcome],
+    report = TaskReport(
+        task_id,
+        TaskKind.SLICE,
+        members=1,
+        started=step.started,
+        stage=Stage.DONE,
+        member=outcome.index,
+        **count,
     )
+    step.records.write_outcomes(report, [outcome])
+    return task_id
 
 
 def forget_outcomes(step: Step, is_forgotten: Callable[[Outcome], bool]) -> int:
