@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
@@ -20,6 +21,9 @@ from s3unzip.stores.open import OpenedStores
 from s3unzip.stores.ports import AskForKeys
 from s3unzip.zip import Policy
 
+# What a task sends: its counts since the last message, the outcomes of members that failed, or a
+# line about a store that does not answer.
+TaskMessage = Counter[str] | tuple[Outcome, ...] | str
 OpenContext = Callable[[LocalClock, Progress, AskForKeys | None], Context]  # picklable
 
 
@@ -42,14 +46,6 @@ def open_context(
     )
 
 
-class TaskCounts(Struct, frozen=True):
-    """What a task counted since its last message."""
-
-    counts: Mapping[str, int] = {}
-    failed: Sequence[Outcome] = ()
-    trouble: str = ""  # a line about a store that does not answer
-
-
 class AttemptEnd(Struct, frozen=True):
     """How one attempt of a task ended."""
 
@@ -62,24 +58,24 @@ class SendingProgress(Progress):
     """The progress of a worker: it sends what a task counts, from any thread, one at a time."""
 
     def __init__(self) -> None:
-        self.send: Callable[[TaskCounts], object] = lambda _: None  # the worker sets it
+        self.send: Callable[[TaskMessage], object] = lambda _: None  # the worker sets it
         self.lock = threading.Lock()
 
-    def _send(self, message: TaskCounts) -> None:
+    def _send(self, message: TaskMessage) -> None:
         with self.lock:
             self.send(message)
 
     def finished(self, counts: Mapping[str, int]) -> None:
         """Send increments."""
-        self._send(TaskCounts(dict(counts)))
+        self._send(Counter(counts))
 
     def failed(self, outcomes: Sequence[Outcome]) -> None:
         """Send the outcomes of members that failed."""
-        self._send(TaskCounts(failed=outcomes))
+        self._send(tuple(outcomes))
 
     def trouble(self, message: str) -> None:
         """Send a line about a store that does not answer."""
-        self._send(TaskCounts(trouble=message))
+        self._send(message)
 
 
 def do_attempt(run: Run, task: Task, context: Context) -> AttemptEnd:

@@ -116,9 +116,11 @@ class Machine:
             sign_in(self._stores, request.destination)
         self._progress.phase("plan")
         if tail.modified is None:  # use the time of its first run here, so that the id is the same
-            tail = tail._replace(
-                modified=self._find_first_time(run_id(request, tail.pin, modified=None))
-            )
+            first_time = None
+            if self._stores is not None and self._stores.work.store.is_local:
+                dateless = run_id(request, tail.pin, modified=None)
+                first_time = find_dated(self._stores.work, dateless)
+            tail = tail._replace(modified=first_time or context.clock.now())
         run = run_id(request, tail.pin, tail.modified)
 
         def prepare(reading: Reading) -> None:
@@ -206,10 +208,7 @@ class Machine:
         budget = first_budget(context.tuning)
         outer_reports = deque([report])
         while outer_reports:
-            outer = outer_reports.popleft()
-            if not has_nested(outer):
-                continue
-            records = RunRecords.open(context.stores, outer.run)
+            records = RunRecords.open(context.stores, outer_reports.popleft().run)
             run = records.read_plan().run
             outcomes, results = find_nested(run, context, budget.archives)
             yield from results
@@ -230,7 +229,8 @@ class Machine:
                         reason=nested.reason,
                         message=nested.message,
                     )
-                    outer_reports.append(nested)
+                    if has_nested(nested):
+                        outer_reports.append(nested)
                 results.append(result)
                 yield result
             records.write_nested(results)
@@ -252,17 +252,6 @@ class Machine:
                 progress=self.context.progress,
             )
         )
-
-    def _find_first_time(self, run: str) -> float:
-        """Return the time of the archive's first run, for the id of a run without a date.
-
-        `run` is that id. So all runs of an archive without a date have the same id.
-        """
-        if self._stores is not None and self._stores.work.store.is_local:
-            first_time = find_dated(self._stores.work, run)
-            if first_time is not None:
-                return first_time
-        return self.context.clock.now()
 
     def _lock(self, run: str) -> None:
         """Lock a run against other processes until this machine is closed."""
@@ -302,7 +291,18 @@ class Machine:
         except KeyboardInterrupt as interrupt:
             raise _report_interruption(settled, run, records, context) from interrupt
         except UnreadableRecordError as damage:
-            return _report_damage(run, damage, started, context)
+            damaged = loop.settle_failed(
+                run.id,
+                stop_for(damage),
+                context,
+                began=started,
+                ended=context.clock.now(),
+                request=run.request,
+                pin=run.pin,
+            )
+            if damaged is None:  # nothing is known of the run, so it has no report
+                raise
+            return damaged[0]
         return finish_source(run.after_success, settled.report, context)
 
 
@@ -368,24 +368,6 @@ def _report_interruption(
         f"stopped: {done:,} of {records.read_plan().selected:,} members are in {run.destination}; "
         f"continue with: s3unzip resume {run.id}"
     )
-
-
-def _report_damage(
-    run: Run, damage: UnreadableRecordError, started: float, context: Context
-) -> Report:
-    """Write the report of a run whose records were damaged while it was at work."""
-    settled = loop.settle_failed(
-        run.id,
-        stop_for(damage),
-        context,
-        began=started,
-        ended=context.clock.now(),
-        request=run.request,
-        pin=run.pin,
-    )
-    if settled is None:  # nothing is known of the run, so it has no report
-        raise damage
-    return settled[0]
 
 
 def _make_folders(run: Run, records: RunRecords, context: Context) -> None:

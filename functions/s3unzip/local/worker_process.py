@@ -32,7 +32,7 @@ from s3unzip.local.attempts import (
     AttemptEnd,
     OpenContext,
     SendingProgress,
-    TaskCounts,
+    TaskMessage,
     do_attempt,
 )
 from s3unzip.local.process_setup import tune_allocator, yield_to_others
@@ -55,7 +55,7 @@ class WorkerProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._lifeline = -1  # the end of a pipe that only this program holds
 
-    def do_attempt(self, run: Run, task: Task, take: Callable[[TaskCounts], object]) -> AttemptEnd:
+    def do_attempt(self, run: Run, task: Task, take: Callable[[TaskMessage], object]) -> AttemptEnd:
         """Let the process do a task; pass its counts to `take`, and answer its questions."""
         for message in self._request_attempt(run, task):
             if isinstance(message, AttemptEnd):
@@ -70,7 +70,7 @@ class WorkerProcess:
 
     def _request_attempt(
         self, run: Run, task: Task
-    ) -> Iterator[TaskCounts | KeysRequest | AttemptEnd]:
+    ) -> Iterator[TaskMessage | KeysRequest | AttemptEnd]:
         """Send a task; yield the messages about it. They end only if the process dies."""
         with contextlib.suppress(*PIPE_ERRORS):
             if self._process is None:
@@ -163,7 +163,7 @@ def work(lifeline: int) -> None:
     keys: queue.SimpleQueue[KeysAnswer] = queue.SimpleQueue()
     tasks: queue.SimpleQueue[tuple[Run, Task]] = queue.SimpleQueue()
 
-    def send(message: TaskCounts | KeysRequest | AttemptEnd) -> None:
+    def send(message: TaskMessage | KeysRequest | AttemptEnd) -> None:
         with contextlib.suppress(BrokenPipeError):  # the program has ended
             pickle.dump(message, answers)
             answers.flush()

@@ -29,11 +29,11 @@ from s3unzip.local.attempts import (
     AttemptEnd,
     OpenContext,
     SendingProgress,
-    TaskCounts,
+    TaskMessage,
     do_attempt,
 )
 from s3unzip.local.process_setup import yield_to_others
-from s3unzip.model import Run, Task, TaskReport
+from s3unzip.model import Outcome, Run, Task, TaskReport
 from s3unzip.runs.records import PLAN_TASK, READERS, RunRecords
 from s3unzip.runs.step import STOPPED, count_progress
 from s3unzip.stores.ahead import map_ahead
@@ -75,20 +75,18 @@ class WorkerTally:
             self._sums = Counter(counts)
             self._show_increase()
 
-    def take(self, attempt_counts: Counter[str], message: TaskCounts) -> None:
-        """Add the counts of a message to the sums, and to the counts of its attempt."""
+    def take(self, attempt_counts: Counter[str], message: TaskMessage) -> None:
+        """Take a message of an attempt; add its counts to the sums, and to those of the attempt."""
         with self._lock:
-            if message.trouble:
-                self._show_trouble(message.trouble)
-            attempt_counts.update(message.counts)
-            self._sums.update(message.counts)
-            self._show_increase()
-            newly_failed = [
-                outcome for outcome in message.failed if outcome.key not in self._failed_keys
-            ]
-            if newly_failed:
-                self._failed_keys.update(outcome.key for outcome in newly_failed)
-                self._progress.failed(newly_failed)
+            match message:
+                case str():
+                    self._show_trouble(message)
+                case Counter():
+                    attempt_counts.update(message)
+                    self._sums.update(message)
+                    self._show_increase()
+                case outcomes:
+                    self._show_failed(outcomes)
 
     def subtract(self, attempt: Counter[str]) -> None:
         """Subtract the counts of a lost attempt that are not on record."""
@@ -100,6 +98,13 @@ class WorkerTally:
         self._shown.update(increase)
         if increase:
             self._progress.finished(increase)
+
+    def _show_failed(self, outcomes: Sequence[Outcome]) -> None:
+        """Pass the outcomes on that no earlier attempt had."""
+        new = [outcome for outcome in outcomes if outcome.key not in self._failed_keys]
+        self._failed_keys.update(outcome.key for outcome in new)
+        if new:
+            self._progress.failed(new)
 
     def _show_trouble(self, message: str) -> None:
         """Pass a line on, unless another worker reported the same trouble a short time ago."""
@@ -335,7 +340,7 @@ class _ThreadWorker:
         # `replace` makes of None, warns through this progress.
         self._context = replace(context, clock=self._clock, progress=self._progress, faults=None)
 
-    def do_attempt(self, run: Run, task: Task, take: Callable[[TaskCounts], object]) -> AttemptEnd:
+    def do_attempt(self, run: Run, task: Task, take: Callable[[TaskMessage], object]) -> AttemptEnd:
         yield_to_others()
         self._progress.send = take
         return do_attempt(run, task, self._context)

@@ -67,16 +67,16 @@ def _after_failures(
     """
     helps = {find_help(code) for code in report.reasons}
     options = environment_options(environment, reached)
-    retry = f"s3unzip resume {report.run} --failed{options}"
+    retry: str | None = f"s3unzip resume {report.run} --failed{options}"
     if Help.RUN_WITH_PASSWORD in helps and not report.options.password_ref and not environment:
-        return _run_again(report, reached, PASSWORD)
-    if Help.RETRY_WITH_PASSWORD in helps and not environment:  # an environment has a secret
-        return f"{retry} {PASSWORD}"
-    if Help.RETRY_WITH_PASSWORD in helps or Help.RETRY in helps:
-        return retry
-    if max(report.reasons.values(), default=0) > FAILURES_SHOWN:
+        retry = _run_again(report, reached, PASSWORD)
+    elif Help.RETRY_WITH_PASSWORD in helps and not environment:  # an environment has a secret
+        retry = f"{retry} {PASSWORD}"
+    elif not helps & {Help.RETRY_WITH_PASSWORD, Help.RETRY}:
+        retry = None
+    if retry is None and max(report.reasons.values(), default=0) > FAILURES_SHOWN:
         return f"s3unzip show {report.run} --failures{options}"
-    return None
+    return retry
 
 
 def _run_again(

@@ -19,7 +19,7 @@ import pytest
 
 from s3unzip.context import Context
 from s3unzip.errors import InterruptedRunError
-from s3unzip.local.attempts import AttemptEnd, OpenContext, TaskCounts, do_attempt, open_context
+from s3unzip.local.attempts import AttemptEnd, OpenContext, do_attempt, open_context
 from s3unzip.local.machine import Machine
 from s3unzip.local.process_setup import yield_to_others
 from s3unzip.local.workers import Workers, WorkerTally, _ThreadWorker
@@ -237,12 +237,12 @@ def test_attempts_that_are_on_record_add_up() -> None:
     """A fault ends an attempt: the next one counts only what it adds, and messages count once."""
     shown = Told()
     tally, first, second = WorkerTally(shown), Counter[str](), Counter[str]()
-    tally.take(first, TaskCounts({"extracted": 4, "bytes_done": 50}))
-    tally.take(first, TaskCounts({"bytes_done": -10}))  # a large member begins again
+    tally.take(first, Counter(extracted=4, bytes_done=50))
+    tally.take(first, Counter(bytes_done=-10))  # a large member begins again
     for seconds in (58, 57):  # two workers meet the same dead store: one line
-        trouble = f"no answer from http://s3, retrying for {seconds} s"
-        tally.take(second, TaskCounts({"extracted": 1}, trouble=trouble))
-    tally.take(second, TaskCounts({"extracted": 1, "bytes_done": 20}))
+        tally.take(second, f"no answer from http://s3, retrying for {seconds} s")
+        tally.take(second, Counter(extracted=1))
+    tally.take(second, Counter(extracted=1, bytes_done=20))
     assert shown.counts == {"extracted": 7, "bytes_done": 60}
     assert shown.troubles == ["no answer from http://s3, retrying for 58 s"]
 
