@@ -108,12 +108,11 @@ class Canary:
 
     def _await_report(self, deadline: float) -> Report | None:
         """Return the report of the run when it has ended; None: it has none at the deadline."""
-        report = None
-        while report is None and time.monotonic() < deadline:
+        while True:
             report = find_final_report(self._runs, self._run)
-            if report is None:
-                time.sleep(POLL_SECONDS)
-        return report
+            if report is not None or time.monotonic() >= deadline:
+                return report
+            time.sleep(POLL_SECONDS)
 
     def _explain_missing_report(self, seconds: float) -> Answer:
         """Return how far the run got that had no report after `seconds`."""
@@ -207,11 +206,8 @@ def _make_archive(token: str) -> bytes:
 
 def _find_cause(report: Report) -> str | None:
     """Return the message of a report, its reason or its first failure; None: it has none."""
-    if report.message or report.reason:
-        return report.message or report.reason
-    for failure in report.failures:  # the first one is enough
-        return f"{failure.reason}: {failure.message}"
-    return None
+    causes = (f"{failure.reason}: {failure.message}" for failure in report.failures)
+    return report.message or report.reason or next(causes, None)
 
 
 def remove_versions(

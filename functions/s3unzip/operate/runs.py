@@ -57,20 +57,18 @@ class UnsupportedActionError(S3UnzipError):
     """The endpoint is not AWS and does not have this action."""
 
 
-# Emulators return these error codes for an operation that they do not support.
-_UNSUPPORTED_CODES = frozenset(
-    {
-        "InvalidAction",
-        "NotImplemented",
-        "NotImplementedException",
-        "UnknownOperation",
-        "UnknownOperationException",
-        "UnsupportedOperation",
-    }
+# Emulators return these error codes for an operation that they do not support. A HEAD has no body,
+# so its code is its status: some emulators answer 404 to such an operation.
+UNSUPPORTED = re.compile(
+    "InvalidAction|NotImplemented(Exception)?|UnknownOperation(Exception)?|UnsupportedOperation|404"
 )
-_CREDENTIALS_CODES = frozenset(
-    {"ExpiredToken", "ExpiredTokenException", "InvalidClientTokenId", "UnrecognizedClientException"}
-)
+# The errors of this package, by patterns of AWS's codes.
+ERROR_KINDS: dict[str, type[S3UnzipError]] = {
+    "403|.*AccessDenied.*|.*Unauthorized.*": AccessDeniedError,
+    "ExpiredToken(Exception)?|InvalidClientTokenId|UnrecognizedClientException": AccessDeniedError,
+    ".*Throttl.*|TooManyRequestsException": ThrottledError,
+    "NoSuch.*|.*DoesNotExist.*|NotFoundException": NotFoundError,
+}
 
 
 @contextmanager
@@ -100,23 +98,17 @@ def _read_answer(error: exceptions.ClientError, action: str) -> S3UnzipError:
     """Return the error of this package for an error of the AWS control plane."""
     fault = error.response.get("Error", {})
     code = fault.get("Code", "")
-    message = fault.get("Message", "")
-    text = f"{action}: {code}: {message}"
-    # A HEAD has no body, so its code is its status. Some emulators answer 404 to an operation that
-    # they do not support.
-    if code in _UNSUPPORTED_CODES or code == "404" or "not yet implemented" in str(error).lower():
+    text = f"{action}: {code}: {fault.get('Message', '')}"
+    if UNSUPPORTED.fullmatch(code) or "not yet implemented" in str(error).lower():
         return UnsupportedActionError(f"this endpoint does not have {action}")
-    if code == "403":
-        return AccessDeniedError(f"{action}: access denied")
-    if "AccessDenied" in code or "Unauthorized" in code or code in _CREDENTIALS_CODES:
-        return AccessDeniedError(text)
-    if "Throttl" in code or code == "TooManyRequestsException":
-        return ThrottledError(text)
-    is_missing = code.startswith("NoSuch") or "DoesNotExist" in code or "does not exist" in message
-    if is_missing or code == "NotFoundException":
+    for pattern, kind in ERROR_KINDS.items():
+        if re.fullmatch(pattern, code):
+            return kind(text)
+    if "does not exist" in text:  # CloudFormation has no code for a stack that is missing
         return NotFoundError(text)
-    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    return ServiceFaultError(text) if status >= 500 else StorageError(text)
+    if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) >= 500:
+        return ServiceFaultError(text)
+    return StorageError(text)
 
 
 class Resource(NamedTuple):
