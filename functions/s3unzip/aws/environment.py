@@ -178,14 +178,30 @@ class LambdaConfig(Struct, frozen=True, kw_only=True, dict=True):
         )
         return OpenedStores(access, self.stores.session(self.access.at_destination()))
 
-    def policy(self, options: Options | None = None) -> Policy:
+    def context(self, invocation: Any, run: Run | Request | Report | None = None) -> Context:
+        """Return the context of one invocation.
+
+        Args:
+            invocation: the context that Lambda passes to the handler.
+            run: the run, whose route and options apply; None: those of the environment itself.
+        """
+        settings = run or self.own
+        return Context(
+            stores=self.stores_of(settings.route),
+            clock=LambdaClock(invocation),
+            policy=self._policy(settings.options),
+            tuning=self.tuning,
+            max_cost=self.max_cost,
+            platform=self.platform,
+            environment=self.environment,
+        )
+
+    def _policy(self, options: Options) -> Policy:
         """Return the rules for archives, with the password that a run's options name.
 
-        Without options, those of the environment itself apply. The function may read only the
-        secrets of its environment. If a route and its secret were removed after the run began,
-        the secret of the environment itself is read.
+        The function may read only the secrets of its environment. If a route and its secret were
+        removed after the run began, the secret of the environment itself is read.
         """
-        options = options or self.own.options
         readable = {defaults.options.password_ref for defaults in self.all_defaults}
         secret = options.password_ref
         if secret is None or secret not in readable:
@@ -195,28 +211,6 @@ class LambdaConfig(Struct, frozen=True, kw_only=True, dict=True):
             encoding=options.encoding,
             limits=self.limits,
             password=_read_password(secret),
-        )
-
-    def context(self, invocation: Any, run: Run | Request | Report | None = None) -> Context:
-        """Return the context of one invocation.
-
-        Args:
-            invocation: the context that Lambda passes to the handler.
-            run: the run, whose route and options apply; None: those of the environment itself.
-        """
-        route = None
-        options = None
-        if run is not None:
-            route = run.route
-            options = run.options
-        return Context(
-            stores=self.stores_of(route),
-            clock=LambdaClock(invocation),
-            policy=self.policy(options),
-            tuning=self.tuning,
-            max_cost=self.max_cost,
-            platform=self.platform,
-            environment=self.environment,
         )
 
 

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote_plus
 
 from s3unzip.aws.environment import LambdaConfig
-from s3unzip.aws.telemetry import logger, record_withheld
+from s3unzip.aws.telemetry import add_metrics, logger
 from s3unzip.errors import ServiceFaultError, UsageError
 from s3unzip.model import Location, Pin, Report, Verdict
 from s3unzip.stores.calls import Calls
@@ -66,7 +66,8 @@ def admit(source: Location, status: str, threats: Sequence[str] = ()) -> bool:
     """Return whether an archive may be opened after its scan; log and count it if not."""
     if status == CLEAN:
         return True
-    record_withheld(source, status, threats)
+    add_metrics(ArchivesWithheld=1)
+    logger.error("archive is not opened", source=str(source), scan=status, threats=list(threats))
     return False
 
 

@@ -8,7 +8,7 @@ in the dashboard and the alarms of `infra`.
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, wraps
 from typing import TypeVar
@@ -17,7 +17,6 @@ import aws_lambda_powertools.tracing.tracer as powertools
 from aws_lambda_powertools import Logger, Metrics, Tracer
 
 from s3unzip.model import (
-    Location,
     PlanSummary,
     Report,
     Requests,
@@ -127,20 +126,22 @@ def timed(name: str) -> Iterator[None]:
     """Measure the duration of a successful step as the metric `name`."""
     started = time.perf_counter()
     yield
-    _add(**{name: time.perf_counter() - started})
+    add_metrics(**{name: time.perf_counter() - started})
 
 
 def record_plan(plan: PlanSummary) -> None:
     """Measure one plan."""
-    _add(PlanDuration=plan.plan_seconds, BytesRead=plan.bytes_read, MembersFailed=plan.failed)
+    add_metrics(
+        PlanDuration=plan.plan_seconds, BytesRead=plan.bytes_read, MembersFailed=plan.failed
+    )
     _add_requests(plan.requests)
     if plan.run.event_time is not None:
-        _add(QueueDelay=max(0.0, plan.started - plan.run.event_time))
+        add_metrics(QueueDelay=max(0.0, plan.started - plan.run.event_time))
 
 
 def record_task(report: TaskReport) -> None:
     """Measure one task."""
-    _add(
+    add_metrics(
         TaskDuration=report.seconds,
         MembersExtracted=report.extracted,
         MembersFailed=report.failed,
@@ -151,14 +152,9 @@ def record_task(report: TaskReport) -> None:
     _add_requests(report.requests)
     puts = report.requests.put + report.requests.part + report.requests.copy
     if puts:
-        _add(PutLatency=report.put_seconds / puts * 1_000)
+        add_metrics(PutLatency=report.put_seconds / puts * 1_000)
     fields = ("task", "extracted", "unchanged", "failed", "unfinished", "seconds")
     logger.info("task", **{name: getattr(report, name) for name in fields})
-
-
-def record_handover() -> None:
-    """Count a small archive that the state machine must finish."""
-    _add(DirectHandovers=1)
 
 
 def record_archive(report: Report, *, first: bool = True) -> None:
@@ -169,14 +165,14 @@ def record_archive(report: Report, *, first: bool = True) -> None:
     """
     metric = STOPPED_RUNS if report.reason == STOPPED else ENDS[report.verdict]
     # The other metrics get a zero: the dashboard would show no data for a missing value.
-    _add(**{name: float(name == metric) for name in (*ENDS.values(), STOPPED_RUNS)})
+    add_metrics(**{name: float(name == metric) for name in (*ENDS.values(), STOPPED_RUNS)})
     if first:
-        _add(RunDuration=max(0.0, report.finished - report.started))
+        add_metrics(RunDuration=max(0.0, report.finished - report.started))
     if first and report.event_time is not None:
         seconds = max(0.0, report.finished - report.event_time)
         size = max(report.bytes_in, report.bytes_out) / PACE_BYTES
         pace = seconds / max(1.0, size, report.members / PACE_MEMBERS)
-        _add(ArchiveDuration=seconds, ArchivePace=pace)
+        add_metrics(ArchiveDuration=seconds, ArchivePace=pace)
     logger.info(
         "archive",
         verdict=report.verdict.value,
@@ -190,29 +186,23 @@ def record_archive(report: Report, *, first: bool = True) -> None:
         logger.info("failures", reason=reason, members=members)
 
 
-def record_withheld(source: Location, status: str, threats: Sequence[str]) -> None:
-    """Count and log an archive that the malware gate does not open."""
-    _add(ArchivesWithheld=1)
-    logger.error("archive is not opened", source=str(source), scan=status, threats=list(threats))
-
-
 def record_source(result: SourceResult) -> None:
     """Count whether an archive was deleted or tagged after its run."""
     is_done = result.state is SourceState.DONE
-    _add(SourcesFinished=float(is_done), SourcesNotFinished=float(not is_done))
+    add_metrics(SourcesFinished=float(is_done), SourcesNotFinished=float(not is_done))
     log = logger.info if is_done else logger.warning
     log("source", action=result.action.value, state=result.state.value, reason=result.message)
 
 
 def _add_requests(requests: Requests) -> None:
-    _add(
+    add_metrics(
         ReadRequests=requests.reads,
         WriteRequests=requests.writes,
         S3Throttles=requests.throttled,
     )
 
 
-def _add(**values: float) -> None:
-    """Add metrics by their names."""
+def add_metrics(**values: float) -> None:
+    """Add the values of metrics by their names."""
     for name, value in values.items():
         metrics.add_metric(name=name, unit=METRICS[name], value=value)

@@ -49,7 +49,7 @@ def test_worker_is_what_the_variables_say() -> None:
     assert worker.own.destination == Location("s3", "out", "members/")
     assert worker.own.options.on_conflict is OnConflict.NEVER
     assert worker.tuning.max_workers == 7
-    assert worker.policy().limits.members == 9
+    assert worker.limits.members == 9
     assert worker.max_cost is None
 
 

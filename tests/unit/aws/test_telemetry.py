@@ -13,17 +13,17 @@ import botocore.session
 import pytest
 from msgspec.structs import replace
 
+from s3unzip.aws.events import admit
 from s3unzip.aws.telemetry import (
     CLIENT_LIBRARIES,
     ENDS,
     STOPPED_RUNS,
+    add_metrics,
     metrics,
     record_archive,
-    record_handover,
     record_plan,
     record_source,
     record_task,
-    record_withheld,
     timed,
 )
 from s3unzip.model import (
@@ -76,8 +76,8 @@ def test_every_metric_is_emitted() -> None:
     """A run with every step emits all that `METRICS` names."""
     record_plan(PLANNED)
     record_task(TASK)
-    record_handover()
-    record_withheld(RUN.source, "THREATS_FOUND", ("EICAR-Test-File (not a virus)",))
+    add_metrics(DirectHandovers=1)
+    assert not admit(RUN.source, "THREATS_FOUND", ("EICAR-Test-File (not a virus)",))
     with timed("SettleDuration"):
         record_archive(report_of(Verdict.COMPLETED))
     record_source(SourceResult(SourceAction.DELETE, SourceState.DONE))
