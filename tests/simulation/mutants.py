@@ -151,8 +151,8 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
         ),
         (
             "equal-id-is-the-same-archive",
-            "if source is not None and earlier.request is not None:",
-            "if source is None:",
+            "if archive is not None and earlier.request is not None:",
+            "if archive is None:",
         ),
         ("ended-execution-is-at-work", "if execution.status == RUNNING and", "if"),
         ("handed-over-run-is-failed", " or number > failed_number)", ")"),

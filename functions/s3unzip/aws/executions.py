@@ -62,6 +62,8 @@ from s3unzip.runs.records import RUNS, RunRecords, round_name
 from s3unzip.settling.loop import look_up_run, repeat_request
 from s3unzip.settling.nested import has_nested, nested_requests
 from s3unzip.settling.report import finish_source
+from s3unzip.stores.calls import Calls
+from s3unzip.stores.ports import Tail
 
 MAX_RESUMED = 100  # executions of one run, the first one included
 TOO_MANY = f"it has had {MAX_RESUMED} executions; see why it fails"
@@ -162,38 +164,65 @@ def find_run(config: LambdaConfig, run: str) -> Run | Report | None:
     return look_up_run(RunRecords.open(config.stores, run)).run
 
 
+class ArrivedArchive(NamedTuple):
+    """The current version of an archive, and its run."""
+
+    request: Request
+    run: str
+    tail: Tail
+    refusal: str | None = None  # why the store does not give the archive; then the tail is empty
+
+
+def find_archive(request: Request, context: Context, calls: Calls) -> ArrivedArchive | None:
+    """Return the current version of an archive; None: the archive is gone."""
+    source = context.stores.source(request.source)
+    refusal = None
+    try:
+        tail = read_tail(source, request.source, context, calls)
+    except NotFoundError:
+        logger.info("archive is gone", source=str(request.source))
+        return None
+    except AccessDeniedError:  # a right can be given before the step is tried again
+        raise
+    except StorageError as error:  # the store would refuse each later attempt, too
+        refusal = str(error)
+        tail = calls.run("head", lambda: source.stat(request.source))
+    return ArrivedArchive(request, run_id(request, tail.pin, tail.modified), tail, refusal)
+
+
 def start_run(
     config: LambdaConfig,
-    run: str,
-    request: Request,
-    pin: Pin,
+    archive: ArrivedArchive,
     *,
     state: Next | None = None,
-    reported: float = 0.0,
+    report: Report | None = None,
 ) -> None:
     """Start an execution of a run, unless one is at work; calling this again is safe.
 
     Args:
         config: of the environment.
-        run: the id of the run.
-        request: of the run.
-        pin: the version of the archive.
+        archive: the archive and its run.
         state: the first round of a run that is planned. Only the first execution needs it: later
             ones read the records.
-        reported: the time of the run's last report in Unix seconds, 0 without a report. An
-            execution that began earlier has ended, or is about to.
+        report: the FAILED report of the run, which is resumed. An execution that began before it
+            has ended, or is about to.
     """
-    data = {"run": run, "request": msgspec.to_builtins(request), "pin": msgspec.to_builtins(pin)}
+    run = archive.run
+    data = {
+        "run": run,
+        "request": msgspec.to_builtins(archive.request),
+        "pin": msgspec.to_builtins(archive.tail.pin),
+    }
     planned = dict(data)
     if state is not None:
         planned |= state_of(state, config)
     if _start_execution(config, execution_name(run), planned):
         return
-    name = next_execution(config, run, since=reported, source=request.source, pin=pin)
+    name = next_execution(config, run, since=report.finished if report else 0.0, archive=archive)
     if name is not None:
-        report = RunRecords.open(config.stores, run).find_report()
+        latest = RunRecords.open(config.stores, run).find_report()
         # The run may have ended while the executions were looked up.
-        has_ended = report is not None and report.verdict is not Verdict.FAILED
+        has_ended = latest is not None and latest.verdict is not Verdict.FAILED
         if not has_ended and _start_execution(config, name, data):
             logger.info("run goes on", execution=name)
             return
@@ -206,8 +235,7 @@ def next_execution(
     *,
     since: float,
     failed_number: int = MAX_RESUMED,
-    source: Location | None = None,
-    pin: Pin | None = None,
+    archive: ArrivedArchive | None = None,
 ) -> str | None:
     """Return the name of the next execution of a run; None: one is at work.
 
@@ -217,8 +245,7 @@ def next_execution(
         since: Unix seconds; an execution that began earlier has ended, or is about to.
         failed_number: the number of an execution that failed; by default, none did. It may have
             started the one after it, which is at work although it began before the failure.
-        source: the archive that each execution must have; None: it is not compared.
-        pin: its version.
+        archive: the archive that each execution must have; None: it is not compared.
 
     Raises:
         UsageError: there are too many executions, or one belongs to another archive.
@@ -229,10 +256,9 @@ def next_execution(
         if execution is None:
             return name
         earlier = execution.input
-        if source is not None and earlier.request is not None:
-            check_same_archive(
-                run, source, pin, ArchiveVersion(earlier.request.source, earlier.pin)
-            )
+        if archive is not None and earlier.request is not None:
+            version = ArchiveVersion(earlier.request.source, earlier.pin)
+            check_same_archive(run, archive.request.source, archive.tail.pin, version)
         if execution.status == RUNNING and (execution.began >= since or number > failed_number):
             return None
     raise UsageError(f"{run}: {TOO_MANY}")
@@ -301,29 +327,22 @@ def end_run(
 
 def _start_newest(request: Request, config: LambdaConfig, context: Context) -> None:
     """Start the run of an archive's current version, unless it has ended."""
-    source = config.stores.source(request.source)
     calls = context.calls()
-    try:
-        tail = read_tail(source, request.source, context, calls)
-    except NotFoundError:
-        logger.info("archive is gone", source=str(request.source))
+    archive = find_archive(request, context, calls)
+    if archive is None:
         return
-    except AccessDeniedError:  # the function lacks a right: the step is tried again
-        raise
-    except StorageError as refusal:  # the version's own event gives it a verdict
-        logger.warning("archive cannot be read", error=str(refusal))
+    if archive.refusal is not None:  # the version's own event gives it a verdict
+        logger.warning("archive cannot be read", error=archive.refusal)
         return
+    pin = archive.tail.pin
     is_gated = bool(config.scan) and config.covers(request.source)
-    if is_gated and read_scan_tag(request.source, tail.pin, config, calls) != CLEAN:
+    if is_gated and read_scan_tag(request.source, pin, config, calls) != CLEAN:
         logger.info("the current version waits for its scan", source=str(request.source))
         return
-    run = run_id(request, tail.pin, tail.modified)
-    report = RunRecords.open(config.stores, run, calls).find_report()
-    check_same_archive(run, request.source, tail.pin, report)
-    if report is None:
-        start_run(config, run, request, tail.pin)
-    elif report.verdict is Verdict.FAILED:
-        start_run(config, run, request, tail.pin, reported=report.finished)
+    report = RunRecords.open(config.stores, archive.run, calls).find_report()
+    check_same_archive(archive.run, request.source, pin, report)
+    if report is None or report.verdict is Verdict.FAILED:
+        start_run(config, archive, report=report)
 
 
 def follow_newer(

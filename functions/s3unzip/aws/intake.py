@@ -33,13 +33,18 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from s3unzip import errors
 from s3unzip.aws.environment import LambdaConfig, open_client, open_worker
 from s3unzip.aws.events import ArchivePut, admit, read_puts, read_scan_tag
-from s3unzip.aws.executions import end_run, start_over_newest, start_run
-from s3unzip.aws.small_runs import ArrivedArchive, run_here
+from s3unzip.aws.executions import (
+    ArrivedArchive,
+    end_run,
+    find_archive,
+    start_over_newest,
+    start_run,
+)
+from s3unzip.aws.small_runs import run_here
 from s3unzip.aws.telemetry import bind_run, lambda_function, logger
 from s3unzip.context import Context
 from s3unzip.model import Location, Report, Request, Stop, Verdict
-from s3unzip.planning.reading import read_tail
-from s3unzip.run_ids import check_same_archive, run_id, run_stem
+from s3unzip.run_ids import check_same_archive, run_stem
 from s3unzip.runs.records import REPORT, RunRecords
 from s3unzip.settling.loop import NOT_READABLE, look_up_run, settle_failed
 from s3unzip.stores import Stores
@@ -137,7 +142,7 @@ def _take_archive(put: ArchivePut, request: Request, invocation: Invocation, att
     if put.scan is not None and not admit(put.source, put.scan, put.threats):
         return
     is_new = attempts == 1 and time.time() - put.time < NEW_SECONDS
-    archive = _find_archive(request, invocation)
+    archive = find_archive(request, invocation.context, invocation.calls)
     if archive is not None:
         _take_version(put, archive, invocation, is_new=is_new)
     if is_new or (archive is not None and not put.is_older(archive.tail)):
@@ -150,23 +155,6 @@ def _take_archive(put: ArchivePut, request: Request, invocation: Invocation, att
         # The older version has no report. It may have written over members of the newest version.
         cause = f"{put.source} {put.time} {version or ''}"
         start_over_newest(request, cause, invocation.config, invocation.context)
-
-
-def _find_archive(request: Request, invocation: Invocation) -> ArrivedArchive | None:
-    """Return the current version of an archive; None: the archive is gone."""
-    source = invocation.context.stores.source(request.source)
-    refusal = None
-    try:
-        tail = read_tail(source, request.source, invocation.context, invocation.calls)
-    except errors.NotFoundError:
-        logger.info("archive is gone", source=str(request.source))
-        return None
-    except errors.AccessDeniedError:  # a right can be given before the message comes again
-        raise
-    except errors.StorageError as error:  # the store would refuse each later attempt, too
-        refusal = str(error)
-        tail = invocation.calls.run("head", lambda: source.stat(request.source))
-    return ArrivedArchive(request, run_id(request, tail.pin, tail.modified), tail, refusal)
 
 
 def _take_version(
@@ -230,10 +218,9 @@ def _take_reported(
 
     A new message repeats nothing: it is a second event for the same put.
     """
-    pin = archive.tail.pin
-    check_same_archive(report.run, archive.request.source, pin, report)
+    check_same_archive(report.run, archive.request.source, archive.tail.pin, report)
     if report.verdict is Verdict.FAILED:
-        start_run(invocation.config, report.run, archive.request, pin, reported=report.finished)
+        start_run(invocation.config, archive, report=report)
     elif is_new:
         logger.info("run is known", run=report.run)
     else:
@@ -280,13 +267,11 @@ def _plan_here(archive: ArrivedArchive, invocation: Invocation) -> None:
     config = invocation.config
     small_run = run_here(archive, invocation.context, invocation.calls)
     if small_run is None:
-        start_run(config, archive.run, archive.request, archive.tail.pin)
+        start_run(config, archive)
         return
     report = small_run.settled.report
     if report is None:
-        start_run(
-            config, archive.run, archive.request, archive.tail.pin, state=small_run.settled.next
-        )
+        start_run(config, archive, state=small_run.settled.next)
     elif not small_run.is_own:
         _take_reported(report, archive, invocation)
     else:

@@ -15,14 +15,14 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from s3unzip import errors
-from s3unzip.aws.telemetry import logger, record_handover, record_plan, record_task
+from s3unzip.aws.executions import ArrivedArchive
+from s3unzip.aws.telemetry import add_metrics, logger, record_plan, record_task
 from s3unzip.context import Context
 from s3unzip.extraction.task import ATTEMPT_FAULTS, run_task
-from s3unzip.model import Request, TaskKind, Verdict
+from s3unzip.model import TaskKind, Verdict
 from s3unzip.rates import DIRECT_MEMBER_BYTES
 from s3unzip.run_ids import check_same_archive
 from s3unzip.runs.records import OUTCOMES, PAGE, REPORT, RunRecords
-from s3unzip.settings import Tuning
 from s3unzip.settling.loop import KnownArchive, Settled, begin, look_up_run, settle
 from s3unzip.settling.nested import has_nested
 from s3unzip.settling.report import may_replace, write_report
@@ -33,15 +33,6 @@ from s3unzip.stores.run_store import MemoryRunStore, SmallRunStores
 # Sent at once from the start: a single worker need not begin as slowly as a thousand.
 FIRST_PUTS = 16
 TASK_FAULTS: tuple[type[errors.S3UnzipError], ...] = (*ATTEMPT_FAULTS, errors.RunStoppedError)
-
-
-class ArrivedArchive(NamedTuple):
-    """The current version of an archive, and its run."""
-
-    request: Request
-    run: str
-    tail: Tail
-    refusal: str | None = None  # why the store does not give the archive; then the tail is empty
 
 
 class LeftRun(NamedTuple):
@@ -61,30 +52,21 @@ def run_here(archive: ArrivedArchive, context: Context, calls: Calls) -> LeftRun
     members = _count_members(archive.tail, context)
     if members is None:
         return None
-    tuning = context.tuning
     is_small = (
-        members <= tuning.max_direct_members and archive.tail.pin.size <= tuning.max_direct_bytes
+        members <= context.tuning.max_direct_members
+        and archive.tail.pin.size <= context.tuning.max_direct_bytes
     )
-    if is_small:
-        # One worker writes each member with one PUT. Its batches are as long as they may be, since
-        # there is nobody to share the work with.
-        one_worker = replace(
-            tuning,
-            small_member=max(tuning.small_member, DIRECT_MEMBER_BYTES),
-            batch_min_seconds=tuning.batch_seconds,
-            max_workers=1,
-        )
-        run = _MemoryRun(archive, context, one_worker)
+    run = _MemoryRun(archive, context, has_one_worker=is_small)
+    settled = run.begin(calls)
+    if is_small and not run.is_small(settled):
+        is_small = False
+        run = _MemoryRun(archive, context, has_one_worker=False)  # it is planned again
         settled = run.begin(calls)
-        is_small = run.is_small(settled)
     if is_small:
         settled = run.work(settled)
-    else:  # the plan is made for many workers
-        run = _MemoryRun(archive, context, tuning)
-        settled = run.begin(calls)
     left_run = run.leave(settled)
     if is_small and left_run is not None and left_run.settled.report is None:
-        record_handover()
+        add_metrics(DirectHandovers=1)  # the state machine must finish the archive
     return left_run
 
 
@@ -108,7 +90,17 @@ def _count_members(tail: Tail, context: Context) -> int | None:
 class _MemoryRun:
     """A run whose records, and the end of whose archive, are in memory."""
 
-    def __init__(self, archive: ArrivedArchive, context: Context, tuning: Tuning) -> None:
+    def __init__(self, archive: ArrivedArchive, context: Context, *, has_one_worker: bool) -> None:
+        tuning = context.tuning
+        if has_one_worker:
+            # The worker writes each member with one PUT. Its batches are as long as they may be,
+            # since there is nobody to share the work with.
+            tuning = replace(
+                tuning,
+                small_member=max(tuning.small_member, DIRECT_MEMBER_BYTES),
+                batch_min_seconds=tuning.batch_seconds,
+                max_workers=1,
+            )
         self._began = context.clock.now()
         self._archive = archive
         self._outer_context = context
