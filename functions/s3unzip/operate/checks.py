@@ -136,18 +136,19 @@ def _check_location(
     return answer
 
 
-def check_rights(runs: DeployedRuns) -> Answer:
-    """May each role that writes members write to the destination?"""
-    return _check_writing(runs, runs.defaults.own, runs.variables.get(Variable.DESTINATION_OWNER))
+def check_rights(runs: DeployedRuns, defaults: RunDefaults | None = None) -> Answer:
+    """May each role that writes members write to the destination?
 
-
-def _check_writing(runs: DeployedRuns, defaults: RunDefaults, owner: str | None) -> Answer:
-    """Check that each role may write members to a destination.
+    Args:
+        runs: those of the environment.
+        defaults: of a route; None: those of the environment itself.
 
     The policies of the roles are simulated. A bucket of another account must allow each of them in
     its own policy, too, which only its owner may read.
     https://docs.aws.amazon.com/IAM/latest/APIReference/API_SimulatePrincipalPolicy.html
     """
+    defaults = defaults or runs.defaults.own
+    owner = (defaults.route or runs.defaults.access).destination_owner or runs.account
     destination = defaults.destination
     actions = ["s3:PutObject"]
     properties = defaults.options.objects or ObjectProperties()
@@ -173,8 +174,8 @@ def _check_writing(runs: DeployedRuns, defaults: RunDefaults, owner: str | None)
                 f"{role} may not {' and '.join(actions)} on {arn}: each write is refused",
                 f"{AGAIN}; else a permissions boundary or a policy of the organization denies it",
             )
-    if owner not in {None, "", runs.account}:  # another account owns the bucket
-        return _check_policy(runs, destination.bucket, str(owner), roles)
+    if owner != runs.account:
+        return _check_policy(runs, destination.bucket, owner, roles)
     return Answer(OK, f"the policies of {len(roles)} roles allow {' and '.join(actions)}")
 
 
@@ -282,16 +283,21 @@ def _compare_encryption(
     )
 
 
-def check_secret(runs: DeployedRuns) -> Answer:
-    """If the environment has a secret, does it hold a password?"""
+def check_secret(
+    runs: DeployedRuns, defaults: RunDefaults | None = None, setting: str = "password_secret"
+) -> Answer:
+    """If the environment has a secret, does it hold a password?
+
+    Args:
+        runs: those of the environment.
+        defaults: of a route; None: those of the environment itself.
+        setting: the one that names the secret.
+    """
     try:
-        password = read_password(runs)
+        password = read_password(runs, defaults)
     except (NotFoundError, UsageError) as error:
-        return Answer(
-            FAILURE,
-            str(error),
-            "put the password into the secret, or correct password_secret and deploy again",
-        )
+        advice = f"put the password into the secret, or correct {setting} and deploy again"
+        return Answer(FAILURE, str(error), advice)
     if password is None:
         return Answer(
             OK, "password_secret is not set: encrypted members fail, others do not need it"
@@ -326,17 +332,16 @@ def check_route(runs: DeployedRuns, number: int) -> Answer:
     )
     if answer.status is FAILURE:
         return answer
-    writing = _check_writing(runs, defaults, route.destination_owner)
+    writing = check_rights(runs, defaults)
     if writing.status is not OK:
         return writing
     key = runs.outputs.get(f"Route{number}DestinationKey") or route.destination_kms_key
     encryption = _compare_encryption(runs, bucket, f"routes.{number}.destination.kms_key", key)
     if encryption is not None:
         return encryption
-    try:
-        read_password(runs, defaults)
-    except (NotFoundError, UsageError) as error:
-        return Answer(FAILURE, str(error), f"correct routes.{number}.password_secret")
+    secret = check_secret(runs, defaults, f"routes.{number}.password_secret")
+    if secret.status is FAILURE:
+        return secret
     if answer.status is WARNING:  # reported last: the failures above matter more
         return answer
     return Answer(OK, f"{defaults.trigger} -> {defaults.destination}")
