@@ -103,11 +103,9 @@ class ArchivePut(NamedTuple):
         Version ids are compared, else ETags. If the event has neither, its time is compared with
         the object's Last-Modified.
         """
-        pin = tail.pin
-        if self.version_id not in UNVERSIONED and pin.version_id is not None:
-            return self.version_id != pin.version_id
-        if self.etag is not None:
-            return self.etag != (pin.etag or "").strip('"')
+        has_version = self.version_id not in UNVERSIONED and tail.pin.version_id is not None
+        if has_version or self.etag is not None:
+            return not self.is_of(tail.pin)
         return (tail.modified or 0.0) > self.time + CLOCK_SECONDS
 
 

@@ -85,15 +85,11 @@ def _end_failed(run: str, detail: dict[str, Any], config: LambdaConfig, context:
     if run_input.wait:  # it only waited to compare the archive
         _compare_again(run, config, context)
         return
-    now = context.clock.now()
-    began = detail.get("startDate", now * 1_000) / 1_000
-    ended = detail.get("stopDate", now * 1_000) / 1_000
-    if (
-        next_execution(config, run, since=ended, failed_number=execution_number(detail["name"]))
-        is None
-    ):
-        # A later execution is at work.
-        logger.info("run goes on", status=detail["status"])
+    began = detail["startDate"] / 1_000
+    ended = detail["stopDate"] / 1_000
+    number = execution_number(detail["name"])
+    if next_execution(config, run, since=ended, failed_number=number) is None:
+        logger.info("run goes on", status=detail["status"])  # a later execution is at work
         return
     if run_input.request is None:  # it resumed the run: the run's first execution has the archive
         first = find_execution(config, execution_name(run))
