@@ -216,6 +216,7 @@ def _ask(url: str, *, by: str, beginning: bool = True) -> S3UnzipError:
     calls: dict[str, Callable[[], object]] = {
         "obstore": lambda: source.tail(ARCHIVE, 10),
         "boto3": lambda: destination.create_upload("key", ObjectFacts("a/b", {})),
+        "check": destination.check_reachable,
     }
     with pytest.raises(S3UnzipError) as caught:
         calls[by]()
@@ -283,7 +284,7 @@ def test_a_store_that_answers_with_errors_is_named() -> None:
 
 
 @pytest.mark.parametrize("beginning", [True, False])
-@pytest.mark.parametrize("by", ["obstore", "boto3"])
+@pytest.mark.parametrize("by", ["obstore", "boto3", "check"])
 def test_an_untrusted_certificate_is_named(tmp_path: Path, by: str, *, beginning: bool) -> None:
     """It will not be trusted later either: cause and advice, not tried again."""
     with raw_server(lambda _: None, untrusted_context(tmp_path)) as host:

@@ -27,7 +27,7 @@ from urllib3.exceptions import HTTPError
 
 from s3unzip import errors
 from s3unzip.stores.ports import Keys, ListPage, StoredObject
-from s3unzip.stores.s3.answers import PAGE_FIELD, unquoted
+from s3unzip.stores.s3.errors import PAGE_FIELD, unquoted
 from s3unzip.stores.s3.plain_settings import (
     DEFAULT_REGION,
     ENVIRONMENT,

@@ -36,14 +36,16 @@ from s3unzip.stores.ports import (
     StoredObject,
     Upload,
 )
-from s3unzip.stores.s3.answers import (
+from s3unzip.stores.s3.errors import (
     PAGE_FIELD,
+    Call,
+    get_action,
     is_unsupported,
     read_answer,
     s3_errors,
+    translate_error,
     unquoted,
 )
-from s3unzip.stores.s3.errors import Call, get_action, translate_error
 from s3unzip.stores.s3.session import Session
 from s3unzip.stores.s3.source import content_length, date_of, get_object, is_odd
 from s3unzip.zip import ByteRange

@@ -24,16 +24,20 @@ from obstore.store import S3Store
 from s3unzip import errors
 from s3unzip.model import Pin
 from s3unzip.stores.calls import count_request
-from s3unzip.stores.s3.answers import NOT_S3, read_answer, s3_errors, why_unreachable
 from s3unzip.stores.s3.aws_session import AwsSession
 from s3unzip.stores.s3.credentials import NO_KEYS
 from s3unzip.stores.s3.errors import (
     EXPIRED,
+    NOT_S3,
     REFUSED_KEYS,
+    UNTRUSTED,
     Call,
-    MisplacedError,
+    ServerAnswer,
+    is_misplaced,
     is_missing_right,
     is_provider_error,
+    read_answer,
+    s3_errors,
     translate_error,
 )
 
@@ -226,12 +230,17 @@ class Session:
             # HEAD of the bucket needs botocore. No key has this prefix, so the list is short.
             next(obstore.list(self.reader(bucket), ".s3unzip-reach", chunk_size=1), None)
         except s3_errors() as error:
-            refusal = self._explain_unreachable(error, bucket, f"s3://{bucket}")
-            if refusal is None and read_answer(error).status == 404:
+            answer = read_answer(error)
+            refusal: errors.S3UnzipError | None
+            if answer.status == 404:
                 refusal = errors.NotFoundError(
                     f"s3://{bucket}: there is no such bucket; check its name, the region and the "
                     "endpoint"
                 )
+            elif answer.code == UNTRUSTED:
+                refusal = translate_error(error, Call("ListBucket", bucket))
+            else:
+                refusal = self._explain_unreachable(answer, bucket, f"s3://{bucket}")
             if refusal is not None:
                 raise refusal from None
         self._checked.add(bucket)
@@ -276,11 +285,11 @@ class Session:
         if call.action == "GetObjectVersion" and is_missing_right(answer):
             self._unversioned.add(call.bucket)
             return errors.ServiceFaultError(str(fault))
-        if isinstance(fault, MisplacedError):
+        if is_misplaced(answer):
             if not self._relocate(call.bucket):
                 return errors.NotFoundError(f"{fault}; {self._advice}")
         elif isinstance(fault, errors.ServiceFaultError):
-            return self._explain_fault(fault, error, call)
+            return self._explain_fault(fault, answer, call)
         return fault
 
     def _ask_why(self, call: Call) -> Exception | None:
@@ -347,14 +356,13 @@ class Session:
         return region is not None
 
     def _explain_fault(
-        self, fault: errors.ServiceFaultError, error: Exception, call: Call
+        self, fault: errors.ServiceFaultError, answer: ServerAnswer, call: Call
     ) -> errors.S3UnzipError:
         """Return the fault, with a text that names the server for warnings.
 
         If the program has just begun and the server cannot be reached, return a final error.
         """
         url, _ = self._aws.bucket_url(call.bucket)
-        answer = read_answer(error)
         if answer.status is not None:
             code = answer.code or f"HTTP {answer.status}"
             fault.trouble = f"{url} answers with errors ({code})"
@@ -368,25 +376,26 @@ class Session:
             server += f" through the proxy {proxy}"
         # obstore's message ends like this: "error reading a body: Connection reset (os error 104)".
         reason = answer.message.rpartition(": ")[2].partition(" (os error")[0].lower()
-        cause = why_unreachable(error) or reason or "no answer"
+        cause = answer.unreachable or reason or "no answer"
         fault.trouble = f"no answer from {server} ({cause})"
         fault.args = (f"{fault}; no answer from {server}",)  # the message has no server yet
         if not self._is_starting:
             return fault
-        return self._explain_unreachable(error, call.bucket, str(call)) or fault
+        return self._explain_unreachable(answer, call.bucket, str(call)) or fault
 
     def _explain_unreachable(
-        self, error: Exception, bucket: str, subject: str
+        self, answer: ServerAnswer, bucket: str, subject: str
     ) -> errors.StorageError | None:
         """Return an error that begins with `subject`, or None if the endpoint may be reachable.
 
         With a proxy, it is not known whether the proxy or the endpoint cannot be reached.
         """
         url, _ = self._aws.bucket_url(bucket)
-        cause = why_unreachable(error)
-        if cause is None or _find_proxy(url) is not None:
+        if not answer.unreachable or _find_proxy(url) is not None:
             return None
-        return errors.StorageError(f"{subject}: cannot reach {url}: {cause}; {self._advice}")
+        return errors.StorageError(
+            f"{subject}: cannot reach {url}: {answer.unreachable}; {self._advice}"
+        )
 
     @property
     def _is_starting(self) -> bool:

@@ -26,8 +26,7 @@ from s3unzip.model import Location, Pin
 from s3unzip.stores.archives import Source
 from s3unzip.stores.calls import count_request, read_until_fault
 from s3unzip.stores.ports import Buffer, Tail
-from s3unzip.stores.s3.answers import read_answer, s3_errors
-from s3unzip.stores.s3.errors import Call, get_action
+from s3unzip.stores.s3.errors import Call, get_action, read_answer, s3_errors
 from s3unzip.stores.s3.session import Session
 from s3unzip.zip import ByteRange
 
