@@ -102,7 +102,9 @@ class AwsSession:
         style = self.access.addressing_style or self.settings.addressing_style
         if style in {"path", "virtual"}:
             return style
-        return "auto" if self.reaches_aws else "path"
+        if self.reaches_aws:
+            return "auto"
+        return "path"
 
     def bucket_region(self, bucket: str) -> str:
         """Return the region that requests about a bucket are signed for."""

@@ -204,7 +204,9 @@ def _explain_silence(text: str, details: str) -> ServerAnswer:
     cause = _CAUSE.search(text)
     if cause is not None:
         reason = _REASON.search(details)
-        message = cause[1] if reason is None else f"{cause[1]}: {reason[1]}"
+        message = cause[1]
+        if reason is not None:
+            message += f": {reason[1]}"
     unreachable = ""
     if _CONNECTING.search(details):
         unreachable = _why_unreachable(text + details)

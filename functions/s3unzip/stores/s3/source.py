@@ -82,11 +82,10 @@ def get_object(
         return answer.meta, map(memoryview, answer.stream(min_chunk_size=min_chunk_size))
     from s3unzip.stores.s3.botocore_clients import read_pieces
 
-    request: dict[str, Any] = {
-        "IfMatch": etag,
-        "VersionId": version,
-        "Range": None if span is None else f"bytes={span[0]}-{span[1] - 1}",
-    }
+    request: dict[str, Any] = {"IfMatch": etag, "VersionId": version}
+    if span is not None:
+        start, stop = span
+        request["Range"] = f"bytes={start}-{stop - 1}"
     body = session.client("bodies").get_object(
         Bucket=call.bucket,
         Key=call.key,
@@ -207,8 +206,9 @@ class S3Source(Source):
         version = self._session.readable_version(location.bucket, pin)
         call = Call(get_action(version), location.bucket, location.key, pinned=True)
         date = date_of(pin)
-        # An ETag that is a date is not one that the store knows.
-        etag = pin.etag if date is None else None
+        etag = None
+        if date is None:  # else the pin holds a date, which no ETag is
+            etag = pin.etag
         size = 0
         try:
             meta, chunks = get_object(
