@@ -306,13 +306,10 @@ def is_first_piece(location: Location) -> bool:
 def last_part_name(location: Location) -> str | None:
     """Return the last part's name if `location` names an earlier part, else None."""
     name = _part_name(location)
-    ending = re.search(r"\.z[0-9]{2,5}\Z", name, re.IGNORECASE)
+    ending = re.search(r"\.(z)[0-9]{2,5}\Z", name, re.IGNORECASE)
     if ending is None:
         return None
-    stem = name[: ending.start() + len(".z")]
-    if stem.endswith("Z"):  # keep the case
-        return f"{stem}IP"
-    return f"{stem}ip"
+    return name[: ending.start()] + (".zip" if ending[1] == "z" else ".ZIP")
 
 
 def _first_piece_name(location: Location) -> str | None:

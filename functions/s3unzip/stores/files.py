@@ -128,7 +128,6 @@ class FileSource(Source):
     """Reads archives by their absolute path."""
 
     def tail(self, location: Location, length: int) -> Tail:
-        """Return the last `length` bytes and the pin."""
         with _opened(location.key) as file:
             pin = _pin_of(file)
             start = file.seek(max(0, pin.size - length))
@@ -136,7 +135,6 @@ class FileSource(Source):
             return Tail(file.read(pin.size - start), pin, os.fstat(file.fileno()).st_mtime)
 
     def stat(self, location: Location) -> Tail:
-        """Return the current version, as a tail without bytes."""
         return self.tail(location, 0)
 
     def stream(self, location: Location, pin: Pin, want: ByteRange) -> Iterator[Buffer]:
@@ -199,7 +197,6 @@ class ReaderSource(Source):
         # Its key is only for messages: a file's name, or "archive".
 
     def stat(self, location: Location) -> Tail:  # noqa: ARG002 - there is only one
-        """Return the size of the archive, as a tail without bytes."""
         with self._lock:
             try:
                 return Tail(b"", Pin(self._reader.seek(0, os.SEEK_END)))

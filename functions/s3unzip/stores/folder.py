@@ -243,7 +243,6 @@ class FolderDestination(Destination):
         self._unlink(probe)
 
     def release(self) -> None:
-        """Close the folders that are open."""
         self._folders.forget()
 
     def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> None:
@@ -312,7 +311,6 @@ class FolderDestination(Destination):
         return iter(sorted(listed))
 
     def read(self, key: str, span: tuple[int, int] | None = None) -> Iterator[Buffer]:
-        """Yield a file's bytes, or its bytes [start, stop), in pieces."""
         with explaining(key), self._open_file(self._check(key)) as file:
             start, stop = span or (0, sys.maxsize)
             file.seek(start)
@@ -321,12 +319,10 @@ class FolderDestination(Destination):
                 yield data
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Delete the files; nothing happens if they are gone."""
         for key in keys:
             self._unlink(self._check(key))
 
     def create_upload(self, key: str, facts: ObjectFacts) -> str:
-        """Begin a file that is written in parts; return its id."""
         upload_id = _draw_id()
         self._locate(self._check(key), create=True)  # make its folder
         # The note is written first, because an upload without a note would not be found.
@@ -342,7 +338,6 @@ class FolderDestination(Destination):
     def upload_part(
         self, upload: Upload, number: int, offset: int, body: Buffer, crc32: int
     ) -> Part:
-        """Write the part at its offset."""
         own = self._own_key(upload.upload_id)
         with explaining(own), self._open_own(own, os.O_WRONLY) as file:
             write_at(file.fileno(), body, offset)
@@ -377,12 +372,10 @@ class FolderDestination(Destination):
             raise translate_error(error, key) from error
 
     def abort_upload(self, upload: Upload) -> None:
-        """Drop the file and its note; nothing happens if they are gone."""
         self._unlink(self._own_key(upload.upload_id))
         self._unlink(self._own_key(upload.upload_id, NOTE))
 
     def uploads(self, prefix: str) -> Iterator[Upload]:
-        """Yield the incomplete uploads below `prefix`."""
         for name in sorted(entry.name for entry in self._scan("")):
             if name.startswith(OWN) and name.endswith(NOTE):
                 # The upload was completed just now, or the note was lost in a power failure.

@@ -17,11 +17,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Never, TypeVar
 
 from msgspec.structs import replace
 
-from s3unzip.errors import NotFoundError, S3UnzipError, UsageError
+from s3unzip.errors import S3UnzipError, UsageError
 from s3unzip.model import Location, Part
 from s3unzip.settings import Tuning
 from s3unzip.stores.archives import Source
@@ -47,6 +48,10 @@ if TYPE_CHECKING:  # they import botocore, obstore, urllib3
 
 NOWHERE = Location("nowhere", "", "")  # what is written there is lost
 CALLS_AT_ONCE = 32
+# The settings that a session depends on.
+_session_key = attrgetter(
+    "endpoint_url", "region", "addressing_style", "profile", "unsigned", "request_payer"
+)
 T = TypeVar("T")
 _log = logging.getLogger("s3unzip.requests")
 # It is compiled when it is first used, because the functions on AWS do not need it.
@@ -92,32 +97,23 @@ class NowhereDestination(Destination):
     check_reachable = check_ready = release = _ignore
     head = put = replace = delete = complete_upload = abort_upload = _ignore
 
-    def list_page(self, prefix: str, first: str, last: str, token: str | None) -> ListPage:  # noqa: ARG002 - of the port
-        """Return an empty page, which is the last one."""
+    def list_page(self, prefix: str, first: str, last: str, token: str | None) -> ListPage:
         return [], None
 
-    def read(self, key: str, span: tuple[int, int] | None = None) -> Iterator[Buffer]:  # noqa: ARG002 - of the port
-        """Raise `NotFoundError`: there is no object."""
-        raise NotFoundError(f"{key}: nothing is kept")
+    def _list_nothing(self, *_: object, **__: object) -> Iterator[Never]:
+        """Yield nothing: there are no objects and no uploads."""
+        yield from ()
 
-    def create_upload(self, key: str, facts: ObjectFacts) -> str:  # noqa: ARG002 - of the port
-        """Return the key: uploads need no ids."""
-        return key
+    read = uploads = _list_nothing
+
+    def create_upload(self, key: str, facts: ObjectFacts) -> str:
+        return key  # uploads need no ids
 
     def upload_part(
-        self,
-        upload: Upload,  # noqa: ARG002 - of the port
-        number: int,
-        offset: int,  # noqa: ARG002 - of the port
-        body: Buffer,
-        crc32: int,
+        self, upload: Upload, number: int, offset: int, body: Buffer, crc32: int
     ) -> Part:
         """Return the part's size and CRC-32, and forget its bytes."""
         return Part(number, "", memoryview(body).nbytes, crc32)
-
-    def uploads(self, prefix: str) -> Iterator[Upload]:  # noqa: ARG002 - of the port
-        """Return no uploads."""
-        return iter(())
 
 
 class OpenedStores:
@@ -143,7 +139,6 @@ class OpenedStores:
         self._web: WebSource | None = None
 
     def end_startup(self) -> None:
-        """From now on, retry servers that cannot be reached."""
         with self._lock:
             self._config = replace(self._config, check_reachable=False)
             self._destination_config = self._config.at_destination()
@@ -152,7 +147,6 @@ class OpenedStores:
                     client.end_startup()
 
     def source(self, location: Location) -> Source:
-        """Return the adapter that reads `location`."""
         match location.scheme:
             case "s3":
                 from s3unzip.stores.s3.source import S3Source
@@ -173,7 +167,6 @@ class OpenedStores:
                 raise UsageError(f"{location}: sources are s3://, paths, http:// and https://")
 
     def destination(self, location: Location) -> Destination:
-        """Return the adapter that writes below `location`."""
         match location.scheme:
             case "s3":
                 from s3unzip.stores.s3.destination import S3Destination
@@ -191,7 +184,6 @@ class OpenedStores:
                 raise UsageError(f"{location}: destinations are s3:// and paths")
 
     def run_store(self, run: str, calls: Calls | None = None) -> RunStore:
-        """Return the store of one run's objects; `calls` retries and counts requests to S3."""
         work = self._config.work
         key = work.key
         if work.store.has_folders and not key.endswith("/"):
@@ -238,18 +230,6 @@ class OpenedStores:
                     option = "--dest-endpoint-url"
                 self._sessions[key] = Session(AwsSession(access, keys), option)
             return self._sessions[key]
-
-
-def _session_key(config: StoreConfig) -> tuple[object, ...]:
-    """Return the settings that a session depends on."""
-    return (
-        config.endpoint_url,
-        config.region,
-        config.addressing_style,
-        config.profile,
-        config.unsigned,
-        config.request_payer,
-    )
 
 
 def check_buckets(config: StoreConfig, source: Location, destination: Location) -> None:
@@ -312,20 +292,18 @@ def _log_calls(method: Callable[..., Any], text: str, root: str) -> Callable[...
 
     signature = inspect.signature(method)
 
+    def describe(*arguments: object, **options: object) -> str:
+        return text.format(root=root, **signature.bind(*arguments, **options).arguments)
+
     def call(*arguments: object, **options: object) -> Any:
-        names = signature.bind(*arguments, **options).arguments
-        request = text.format(root=root, **names)
-        if inspect.isgeneratorfunction(method):
-            return _yield_logged(method(*arguments, **options), request)
-        with _logged(request):
+        with _logged(describe(*arguments, **options)):
             return method(*arguments, **options)
 
-    return call
+    def stream(*arguments: object, **options: object) -> Iterator[Any]:
+        with _logged(describe(*arguments, **options)):
+            yield from method(*arguments, **options)
 
-
-def _yield_logged(pieces: Iterator[Any], request: str) -> Iterator[Any]:
-    with _logged(request):
-        yield from pieces
+    return stream if inspect.isgeneratorfunction(method) else call
 
 
 @contextmanager

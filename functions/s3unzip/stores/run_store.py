@@ -53,7 +53,6 @@ class ObjectRunStore:
         return self._calls.run(kind, call, "work")
 
     def write(self, name: str, pieces: Iterable[bytes]) -> int:
-        """Write an object whole or not at all; return its size in bytes."""
         bodies = _gather(pieces)
         body = next(bodies, b"")
         if len(body) >= PART:  # a smaller one is all of the object
@@ -96,11 +95,9 @@ class ObjectRunStore:
         return size
 
     def create(self, name: str, body: bytes) -> None:
-        """Write a small object; if many write it at once, one succeeds."""
         self._put(name, body, if_absent=True)
 
     def replace(self, name: str, old: bytes, new: bytes) -> None:
-        """Replace `old` by a small object; `ConflictError`: another object is stored there."""
         key = self._home.key + name
         # In S3, any change after this HEAD gives the object another ETag, and the PUT is refused.
         stored = self._run("head", lambda: self._store.head(key))
@@ -113,7 +110,6 @@ class ObjectRunStore:
             raise ConflictError(f"{key}: it is gone") from error
 
     def read(self, name: str, span: tuple[int, int] | None = None) -> bytes:
-        """Return the object, or bytes [start, stop) of it."""
         if span is not None and span[0] >= span[1]:  # HTTP has no empty ranges
             return b""
         key = self._home.key + name
@@ -142,7 +138,6 @@ class ObjectRunStore:
         yield tail.data
 
     def names(self, prefix: str) -> Iterator[str]:
-        """Yield the names of the run's objects that begin with `prefix`, in order."""
         home = self._home.key
         pages = list_pages(self._store, home + prefix, partial(self._run, "list"))
         yield from sorted(
@@ -150,7 +145,6 @@ class ObjectRunStore:
         )
 
     def delete(self, names: Sequence[str]) -> None:
-        """Delete the objects; nothing happens if they are gone."""
         keys = [self._home.key + name for name in names]
         if keys:
             self._run("delete", lambda: self._store.delete(keys))
@@ -186,26 +180,22 @@ class MemoryRunStore:
         self._lock = threading.Lock()
 
     def write(self, name: str, pieces: Iterable[bytes]) -> int:
-        """Write an object whole or not at all; return its size in bytes."""
         data = self.objects[name] = b"".join(pieces)
         return len(data)
 
     def create(self, name: str, body: bytes) -> None:
-        """Write a small object, unless it exists."""
         with self._lock:
             if name in self.objects:
                 raise ConflictError(f"{name}: it exists")
             self.objects[name] = body
 
     def replace(self, name: str, old: bytes, new: bytes) -> None:
-        """Replace `old` by a small object; `ConflictError`: another object is stored there."""
         with self._lock:
             if self.objects.get(name) != old:
                 raise ConflictError(f"{name}: it has changed")
             self.objects[name] = new
 
     def read(self, name: str, span: tuple[int, int] | None = None) -> bytes:
-        """Return the object, or bytes [start, stop) of it."""
         data = self.objects.get(name)
         if data is None:
             raise NotFoundError(f"{name}: no such object")
@@ -217,15 +207,12 @@ class MemoryRunStore:
         return data[start:stop]
 
     def stream(self, name: str) -> Iterator[bytes]:
-        """Yield the object in one piece."""
         yield self.read(name)
 
     def names(self, prefix: str) -> Iterator[str]:
-        """Yield the names that begin with `prefix`, in order."""
         yield from (name for name in sorted(self.objects) if name.startswith(prefix))
 
     def delete(self, names: Sequence[str]) -> None:
-        """Delete the objects; nothing happens if they are gone."""
         for name in names:
             self.objects.pop(name, None)
 

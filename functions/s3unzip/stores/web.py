@@ -9,7 +9,6 @@ nowhere else. Messages show a URL without user and query, because both may be se
 
 import re
 import ssl
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -57,11 +56,9 @@ class WebSource(Source):
     def __init__(self, config: StoreConfig) -> None:
         self._config = config
         self._startup_ends = config.startup_ends()
-        self._pools: dict[str | None, PoolManager] = {}
-        self._lock = threading.Lock()
+        self._pools: dict[str | None, PoolManager] = {}  # by proxy
 
     def end_startup(self) -> None:
-        """From now on, retry a server that cannot be reached."""
         self._startup_ends = 0.0
 
     def tail(self, location: Location, length: int) -> Tail:
@@ -71,12 +68,8 @@ class WebSource(Source):
                 span, size = _read_range(answer, location)
                 if span == ByteRange(max(0, size - length), size):
                     data = read_until_fault(self._body(answer, span.length, location))
-                    return Tail(
-                        data,
-                        Pin(size, _validator(answer)),
-                        _modified(answer),
-                        missing=span.length - len(data),
-                    )
+                    tail = _describe(answer, size)
+                    return tail._replace(data=data, missing=span.length - len(data))
             elif answer.status not in NO_RANGES:
                 raise _refusal(answer, location)
         # The server did not send exactly the end. Request the size, then the range.
@@ -100,17 +93,12 @@ class WebSource(Source):
                 size = 0
             else:
                 raise _refusal(answer, location)
-            return Tail(b"", Pin(size, _validator(answer)), _modified(answer))
+            return _describe(answer, size)
 
     def stream(self, location: Location, pin: Pin, want: ByteRange) -> Iterator[Buffer]:
-        """Yield the bytes of `want` in pieces, with one request."""
         if not want.length:
             return
-        etag = pin.etag
-        # If-Match takes neither a weak ETag nor a date. `_check_version` compares them.
-        if etag is not None and not etag.startswith('"'):
-            etag = None
-        with self._get(location, f"bytes={want.start}-{want.stop - 1}", etag) as answer:
+        with self._get(location, f"bytes={want.start}-{want.stop - 1}", pin.etag) as answer:
             span = self._check_version(answer, location, pin)
             if span != want:
                 raise errors.RangesUnsupportedError(
@@ -161,11 +149,11 @@ class WebSource(Source):
         Args:
             location: of the archive.
             byte_range: the value of the header Range.
-            etag: the value of the header If-Match.
+            etag: of the archive. If-Match takes neither a weak ETag nor a date.
         """
         # Without "identity", a range may be one of the compressed body.
         headers = {"User-Agent": "s3unzip", "Accept-Encoding": "identity", "Range": byte_range}
-        if etag is not None:
+        if etag is not None and etag.startswith('"'):
             headers["If-Match"] = etag
         try:
             answer = self._follow(location, headers)
@@ -239,13 +227,12 @@ class WebSource(Source):
 
     def _pool(self, target: Url) -> PoolManager:
         proxy = _find_proxy(str(target.scheme), str(target.host))
-        with self._lock:
-            if proxy not in self._pools:
-                pool = PoolManager(maxsize=CONNECTIONS)
-                if proxy is not None:
-                    pool = ProxyManager(proxy, maxsize=CONNECTIONS)
-                self._pools[proxy] = pool
-            return self._pools[proxy]
+        if proxy not in self._pools:
+            pool = PoolManager(maxsize=CONNECTIONS)
+            if proxy is not None:
+                pool = ProxyManager(proxy, maxsize=CONNECTIONS)
+            self._pools.setdefault(proxy, pool)  # another thread may have been faster
+        return self._pools[proxy]
 
     def _fault(self, error: Exception, location: Location) -> errors.S3UnzipError:
         """Return the error of a request without a whole answer; a retry may help after a fault."""
@@ -346,12 +333,12 @@ def _validator(answer: BaseHTTPResponse) -> str | None:
     return validator
 
 
-def _modified(answer: BaseHTTPResponse) -> float | None:
-    """Return the date of the last change in Unix seconds, or None if the server sends none."""
-    try:
-        return parsedate_to_datetime(answer.headers.get("Last-Modified", "")).timestamp()
-    except (ValueError, OverflowError):
-        return None
+def _describe(answer: BaseHTTPResponse, size: int) -> Tail:
+    """Return the version that an answer describes, as a tail without bytes."""
+    modified: float | None = None
+    with suppress(ValueError, OverflowError):  # the server sends no date
+        modified = parsedate_to_datetime(answer.headers.get("Last-Modified", "")).timestamp()
+    return Tail(b"", Pin(size, _validator(answer)), modified)
 
 
 def _read_range(answer: BaseHTTPResponse, location: Location) -> tuple[ByteRange, int]:
@@ -413,12 +400,11 @@ def _kind_of_text(answer: BaseHTTPResponse) -> str | None:
     """
     body = _first_bytes(answer)
     media_type = answer.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-    if body.lstrip().lower().startswith((b"<!doctype html", b"<html")):
-        return "a web page"
+    is_page = body.lstrip().lower().startswith((b"<!doctype html", b"<html"))
     is_text = media_type.startswith(("text/", "application/json", "application/xml"))
-    if body.startswith(b"PK") or not is_text:
+    if not is_page and (body.startswith(b"PK") or not is_text):
         return None
-    if media_type == "text/html":
+    if is_page or media_type == "text/html":
         return "a web page"
     return f"a file of type {media_type[:50]}"
 
