@@ -23,8 +23,8 @@ from s3unzip.planning.select import parse_template
 from s3unzip.run_ids import run_id
 from s3unzip.runs.run_list import RUNNING
 from s3unzip.settings import GIB, Variable
-from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.config import StoreConfig
+from s3unzip.stores.ports import LocalClock
 from s3unzip.verification import Effort, Verification, read_written, verify_objects
 from s3unzip.zip import Policy
 

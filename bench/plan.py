@@ -28,10 +28,13 @@ def plan(source: str, work: str, include: tuple[str, ...]) -> None:
     from s3unzip.model import Options, Request  # noqa: PLC0415
     from s3unzip.planning.plan import Plan  # noqa: PLC0415
     from s3unzip.settling.loop import begin  # noqa: PLC0415
-    from s3unzip.stores.clock import LocalClock  # noqa: PLC0415
-    from s3unzip.stores.config import StoreConfig  # noqa: PLC0415
-    from s3unzip.stores.locations import parse_destination, parse_source  # noqa: PLC0415
+    from s3unzip.stores.config import (  # noqa: PLC0415
+        StoreConfig,
+        parse_destination,
+        parse_source,
+    )
     from s3unzip.stores.open import OpenedStores  # noqa: PLC0415
+    from s3unzip.stores.ports import LocalClock  # noqa: PLC0415
 
     context = Context(stores=OpenedStores(StoreConfig(parse_destination(work))), clock=LocalClock())
     target = parse_destination(f"{work}/out")

@@ -32,13 +32,14 @@ from s3unzip.model import Location, Part, Pin, Request
 from s3unzip.settings import MIB, Tuning
 from s3unzip.stores import Stores
 from s3unzip.stores.archives import Source
-from s3unzip.stores.clock import Clock, LocalClock
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.folder import FolderDestination
 from s3unzip.stores.open import OpenedStores
 from s3unzip.stores.ports import (
     AskForKeys,
     Buffer,
+    Clock,
+    LocalClock,
     ObjectFacts,
     Tail,
     Upload,

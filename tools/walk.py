@@ -22,9 +22,9 @@ from s3unzip.extraction.task import run_task
 from s3unzip.model import Location, Request
 from s3unzip.runs.records import RunRecords
 from s3unzip.settling.loop import begin, settle
-from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.open import OpenedStores
+from s3unzip.stores.ports import LocalClock
 
 PACKAGE = f"{Path(s3unzip.__file__).parent}/"
 ADAPTERS = ("stores/folder.py", "stores/files.py")

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from s3unzip.model import NestedRun, Outcome, PlanSummary, Report
     from s3unzip.pricing import Platform
     from s3unzip.stores import Stores
-    from s3unzip.stores.clock import Clock
     from s3unzip.stores.config import StoreConfig
+    from s3unzip.stores.ports import Clock
 
 
 class Progress:

@@ -25,8 +25,7 @@ from s3unzip.model import OnConflict, Options, Report, Run, Task, Verdict
 from s3unzip.runs.records import RunRecords
 from s3unzip.settings import MIB, Tuning
 from s3unzip.settling.loop import begin, settle
-from s3unzip.stores.clock import LocalClock
-from s3unzip.stores.ports import StoredObject
+from s3unzip.stores.ports import LocalClock, StoredObject
 from tests.faults import bombs
 from tests.faults.archives import TUNING, make_archive
 from tests.faults.killing import kill_and_resume

@@ -24,10 +24,9 @@ from s3unzip.local.machine import Machine
 from s3unzip.local.workers import Workers
 from s3unzip.model import Location, Options, Report, Request
 from s3unzip.settings import Tuning
-from s3unzip.stores.clock import Clock, LocalClock
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.open import OpenedStores
-from s3unzip.stores.ports import AskForKeys
+from s3unzip.stores.ports import AskForKeys, Clock, LocalClock
 from s3unzip.zip import Policy
 from tests.faults.archives import PREFIX, TUNING
 from tests.faults.proxy import FaultProxy

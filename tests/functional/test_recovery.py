@@ -39,9 +39,9 @@ from s3unzip.settling.loop import (
     settle,
     settle_failed,
 )
-from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.folder import NOTE, OWN, own_prefix
+from s3unzip.stores.ports import LocalClock
 from s3unzip.zip import Policy
 from tests.support.memory import TINY, WHOLE, ManualClock, MemoryArchive, Stored, World
 from tests.support.processes import Program

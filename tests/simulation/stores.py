@@ -9,8 +9,7 @@ from typing import Any
 from s3unzip.errors import ServiceFaultError
 from s3unzip.model import Location, Pin
 from s3unzip.stores.calls import Calls
-from s3unzip.stores.clock import LocalClock
-from s3unzip.stores.ports import Buffer, Kind, PinnedArchive, Upload
+from s3unzip.stores.ports import Buffer, Kind, LocalClock, PinnedArchive, Upload
 from s3unzip.stores.run_store import MemoryRunStore
 from s3unzip.zip.values import ByteRange
 from tests.simulation.world import Fault, World, current

@@ -49,10 +49,10 @@ from s3unzip.settling.loop import Settled, begin, resume, settle
 from s3unzip.stores import Stores
 from s3unzip.stores.archives import Source
 from s3unzip.stores.calls import Calls
-from s3unzip.stores.clock import Clock
 from s3unzip.stores.listing import cut_page
 from s3unzip.stores.ports import (
     Buffer,
+    Clock,
     ListPage,
     ObjectFacts,
     PartLimits,

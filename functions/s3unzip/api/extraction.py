@@ -36,12 +36,10 @@ from s3unzip.planning.select import parse_template
 from s3unzip.settings import Tuning
 from s3unzip.stores import Stores
 from s3unzip.stores.calls import Calls
-from s3unzip.stores.clock import LocalClock
-from s3unzip.stores.config import StoreConfig
+from s3unzip.stores.config import StoreConfig, parse_destination, parse_source, split_bucket
 from s3unzip.stores.listing import Page, list_pages
-from s3unzip.stores.locations import parse_destination, parse_source, split_bucket
 from s3unzip.stores.open import OpenedStores
-from s3unzip.stores.ports import StoredObject
+from s3unzip.stores.ports import LocalClock, StoredObject
 
 SUFFIX = ".zip"
 

@@ -14,9 +14,9 @@ from s3unzip.errors import UsageError
 from s3unzip.model import AfterSuccess, Location, Options, SourceAction
 from s3unzip.planning.reading import Reading
 from s3unzip.planning.select import check_selection
-from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.open import OpenedStores
+from s3unzip.stores.ports import LocalClock
 from s3unzip.zip import Limits, Policy
 
 LIMITS_VARIABLE = "S3UNZIP_LIMITS"

@@ -24,8 +24,7 @@ from s3unzip.context import Progress
 from s3unzip.local.runs import runs_of_archive
 from s3unzip.model import Options, Request
 from s3unzip.runs.records import RunRecords
-from s3unzip.stores.config import StoreConfig
-from s3unzip.stores.locations import parse_destination, parse_source
+from s3unzip.stores.config import StoreConfig, parse_destination, parse_source
 from s3unzip.verification import ComparedObject, Effort, Verification, read_written, verify_objects
 
 

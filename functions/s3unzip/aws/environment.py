@@ -32,10 +32,9 @@ from s3unzip.pricing import Platform, aws
 from s3unzip.rates import LAMBDA_VCPU_MB
 from s3unzip.settings import Tuning, Variable, make_tuning, spellings
 from s3unzip.stores import Stores
-from s3unzip.stores.clock import LocalClock
-from s3unzip.stores.config import StoreConfig
-from s3unzip.stores.locations import parse_destination
+from s3unzip.stores.config import StoreConfig, parse_destination
 from s3unzip.stores.open import OpenedStores
+from s3unzip.stores.ports import LocalClock
 from s3unzip.stores.s3.aws_session import AwsSession
 from s3unzip.zip import Limits, Policy
 

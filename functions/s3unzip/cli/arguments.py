@@ -27,8 +27,7 @@ from s3unzip.object_properties import ObjectProperties
 from s3unzip.options import HelpSection, RunOption, read_options
 from s3unzip.pricing import Platform
 from s3unzip.settings import Tuning, machine_tuning, make_tuning
-from s3unzip.stores.config import StoreConfig
-from s3unzip.stores.locations import runs_home
+from s3unzip.stores.config import StoreConfig, runs_home
 from s3unzip.stores.open import check_names
 
 if TYPE_CHECKING:

@@ -19,8 +19,7 @@ from s3unzip.local import process_setup
 from s3unzip.model import Options
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.options import HelpSection, read_options
-from s3unzip.stores.config import StoreConfig
-from s3unzip.stores.locations import runs_home
+from s3unzip.stores.config import StoreConfig, runs_home
 
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 LEVELS = ("error", "warning", "info", "debug")

@@ -32,7 +32,7 @@ from s3unzip.printable import (
     show_seconds,
     show_time,
 )
-from s3unzip.stores.locations import parse_destination, parse_source
+from s3unzip.stores.config import parse_destination, parse_source
 
 if TYPE_CHECKING:
     from s3unzip.runs.records import RunRecords

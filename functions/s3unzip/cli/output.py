@@ -22,8 +22,7 @@ from s3unzip.printable import (
 )
 from s3unzip.runs.records import PAGE
 from s3unzip.settling.next_command import FAILURES_SHOWN, environment_options, next_command
-from s3unzip.stores.config import StoreConfig
-from s3unzip.stores.locations import runs_home
+from s3unzip.stores.config import StoreConfig, runs_home
 from s3unzip.stores.ports import StoredObject
 
 FOREIGN = re.compile(r"the first bytes look like (?!a ZIP archive|text|no format)(.+)")

@@ -22,7 +22,7 @@ from s3unzip.planning.cut import choose_workers
 from s3unzip.planning.plan import preview_plan
 from s3unzip.pricing import Cost, Platform, aws
 from s3unzip.printable import printable, show_bytes, show_count, show_dollars, show_seconds
-from s3unzip.stores.locations import parse_destination, parse_source
+from s3unzip.stores.config import parse_destination, parse_source
 
 if TYPE_CHECKING:
     from s3unzip.aws.environment import LambdaConfig

@@ -39,8 +39,7 @@ from s3unzip.local.machine import Machine, open_machine
 from s3unzip.model import ArchiveEnd, Batch, Location, NestedRun, PlanSummary, Report, Request
 from s3unzip.printable import choose_form, printable, printable_name, show_bytes, show_count
 from s3unzip.settling.next_command import next_command
-from s3unzip.stores.config import StoreConfig
-from s3unzip.stores.locations import absolute_path, parse_destination, parse_source
+from s3unzip.stores.config import StoreConfig, absolute_path, parse_destination, parse_source
 
 if TYPE_CHECKING:
     from s3unzip.local.destination_objects import Decision

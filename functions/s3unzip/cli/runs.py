@@ -28,11 +28,10 @@ from s3unzip.printable import choose_form, printable, show_count, show_seconds, 
 from s3unzip.runs.records import PAGE
 from s3unzip.runs.run_list import RUNNING, RecentRun, RunList, RunProgress, RunSnapshot, RunWatcher
 from s3unzip.runs.step import STOPPED, Step
-from s3unzip.stores.clock import LocalClock
-from s3unzip.stores.config import StoreConfig
+from s3unzip.stores.config import StoreConfig, runs_home
 from s3unzip.stores.files import PRIVATE, make_folders
-from s3unzip.stores.locations import runs_home
 from s3unzip.stores.open import check_buckets
+from s3unzip.stores.ports import LocalClock
 
 RUN_COLUMNS = (
     "STARTED (UTC)",

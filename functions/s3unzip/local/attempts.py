@@ -15,10 +15,9 @@ from s3unzip.local.process_setup import start_logging
 from s3unzip.local.runs import OpenUploads
 from s3unzip.model import Outcome, Run, Task
 from s3unzip.settings import Tuning
-from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.open import OpenedStores
-from s3unzip.stores.ports import AskForKeys
+from s3unzip.stores.ports import AskForKeys, LocalClock
 from s3unzip.zip import Policy
 
 # What a task sends: its counts since the last message, the outcomes of members that failed, or a

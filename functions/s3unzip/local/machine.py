@@ -56,10 +56,10 @@ from s3unzip.settling.nested import (
 )
 from s3unzip.settling.report import finish_source
 from s3unzip.settling.results import drop_uploads
-from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.folder import FolderDestination
 from s3unzip.stores.open import sign_in
+from s3unzip.stores.ports import LocalClock
 from s3unzip.zip import Policy
 
 _log = logging.getLogger("s3unzip.machine")

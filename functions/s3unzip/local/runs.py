@@ -36,9 +36,8 @@ from s3unzip.model import Location, Stop, Verdict
 from s3unzip.run_ids import STEM_AT, run_stem, time_of_run
 from s3unzip.runs.run_list import RUNNING, RecentRun, RunList
 from s3unzip.runs.step import STOPPED
-from s3unzip.stores.config import StoreConfig
+from s3unzip.stores.config import HOME_ADVICE, StoreConfig
 from s3unzip.stores.files import PRIVATE, explaining, make_folders, translate_error
-from s3unzip.stores.locations import HOME_ADVICE
 from s3unzip.stores.open import OpenedStores
 
 LOCK = "lock"

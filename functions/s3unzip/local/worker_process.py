@@ -37,8 +37,7 @@ from s3unzip.local.attempts import (
 )
 from s3unzip.local.process_setup import tune_allocator, yield_to_others
 from s3unzip.model import Run, Task
-from s3unzip.stores.clock import LocalClock
-from s3unzip.stores.ports import Keys, KeysRequest
+from s3unzip.stores.ports import Keys, KeysRequest, LocalClock
 
 DEATH_SECONDS = 1.0  # from the end of a process's output until its exit code
 PROGRAM = "from s3unzip.local.worker_process import work; work({lifeline})"

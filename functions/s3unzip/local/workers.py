@@ -37,7 +37,7 @@ from s3unzip.model import Outcome, Run, Task, TaskReport
 from s3unzip.runs.records import PLAN_TASK, READERS, RunRecords
 from s3unzip.runs.step import STOPPED, count_progress
 from s3unzip.stores.ahead import map_ahead
-from s3unzip.stores.clock import LocalClock
+from s3unzip.stores.ports import LocalClock
 
 if TYPE_CHECKING:
     from s3unzip.local.worker_process import WorkerProcess

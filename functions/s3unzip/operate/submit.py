@@ -48,8 +48,8 @@ from s3unzip.settling.loop import look_up_run
 from s3unzip.stores.ahead import map_ahead
 from s3unzip.stores.archives import read_whole_tail
 from s3unzip.stores.calls import Calls
-from s3unzip.stores.clock import LocalClock
-from s3unzip.stores.locations import split_bucket
+from s3unzip.stores.config import split_bucket
+from s3unzip.stores.ports import LocalClock
 from s3unzip.zip import TAIL_LENGTH
 
 if TYPE_CHECKING:

@@ -30,9 +30,8 @@ from msgspec import Struct, field
 
 from s3unzip.errors import ExpiredKeysError, S3UnzipError, ServiceFaultError, ThrottledError
 from s3unzip.model import Requests
-from s3unzip.stores.clock import Clock
 from s3unzip.stores.fault_budget import FaultBudget, draw_delay
-from s3unzip.stores.ports import PIECE, Buffer, Kind, PinnedArchive, Store
+from s3unzip.stores.ports import PIECE, Buffer, Clock, Kind, PinnedArchive, Store
 from s3unzip.zip import ByteRange
 
 T = TypeVar("T")

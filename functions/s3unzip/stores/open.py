@@ -27,13 +27,13 @@ from s3unzip.model import Location, Part
 from s3unzip.settings import Tuning
 from s3unzip.stores.archives import Source
 from s3unzip.stores.calls import Calls
-from s3unzip.stores.clock import LocalClock
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.ports import (
     AskForKeys,
     Buffer,
     Destination,
     ListPage,
+    LocalClock,
     ObjectFacts,
     PartLimits,
     RunStore,

@@ -1,4 +1,4 @@
-"""The interfaces of stores; the adapters implement them. `archives.Source` is that of archives.
+"""The interfaces of stores and the clock. `archives.Source` is the interface of archives.
 
 Each method of a source or destination is ONE attempt: `stores.calls` retries, paces and counts. A
 run store takes the `Calls` of the step that opens it, because one write may take many requests,
@@ -14,7 +14,10 @@ error of the tree in `errors`:
 * 412 on a conditional write: `ConflictError`
 """
 
+import math
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Literal, NamedTuple, Protocol, TypeAlias
@@ -34,6 +37,55 @@ Kind = Literal[
     "get", "put", "head", "list", "create", "part", "copy", "complete", "abort", "delete"
 ]
 Store = Literal["source", "destination", "work"]
+
+
+class Clock(Protocol):
+    """A source of the time, which tests can replace."""
+
+    def now(self) -> float:
+        """Return Unix seconds."""
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+
+    def remaining(self) -> float:
+        """Return the seconds until the worker is stopped; infinite on one machine."""
+
+
+class LocalClock:
+    """Tells the machine's time, or that of `clock`.
+
+    After `stop`, no time remains and every sleep ends.
+
+    Attributes:
+        now: returns Unix seconds. It is the function itself: each member needs the time ten times.
+    """
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock
+        self.now = time.time
+        if clock is not None:
+            self.now = clock.now
+        self._stopped = threading.Event()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait until the seconds have passed or `stop` is called."""
+        if self._clock is None:
+            self._stopped.wait(seconds)
+        elif not self._stopped.is_set():
+            self._clock.sleep(seconds)
+
+    def remaining(self) -> float:
+        """Return the seconds left: 0 after `stop`."""
+        if self._stopped.is_set():
+            return 0.0
+        if self._clock is None:
+            return math.inf
+        return self._clock.remaining()
+
+    def stop(self) -> None:
+        """Leave no time to the worker: end every sleep."""
+        self._stopped.set()
 
 
 class Keys(Struct, frozen=True):

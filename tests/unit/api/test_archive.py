@@ -22,7 +22,7 @@ from s3unzip.errors import (
     VerdictError,
 )
 from s3unzip.model import Location, NestedRun, PlanSummary, Report
-from s3unzip.stores.locations import parse_destination
+from s3unzip.stores.config import parse_destination
 from tests.support.account import Account
 from tests.support.memory import Told
 from tests.support.servers import HttpServer, WebFiles

@@ -14,7 +14,7 @@ from s3unzip.cli.progress import RunDisplay
 from s3unzip.model import HEADER_BYTES, OnConflict, Options, Outcome, Pin, PlanSummary, Run, Status
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.printable import printable, printable_name, show_bytes, show_count, show_seconds
-from s3unzip.stores.locations import parse_destination, parse_source
+from s3unzip.stores.config import parse_destination, parse_source
 
 SELECTED, BYTES = 1_000, 100_000_000
 WORK = BYTES + SELECTED * HEADER_BYTES

@@ -25,9 +25,8 @@ from s3unzip.local.process_setup import yield_to_others
 from s3unzip.local.workers import Workers, WorkerTally, _ThreadWorker
 from s3unzip.model import Report, Request, Run, Task, Verdict
 from s3unzip.settings import make_tuning
-from s3unzip.stores.clock import LocalClock
-from s3unzip.stores.config import StoreConfig
-from s3unzip.stores.locations import parse_destination, parse_source
+from s3unzip.stores.config import StoreConfig, parse_destination, parse_source
+from s3unzip.stores.ports import LocalClock
 from s3unzip.zip import Policy
 from tests.support.memory import Told
 from tests.support.processes import descendants, is_running
@@ -211,7 +210,7 @@ SCRIPT = """
 import subprocess
 import sys
 import s3unzip
-from s3unzip.stores.locations import parse_destination
+from s3unzip.stores.config import parse_destination
 stores = s3unzip.StoreConfig(parse_destination(sys.argv[3]))
 tuning = s3unzip.Tuning(batch_members=10, small_member=1_000_000)
 print(s3unzip.extract(sys.argv[1], sys.argv[2], workers=2, stores=stores, tuning=tuning).extracted)

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from s3unzip.errors import UsageError
 from s3unzip.model import Location, Options, Request
 from s3unzip.planning.select import KeyTemplate, find_unmatched, parse_template, selector
-from s3unzip.stores.locations import parse_destination, parse_source
+from s3unzip.stores.config import parse_destination, parse_source
 
 
 def _key(path: str, template: str | None = None, source: str = "s3://bucket/in/data.v1.zip") -> str:

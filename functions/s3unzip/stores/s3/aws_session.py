@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit
 
 from s3unzip.errors import UsageError
-from s3unzip.stores.config import StoreConfig
-from s3unzip.stores.locations import ARN
+from s3unzip.stores.config import ARN, StoreConfig
 from s3unzip.stores.s3.credentials import ProfileKeys, shared_keys
 from s3unzip.stores.s3.plain_settings import DEFAULT_REGION, AwsSettings, read_plain_settings
 
