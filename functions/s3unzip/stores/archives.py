@@ -309,7 +309,10 @@ def last_part_name(location: Location) -> str | None:
     ending = re.search(r"\.(z)[0-9]{2,5}\Z", name, re.IGNORECASE)
     if ending is None:
         return None
-    return name[: ending.start()] + (".zip" if ending[1] == "z" else ".ZIP")
+    suffix = ".zip"
+    if ending[1] == "Z":  # keep the case
+        suffix = ".ZIP"
+    return name[: ending.start()] + suffix
 
 
 def _first_piece_name(location: Location) -> str | None:

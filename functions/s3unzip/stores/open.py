@@ -48,9 +48,9 @@ if TYPE_CHECKING:  # they import botocore, obstore, urllib3
 
 NOWHERE = Location("nowhere", "", "")  # what is written there is lost
 CALLS_AT_ONCE = 32
-# The settings that a session depends on.
+# The settings of a `StoreConfig` that a session depends on.
 _session_key = attrgetter(
-    "endpoint_url", "region", "addressing_style", "profile", "unsigned", "request_payer"
+    *("endpoint_url", "region", "addressing_style", "profile", "unsigned", "request_payer")
 )
 T = TypeVar("T")
 _log = logging.getLogger("s3unzip.requests")
@@ -303,7 +303,9 @@ def _log_calls(method: Callable[..., Any], text: str, root: str) -> Callable[...
         with _logged(describe(*arguments, **options)):
             yield from method(*arguments, **options)
 
-    return stream if inspect.isgeneratorfunction(method) else call
+    if inspect.isgeneratorfunction(method):
+        return stream
+    return call
 
 
 @contextmanager

@@ -152,7 +152,9 @@ class PinnedArchive:
         spans = map(ByteRange, starts, [*starts[1:], sys.maxsize])
         self._parts = list(zip(readers, spans, strict=True))
         self._end = memoryview(end)
-        self._end_start = size - len(end) if end else sys.maxsize
+        self._end_start = sys.maxsize  # no bytes are in memory
+        if end:
+            self._end_start = size - len(end)
 
     def holds(self, want: ByteRange) -> bool:
         """Return whether all of `want` is in memory."""
