@@ -357,15 +357,10 @@ def _find_zip64_record(archive: ArchiveBytes, declared: int, locator_at: int) ->
     if declared <= plain_at and not raw.startswith(ZIP64_EOCD_SIGNATURE):
         record_at = declared
         raw = yield from archive.read(declared, declared + ZIP64_LEAD)
-    if not raw.startswith(ZIP64_EOCD_SIGNATURE):
-        reject("zip64-locator-mismatch", f"it points at {declared}, without a record", locator_at)
+    if declared > plain_at or not raw.startswith(ZIP64_EOCD_SIGNATURE):
+        message = f"it points at {declared}, no record from there ends at {locator_at}"
+        reject("zip64-locator-mismatch", message, locator_at)
     _check_zip64_length(archive, raw, record_at, locator_at)
-    if declared > plain_at:
-        reject(
-            "zip64-locator-mismatch",
-            f"it points at {declared}, the record is at {plain_at}",
-            locator_at,
-        )
     if record_at < plain_at:  # it is longer than a plain record
         yield from _refuse_encrypted(archive, record_at, plain_at)
         archive.judge(

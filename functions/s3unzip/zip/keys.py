@@ -66,9 +66,7 @@ class KeyChecker:
     def __init__(self, table: HeaderTable, policy: Policy, selection: Selection) -> None:
         self._table = table
         self._policy = policy
-        self._limits = policy.limits
         self._selection = selection
-        self._key_of = selection.key_of
         self._reserved = fold_key(selection.reserved or "")
         self._selected_count = 0
         self._names_size = 0
@@ -80,8 +78,8 @@ class KeyChecker:
     def check(self, start: int) -> None:
         """Check the names of header `start` and all later ones, and the keys of their members."""
         table = self._table
-        key_of = self._key_of
-        max_bytes = self._limits.key_bytes
+        key_of = self._selection.key_of
+        max_bytes = self._policy.limits.key_bytes
         is_selective = self._selection.selects is not None or self._selection.limit is not None
         keys: list[str] = []
         for number in range(start, len(table.kinds)):
@@ -119,7 +117,7 @@ class KeyChecker:
         fold = str.lower if all(map(str.isascii, keys)) else fold_key
         self._hashes.extend(map(hash, map(fold, keys)))
         self._names_size += table.names_size(start)
-        limit = self._limits.names_size
+        limit = self._policy.limits.names_size
         if self._names_size > limit:
             reject(
                 "names-too-large", f"{self._names_size} bytes of names so far, the limit is {limit}"
@@ -138,9 +136,9 @@ class KeyChecker:
         path = table.path(number)
         if hash(path) in self._directories:
             self.warnings["dup-directory"] += 1
-        elif len(self._directories) < self._limits.folder_memory // _HASH_BYTES:
+        elif len(self._directories) < self._policy.limits.folder_memory // _HASH_BYTES:
             self._directories.add(hash(path))
-        if utf8_length(path) > self._limits.key_bytes:
+        if utf8_length(path) > self._policy.limits.key_bytes:
             table.kinds[number] = PLACELESS  # no key is short enough to lie below it
             table.cut_path(number)
 
@@ -177,7 +175,7 @@ class KeyChecker:
         """
         last_numbers: dict[str, int] = {}  # the last member with each key
         for number in numbers:
-            key = self._key_of(self._table.path(number))
+            key = self._selection.key_of(self._table.path(number))
             if key in last_numbers:
                 self._resolve_duplicate(last_numbers[key], number, cut_name(key))
             last_numbers[key] = number
@@ -205,8 +203,8 @@ class KeyChecker:
         Warn of these keys, and of a key that S3 treats specially.
         """
         parents = (key.rpartition("/")[0] for key in self._keys(SELECTED, FAILED))
-        folders = chain(parents, map(self._key_of, self._selected_folders()))
-        folder_hashes = _hash_folders(folders, self._limits.folder_memory, fold_key)
+        folders = chain(parents, map(self._selection.key_of, self._selected_folders()))
+        folder_hashes = _hash_folders(folders, self._policy.limits.folder_memory, fold_key)
         clashes = {key_hash for key_hash in folder_hashes if key_hash in hashes}
         if clashes:
             self.warnings["file-dir-prefix-conflict"] += len(clashes)
@@ -215,7 +213,7 @@ class KeyChecker:
         return clashes
 
     def _keys(self, *kinds: int) -> Iterator[str]:
-        return map(self._key_of, self._table.paths(*kinds))
+        return map(self._selection.key_of, self._table.paths(*kinds))
 
     def _selected_folders(self) -> Iterator[str]:
         selects = self._selection.selects
@@ -234,11 +232,11 @@ class KeyChecker:
         # `clashes` has hashes of folded keys. From here on keys are compared without folding.
         clashing: dict[int, int] = {}  # numbers by the hashes of their keys
         for number in table.numbers(SELECTED):
-            key = self._key_of(table.path(number))
+            key = self._selection.key_of(table.path(number))
             if hash(fold_key(key)) in clashes:
                 clashing[hash(key)] = number
         # Folders that other members lie below, then also those that the archive lists.
-        memory = self._limits.folder_memory
+        memory = self._policy.limits.folder_memory
         parents = (key.rpartition("/")[0] for key in self._keys(SELECTED))
         used_folders = set(clashing).intersection(_hash_folders(parents, memory))
         listed_folders = filter(None, map(folder_key, self._selected_folders()))

@@ -12,16 +12,6 @@ from msgspec import Struct
 from s3unzip.zip import records
 from s3unzip.zip.checks import Policy
 from s3unzip.zip.names import cut_name, read_name, show_name
-from s3unzip.zip.records import (
-    UNICODE_PATH,
-    ZIP64,
-    Extras,
-    Sizes,
-    read_aes,
-    read_unicode_path,
-    resolve_zip64,
-    walk_extras,
-)
 from s3unzip.zip.values import WRAP, Buffer, Member
 
 HEAD_LENGTH = 1024  # bytes that contain nearly every local header
@@ -91,6 +81,7 @@ class OpenedMember(NamedTuple):
 
 # The CRC-32, compressed size and size that a header or a descriptor declares.
 _Content = tuple[int, int, int]
+_describe = "CRC {:08x}, {} bytes for {}".format
 
 
 def _declared_content(member: Member) -> _Content:
@@ -126,7 +117,7 @@ def open_member(member: Member, raw: Buffer, policy: Policy) -> OpenedMember | i
     name = bytes(raw[records.LOCAL_LENGTH : name_stop])
     if _is_plain_copy(header, name, member):
         return OpenedMember(header.length, has_descriptor=False, is_complete=True)
-    extras = walk_extras(bytes(raw[name_stop : header.length]))
+    extras = records.walk_extras(bytes(raw[name_stop : header.length]))
     warnings = list(_compare_names(member, name, policy))
     _check_coding(member, header, extras)
     differing_flags = header.flags ^ member.flags
@@ -158,12 +149,12 @@ def _is_plain_copy(header: LocalHeader, name: bytes, member: Member) -> bool:
     )
 
 
-def _compare_content(member: Member, header: LocalHeader, extras: Extras) -> bool:
+def _compare_content(member: Member, header: LocalHeader, extras: records.Extras) -> bool:
     """Compare CRC-32 and sizes; return whether all of them are the directory's.
 
     A header with a descriptor may have zeros or sentinels instead.
     """
-    sizes = resolve_zip64(extras, Sizes(header.size, header.compressed))
+    sizes = records.resolve_zip64(extras, records.Sizes(header.size, header.compressed))
     local = (header.crc32, sizes.compressed, sizes.size)
     declared = _declared_content(member)
     placeholders: tuple[int, ...] = ()
@@ -172,12 +163,8 @@ def _compare_content(member: Member, header: LocalHeader, extras: Extras) -> boo
     for value, declared_value in zip(local, declared, strict=True):
         if value != declared_value and value not in placeholders:
             code = "size-unproven" if member.is_long else "lfh-size-crc-mismatch"
-            member.fail(code, f"{_describe(local)}; in the directory {_describe(declared)}")
+            member.fail(code, f"{_describe(*local)}; in the directory {_describe(*declared)}")
     return local == declared
-
-
-def _describe(content: _Content) -> str:
-    return f"CRC {content[0]:08x}, {content[1]} bytes for {content[2]}"
 
 
 def _compare_names(member: Member, name: bytes, policy: Policy) -> Iterator[str]:
@@ -198,7 +185,7 @@ def _normalise(member: Member, raw: bytes, policy: Policy) -> tuple[str, bool] |
     return name.path, name.is_directory
 
 
-def _check_coding(member: Member, header: LocalHeader, extras: Extras) -> None:
+def _check_coding(member: Member, header: LocalHeader, extras: records.Extras) -> None:
     """Refuse a local header whose compression or encryption differs from the directory's."""
     is_aes = member.cipher is not None and member.cipher.version > 0
     # With AES, both headers declare method 99; its field has the method of the compression.
@@ -207,7 +194,7 @@ def _check_coding(member: Member, header: LocalHeader, extras: Extras) -> None:
     is_encrypted = records.is_encrypted(header.flags | member.flags)
     if (is_encrypted and differing_flags) or (header.method == records.METHOD_AES) != is_aes:
         member.fail("lfh-encryption-mismatch", "only one of its two headers is marked as encrypted")
-    if is_aes and read_aes(extras) != (member.method, member.cipher):
+    if is_aes and records.read_aes(extras) != (member.method, member.cipher):
         member.fail("lfh-method-mismatch", "its AES field differs from the directory's")
     if header.method != method:
         member.fail(
@@ -215,14 +202,14 @@ def _check_coding(member: Member, header: LocalHeader, extras: Extras) -> None:
         )
 
 
-def _check_extras(member: Member, extras: Extras, policy: Policy) -> Iterator[str]:
+def _check_extras(member: Member, extras: records.Extras, policy: Policy) -> Iterator[str]:
     """Refuse several ZIP64 fields, and a Unicode path of another file; yield the warnings."""
     if extras.overrun:
         yield "lfh-extra-malformed"
-    zip64_fields = len(extras.of(ZIP64))
+    zip64_fields = len(extras.of(records.ZIP64))
     if zip64_fields > 1:
         member.fail("lfh-zip64-duplicate", f"{zip64_fields} local ZIP64 extra fields")
-    payloads = extras.of(UNICODE_PATH)
+    payloads = extras.of(records.UNICODE_PATH)
     for payload in payloads:
         path = _read_local_path(member, payload, policy)
         if path == member.path:
@@ -243,7 +230,9 @@ def _read_local_path(member: Member, payload: bytes, policy: Policy) -> str:
 
     A field with the checksum of another name is ignored.
     """
-    raw, _ = read_unicode_path(Extras({UNICODE_PATH: [payload]}), member.name_bytes)
+    raw, _ = records.read_unicode_path(
+        records.Extras({records.UNICODE_PATH: [payload]}), member.name_bytes
+    )
     is_utf8 = raw is not None or bool(member.flags & records.FLAG_UTF8)
     if raw is None:
         raw = member.name_bytes
