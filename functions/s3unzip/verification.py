@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from functools import partial
 from itertools import pairwise
-from operator import attrgetter, eq
+from operator import attrgetter
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -146,6 +145,10 @@ class _Expected(Struct, frozen=True, gc=False):
         if self.is_wrapped and listed is not None and (listed.size - self.size) % WRAP == 0:
             return replace(self, size=listed.size)
         return self
+
+
+# A member and the object of the same key; None is in place of the one that does not exist.
+_Pair = tuple[_Expected | None, StoredObject | None]
 
 
 def verify_objects(
@@ -320,18 +323,7 @@ class _ObjectComparison:
 
     def compare_unordered(self, expected: list[_Expected]) -> None:
         """Compare all if the store lists keys in any order; a key may be listed more than once."""
-        keys = set(map(_KEY, expected))
-        unlisted = {member.key: member for member in expected}
-        for page in list_pages(self._destination, self._prefix, self._list_page):
-            # A member that was listed before is neither compared again nor extra.
-            objects = [
-                listed
-                for listed in page.objects
-                if listed.key in unlisted or listed.key not in keys
-            ]
-            members = (unlisted.pop(listed.key, None) for listed in objects)
-            self._compare_page(list(filter(None, members)), objects)
-        self._compare_page(list(unlisted.values()), [])
+        self._compare_range(expected, "", self._prefix + BEYOND, any_order=True)
         self._compare_unproved()
 
     def _compare_unproved(self) -> None:
@@ -363,28 +355,30 @@ class _ObjectComparison:
             self.calls.end()
             raise
 
-    def _compare_range(self, members: Sequence[_Expected], first: str, stop: str) -> None:
+    def _compare_range(
+        self, members: Sequence[_Expected], first: str, stop: str, *, any_order: bool = False
+    ) -> None:
         """Compare the objects with keys from `first` to before `stop` with the members there."""
-        start = 0
-        pages = list_pages(self._destination, self._prefix, self._list_page, first, last=stop)
-        for page in pages:
+        unlisted = {member.key: member for member in members}
+        done = {stop}  # keys that are compared already, or belong to the next range
+        for page in list_pages(self._destination, self._prefix, self._list_page, first, last=stop):
             if self.calls.has_ended:  # another thread met an error
                 return
-            if not page.in_order:
+            if not (page.in_order or any_order):
                 raise UnorderedListError(f"{self._prefix}: the store lists keys in another order")
-            objects = page.objects
-            if objects and objects[-1].key == stop:  # the first of the next range
-                objects = objects[:-1]
-            if objects:
-                end = bisect_right(members, objects[-1].key, start, key=_KEY)
-                self._compare_page(members[start:end], objects)
-                start = end
-        self._compare_page(members[start:], [])  # no page has them: they are missing
+            pairs: list[_Pair] = []
+            for listed in page.objects:
+                if listed.key not in done:
+                    done.add(listed.key)
+                    pairs.append((unlisted.pop(listed.key, None), listed))
+            self._compare_page(pairs)
+        self._compare_page([(member, None) for member in unlisted.values()])
 
-    def _compare_page(self, members: Sequence[_Expected], page: Sequence[StoredObject]) -> None:
+    def _compare_page(self, pairs: Sequence[_Pair]) -> None:
+        """Compare pairs of a member and an object of one key by what the store lists."""
         differences: list[Difference] = []
         proved: list[str] = []
-        for member, listed in _pair_by_key(members, page):
+        for member, listed in pairs:
             if member is None:
                 if listed is not None:  # for the type checker: a pair is never empty
                     differences.append(Difference(listed.key, Kind.EXTRA, found=_show_size(listed)))
@@ -461,20 +455,6 @@ class _ObjectComparison:
             self.bytes_read += stored.size
         self._progress.finished({"bytes_read": stored.size})
         return Proof.READ, stored
-
-
-def _pair_by_key(
-    members: Sequence[_Expected], page: Sequence[StoredObject]
-) -> Iterable[tuple[_Expected | None, StoredObject | None]]:
-    """Pair members and objects by their keys; None is in place of the one that does not exist."""
-    # Usually each member has an object.
-    if len(members) == len(page) and all(map(eq, map(_KEY, members), map(_KEY, page))):
-        return zip(members, page, strict=True)
-    member_of = {member.key: member for member in members}
-    object_of = {listed.key: listed for listed in page}
-    return (
-        (member_of.get(key), object_of.get(key)) for key in sorted(member_of.keys() | object_of)
-    )
 
 
 def _show_size(sized: _Expected | StoredObject) -> str:
