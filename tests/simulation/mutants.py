@@ -242,7 +242,7 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
             "if index < at_once:",
         ),
     ],
-    "extraction/copies.py": [
+    "extraction/large_members.py": [
         ("copy-not-verified", "            _check_copy(parts, data)\n", ""),
     ],
     "settling/nested.py": [

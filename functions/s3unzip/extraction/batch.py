@@ -20,8 +20,8 @@ from typing import Generic, TypeVar
 
 from s3unzip import errors
 from s3unzip.extraction.existing_objects import explain_refusal, find_unchanged, with_crc
+from s3unzip.extraction.large_members import stream_whole
 from s3unzip.extraction.member_object import make_object, object_facts, stored_size
-from s3unzip.extraction.stream import stream_whole
 from s3unzip.model import OnConflict, PlannedMember, Status
 from s3unzip.runs.step import RUN_FAULTS, TaskAttempt
 from s3unzip.stores.ports import Buffer, ObjectFacts

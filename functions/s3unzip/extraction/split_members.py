@@ -37,7 +37,7 @@ from s3unzip.errors import (
     StorageError,
 )
 from s3unzip.extraction.existing_objects import explain_refusal, resolve_conflict
-from s3unzip.extraction.stream import (
+from s3unzip.extraction.large_members import (
     MemberData,
     allowed_size,
     open_data,

@@ -20,8 +20,8 @@ from s3unzip.runs.step import RUN_FAULTS, TaskAttempt, stop_for
 # Module and function for each kind of task. A worker imports a module with its first such task.
 TASK_FUNCTIONS = {
     TaskKind.BATCH: ("batch", "extract_batch"),
-    TaskKind.STREAM: ("stream", "stream_member"),
-    TaskKind.COPY: ("copies", "copy_member"),
+    TaskKind.STREAM: ("large_members", "stream_member"),
+    TaskKind.COPY: ("large_members", "copy_member"),
     TaskKind.SCAN: ("split_members", "scan_member"),
     TaskKind.SLICE: ("split_members", "extract_slice"),
 }

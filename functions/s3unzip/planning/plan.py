@@ -19,7 +19,6 @@ from s3unzip.errors import RejectedError
 from s3unzip.explanations import describe
 from s3unzip.model import (
     Outcome,
-    Pin,
     PlanSummary,
     Report,
     Request,
@@ -69,7 +68,13 @@ def make_plan(
         calls: counts and retries the requests.
         check: called with the directory before anything is written; may raise to end the plan.
     """
-    run = _make_run(request, records.run, tail.pin, context.clock.now())
+    run = Run(
+        **asdict(request),
+        id=records.run,
+        pin=tail.pin,
+        key_prefix=parse_template(request).prefix,
+        created=context.clock.now(),
+    )
     check_request(request)
     source = context.stores.source(request.source)
     try:
@@ -90,12 +95,6 @@ def make_plan(
         cutter.copies,
     )
     return _refuse_cost(plan, context) or plan
-
-
-def _make_run(request: Request, run_id: str, pin: Pin, created: float) -> Run:
-    """Return the run that does `request` with one version of the archive."""
-    prefix = parse_template(request).prefix
-    return Run(**asdict(request), id=run_id, pin=pin, key_prefix=prefix, created=created)
 
 
 def _write_members(

@@ -87,7 +87,7 @@ class KeyTemplate(Struct, frozen=True):
 PATHS = KeyTemplate("", "{member}", {})  # each member's key is its path
 
 
-def parse_template(request: Request) -> KeyTemplate:
+def parse_template(request: Request | Report) -> KeyTemplate:
     """Return the key template of `request`.
 
     Raises:
@@ -125,7 +125,7 @@ def members_folder(run: Request | Report) -> Location:
     destination = run.destination
     if isinstance(run, Report) and run.verdict is Verdict.REJECTED:
         return destination
-    prefix = parse_template(Request(run.source, destination, run.options)).prefix
+    prefix = parse_template(run).prefix
     last_slash = prefix.rfind("/")  # -1 if there is none: then the folder is empty
     return replace(destination, key=prefix[: last_slash + 1])
 

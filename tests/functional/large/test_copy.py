@@ -20,7 +20,7 @@ from s3unzip.errors import (
     ThrottledError,
     UnconfirmedError,
 )
-from s3unzip.extraction.copies import COPY_TRIES
+from s3unzip.extraction.large_members import COPY_TRIES
 from s3unzip.extraction.uploads import choose_part_size, copy_sizes, parts_at_once
 from s3unzip.local.machine import drop_leftovers
 from s3unzip.local.runs import OpenUploads, lock_run

@@ -21,8 +21,8 @@ from s3unzip.extraction.existing_objects import (
     is_same_object,
     read_stored,
 )
+from s3unzip.extraction.large_members import stream_member
 from s3unzip.extraction.member_object import DEFAULT_TYPE, content_type
-from s3unzip.extraction.stream import stream_member
 from s3unzip.extraction.uploads import UploadGoneError, begin_upload, complete_once, finish_upload
 from s3unzip.model import GzipForm, OnConflict, Options, Outcome, Part, PlannedMember, Status
 from s3unzip.runs.step import TaskAttempt
