@@ -1,9 +1,12 @@
 """What the pages name exists: links of all, tests of semantics.md, files of architecture.md."""
 
 import ast
+import doctest
+import importlib
 import re
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -89,3 +92,34 @@ def test_the_walk_is_as_long_as_the_page_says(tmp_path: Path) -> None:
     for step, walk in walks.items():
         found = len(walk.modules), len(walk.functions)
         assert found == pytest.approx(told[step], rel=0.1), f"{step}: {found}; update the page"
+
+
+MODULES = [
+    "s3unzip.api.archive",
+    "s3unzip.api.extraction",
+    "s3unzip.api.verification",
+    "s3unzip.deflate",
+    "s3unzip.zip",
+]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the records of the examples' runs in the test's folder."""
+    monkeypatch.setenv("S3UNZIP_HOME", str(tmp_path))
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_docstrings(name: str) -> None:
+    """Each example in the module's docstrings gives what is written below it."""
+    module: ModuleType = importlib.import_module(name)
+    result = doctest.testmod(module)
+    assert result.attempted > 0
+    assert result.failed == 0
+
+
+def test_python_examples_print_what_the_page_says() -> None:
+    """Each example of docs/howto/python.md gives what is written below it."""
+    result = doctest.testfile(str(ROOT / "docs/howto/python.md"), module_relative=False)
+    assert result.attempted > 0
+    assert result.failed == 0

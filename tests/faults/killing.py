@@ -16,7 +16,7 @@ from pathlib import Path
 
 from msgspec.json import encode
 
-from tests.faults.archives import TUNING, make_archive
+from tests.faults.bombs import TUNING, make_archive
 from tests.faults.world import (
     CREDENTIALS,
     DESTINATION,

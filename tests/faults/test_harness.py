@@ -27,7 +27,7 @@ from s3unzip.settings import MIB, Tuning
 from s3unzip.settling.loop import begin, settle
 from s3unzip.stores.ports import LocalClock, StoredObject
 from tests.faults import bombs
-from tests.faults.archives import TUNING, make_archive
+from tests.faults.bombs import TUNING, make_archive
 from tests.faults.killing import kill_and_resume
 from tests.faults.proxy import WRITES, Act, FaultProxy, Record, Rule
 from tests.faults.world import DESTINATION, KEY, LONG, SOURCE, World, expected_listing, open_client

@@ -28,7 +28,7 @@ from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.open import OpenedStores
 from s3unzip.stores.ports import AskForKeys, Clock, LocalClock
 from s3unzip.zip import Policy
-from tests.faults.archives import PREFIX, TUNING
+from tests.faults.bombs import PREFIX, TUNING
 from tests.faults.proxy import FaultProxy
 from tests.support.servers import VERSITY
 

@@ -38,7 +38,6 @@ from tests.simulation.archives import (
     make_archive,
     older_objects,
 )
-from tests.simulation.machine import MACHINE, Execution
 from tests.simulation.promises import (
     NEVER,
     OVERWRITE,
@@ -47,7 +46,7 @@ from tests.simulation.promises import (
     RunState,
     ViolationError,
 )
-from tests.simulation.services import Services, run_of
+from tests.simulation.services import MACHINE, Execution, Services, run_of
 from tests.simulation.stores import SimulatedStores
 from tests.simulation.substitution import substituted
 from tests.simulation.world import (

@@ -9,7 +9,6 @@ import pytest
 from s3unzip.aws import events, telemetry
 from s3unzip.settings import Variable
 from tests.simulation.archives import SAME_STEM, Recipe
-from tests.simulation.machine import invoke
 from tests.simulation.promises import COMPLETED, RUN_FAILED
 from tests.simulation.schedule import (
     DELETED,
@@ -21,6 +20,7 @@ from tests.simulation.schedule import (
     Stage,
     event_of,
 )
+from tests.simulation.services import invoke
 from tests.simulation.world import START, World
 
 WHOLE_TAIL = 262_144  # a small archive is in memory after the first request

@@ -10,14 +10,14 @@ import pytest
 from embedded.deploy import make_client
 from embedded.ministack import EmbeddedAws
 from infra.workflow import INLINE_WAITS
-from tests.simulation.machine import DEFINITION
+from tests.simulation.services import DEFINITION
 from tests.support.servers import looks, require_embedded_aws
 from tests.support.zips import Entry, build
 
 ROLE = "arn:aws:iam::000000000000:role/any"
 LARGE = "x" * 262_144
 PASS = {"Type": "Pass", "End": True}
-PLAN_AND_SETTLES = 7_000  # events: tests/infra/test_workflow.py counts them
+PLAN_AND_SETTLES = 7_000  # events: tests/infra/test_dashboard.py counts them
 
 
 class Account:

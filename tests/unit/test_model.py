@@ -1,5 +1,6 @@
-"""Values: nonsense is refused by name, all go through JSON, run ids tell versions apart."""
+"""Values and small tables: records, properties of objects, stages, globs, and words for codes."""
 
+import fnmatch
 import pydoc
 import re
 import subprocess
@@ -9,14 +10,19 @@ from textwrap import dedent
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+import botocore.session
 import pytest
-from hypothesis import given, settings, strategies as st
+from botocore.model import StringShape
+from hypothesis import example, given, settings, strategies as st
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 import s3unzip
 from s3unzip import model
+from s3unzip.cli.main import COMMANDS, load_command
 from s3unzip.errors import UsageError
+from s3unzip.explanations import OTHER, Explanation, describe, explain
+from s3unzip.globs import MAX_TRANSITIONS, compile_glob
 from s3unzip.model import (
     AfterSuccess,
     Location,
@@ -27,8 +33,18 @@ from s3unzip.model import (
     decode,
     encode,
 )
+from s3unzip.object_properties import (
+    CANNED_ACLS,
+    MAX_METADATA_BYTES,
+    OWN_METADATA_BYTES,
+    RESERVED_METADATA,
+    STORAGE_CLASSES,
+    ObjectProperties,
+)
 from s3unzip.options import read_options
 from s3unzip.run_ids import execution_name, run_id, run_of_execution
+from s3unzip.stages import AFTER_TASKS, Stage, current_stage
+from s3unzip.zip import CHECKS
 
 
 def test_nonsense_is_refused_by_name() -> None:
@@ -200,3 +216,282 @@ def test_help_describes_options_and_results() -> None:
         assert all(len(line.split()) > 1 and line in shown for line in lines)
     for figures in ("bytes_in, bytes_out: ", "started, finished: Unix seconds."):
         assert figures in pydoc.getdoc(s3unzip.Report)
+
+
+# Classes of botocore's model that objects of a general purpose bucket are not written as: other
+# kinds of buckets and devices have them.
+OF_OTHER_BUCKETS = {
+    "AWS_BACKUP_LOW_COST_WARM",
+    "AWS_BACKUP_WARM",
+    "EXPRESS_ONEZONE",
+    "FSX_ONTAP",
+    "FSX_OPENZFS",
+    "OUTPOSTS",
+    "SNOW",
+}
+LONGEST_RUN = "a" * 40 + "-" + "0" * 20
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("ObjectCannedACL", set(CANNED_ACLS)),
+        ("StorageClass", set(STORAGE_CLASSES) | OF_OTHER_BUCKETS),
+    ],
+)
+def test_canned_acls_and_storage_classes_are_botocores(name: str, values: set[str]) -> None:
+    """A canned ACL or a storage class that AWS adds fails this test."""
+    shape = botocore.session.get_session().get_service_model("s3").shape_for(name)
+    assert isinstance(shape, StringShape)
+    assert values == set(shape.enum)
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        ObjectProperties(),
+        *(ObjectProperties(storage_class=known) for known in STORAGE_CLASSES),
+        *(ObjectProperties(acl=known) for known in CANNED_ACLS),
+        ObjectProperties(cache_control="public, max-age=31536000, immutable"),
+        ObjectProperties(content_types={"*.csv": 'text/csv; charset="utf-8"; header=present'}),
+        ObjectProperties(content_types={"a/**": "application/vnd.x+json", "*": "a/b"}),
+        ObjectProperties(metadata={"source.1_a-b": "x y", "empty": ""}),
+        ObjectProperties(metadata={"m": "x" * (MAX_METADATA_BYTES - OWN_METADATA_BYTES - 1)}),
+        ObjectProperties(tags={"Größe +-=._:/@": "é 1", "empty": ""}),
+        ObjectProperties(tags={f"t{n}": "x" * 256 for n in range(9)} | {"k" * 128: "v"}),
+    ],
+)
+def test_properties_up_to_the_limits_are_accepted(chosen: ObjectProperties) -> None:
+    """Values up to the limits are let through."""
+    chosen.check()
+
+
+@pytest.mark.parametrize(
+    ("chosen", "said"),
+    [
+        (ObjectProperties(storage_class="standard_ia"), "storage class 'standard_ia': unknown"),
+        (ObjectProperties(storage_class="EXPRESS_ONEZONE"), "known: STANDARD, STANDARD_IA"),
+        (ObjectProperties(acl="public"), "acl 'public': unknown; known: private, public-read"),
+        (ObjectProperties(cache_control=""), "cache control '': must be 1 to 1,024"),
+        (ObjectProperties(cache_control="a\r\nx: y"), "printable ASCII"),
+        (ObjectProperties(cache_control="x" * 1_025), "must be 1 to 1,024"),
+        (ObjectProperties(content_types={"*": "csv"}), "'csv': not a media type"),
+        (ObjectProperties(content_types={"*": "a/b;"}), "not a media type"),
+        (ObjectProperties(content_types={"": "a/b"}), "its glob is empty"),
+        (ObjectProperties(content_types={"*": "text/cßv"}), "printable ASCII"),
+        (ObjectProperties(metadata={"zip-crc32": "0"}), "s3unzip writes it itself"),
+        (ObjectProperties(metadata={"S3Unzip-Run": "0"}), "s3unzip writes it itself"),
+        (ObjectProperties(metadata={"Content-Type": "a/b"}), "is an HTTP header"),
+        (ObjectProperties(metadata={"Owner": "me"}), "in lower case"),
+        (ObjectProperties(metadata={"": "me"}), "a name consists of"),
+        (ObjectProperties(metadata={"a": "é"}), "the value must be printable ASCII"),
+        (ObjectProperties(metadata={"a": " b"}), "without spaces at its ends"),
+        (ObjectProperties(metadata={"m": "x" * 2_000}), "2,001 bytes of names and values"),
+        (ObjectProperties(tags={f"t{n}": "" for n in range(11)}), "an object can have 10"),
+        (ObjectProperties(tags={"": "v"}), "1 to 128 characters"),
+        (ObjectProperties(tags={"k" * 129: "v"}), "1 to 128 characters"),
+        (ObjectProperties(tags={"k": "v" * 257}), "has 257 characters; S3 allows 256"),
+        (ObjectProperties(tags={"AWS:k": "v"}), "belong to AWS"),
+        (ObjectProperties(tags={"k": "a&b"}), "S3 takes no '&' in a tag"),
+        (ObjectProperties(tags={"k\n": "v"}), "S3 takes no '\\n' in a tag"),
+    ],
+)
+def test_properties_beyond_the_limits_are_refused(chosen: ObjectProperties, said: str) -> None:
+    """The message names the value and the limit."""
+    with pytest.raises(UsageError) as caught:
+        chosen.check()
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_runs_own_metadata_fits_beside_it() -> None:
+    """The bytes that are kept for the run's own metadata hold the longest of each."""
+    longest = {
+        "s3unzip-run": LONGEST_RUN,
+        "zip-crc32": "ffffffff",
+        "mtime": str(-(2**62)),
+        "mode": "7777",
+    }
+    assert longest.keys() == RESERVED_METADATA
+    assert sum(len(name) + len(value) for name, value in longest.items()) <= OWN_METADATA_BYTES
+
+
+@pytest.mark.parametrize(
+    ("ended", "stage"),
+    [
+        ({Stage.SCAN: False}, Stage.SCAN),
+        ({Stage.SCAN: True}, Stage.LINK),
+        ({Stage.LINK: False}, Stage.LINK),  # planned copies, which no worker does
+        ({Stage.SCAN: True, Stage.SLICE: False}, Stage.SLICE),
+        ({Stage.SCAN: False, Stage.SLICE: True}, Stage.FINISH),  # a scan that came late
+        ({Stage.SLICE: True, Stage.STREAM: False}, Stage.STREAM),
+        ({Stage.STREAM: True}, Stage.DONE),
+        ({Stage.SLICE: False, Stage.DONE: True}, Stage.DONE),
+    ],
+)
+def test_the_latest_stage_counts(ended: dict[Stage, bool], stage: Stage) -> None:
+    """It goes on when all its tasks have ended; what earlier stages do late changes nothing."""
+    assert current_stage(ended) is stage
+
+
+def test_a_stage_is_followed_by_a_later_one() -> None:
+    """So each member comes to its outcome."""
+    assert all(
+        [*Stage].index(later) > [*Stage].index(stage) for stage, later in AFTER_TASKS.items()
+    )
+
+
+TOKENS = ("a", "B", "/", ".", "*", "**", "**/", "?", "[ab]", "[!a]", "[+-9]", "[-a]", "[\\-b]", "[")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "match"),
+    [
+        ("*.json", "a/b/c.json", True),
+        ("*.json", "a/b/c.jsonl", False),
+        ("a/*.json", "a/b/c.json", False),
+        ("a/**/*.json", "a/c.json", True),
+        ("a/**/*.json", "a/x/y/c.json", True),
+        ("a/", "a/x/y", True),
+        ("/top", "top", True),
+        ("/top", "a/top", False),
+        ("//etc/a", "/etc/a", True),
+        ("etc/a", "/etc/a", True),
+        ("?.txt", "ab.txt", False),
+        ("[ab].txt", "b.txt", True),
+        ("[!ab].txt", "b.txt", False),
+        ("a.b", "aXb", False),
+        ("**", "any/thing", True),
+    ],
+)
+def test_globs_match_as_in_gitignore(pattern: str, path: str, *, match: bool) -> None:
+    """A pattern without a slash is about the last part; ** crosses folders."""
+    assert bool(compile_glob(pattern)(path)) is match
+
+
+@given(st.text("ab*?.", max_size=6), st.text("ab.", max_size=6))
+def test_simple_globs_agree_with_fnmatch(pattern: str, name: str) -> None:
+    """On one folder level the standard library says the same."""
+    if "**" not in pattern:
+        assert bool(compile_glob(pattern)(name)) == fnmatch.fnmatchcase(name, pattern)
+
+
+@pytest.mark.parametrize("pattern", ["A*.Txt", "d/A?.txt", "**/a[1-3].TXT"])
+def test_case_counts_unless_it_is_not_to(pattern: str) -> None:
+    """A glob can be compared with upper case as lower case; a newline is a character then too."""
+    assert compile_glob(pattern, any_case=True)("d/a1.txt")
+    assert not compile_glob(pattern)("d/a1.txt")
+    assert compile_glob("A**Z", any_case=True)("a\n/z")
+    assert compile_glob("a**z")("a\n/z")
+
+
+@pytest.mark.parametrize("pattern", ["a[", "a[]", "a[b"])
+def test_a_bracket_that_is_not_closed_is_itself(pattern: str) -> None:
+    """As in a shell."""
+    assert compile_glob(pattern)(pattern)
+    assert not compile_glob(pattern)("ab")
+
+
+def translate(pattern: str) -> str:
+    """Return the regular expression that defines a glob; it is not fast."""
+    wild = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+
+    def token(match: re.Match[str]) -> str:
+        text = match[0]
+        if len(text) > 1 and text[0] == "[":
+            inside = text[1:-1].replace("\\", "\\\\")
+            return f"[^{inside[1:]}]" if inside.startswith("!") else f"[{inside}]"
+        return wild.get(text) or re.escape(text)
+
+    whole = pattern + "**" if pattern.endswith("/") else pattern
+    text = re.sub(r"\*\*/|\*\*|\*|\?|\[[^\]]+\]|.", token, whole.lstrip("/"))
+    return rf"\A/*(?:{text})\Z" if "/" in whole else rf"\A(?:.*/)?(?:{text})\Z"
+
+
+@given(
+    st.lists(st.sampled_from(TOKENS), max_size=6),
+    st.text("aaB/.-\\", max_size=8),
+    st.sampled_from([re.DOTALL, re.DOTALL | re.IGNORECASE]),
+)
+@example(["*", "/", "a"], "//a", re.DOTALL)
+@example(["**/", "/", "a"], "//a", re.DOTALL)
+@example(["[!a]", "*", "B"], "/aB", re.DOTALL)
+@pytest.mark.filterwarnings("ignore:Possible nested set")
+def test_a_glob_fits_what_its_definition_fits(
+    tokens: list[str], path: str, flags: re.RegexFlag
+) -> None:
+    """The quick regular expressions and the automata fit the same paths as the definition."""
+    pattern = "".join(tokens)
+    fits = re.search(translate(pattern), path, flags) is not None
+    assert bool(compile_glob(pattern, any_case=bool(flags & re.IGNORECASE))(path)) is fits
+
+
+@given(
+    st.lists(st.sampled_from([*TOKENS, "*", "**", "**/"]), max_size=8),
+    st.text("aB/.", min_size=1, max_size=3),
+)
+@example(["*", "a", "*", "a", "*", "a"], "a")
+@example(["**/", "a", "*", "/", "**/", "B", "*", "a"], "a/")
+@example(["*", "/", "**/", "B"], "/")
+@example(["a", "**", "a", "**", "a", "**", "B"], "a")
+def test_no_name_takes_longer_than_its_length(tokens: list[str], unit: str) -> None:
+    """A match that takes the square of this name's length ends tomorrow."""
+    compile_glob("".join(tokens))(unit * 300_000 + "\0")
+
+
+def test_the_memory_of_an_automaton_is_bounded() -> None:
+    """Ever new characters do not fill the memory, and change no answer."""
+    glob = compile_glob("**a*b")
+    for number in range(3 * MAX_TRANSITIONS):
+        assert not glob(f"a{chr(0x10000 + number)}c")
+    assert glob("xaxb")
+
+
+@pytest.mark.parametrize("pattern", ["[z-a].csv", "*[9-0]*"])
+def test_an_empty_range_is_a_mistake(pattern: str) -> None:
+    """Whoever makes the options is told, before an archive is read."""
+    with pytest.raises(UsageError, match="bad character range"):
+        Options(exclude=(pattern,))
+    with pytest.raises(UsageError, match="bad character range"):
+        ObjectProperties(content_types={pattern: "text/csv"}).check()
+
+
+@pytest.mark.parametrize("pattern", ["[[]2024].zip", "[a&&b]", "[!]", "[^]"])
+def test_a_character_class_raises_no_warning(pattern: str) -> None:
+    """Python's warnings about sets of characters are errors here; a class of nothing is itself."""
+    compile_glob(pattern)("x")
+
+
+CODES = sorted(CHECKS.keys() | OTHER.keys())
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_a_code_has_a_sentence_and_an_advice(code: str) -> None:
+    """Both are whole sentences, and neither repeats the code."""
+    for text in explain(code):
+        assert text[0].isupper() or text.startswith("--")
+        assert text.endswith(".")
+        if "-" in code:
+            assert code not in text.replace("--", "")
+
+
+def test_commands_and_options_of_the_advice_exist() -> None:
+    """What an advice tells to type is there."""
+    options = {name for one in COMMANDS for p in load_command(one).params for name in p.opts}
+    text = " ".join(explain(code).advice for code in CODES)
+    assert set(re.findall(r"s3unzip ([a-z]+)\b", text)) <= COMMANDS.keys()
+    assert set(re.findall(r"--[a-z-]+", text)) <= options
+
+
+def test_an_unknown_code_is_still_said() -> None:
+    """A report that another version wrote has codes that this one does not know."""
+    assert explain("of-tomorrow") == Explanation("of-tomorrow.", "See docs/reference/checks.md.")
+
+
+def test_the_sentence_of_a_check_precedes_its_fact() -> None:
+    """A check's fact follows its sentence; a store's answer is a sentence of its own."""
+    assert describe("wrong-password", "the check byte differs") == (
+        "The password does not open the member: the check byte differs"
+    )
+    assert describe("access-denied", "s3:PutObject s3://b/k: no") == "s3:PutObject s3://b/k: no"
+    assert describe("encrypted", None) == explain("encrypted").sentence

@@ -68,7 +68,7 @@ from s3unzip.stores.ports import Tail
 MAX_RESUMED = 100  # executions of one run, the first one included
 TOO_MANY = f"it has had {MAX_RESUMED} executions; see why it fails"
 # The history of an execution has at most 25,000 events, those of the tasks of an inline Map
-# included: tests/infra/test_workflow.py counts them.
+# included: tests/infra/test_dashboard.py counts them.
 INLINE_ROUNDS = 2  # later rounds of a run go through a Distributed Map
 EXECUTION_ROUNDS = 16  # then the next execution takes over
 RUNNING = "RUNNING"
