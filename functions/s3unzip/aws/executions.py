@@ -409,13 +409,12 @@ def follow_later(report: Report, config: LambdaConfig, execution: str) -> None:
         config: of the environment.
         execution: the name of the execution that failed.
     """
-    if not _is_extracted_again(config, report.source, report.options):
-        return
-    _start_execution(
-        config,
-        f"{execution_name(report.run)}-w{execution_number(execution)}",
-        {"run": report.run, "wait": WORKER_SECONDS},
-    )
+    if _is_extracted_again(config, report.source, report.options):
+        _start_execution(
+            config,
+            f"{execution_name(report.run)}-w{execution_number(execution)}",
+            {"run": report.run, "wait": WORKER_SECONDS},
+        )
 
 
 def _is_extracted_again(config: LambdaConfig, source: Location, options: Options) -> bool:

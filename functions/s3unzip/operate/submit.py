@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
-from itertools import accumulate, chain
+from itertools import accumulate, chain, compress
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from msgspec import Struct, structs
@@ -153,14 +153,13 @@ def find_ended(runs: DeployedRuns, keys: Sequence[str]) -> list[str]:
     if len(keys) > MAX_LOOKED_UP:
         return []
     with ThreadPoolExecutor(LOOKUPS, thread_name_prefix="ended") as pool:
-        verdicts = list(pool.map(partial(_find_verdict, runs=runs), keys))
-    return [key for key, verdict in zip(keys, verdicts, strict=True) if verdict in FINAL]
+        return list(compress(keys, pool.map(partial(_has_ended, runs=runs), keys)))
 
 
-def _find_verdict(key: str, runs: DeployedRuns) -> Verdict | None:
-    """Return the verdict of an archive's run; None: it has none, or cannot be looked up.
+def _has_ended(key: str, runs: DeployedRuns) -> bool:
+    """Return whether an archive has a final verdict; False if it cannot be looked up.
 
-    A run whose archive must still be deleted or tagged counts as one without a verdict.
+    A run whose archive must still be deleted or tagged has not ended.
     """
     request = runs.defaults.request(key)
     source = request.source
@@ -169,9 +168,8 @@ def _find_verdict(key: str, runs: DeployedRuns) -> Verdict | None:
         run = run_id(request, stat.pin, stat.modified)
         report = runs.records(run).find_report()
         check_same_archive(run, source, stat.pin, report)
-        if report is not None and not report.archive_left:
-            return report.verdict
-    return None
+        return report is not None and report.verdict in FINAL and not report.archive_left
+    return False
 
 
 def count_routes(runs: DeployedRuns, keys: Iterable[str]) -> dict[str, int]:
@@ -203,14 +201,12 @@ def find_missing(runs: DeployedRuns, since: float, names: Sequence[str] = ()) ->
     return MissingArchives(runs.environment, len(states), states.count(RUNNING), unsettled)
 
 
-def start_missing(runs: DeployedRuns, archives: Iterable[Unsettled]) -> None:
+def start_missing(runs: DeployedRuns, archives: Sequence[Unsettled]) -> None:
     """Queue an event for each archive without a run, and resume the runs of the others."""
-    events = []
     for archive in archives:
-        if archive.state == "no run":
-            events.append((archive.source, archive.put))
-        else:
+        if archive.state != "no run":
             runs.resume(archive.run)
+    events = [(archive.source, archive.put) for archive in archives if archive.state == "no run"]
     for _ in send_events(runs.client("sqs"), runs.outputs["QueueUrl"], events):
         pass  # the iterator sends the events; its counts are not shown
 
@@ -274,11 +270,11 @@ def _select(name: str, runs: DeployedRuns) -> tuple[str, Callable[[str], object]
         return pattern, pattern.__eq__
     prefix = fixed_part(pattern)
     if prefix == pattern:  # a prefix without a glob
-        return prefix, is_file
+        return prefix, _is_file
     return prefix, compile_glob(pattern)
 
 
-def is_file(key: str) -> bool:
+def _is_file(key: str) -> bool:
     """Return whether an object is not one that stands for a folder."""
     return not key.endswith("/")
 
@@ -301,7 +297,7 @@ def _list_recent(runs: DeployedRuns, since: float, names: Sequence[str]) -> Iter
         _check_scope(name, defaults)
     prefixes = sorted({alternative.trigger.prefix for alternative in defaults.all_defaults})
     selections = [_select(name, runs) for name in names] or [
-        (prefix, is_file) for prefix in prefixes
+        (prefix, _is_file) for prefix in prefixes
     ]
     recent = {
         listed["Key"]: listed
