@@ -136,11 +136,10 @@ def read_whole_tail(
     if EOCD_SIGNATURE in tail.data:
         return tail
     # There is no end record, so the name may be that of an earlier part.
-    if last_name := last_part_name(location):
-        return _refuse(tail, "multi-disk", f"give its last part as the archive: {last_name}")
-    if first_name := _first_piece_name(location):
-        return _refuse(tail, "multi-disk", f"give its first piece as the archive: {first_name}")
-    return tail
+    advice = advise_name(location)
+    if advice is None:
+        return tail
+    return _refuse(tail, "multi-disk", advice)
 
 
 def _refuse(tail: Tail, code: str, message: str) -> Tail:
@@ -300,28 +299,22 @@ def locate_part(location: Location, number: int, count: int) -> Location | None:
 
 def is_first_piece(location: Location) -> bool:
     """Return whether the name is that of the first piece of a file that was cut."""
-    return _first_piece_name(location) == _part_name(location)
+    piece = _PIECE.search(_part_name(location))
+    return piece is not None and int(piece[1]) == 1
 
 
-def last_part_name(location: Location) -> str | None:
-    """Return the last part's name if `location` names an earlier part, else None."""
+def advise_name(location: Location) -> str | None:
+    """Return which part to name if `location` names a piece or an earlier part, else None."""
     name = _part_name(location)
-    ending = re.search(r"\.(z)[0-9]{2,5}\Z", name, re.IGNORECASE)
-    if ending is None:
+    piece = _PIECE.search(name)
+    if piece is not None:
+        first_name = name[: piece.start(1)] + "1".zfill(len(piece[1]))
+        return f"give its first piece as the archive: {first_name}"
+    part = re.search(r"\.(z)[0-9]{2,5}\Z", name, re.IGNORECASE)
+    if part is None:
         return None
-    suffix = ".zip"
-    if ending[1] == "Z":  # keep the case
-        suffix = ".ZIP"
-    return name[: ending.start()] + suffix
-
-
-def _first_piece_name(location: Location) -> str | None:
-    """Return the first piece's name if `location` names a piece, else None."""
-    name = _part_name(location)
-    numbering = _PIECE.search(name)
-    if numbering is None:
-        return None
-    return name[: numbering.start(1)] + "1".zfill(len(numbering[1]))
+    suffix = {"z": ".zip", "Z": ".ZIP"}[part[1]]  # keep the case
+    return f"give its last part as the archive: {name[: part.start()]}{suffix}"
 
 
 def _part_name(location: Location) -> str:

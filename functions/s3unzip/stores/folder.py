@@ -57,6 +57,7 @@ from s3unzip.stores.ports import (
 OWN = ".s3unzip-"  # begins the name of each temporary file, and of no member's file
 NOTE = ".note"  # ends the name of the file that keeps an upload's key and facts
 _FILE = os.O_CLOEXEC | os.O_NOFOLLOW
+_NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY | _FILE
 # Why there is no regular file under a name that cannot be opened.
 _NO_FILE: dict[int | None, str] = {
     errno.ELOOP: "not a file",  # a link
@@ -65,7 +66,6 @@ _NO_FILE: dict[int | None, str] = {
     errno.EILSEQ: "no file has this name",
     errno.EINVAL: "no file has this name",
 }
-_NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY | _FILE
 
 
 class FolderDestination(Destination):

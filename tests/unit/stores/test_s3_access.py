@@ -14,7 +14,7 @@ from urllib3 import HTTPResponse
 from s3unzip.errors import AccessDeniedError, StorageError, UsageError
 from s3unzip.model import Location, Part, Pin
 from s3unzip.run_ids import archive_stem
-from s3unzip.stores.archives import is_first_piece, last_part_name, locate_part
+from s3unzip.stores.archives import advise_name, is_first_piece, locate_part
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.listing import MAX_PAGES, list_pages
@@ -167,8 +167,11 @@ def test_parts_and_pieces_are_told_by_their_endings() -> None:
     """Parts and pieces are told by their endings; a counter of backups is neither."""
     assert [is_first_piece(_s3(key)) for key in ("a.zip.001", "a.ZIP.0001")] == [True, True]
     assert [is_first_piece(_s3(key)) for key in ("a.zip", "a.zip.1", "a.zip.002")] == [False] * 3
-    named = {"d/a.z01": "a.zip", "A.Z123": "A.ZIP", "a.zip": None, "a.zst": None}
-    assert {key: last_part_name(_s3(key)) for key in named} == named
+    last = "give its last part as the archive: "
+    first = "give its first piece as the archive: "
+    advice = {"d/a.z01": f"{last}a.zip", "A.Z123": f"{last}A.ZIP", "a.zip.02": None}
+    advice |= {"d/a.zip.0012": f"{first}a.zip.0001", "a.zip": None, "a.zst": None}
+    assert {key: advise_name(_s3(key)) for key in advice} == advice
     assert archive_stem(_s3("d/a.zip.001")) == "a"
     assert archive_stem(_s3("d/a.zip.1")) == "a.zip.1"
 
