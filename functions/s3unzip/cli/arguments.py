@@ -281,10 +281,13 @@ class Arguments(Struct, frozen=True):
             check_reachable=True,
         )
         check_access(config)
-        check_endpoint(config.endpoint_url)
-        if S3_ENDPOINT in os.environ:  # botocore uses it
-            check_endpoint(os.environ[S3_ENDPOINT], S3_ENDPOINT)
-        check_endpoint(config.destination_endpoint_url, "--dest-endpoint-url")
+        urls = {
+            "--endpoint-url": config.endpoint_url,
+            S3_ENDPOINT: os.environ.get(S3_ENDPOINT),  # botocore uses it
+            "--dest-endpoint-url": config.destination_endpoint_url,
+        }
+        for name, url in urls.items():
+            check_endpoint(url, name)
         pattern = REGION
         if config.endpoint_url is not None:
             pattern = SERVER_REGION

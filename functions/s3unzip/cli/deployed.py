@@ -86,8 +86,7 @@ def _submit_named(arguments: Arguments, runs: DeployedRuns) -> int:
     )
     if not arguments.json:
         _print_submission(submission)
-    _check_cost(arguments, count, dollars)
-    agreed = bool(count) and _agree(arguments, f"Queue {show_count(count, 'archive')}?")
+    agreed = _may_start("Queue", arguments, count=count, dollars=dollars)
     if agreed:
         submission = replace(submission, queued=_queue(runs, list(sizes)))
     else:
@@ -117,7 +116,12 @@ def _print_submission(submission: Submission) -> None:
     sys.stdout.write(f"{text}\n")
 
 
-def _check_cost(arguments: Arguments, count: int, dollars: float) -> None:
+def _may_start(verb: str, arguments: Arguments, *, count: int, dollars: float) -> bool:
+    """Return whether the command may start `count` archives; ask unless an option decides.
+
+    Raises:
+        BudgetError: the estimate is above ``--max-cost``.
+    """
     limit = arguments.max_cost
     if limit is not None and dollars > limit:
         raise BudgetError(
@@ -125,13 +129,9 @@ def _check_cost(arguments: Arguments, count: int, dollars: float) -> None:
             f"above the limit of {show_dollars(limit, dollars)}. Nothing is queued: raise "
             "--max-cost, or name fewer archives"
         )
-
-
-def _agree(arguments: Arguments, question: str) -> bool:
-    """Return whether the command may start archives; ask unless an option decides."""
-    if arguments.dry_run:
+    if arguments.dry_run or not count:
         return False
-    return arguments.yes or confirm(question)
+    return arguments.yes or confirm(f"{verb} {show_count(count, 'archive')}?")
 
 
 def _queue(runs: DeployedRuns, keys: list[str]) -> int:
@@ -164,8 +164,8 @@ def _submit_missing(arguments: Arguments, runs: DeployedRuns) -> int:
         _print_missing(missing, runs.found_by)
     startable = missing.startable
     count = len(startable)
-    _check_cost(arguments, count, price_archives(count, sum(archive.size for archive in startable)))
-    if count and _agree(arguments, f"Start {show_count(count, 'archive')}?"):
+    dollars = price_archives(count, sum(archive.size for archive in startable))
+    if _may_start("Start", arguments, count=count, dollars=dollars):
         start_missing(runs, startable)
         missing = replace(missing, started=count)
         sys.stderr.write(f"{count:,} started: s3unzip runs{runs.found_by}\n")
