@@ -78,13 +78,7 @@ class S3Destination(Destination):
     def __init__(self, session: Session, bucket: str, config: StoreConfig) -> None:
         self._session = session
         self._bucket = bucket
-        self._kms_key = config.destination_kms_key
-        self._owner_id = config.destination_owner
-        self._can_copy = config.can_copy
-        self._requester_pays = config.request_payer  # for the archive that copies read
-        self._owner: dict[str, Any] = {}
-        if self._owner_id is not None:
-            self._owner["ExpectedBucketOwner"] = self._owner_id
+        self._config = config
 
     def check_reachable(self) -> None:
         """Raise an error if credentials, the bucket or the endpoint are missing."""
@@ -110,9 +104,9 @@ class S3Destination(Destination):
     def _put_by_obstore(
         self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool
     ) -> str | None:
-        self._session.confirm_owner(self._bucket, self._owner_id)
+        self._session.confirm_owner(self._bucket, self._config.destination_owner)
         answer = obstore.put(
-            self._session.writer(self._bucket, self._kms_key),
+            self._session.writer(self._bucket, self._config.destination_kms_key),
             key,
             body,
             attributes=_attributes(facts),
@@ -139,14 +133,15 @@ class S3Destination(Destination):
         if_absent: bool,
         etag: str | None = None,
     ) -> str | None:
-        request = self._object_request(key, facts) | {"Body": bytes(body)}
+        request = self._object_request(facts)
         if self._session.sends_checksums:
             request["ChecksumCRC32"] = _encode_checksum(zlib.crc32(body))
         if if_absent:
             request["IfNoneMatch"] = "*"
         if etag is not None:
             request["IfMatch"] = f'"{etag}"'
-        return unquoted(self._session.client("bodies").put_object(**request).get("ETag"))
+        answer = self._send("bodies", "put_object", Key=key, Body=bytes(body), **request)
+        return unquoted(answer.get("ETag"))
 
     def _write(self, kind: Kind, send: Callable[[], T], make_call: Callable[[], Call]) -> T:
         """Return what `send` returns; call it again without checksums if the server refuses them.
@@ -177,7 +172,8 @@ class S3Destination(Destination):
         is_sent = {
             "if-none-match": if_absent,
             "x-amz-acl": facts is not None and facts.acl is not None,
-            "x-amz-server-side-encryption": facts is not None and self._kms_key is not None,
+            "x-amz-server-side-encryption": facts is not None
+            and self._config.destination_kms_key is not None,
             "x-amz-storage-class": facts is not None and facts.storage_class is not None,
             "x-amz-tagging": facts is not None and facts.tags is not None,
         }
@@ -206,7 +202,7 @@ class S3Destination(Destination):
 
     def _head_by_obstore(self, key: str) -> StoredObject:
         """Return the stored object by a faster request, which gives no checksum of the store."""
-        self._session.confirm_owner(self._bucket, self._owner_id)
+        self._session.confirm_owner(self._bucket, self._config.destination_owner)
         answer = obstore.get(self._session.reader(self._bucket), key, options={"head": True})
         return StoredObject(
             key,
@@ -217,18 +213,17 @@ class S3Destination(Destination):
 
     def _head_by_botocore(self, key: str) -> StoredObject:
         """Return the stored object with the store's checksum, if the server gives one."""
-        request: dict[str, Any] = {"Bucket": self._bucket, "Key": key, **self._owner}
+        mode = None
         if self._session.sends_checksums:
-            request["ChecksumMode"] = "ENABLED"
+            mode = "ENABLED"
         try:
-            answer = self._session.client("control").head_object(**request)
+            answer = self._send("control", "head_object", Key=key, ChecksumMode=mode)
         except s3_errors() as error:
             # The answer to a HEAD has no body that could say which header the server refuses.
-            if "ChecksumMode" not in request or read_answer(error).status not in {400, 501}:
+            if mode is None or read_answer(error).status not in {400, 501}:
                 raise
-            del request["ChecksumMode"]
             count_request("head")
-            answer = self._session.client("control").head_object(**request)
+            answer = self._send("control", "head_object", Key=key)
         return StoredObject(
             key,
             content_length(Call("GetObject", self._bucket, key), answer),
@@ -245,13 +240,17 @@ class S3Destination(Destination):
         token: str | None,
     ) -> ListPage:
         """Return the objects of one LIST, and the token of the next one."""
-        request: dict[str, Any] = {"Bucket": self._bucket, "Prefix": prefix, **self._owner}
-        if token is not None:
-            request["ContinuationToken"] = token
-        elif first > prefix:
-            request["StartAfter"] = _just_before(first)
+        start = None
+        if token is None and first > prefix:
+            start = _just_before(first)
         with self._explaining("ListBucket", prefix):
-            answer: Mapping[str, Any] = self._session.client("control").list_objects_v2(**request)
+            answer = self._send(
+                "control",
+                "list_objects_v2",
+                Prefix=prefix,
+                ContinuationToken=token,
+                StartAfter=start,
+            )
         if PAGE_FIELD not in answer:
             raise ServiceFaultError(
                 f"s3://{self._bucket}/{prefix}: the answer is not a list of objects"
@@ -267,7 +266,7 @@ class S3Destination(Destination):
         """Yield an object's bytes, or its bytes [start, stop), in pieces."""
         call = Call("GetObject", self._bucket, key)
         with self._session.explaining(call):
-            self._session.confirm_owner(self._bucket, self._owner_id)
+            self._session.confirm_owner(self._bucket, self._config.destination_owner)
             _, pieces = get_object(self._session, call, span, min_chunk_size=PIECE)
             yield from pieces
 
@@ -278,10 +277,10 @@ class S3Destination(Destination):
                 count_request("delete")
             batch = keys[start : start + DELETE_BATCH]
             try:
-                answer = self._session.client("control").delete_objects(
-                    Bucket=self._bucket,
+                answer = self._send(
+                    "control",
+                    "delete_objects",
                     Delete={"Objects": [{"Key": key} for key in batch], "Quiet": True},
-                    **self._owner,
                 )
             except s3_errors() as error:
                 refusal = read_answer(error)
@@ -304,18 +303,16 @@ class S3Destination(Destination):
         for key in keys:
             count_request("delete")
             with suppress(NotFoundError), self._explaining("DeleteObject", key):
-                self._session.client("control").delete_object(
-                    Bucket=self._bucket, Key=key, **self._owner
-                )
+                self._send("control", "delete_object", Key=key)
 
     def create_upload(self, key: str, facts: ObjectFacts) -> str:
         """Begin a multipart upload whose parts carry a CRC-32; return its id."""
 
-        def create() -> Mapping[str, Any]:
-            request = self._object_request(key, facts)
+        def create() -> Any:
+            request = self._object_request(facts)
             if self._session.sends_checksums:
                 request |= {"ChecksumAlgorithm": "CRC32", "ChecksumType": "COMPOSITE"}
-            return self._session.client("control").create_multipart_upload(**request)
+            return self._send("control", "create_multipart_upload", Key=key, **request)
 
         answer = self._write("create", create, lambda: self._write_call(key, facts))
         return str(_field(answer, "UploadId", key))
@@ -334,12 +331,18 @@ class S3Destination(Destination):
             content = bytes(body)
 
         def send() -> Part:
-            request = self._upload_request(upload) | {"PartNumber": number, "Body": content}
             checksum = None
             if self._session.sends_checksums:
                 checksum = _encode_checksum(crc32)
-                request["ChecksumCRC32"] = checksum
-            answer = self._session.client("bodies").upload_part(**request)
+            answer = self._send(
+                "bodies",
+                "upload_part",
+                Key=upload.key,
+                UploadId=upload.upload_id,
+                PartNumber=number,
+                Body=content,
+                ChecksumCRC32=checksum,
+            )
             return Part(
                 number,
                 _field(answer, "ETag", upload.key),
@@ -366,17 +369,21 @@ class S3Destination(Destination):
         version = self._session.readable_version(source.bucket, pin)
         if version is not None:
             copy_source["VersionId"] = version
-        request = self._upload_request(upload) | {
-            "PartNumber": number,
-            "CopySource": copy_source,
-            "CopySourceRange": f"bytes={span.start}-{span.stop - 1}",
-        }
-        if self._requester_pays:
-            request["RequestPayer"] = "requester"
-        if pin.etag is not None:
-            request["CopySourceIfMatch"] = pin.etag
+        payer = None
+        if self._config.request_payer:  # for the archive
+            payer = "requester"
         try:
-            answer = self._session.client("slow").upload_part_copy(**request)
+            answer = self._send(
+                "slow",
+                "upload_part_copy",
+                Key=upload.key,
+                UploadId=upload.upload_id,
+                PartNumber=number,
+                CopySource=copy_source,
+                CopySourceRange=f"bytes={span.start}-{span.stop - 1}",
+                CopySourceIfMatch=pin.etag,
+                RequestPayer=payer,
+            )
         except s3_errors() as error:
             raise self._explain_copy(error, upload, source, version) from None
         copied_part = _field(answer, "CopyPartResult", upload.key)
@@ -409,7 +416,7 @@ class S3Destination(Destination):
 
         def complete() -> str | None:
             with_checksums = self._session.sends_checksums
-            request = self._upload_request(upload) | {
+            request: dict[str, Any] = {
                 "MultipartUpload": {"Parts": _list_parts(parts, with_checksums=with_checksums)}
             }
             if with_checksums:
@@ -417,7 +424,13 @@ class S3Destination(Destination):
             if if_absent:
                 request["IfNoneMatch"] = "*"
             try:
-                answer = self._session.client("slow").complete_multipart_upload(**request)
+                answer = self._send(
+                    "slow",
+                    "complete_multipart_upload",
+                    Key=upload.key,
+                    UploadId=upload.upload_id,
+                    **request,
+                )
             except s3_errors() as error:
                 if read_answer(error).code not in BEGIN_ANEW:
                     raise  # `_write` explains it
@@ -433,80 +446,85 @@ class S3Destination(Destination):
     def abort_upload(self, upload: Upload) -> None:
         """Drop the upload and its parts; nothing happens if it is gone."""
         with suppress(NotFoundError), self._explaining("AbortMultipartUpload", upload.key):
-            self._session.client("control").abort_multipart_upload(**self._upload_request(upload))
+            self._send(
+                "control", "abort_multipart_upload", Key=upload.key, UploadId=upload.upload_id
+            )
 
     def uploads(self, prefix: str) -> Iterator[Upload]:
         """Yield the incomplete uploads below `prefix`."""
-        request: dict[str, Any] = {
-            "Bucket": self._bucket,
-            "Prefix": prefix,
-            "EncodingType": "url",  # XML cannot represent some control characters
-            **self._owner,
-        }
+        markers: dict[str, str] = {}  # where the page begins
         for number in range(MAX_PAGES):
             if number:
                 count_request("list")
             with self._explaining("ListBucketMultipartUploads", prefix):
-                answer = self._session.client("control").list_multipart_uploads(**request)
+                answer = self._send(
+                    "control",
+                    "list_multipart_uploads",
+                    Prefix=prefix,
+                    EncodingType="url",  # XML cannot represent some control characters
+                    **markers,
+                )
             decode = unquote_plus if answer.get("EncodingType") == "url" else str
             for upload in answer.get("Uploads", ()):
                 key = decode(_field(upload, "Key", prefix))
                 yield Upload(key, _field(upload, "UploadId", prefix))
             if not answer.get("IsTruncated"):
                 return
-            markers = {  # they say where the next page begins
+            next_markers = {
                 "KeyMarker": decode(answer.get("NextKeyMarker", "")),
                 "UploadIdMarker": answer.get("NextUploadIdMarker", ""),
             }
-            if markers.items() <= request.items():  # the page that was just listed
+            if next_markers == markers:  # the page that was just listed
                 break
-            request |= markers
+            markers = next_markers
         raise StorageError(f"s3://{self._bucket}/{prefix}: the list of uploads does not end")
 
     def copies_from(self, source: Location, pin: Pin) -> bool:
         """Return whether `copy_part` can copy from that source, pinned to its ETag or version."""
         return (
-            self._can_copy
+            source.scheme == "s3"
             and self._session.implements_copies
-            and source.scheme == "s3"
             and not pin.parts  # no request copies from two objects
             and pin.size > COPY_ABOVE_BYTES
             and date_of(pin) is None  # no request copies on the condition of a date
+            and self._config.can_copy
         )
 
     def _explaining(self, action: str, key: str) -> AbstractContextManager[None]:
         return self._session.explaining(Call(action, self._bucket, key))
 
-    def _upload_request(self, upload: Upload) -> dict[str, Any]:
-        return {
-            "Bucket": self._bucket,
-            "Key": upload.key,
-            "UploadId": upload.upload_id,
-            **self._owner,
-        }
+    def _send(self, purpose: str, operation: str, **parameters: Any) -> Any:
+        """Return the answer to a request about the bucket, which botocore sends.
 
-    def _object_request(self, key: str, facts: ObjectFacts) -> dict[str, Any]:
-        """Return the parameters of a request that stores an object, except its bytes."""
+        Args:
+            purpose: of the client (`AwsSession.s3_client`).
+            operation: the method of the client.
+            parameters: of the method. Those that are None are left out.
+        """
+        parameters["Bucket"] = self._bucket
+        parameters["ExpectedBucketOwner"] = self._config.destination_owner
+        request = {name: value for name, value in parameters.items() if value is not None}
+        return getattr(self._session.client(purpose), operation)(**request)
+
+    def _object_request(self, facts: ObjectFacts) -> dict[str, Any]:
+        """Return the parameters of a request that stores an object, except its key and bytes."""
         request: dict[str, Any] = {
-            "Bucket": self._bucket,
-            "Key": key,
             "ContentType": facts.content_type,
             "Metadata": facts.metadata,
             "ContentEncoding": facts.content_encoding,
             "CacheControl": facts.cache_control,
             "StorageClass": facts.storage_class,
             "ACL": facts.acl,
-            **self._owner,
         }
         if facts.tags:
             request["Tagging"] = urlencode(facts.tags, quote_via=quote)
-        if self._kms_key is not None:
+        if self._config.destination_kms_key is not None:
             request |= {
                 "ServerSideEncryption": "aws:kms",
-                "SSEKMSKeyId": self._kms_key,
+                "SSEKMSKeyId": self._config.destination_kms_key,
                 "BucketKeyEnabled": True,
             }
-        return {name: value for name, value in request.items() if value is not None}
+        return request
 
 
 def _attributes(facts: ObjectFacts) -> Attributes:
