@@ -26,7 +26,7 @@ from functools import partial
 from threading import get_ident
 from typing import Literal, TypeVar
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from s3unzip.errors import ExpiredKeysError, S3UnzipError, ServiceFaultError, ThrottledError
 from s3unzip.model import Requests
@@ -154,20 +154,20 @@ class Calls:
             store: receives the request. None: the source for "get", else the destination.
         """
         target: Store = store or ("source" if kind == "get" else "destination")
-        retry = _Retry()
+        progress = _Progress(self._clock.now())
         while True:
             self.count(kind)
-            began = self._clock.now()
+            progress.began = self._clock.now()
             try:
                 value = self._attempt(call, target)
             except ServiceFaultError as fault:
-                if not self._wait_for_retry(retry, (target, kind), fault, began):
+                if not self._wait_for_retry(progress, (target, kind), fault):
                     raise
             except S3UnzipError:  # an answer
-                self._faults.note_success(target, kind, began)
+                self._faults.note_success(target, kind, progress.began)
                 raise
             else:
-                self._faults.note_success(target, kind, began)
+                self._faults.note_success(target, kind, progress.began)
                 return value
 
     def _attempt(self, call: Callable[[], T], store: Store) -> T:
@@ -239,11 +239,11 @@ class Calls:
                     paused = self._clock.now()
                     yield data
                     # The time that the consumer took does not count as the store's.
-                    progress.since += self._clock.now() - paused
+                    progress.began += self._clock.now() - paused
                     if slowness is not None and position < want.stop:
                         raise slowness  # and it is handled below, like a body that breaks
             except ServiceFaultError as fault:
-                if not self._wait_for_retry(progress.retry, (store, "get"), fault, progress.since):
+                if not self._wait_for_retry(progress, (store, "get"), fault):
                     raise
 
     def _gather(self, chunks: Iterator[Buffer], store: Store) -> Iterator[Buffer]:
@@ -273,13 +273,14 @@ class Calls:
     ) -> ServiceFaultError | None:
         """Note that bytes came; return a fault if the store was too slow for the whole budget."""
         now = self._clock.now()
-        seconds = now - progress.since
+        seconds = now - progress.began
         progress.size += size
         if progress.size >= MIN_RATE * seconds:
             self._faults.note_success(store, "get", now)
-            progress.since = now
+            progress.began = now
             progress.size = 0
-            progress.retry = _Retry()
+            progress.failures = 0
+            progress.first_fault = None
         elif seconds > self._faults.seconds:
             return _too_slow(progress.size, seconds)
         return None
@@ -296,17 +297,16 @@ class Calls:
             return Requests(**self._counts)
 
     def _wait_for_retry(
-        self, retry: _Retry, request: tuple[Store, Kind], fault: ServiceFaultError, began: float
+        self, progress: _Progress, request: tuple[Store, Kind], fault: ServiceFaultError
     ) -> bool:
         """Wait until the call may be tried again; return False if it may not.
 
         It may not if the budget is spent, the step has ended, or the worker has no time left.
 
         Args:
-            retry: the failed attempts of the call so far.
+            progress: of the call.
             request: the store and the kind of the call.
             fault: the error that ended the last attempt.
-            began: when the last attempt began, in Unix seconds.
         """
         if isinstance(fault, ExpiredKeysError):  # waiting brings no new keys
             self._last_fault = fault
@@ -315,9 +315,9 @@ class Calls:
             fault.is_down = self._last_fault.is_down
             return False
         store = request[0]
-        failing_since = self._count_fault(retry, request, fault, began)
+        failing_since = self._count_fault(progress, request, fault)
         while not self._ended.is_set():
-            delay = draw_delay(retry.attempt, self._random)
+            delay = draw_delay(progress.failures, self._random)
             outage_seconds = self._clock.now() - failing_since + delay  # when the delay ends
             if outage_seconds > self._faults.seconds:
                 self._last_fault = fault
@@ -326,8 +326,10 @@ class Calls:
                 return False
             if self._clock.remaining() < delay:
                 return False
-            retry.attempt += 1
-            _log.info("attempt %d failed, the next one in %.1f s: %s", retry.attempt, delay, fault)
+            progress.failures += 1
+            _log.info(
+                "attempt %d failed, the next one in %.1f s: %s", progress.failures, delay, fault
+            )
             if outage_seconds >= WARN_AFTER:
                 self._faults.warn_once(*request, fault, self._faults.seconds - outage_seconds)
             self._clock.sleep(delay)
@@ -338,31 +340,27 @@ class Calls:
         return False
 
     def _count_fault(
-        self, retry: _Retry, request: tuple[Store, Kind], fault: ServiceFaultError, began: float
+        self, progress: _Progress, request: tuple[Store, Kind], fault: ServiceFaultError
     ) -> float:
         """Count a failed attempt; return when the outage of the store, or of this call, began."""
         if isinstance(fault, ThrottledError):
             self.count("throttled")
         now = self._clock.now()
-        outage_start = self._faults.note_fault(*request, fault, now, began)
-        if retry.first_fault is None:
-            retry.first_fault = now
-        return min(outage_start, retry.first_fault)
-
-
-class _Retry(Struct):
-    """The attempts of one call that have failed."""
-
-    attempt: int = 0  # the number of the next delay, from 0
-    first_fault: float | None = None  # when the first attempt failed, in Unix seconds
+        outage_start = self._faults.note_fault(*request, fault, now, progress.began)
+        if progress.first_fault is None:
+            progress.first_fault = now
+        return min(outage_start, progress.first_fault)
 
 
 class _Progress(Struct):
-    """How much of a body has come since it last came fast enough."""
+    """How a call fares, or a body since it last came fast enough."""
 
-    since: float  # Unix seconds, plus the seconds that the consumer took
-    size: int = 0  # bytes
-    retry: _Retry = field(default_factory=_Retry)
+    # When the last attempt began, or the body last came fast enough, in Unix seconds. The seconds
+    # that the consumer of a body took are added.
+    began: float
+    size: int = 0  # bytes of the body that have come
+    failures: int = 0  # attempts that have failed
+    first_fault: float | None = None  # when the first of them failed, in Unix seconds
 
 
 def _join(chunks: Sequence[Buffer]) -> Buffer:
