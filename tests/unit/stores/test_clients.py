@@ -11,6 +11,7 @@ from botocore.config import Config
 from botocore.exceptions import NoRegionError, ProfileNotFound
 from msgspec.structs import replace
 
+from s3unzip.errors import AccessDeniedError
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.s3 import botocore_clients
 from s3unzip.stores.s3.aws_session import AwsSession
@@ -111,6 +112,13 @@ def test_keys_are_looked_for_in_the_region_of_the_session(monkeypatch: pytest.Mo
         ),
     )
     assert repr(AwsSession(StoreConfig(region="cn-north-1")).keys.current()) == "Keys(cn-north-1)"
+
+
+def test_a_file_that_is_no_configuration_is_an_error(tmp_path: Path) -> None:
+    """The error names the file, and is one of ours."""
+    (tmp_path / "config").write_text("[default")
+    with pytest.raises(AccessDeniedError, match="config"):
+        AwsSession(StoreConfig()).reaches_aws  # noqa: B018 - reads the settings
 
 
 def test_an_unknown_profile_is_an_error() -> None:

@@ -57,7 +57,6 @@ class AwsSession:
         from s3unzip.stores.s3.botocore_clients import SharedCredentials, open_session
 
         core = open_session(self.access.profile, self.access.region)
-        core.full_config  # noqa: B018 - reads the files now: two threads at once would miss profiles
         credentials = SharedCredentials(self.keys.current, self.keys.require)
         core.register_component("credential_provider", credentials)
         return core

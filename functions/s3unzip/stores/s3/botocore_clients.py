@@ -84,6 +84,10 @@ class SharedCredentials(Credentials):
 def open_session(profile: str | None, region: str | None) -> Session:
     """Return a session of botocore. None leaves profile or region to variables and files."""
     session = Session(profile=profile)
+    try:
+        session.full_config  # noqa: B018 - reads the files now: two threads at once would miss profiles
+    except exceptions.BotoCoreError as error:
+        raise explain(error, profile_name(profile)) from None
     session.set_default_client_config(PATIENCE)
     if region is not None:
         session.set_config_variable("region", region)

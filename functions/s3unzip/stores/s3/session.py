@@ -141,7 +141,8 @@ class Session:
         `config` has the settings that only this client has, and `limits` its timeouts.
         """
         bucket = key[0]
-        self._check_keys(bucket)
+        if not self.access.unsigned and self._aws.keys.current() is None:
+            raise errors.AccessDeniedError(f"s3://{bucket}: {NO_KEYS}")
         url, has_bucket = self._aws.bucket_url(bucket)
         # Settings that are not named here would come from variables of the environment.
         settings: S3Config = {
@@ -171,11 +172,6 @@ class Session:
             except (BaseError, ValueError) as error:  # AWS_CA_BUNDLE without a certificate
                 raise errors.UsageError(f"s3://{bucket}: {error}") from None
             return self._stores[key]
-
-    def _check_keys(self, bucket: str) -> None:
-        """Raise an error if requests need a signature and there are no keys."""
-        if not self.access.unsigned and self._aws.keys.current() is None:
-            raise errors.AccessDeniedError(f"s3://{bucket}: {NO_KEYS}")
 
     def _http_options(self, url: str) -> ClientConfig:
         """Return the options of HTTP that all obstore clients for `url` have."""
@@ -224,8 +220,6 @@ class Session:
         """
         if bucket in self._checked:
             return
-        with self.explaining(Call("PutObject", bucket)):
-            self._check_keys(bucket)
         try:
             # HEAD of the bucket needs botocore. No key has this prefix, so the list is short.
             next(obstore.list(self.reader(bucket), ".s3unzip-reach", chunk_size=1), None)
