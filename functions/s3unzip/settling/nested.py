@@ -7,7 +7,8 @@ limits the depth. All runs below one archive share a `Budget`, so it cannot caus
 data than the settings allow.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator
 from heapq import nsmallest
 from operator import attrgetter
 
@@ -68,12 +69,6 @@ def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], 
             It bounds the memory.
     """
     records = RunRecords.open(context.stores, run.id)
-    by_prefix: dict[str, list[Outcome]] = {}
-    refused: list[NestedRun] = []
-
-    def refuse(outcome: Outcome, message: str, reason: str) -> None:
-        refused.append(NestedRun(outcome.key, reason=reason, message=message))
-
     candidates = (
         outcome
         for outcome in records.outcome_lines()
@@ -82,50 +77,40 @@ def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], 
     # Outcomes are in the order in which PUTs ended, so they are ordered by their index, which is
     # the same in each run. One more than the limit shows that there are too many.
     archives = nsmallest(limit + 1, candidates, key=attrgetter("index"))
-    for outcome in archives[:limit]:
-        # A name such as ".zip" or "..zip" leaves no valid folder name.
-        if outcome.key.rpartition("/")[2][: -len(SUFFIX)].strip("."):
-            by_prefix.setdefault(_nested_prefix(outcome.key), []).append(outcome)
-        else:
-            message = "its members have no prefix: nothing is left of its name without .zip"
-            refuse(outcome, message, reason="nested-no-stem")
-    for outcome in archives[limit:]:
-        refuse(outcome, f"the budget of {limit} nested archives is spent", reason="nested-budget")
-    taken = _find_taken(records, by_prefix)
+    prefixes = Counter(_nested_prefix(archive.key) for archive in archives[:limit])
+    taken = _find_taken(records, prefixes)
     calls = context.calls()
     destination = context.stores.destination(run.destination)
     accepted: list[Outcome] = []
-    for prefix, outcomes in by_prefix.items():
-        conflict = _explain_taken(prefix, len(outcomes), taken)
-        if conflict is not None:
-            for outcome in outcomes:
-                refuse(outcome, conflict, reason="nested-prefix-taken")
-        elif is_same_object(outcomes[0], run.options, destination, calls):
-            accepted += outcomes
-        else:
+    refused: list[NestedRun] = []
+    for number, archive in enumerate(archives):
+        prefix = _nested_prefix(archive.key)
+        if number >= limit:
+            reason = "nested-budget"
+            message = f"the budget of {limit} nested archives is spent"
+        elif not prefix:
+            reason = "nested-no-stem"
+            message = "its members have no prefix: nothing is left of its name without .zip"
+        elif prefixes[prefix] > 1:
+            reason = "nested-prefix-taken"
+            message = f"{prefixes[prefix]} archives would be extracted to {prefix}"
+        elif prefix in taken:
+            reason = "nested-prefix-taken"
+            message = taken[prefix]
+        elif not is_same_object(archive, run.options, destination, calls):
+            reason = "nested-changed"
             message = "the object was replaced after it was extracted"
-            refuse(outcomes[0], message, reason="nested-changed")
+        else:
+            accepted.append(archive)
+            continue
+        refused.append(NestedRun(archive.key, reason=reason, message=message))
     return accepted, refused
 
 
-def _explain_taken(prefix: str, archives: int, taken: Mapping[str, bool]) -> str | None:
-    """Return why the members of nested archives cannot go below a prefix; None: they can.
-
-    Args:
-        prefix: the prefix of the members' keys.
-        archives: how many nested archives have this prefix.
-        taken: the result of `_find_taken`.
-    """
-    if archives > 1:
-        return f"{archives} archives would be extracted to {prefix}"
-    if prefix not in taken:
-        return None
-    if taken[prefix]:
-        return f"a member of the outer archive is called {prefix.rstrip('/')}"
-    return f"members of the outer archive are below {prefix}"
-
-
 def _nested_prefix(key: str) -> str:
+    """Return the prefix of a nested archive's members; empty if a name such as "..zip" has none."""
+    if not key.rpartition("/")[2][: -len(SUFFIX)].strip("."):
+        return ""
     return key[: -len(SUFFIX)] + "/"
 
 
@@ -179,22 +164,19 @@ def nested_requests(run: Run, report: Report, context: Context) -> Iterator[Requ
         yield nested_request(run, outcome.key, share)
 
 
-def _find_taken(records: RunRecords, prefixes: Collection[str]) -> dict[str, bool]:
-    """Return the prefixes that members of the outer archive use.
-
-    The value is True if the prefix without its slash is the key of a member, and False if members
-    lie below the prefix.
-    """
-    taken: dict[str, bool] = {}
+def _find_taken(records: RunRecords, prefixes: Collection[str]) -> dict[str, str]:
+    """Return the prefixes that members of the outer archive use, each with a sentence about it."""
+    taken: dict[str, str] = {}
     if not prefixes:  # do not read the records
         return taken
     for outcome in records.outcome_lines():
         key = outcome.key
         if key + "/" in prefixes:
-            taken[key + "/"] = True
+            taken[key + "/"] = f"a member of the outer archive is called {key}"
         at = key.find("/")  # each slash ends a prefix of the key
         while at >= 0:
-            if key[: at + 1] in prefixes:
-                taken.setdefault(key[: at + 1], False)
+            prefix = key[: at + 1]
+            if prefix in prefixes:
+                taken.setdefault(prefix, f"members of the outer archive are below {prefix}")
             at = key.find("/", at + 1)
     return taken
