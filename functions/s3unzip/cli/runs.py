@@ -383,7 +383,7 @@ def abort(arguments: Arguments) -> int:
 
     Members that are already written stay.
     """
-    from s3unzip.local.machine import drop_leftovers
+    from s3unzip.local.recovery import drop_leftovers
 
     run_list = _open_runs(arguments)
     run = run_list.find(arguments.run)

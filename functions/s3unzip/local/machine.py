@@ -25,7 +25,7 @@ from s3unzip.errors import (
 )
 from s3unzip.local.attempts import open_context
 from s3unzip.local.process_setup import available_processors
-from s3unzip.local.recovery import forget_lost, remove_leftovers
+from s3unzip.local.recovery import drop_leftovers, forget_lost, remove_leftovers
 from s3unzip.local.runs import find_dated, lock_run, note_start
 from s3unzip.local.workers import Workers, is_stopped
 from s3unzip.model import (
@@ -55,7 +55,6 @@ from s3unzip.settling.nested import (
     spend,
 )
 from s3unzip.settling.report import finish_source
-from s3unzip.settling.results import drop_uploads
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.folder import FolderDestination
 from s3unzip.stores.open import sign_in
@@ -330,11 +329,6 @@ def open_machine(
     context = open_context(stores, policy, tuning, clock=LocalClock(), progress=progress)
     opening = partial(open_context, replace(stores, check_reachable=False), policy, tuning)
     return Machine(context, Workers(processes, context, opening), stores)
-
-
-def drop_leftovers(step: Step) -> int:
-    """Abort the uploads and remove the files of a run's killed workers; return their number."""
-    return drop_uploads(step, step.records.tasks()) + remove_leftovers(step)
 
 
 def _settle(

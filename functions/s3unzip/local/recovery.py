@@ -24,7 +24,7 @@ from s3unzip.local.runs import was_restarted
 from s3unzip.model import Outcome, Status
 from s3unzip.runs.records import REPORT
 from s3unzip.runs.step import Step
-from s3unzip.settling.results import forget_outcomes
+from s3unzip.settling.results import drop_uploads, forget_outcomes
 from s3unzip.stores.folder import FolderDestination
 from s3unzip.stores.ports import Destination
 
@@ -73,3 +73,8 @@ def remove_leftovers(step: Step) -> int:
     for span in spans:
         folders.update(dirname(row.key) + "/" for row in step.read_rows(span))
     return sum(destination.remove_own(folder, step.run.id) for folder in folders)
+
+
+def drop_leftovers(step: Step) -> int:
+    """Abort the uploads and remove the files of a run's killed workers; return their number."""
+    return drop_uploads(step, step.records.tasks()) + remove_leftovers(step)

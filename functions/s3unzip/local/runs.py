@@ -275,13 +275,11 @@ class LocalRuns(RunList):
 
     def connections(self, run: str) -> StoreConfig:
         """Return how the run reached its stores; the defaults if its plan cannot be read."""
-        try:
+        with suppress(UnreadableRecordError):
             plan = self.records(run).find_plan()
-        except UnreadableRecordError:
-            plan = None
-        if plan is None:
-            return StoreConfig()
-        return convert(plan.stores, StoreConfig)
+            if plan is not None:
+                return convert(plan.stores, StoreConfig)
+        return StoreConfig()
 
     def state(self, run: str) -> str:
         """Return `RUNNING` while a process plans the run or works on it, else `ENDED`."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct, field
@@ -74,12 +74,16 @@ class RunList(ABC):
             for latest in self.begun(1):
                 return latest
             raise NotFoundError(self.nothing_yet)
-        try:
-            return pick_run(run, self.begun(MAX_RUNS), self.location)
-        except NotFoundError:
-            if not self.has(run):
-                raise
-            return run  # older than the latest `MAX_RUNS`
+        begun = self.begun(MAX_RUNS)
+        matches = [full for full in begun if full.startswith(run) or full[STEM_AT:].startswith(run)]
+        # Without a match it may be older than the latest `MAX_RUNS`.
+        if run in matches or (not matches and self.has(run)):
+            return run
+        if not matches:
+            raise NotFoundError(f"{run}: no such run {self.location}; see s3unzip runs")
+        if len(matches) > 1:
+            raise UsageError(f"{run}: {len(matches)} runs begin with it; see s3unzip runs")
+        return matches[0]
 
     @abstractmethod
     def recent(self, limit: int) -> Iterator[RecentRun]:
@@ -108,21 +112,6 @@ class RunList(ABC):
     def map_counts(self, run: str) -> MapCounts | None:  # noqa: ARG002 - of a deployed run
         """Return the item counts of the last Map of a run; None: it had no Map."""
         return None
-
-
-def pick_run(name: str, runs: Iterable[str], location: str) -> str:
-    """Return the one run whose id, or whose archive's stem in the id, begins with `name`.
-
-    `location` is for messages: "here", "in prod".
-    """
-    matches = [run for run in runs if run.startswith(name) or run[STEM_AT:].startswith(name)]
-    if name in matches:
-        return name
-    if len(matches) > 1:
-        raise UsageError(f"{name}: {len(matches)} runs begin with it; see s3unzip runs")
-    if not matches:
-        raise NotFoundError(f"{name}: no such run {location}; see s3unzip runs")
-    return matches[0]
 
 
 class RunProgress(Struct, frozen=True, omit_defaults=True):

@@ -141,16 +141,7 @@ def _make_plan(
     begins_anew: bool,
     check: Callable[[Reading], None] | None,
 ) -> Plan | Report:
-    """Return the plan of an archive, or the report of a refusal.
-
-    Args:
-        request: the archive, the destination and the options.
-        archive: what the caller knows of the archive's version.
-        context: the stores, the clock and the limits.
-        calls: of this step so far.
-        begins_anew: whether the run has records that cannot be read.
-        check: receives the directory that was read; it may raise.
-    """
+    """Return the plan of an archive, or the report of a refusal; delete records without a plan."""
     try:
         tail = archive.tail or _read_tail(request, archive.pin, context, calls)
     except SourceChangedError as change:

@@ -22,7 +22,7 @@ from s3unzip.errors import (
 )
 from s3unzip.extraction.large_members import COPY_TRIES
 from s3unzip.extraction.uploads import choose_part_size, copy_sizes, parts_at_once
-from s3unzip.local.machine import drop_leftovers
+from s3unzip.local.recovery import drop_leftovers
 from s3unzip.local.runs import OpenUploads, lock_run
 from s3unzip.model import Location, Part, Pin, Report, Task, Verdict
 from s3unzip.runs.step import Step
