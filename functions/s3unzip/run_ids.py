@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import NamedTuple
 
 from s3unzip.errors import UsageError
-from s3unzip.model import NO_NAMES, Location, Pin, Request, encode
+from s3unzip.model import NO_NAMES, Location, Pin, Report, Request, Run, encode
 
 STEM_AT = len("2026-11-23/201532-")  # where the stem begins in the id of a run
 STEM_CHARACTERS = 32  # at most; the name of an execution has 80 characters
@@ -43,20 +43,15 @@ def run_id(request: Request, pin: Pin, modified: float | None) -> str:
     return f"{put:%Y-%m-%d/%H%M%S}-{run_stem(request.source)}-{digest}{again}"
 
 
-class OfArchive(Protocol):
-    """A value with an archive and its version: a run, a report, the input of an execution."""
+class ArchiveVersion(NamedTuple):
+    """An archive and its version."""
 
-    @property
-    def source(self) -> Location:
-        """Where the archive is."""
-
-    @property
-    def pin(self) -> Pin | None:
-        """Its version; None if it is not known."""
+    source: Location
+    pin: Pin | None  # None: it is not known
 
 
 def check_same_archive(
-    run: str, source: Location, pin: Pin | None, recorded: OfArchive | None
+    run: str, source: Location, pin: Pin | None, recorded: Run | Report | ArchiveVersion | None
 ) -> None:
     """Raise `UsageError` if the records under the id of a run are of another archive."""
     if recorded is None:

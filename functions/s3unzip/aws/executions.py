@@ -57,7 +57,13 @@ from s3unzip.model import (
     decode,
 )
 from s3unzip.planning.reading import read_tail
-from s3unzip.run_ids import check_same_archive, execution_name, execution_number, run_id
+from s3unzip.run_ids import (
+    ArchiveVersion,
+    check_same_archive,
+    execution_name,
+    execution_number,
+    run_id,
+)
 from s3unzip.runs.records import RUNS, RunRecords, round_name
 from s3unzip.settling.loop import look_up_run, repeat_request
 from s3unzip.settling.nested import has_nested, nested_requests
@@ -262,13 +268,6 @@ def next_execution(
         if execution.status == RUNNING and (execution.began >= since or number > failed_number):
             return None
     raise UsageError(f"{run}: {TOO_MANY}")
-
-
-class ArchiveVersion(NamedTuple):
-    """An archive and its version."""
-
-    source: Location
-    pin: Pin | None
 
 
 def _start_execution(config: LambdaConfig, name: str, data: dict[str, Any]) -> bool:

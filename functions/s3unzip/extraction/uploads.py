@@ -167,12 +167,11 @@ def abort_uploads(run_step: Step, keys: Iterable[str], spared: Collection[str] =
             return False
         return notes is None or not notes.is_of_another(upload.upload_id, run_step.run.id)
 
-    def list_abandoned() -> list[Upload]:
-        # MinIO lists uploads only if the prefix is a whole key.
-        prefix = commonprefix(list(keys))  # noqa: RUF071 - of characters
-        return list(filter(is_abandoned, run_step.destination.uploads(prefix)))
-
-    uploads = run_step.calls.run("list", list_abandoned)
+    # MinIO lists uploads only if the prefix is a whole key.
+    prefix = commonprefix(list(keys))  # noqa: RUF071 - of characters
+    uploads = run_step.calls.run(
+        "list", lambda: list(filter(is_abandoned, run_step.destination.uploads(prefix)))
+    )
     for upload in uploads:
         abort_upload(run_step, upload)
     return len(uploads)
