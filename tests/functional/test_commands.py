@@ -409,19 +409,26 @@ def test_the_next_command_opens_encrypted_members(sealed: Program) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tuning", "said"),
+    ("variable", "value", "code", "said"),
     [
-        ('{"nope": 1}', "tuning 'nope' is unknown"),
-        ('{"puts_in_flight": "many"}', "must be a positive number, not 'many'"),
-        ("puts_in_flight=8", "S3UNZIP_TUNING=puts_in_flight=8: not a JSON object"),
-        ('{"puts_in_flight": 8}', "COMPLETED"),
+        ("TUNING", '{"nope": 1}', 2, "tuning 'nope' is unknown"),
+        ("TUNING", '{"puts_in_flight": "many"}', 2, "must be a positive number, not 'many'"),
+        ("TUNING", "puts_in_flight=8", 2, "S3UNZIP_TUNING=puts_in_flight=8: not a JSON object"),
+        ("TUNING", '{"puts_in_flight": 8}', 0, "COMPLETED"),
+        ("LIMITS", '{"nope": 1}', 2, "limit 'nope' is unknown; known: members, total_size"),
+        ("LIMITS", '{"members": "many"}', 2, '{"members": "many"}: not a JSON object of limits'),
+        ("LIMITS", '{"members": 0}', 2, "Expected `int` >= 1"),
+        ("LIMITS", "members=8", 2, "S3UNZIP_LIMITS=members=8: not a JSON object of limits"),
+        ("LIMITS", '{"members": 1}', 3, "too-many-entries"),
     ],
 )
-def test_tuning_is_a_variable(program: Program, tuning: str, said: str) -> None:
-    """A wrong setting is one line; a right one is taken."""
-    program.variables["S3UNZIP_TUNING"] = tuning
-    ended = program.extract("a.zip", "out").says(said)
-    assert said == "COMPLETED" or (ended.code, ended.err.count("\n")) == (2, 1)
+def test_settings_are_variables(
+    program: Program, variable: str, value: str, code: int, said: str
+) -> None:
+    """A wrong tuning or limit is one line that names it; a right one is taken."""
+    program.variables[f"S3UNZIP_{variable}"] = value
+    ended = program.extract("a.zip", "out").ends(code, said)
+    assert code != 2 or ended.err.count("\n") == 1
 
 
 def _make_latin_locale(folder: Path) -> dict[str, str]:
@@ -467,21 +474,3 @@ def test_names_that_the_terminal_cannot_show(
         assert rb"-\u03a9-\u65e5\u672c.txt" in ended.stdout
     if words == "run uni.zip out":
         assert (program.folder / "out" / "uni" / name).read_bytes() == b"x"
-
-
-@pytest.mark.parametrize(
-    ("limits", "said"),
-    [
-        ('{"nope": 1}', "limit 'nope' is unknown; known: members, total_size"),
-        ('{"members": "many"}', 'S3UNZIP_LIMITS={"members": "many"}: not a JSON object of limits'),
-        ('{"members": 0}', "Expected `int` >= 1"),
-        ("members=8", "S3UNZIP_LIMITS=members=8: not a JSON object of limits"),
-        ('{"members": 1}', "too-many-entries"),
-    ],
-)
-def test_limits_come_from_a_variable(program: Program, limits: str, said: str) -> None:
-    """A wrong one is refused by its name, and a right one holds."""
-    program.variables["S3UNZIP_LIMITS"] = limits
-    ended = program.extract("a.zip", "out")
-    assert ended.code == (3 if said == "too-many-entries" else 2), ended.err
-    assert said in ended.err

@@ -41,3 +41,8 @@ def options(synthesized: Callable[[str], Synthesized]) -> Synthesized:
 @pytest.fixture(scope="session")
 def nested(synthesized: Callable[[str], Synthesized]) -> Synthesized:
     return synthesized("nested")
+
+
+@pytest.fixture(scope="session")
+def company(synthesized: Callable[[str], Synthesized]) -> Synthesized:
+    return synthesized("company")

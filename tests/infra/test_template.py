@@ -403,21 +403,20 @@ def test_a_map_survives_faults_of_its_own_requests(dev: Synthesized) -> None:
     assert retry["MaxAttempts"] > 0
 
 
-def test_each_key_has_its_rights(synthesized: Callable[[str], Synthesized]) -> None:
+def test_each_key_has_its_rights(company: Synthesized) -> None:
     """Existing buckets and the secret have keys of their own; the key of members is not sent."""
-    made = synthesized("company")
     buckets = {KMS_KEY, f"{KMS_KEY}1", f"{KMS_KEY}2"}
     for name in FUNCTIONS:
-        rights = made.rights(name)
+        rights = company.rights(name)
         written = {key for action, key in rights if action == "kms:GenerateDataKey"}
         read = {key for action, key in rights if action == "kms:Decrypt"}
         assert written == buckets
         assert read == buckets | (set() if name == "settle" else {f"{KMS_KEY}3"})
-        function = made.properties("AWS::Lambda::Function", f"Functions{name.capitalize()}")
+        function = company.properties("AWS::Lambda::Function", f"Functions{name.capitalize()}")
         assert function["Environment"]["Variables"][Variable.DESTINATION_KMS_KEY] == ""
-    machine = {key for action, key in made.policy("WorkflowRunsRole") if action == "kms:Decrypt"}
+    machine = {key for action, key in company.policy("WorkflowRunsRole") if action == "kms:Decrypt"}
     assert machine == {KMS_KEY}
-    outputs = made.template["Outputs"]
+    outputs = company.template["Outputs"]
     keys = [outputs[f"{role}Key"]["Value"] for role in ("Ingest", "Destination", "Work")]
     assert keys == [f"{KMS_KEY}1", f"{KMS_KEY}2", KMS_KEY]
 
@@ -433,37 +432,34 @@ NETWORK_INTERFACES = [
 ]
 
 
-def test_functions_in_a_network(synthesized: Callable[[str], Synthesized]) -> None:
+def test_functions_in_a_network(company: Synthesized) -> None:
     """Each function is in the subnets, with the rights for its network interfaces only."""
-    made = synthesized("company")
     for name in FUNCTIONS:
-        function = made.properties("AWS::Lambda::Function", f"Functions{name.capitalize()}")
+        function = company.properties("AWS::Lambda::Function", f"Functions{name.capitalize()}")
         assert function["VpcConfig"] == {
-            "SubnetIds": made.environment.network.subnets,
-            "SecurityGroupIds": made.environment.network.security_groups,
+            "SubnetIds": company.environment.network.subnets,
+            "SecurityGroupIds": company.environment.network.security_groups,
         }
-        rights = {right for right in made.rights(name) if right[0].startswith("ec2:")}
+        rights = {right for right in company.rights(name) if right[0].startswith("ec2:")}
         assert rights == {(f"ec2:{action}", "*") for action in NETWORK_INTERFACES}
 
 
-def test_a_boundary_is_on_every_role(synthesized: Callable[[str], Synthesized]) -> None:
+def test_a_boundary_is_on_every_role(company: Synthesized) -> None:
     """The bootstrap's qualifier is the environment's, too."""
-    made = synthesized("company")
-    roles = made.resources("AWS::IAM::Role").values()
+    roles = company.resources("AWS::IAM::Role").values()
     assert {role["PermissionsBoundary"] for role in roles} == {BOUNDARY}
-    version = made.template["Parameters"]["BootstrapVersion"]
+    version = company.template["Parameters"]["BootstrapVersion"]
     assert version["Default"] == "/cdk-bootstrap/acme/version"
 
 
-def test_a_topic_of_sns_reaches_the_queue(synthesized: Callable[[str], Synthesized]) -> None:
+def test_a_topic_of_sns_reaches_the_queue(company: Synthesized) -> None:
     """The subscription is the queue's, and its policy lets this topic in and no other."""
-    made = synthesized("company")
-    (subscription,) = made.resources("AWS::SNS::Subscription").values()
+    (subscription,) = company.resources("AWS::SNS::Subscription").values()
     queue = _reference(subscription["Endpoint"])
     assert (subscription["TopicArn"], subscription["Protocol"]) == (TOPIC, "sqs")
     allowed = [
         statement["Condition"]
-        for statement in _policies(made, "AWS::SQS::QueuePolicy", "Queues")[queue]
+        for statement in _policies(company, "AWS::SQS::QueuePolicy", "Queues")[queue]
         if statement["Principal"] == {"Service": "sns.amazonaws.com"}
     ]
     assert allowed == [{"ArnEquals": {"aws:SourceArn": TOPIC}}]

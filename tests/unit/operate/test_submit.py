@@ -20,19 +20,13 @@ from s3unzip.operate.doctor import diagnose
 from s3unzip.operate.submit import ATTEMPTS, LONGEST_WAIT, send_events
 from s3unzip.settings import Variable
 from tests.docs.test_json import check_lines
+from tests.support.processes import Typed
 from tests.support.zips import Entry, build
 from tests.unit.operate.site import GOOD, Site
 
 BUCKET = "s3://arrivals/"
 ARCHIVE = build(Entry("a", b"a" * 500))
 Refusals = list[tuple[str, bool]]  # the key of a message, and whether the sender is to blame
-
-
-class Terminal(io.StringIO):
-    """Somebody who answers."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 @dataclass
@@ -48,7 +42,7 @@ class Shell:
     def __call__(self, *words: str, answer: str | None = None) -> int:
         self.capsys.readouterr()  # what the functions logged
         with self.monkeypatch.context() as patch:
-            patch.setattr(sys, "stdin", io.StringIO() if answer is None else Terminal(answer))
+            patch.setattr(sys, "stdin", io.StringIO() if answer is None else Typed(answer))
             with pytest.raises(SystemExit) as ended:
                 main(["submit", *words, "--env", "dev"])
         self.out, self.err = self.capsys.readouterr()
