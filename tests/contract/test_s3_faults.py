@@ -200,40 +200,6 @@ def test_two_reads_at_once_of_a_version_that_may_not_be_read(call: str) -> None:
                 read.result()
 
 
-DENIED = "User is not authorized to perform: s3:ListBucket on resource: arn:aws:s3:::bucket"
-
-
-@pytest.mark.parametrize(
-    ("reply", "kind", "words"),
-    [
-        (
-            s3_error(400, "ExpiredToken"),
-            ExpiredKeysError,
-            "ExpiredToken: said so; set AWS_ACCESS_KEY_ID",
-        ),
-        (s3_error(403, "AccessDenied", DENIED), AccessDeniedError, "; s3:ListBucket may be"),
-        (s3_error(403, "AccessDenied"), AccessDeniedError, "s3:ListBucket if there is no such key"),
-        (s3_error(403, "InvalidAccessKeyId"), AccessDeniedError, "check the credentials"),
-        (Reply(400), StorageError, "HTTP 400"),
-    ],
-)
-@pytest.mark.parametrize("key", ["key", "odd//key"])
-def test_a_refused_head_is_followed_by_a_get(
-    key: str, reply: Reply, kind: type[S3UnzipError], words: str
-) -> None:
-    """A HEAD has no body: a GET of one byte tells the code."""
-    with _answering(lambda asked: reply) as stores, pytest.raises(kind, match=words):
-        stores.destination(WHERE).head(key)
-
-
-@pytest.mark.parametrize("where", [WHERE, ODD], ids=["plain", "odd"])
-@pytest.mark.parametrize("status", [404, 405, 412])
-def test_a_pin_that_no_longer_holds(where: Location, status: int) -> None:
-    """Overwritten, deleted, or hidden by a delete marker: the source has changed."""
-    with _answering(lambda asked: Reply(status)) as stores, pytest.raises(SourceChangedError):
-        _one_read(stores, where)
-
-
 @pytest.mark.parametrize("where", [WHERE, ODD], ids=["plain", "odd"])
 @pytest.mark.parametrize("stall", [0.0, 1.5])
 def test_a_body_that_breaks(where: Location, stall: float) -> None:
@@ -247,13 +213,6 @@ def test_a_body_that_breaks(where: Location, stall: float) -> None:
         if not stall:
             tail = stores.source(where).tail(where, 1_000)
             assert (len(tail.data), tail.missing) == (500, 500)
-
-
-def test_a_body_that_ends_early_but_politely() -> None:
-    """A body with fewer bytes than requested is a fault."""
-    reply = Reply(206, BODY[:7], _content_range(0, 7))
-    with _answering(lambda asked: reply) as stores, pytest.raises(ServiceFaultError):
-        _one_read(stores)
 
 
 @pytest.mark.parametrize(
@@ -302,26 +261,6 @@ def test_a_put_has_type_metadata_and_checksum() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reply", "kind"),
-    [
-        (s3_error(409, "ConditionalRequestConflict"), ServiceFaultError),  # a retry may help
-        (s3_error(412, "PreconditionFailed"), ConflictError),  # the object exists
-    ],
-)
-def test_a_condition_that_lost_a_race(reply: Reply, kind: type[S3UnzipError]) -> None:
-    """409 and 412 differ."""
-    with _answering(lambda asked: reply) as stores, pytest.raises(kind):
-        _one_put(stores, if_absent=True)
-
-
-def test_a_complete_that_fails_with_200() -> None:
-    """S3 may find out after it has said 200; the body has the truth."""
-    reply = s3_error(200, "InternalError")
-    with _answering(lambda asked: reply) as stores, pytest.raises(ServiceFaultError):
-        CALLS["complete"](stores)
-
-
-@pytest.mark.parametrize(
     ("status", "code"), [(409, "ConditionalRequestConflict"), (400, "InvalidPart")]
 )
 def test_an_upload_that_must_be_begun_anew(status: int, code: str) -> None:
@@ -334,28 +273,110 @@ def test_an_upload_that_must_be_begun_anew(status: int, code: str) -> None:
         assert [asked.method for asked in server.asked] == ["POST", "DELETE"]
 
 
-REGION = "the region &#34;eu-wst-1&#34; is wrong"
-
-
-@pytest.mark.parametrize(
-    ("call", "reply", "words"),
-    [
-        ("copy", s3_error(404, "NoSuchUpload"), "s3://bucket/key"),  # the upload, not the archive
-        ("put", Reply(404), "HTTP 404; check the bucket's name"),  # a web server that is no S3
-        *(
-            (
-                call,  # the server does not say another region: not asked for minutes
-                s3_error(400, "AuthorizationHeaderMalformed", REGION),
-                r'the region "eu-wst-1" is wrong; check .*--region',
-            )
-            for call in ("read", "put", "list")
-        ),
-    ],
+DENIED = "User is not authorized to perform: s3:ListBucket on resource: arn:aws:s3:::bucket"
+WRONG_REGION = s3_error(
+    400, "AuthorizationHeaderMalformed", "the region &#34;eu-wst-1&#34; is wrong"
 )
-def test_a_404_names_the_missing_thing(call: str, reply: Reply, words: str) -> None:
-    """The message names what is missing, or what may be wrong."""
-    with _answering(lambda asked: reply) as stores, pytest.raises(NotFoundError, match=words):
-        CALLS[call](stores)
+# A HEAD has no body: a GET of one byte tells the code.
+HEADS: dict[str, tuple[Reply, type[S3UnzipError], str]] = {
+    "keys that have expired": (
+        s3_error(400, "ExpiredToken"),
+        ExpiredKeysError,
+        "ExpiredToken: said so; set AWS_ACCESS_KEY_ID",
+    ),
+    "no right to list": (
+        s3_error(403, "AccessDenied", DENIED),
+        AccessDeniedError,
+        "; s3:ListBucket may be",
+    ),
+    "no right": (
+        s3_error(403, "AccessDenied"),
+        AccessDeniedError,
+        "s3:ListBucket if there is no such key",
+    ),
+    "keys that nobody knows": (
+        s3_error(403, "InvalidAccessKeyId"),
+        AccessDeniedError,
+        "check the credentials",
+    ),
+    "a refusal without a code": (Reply(400), StorageError, "HTTP 400"),
+}
+MORE_CALLS: dict[str, Callable[[Stores], object]] = {
+    "head": lambda stores: stores.destination(WHERE).head("key"),
+    "head odd": lambda stores: stores.destination(WHERE).head("odd//key"),
+    "put if absent": lambda stores: _one_put(stores, if_absent=True),
+}
+# By what the answer means: a call, the answer, the error, and words of its message.
+MEANINGS: dict[str, tuple[str, Reply, type[S3UnzipError], str | None]] = {
+    **{
+        f"{call}: {status}, overwritten, deleted or hidden by a marker": (
+            call,
+            Reply(status),
+            SourceChangedError,
+            None,
+        )
+        for call in ("read", "read odd")
+        for status in (404, 405, 412)
+    },
+    "read: fewer bytes than requested": (
+        "read",
+        Reply(206, BODY[:7], _content_range(0, 7)),
+        ServiceFaultError,
+        None,
+    ),
+    "put: a lost race, which may be tried again": (
+        "put if absent",
+        s3_error(409, "ConditionalRequestConflict"),
+        ServiceFaultError,
+        None,
+    ),
+    "put: the object exists": (
+        "put if absent",
+        s3_error(412, "PreconditionFailed"),
+        ConflictError,
+        None,
+    ),
+    "complete: a fault that is found after 200": (
+        "complete",
+        s3_error(200, "InternalError"),
+        ServiceFaultError,
+        None,
+    ),
+    "copy: the upload is gone, not the archive": (
+        "copy",
+        s3_error(404, "NoSuchUpload"),
+        NotFoundError,
+        "s3://bucket/key",
+    ),
+    "put: a web server that is no S3": (
+        "put",
+        Reply(404),
+        NotFoundError,
+        "HTTP 404; check the bucket's name",
+    ),
+    **{
+        f"{call}: a wrong region": (  # no other one is said, so it is not asked for minutes
+            call,
+            WRONG_REGION,
+            NotFoundError,
+            r'the region "eu-wst-1" is wrong; check .*--region',
+        )
+        for call in ("read", "put", "list")
+    },
+    **{
+        f"{call}: {name}": (call, *answer)
+        for call in ("head", "head odd")
+        for name, answer in HEADS.items()
+    },
+}
+
+
+@pytest.mark.parametrize("meaning", MEANINGS)
+def test_an_answer_to_one_call_has_its_meaning(meaning: str) -> None:
+    """The error says what is missing or wrong, and whether another attempt may help."""
+    call, reply, kind, words = MEANINGS[meaning]
+    with _answering(lambda asked: reply) as stores, pytest.raises(kind, match=words):
+        (CALLS | MORE_CALLS)[call](stores)
 
 
 @pytest.mark.parametrize("call", ["read", "put"])  # botocore follows by itself
