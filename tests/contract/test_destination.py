@@ -219,8 +219,10 @@ def _add(place: Place, upload: Upload, number: int, start: int, stop: int) -> Pa
 
 
 def test_parts_in_any_order(place: Place) -> None:
-    """The order of arrival does not matter, and each part has its CRC."""
+    """The order of arrival does not matter, of a part sent twice the last counts; all have CRCs."""
     upload = _begin(place)
+    other = bytes(5 * MIB)
+    place.destination.upload_part(upload, 1, 0, other, crc32(other))
     parts = [_add(place, upload, *CUTS[n]) for n in (2, 0, 1)]
     assert place.destination.head(upload.key) is None
     in_order = sorted(parts, key=lambda part: part.number)
@@ -232,36 +234,18 @@ def test_parts_in_any_order(place: Place) -> None:
     assert found.crc32 == (10 if place.keeps_metadata else crc32(DATA))
 
 
-def test_a_part_sent_twice(place: Place) -> None:
-    """The last one counts."""
+def test_incomplete_uploads_are_listed_and_dropped(place: Place) -> None:
+    """Who knows only the prefix finds an upload; aborted it is gone, and may be aborted again."""
     upload = _begin(place)
-    body = b"\0" * (5 * MIB)
-    place.destination.upload_part(upload, 1, 0, body, crc32(body))
-    parts = [_add(place, upload, *cut) for cut in CUTS]
-    place.destination.complete_upload(upload, parts, if_absent=False)
-    assert _body_of(place, "whole") == DATA
-
-
-def test_incomplete_uploads_are_listed(place: Place) -> None:
-    """An incomplete upload can be found by somebody who knows only the prefix."""
-    upload = _begin(place)
-    for cut in CUTS[:2]:
-        _add(place, upload, *cut)
+    parts = [_add(place, upload, *cut) for cut in CUTS[:2]]
     assert list(place.destination.uploads(place.root.key)) == [upload]
     assert list(place.destination.uploads(upload.key)) == [upload]
     assert list(place.destination.uploads(place.key("other/"))) == []
-    place.destination.abort_upload(upload)
-    assert list(place.destination.uploads(place.root.key)) == []
-
-
-def test_an_upload_can_be_aborted_twice(place: Place) -> None:
-    """An aborted upload is gone, and may be aborted again."""
-    upload = _begin(place)
-    part = _add(place, upload, *CUTS[0])
-    place.destination.abort_upload(upload)
-    place.destination.abort_upload(upload)
+    for _ in range(2):
+        place.destination.abort_upload(upload)
+        assert list(place.destination.uploads(place.root.key)) == []
     with pytest.raises(NotFoundError):
-        place.destination.complete_upload(upload, [part], if_absent=False)
+        place.destination.complete_upload(upload, parts, if_absent=False)
     assert place.destination.head(upload.key) is None
 
 
@@ -412,9 +396,11 @@ def test_names_are_sorted_and_of_one_run(place: Place) -> None:
 
 def test_a_missing_object_is_named(place: Place) -> None:
     """The error names the missing object."""
-    with pytest.raises(NotFoundError, match=r"stop\.json"):
-        place.work.read("stop.json")
-    with pytest.raises(NotFoundError, match=r"stop\.json"):
-        place.work.read("stop.json", (0, 1))
-    with pytest.raises(NotFoundError, match=r"stop\.json"):
-        list(place.work.stream("stop.json"))
+    work = place.work
+    for read in (
+        work.read,
+        lambda name: work.read(name, (0, 1)),
+        lambda name: list(work.stream(name)),
+    ):
+        with pytest.raises(NotFoundError, match=r"stop\.json"):
+            read("stop.json")

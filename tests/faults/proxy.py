@@ -128,10 +128,11 @@ class FaultProxy(HttpServer):
         for name, value in asked.headers.items():
             if name != "expect":  # the server of this proxy has answered it
                 connection.putheader(name, value)
-        with suppress(ConnectionError):  # it has answered before the body came
-            connection.endheaders(asked.body)
+        connection.connect()
         # Else the connections that were used up all ports.
         connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        with suppress(ConnectionError):  # it has answered before the body came
+            connection.endheaders(asked.body)
         with connection.getresponse() as answer:
             headers = {name.title(): value for name, value in answer.getheaders()}
             body = answer.read()

@@ -175,24 +175,29 @@ def test_absent_part_checksums_are_computed_from_the_pinned_range(tuning: Tuning
     assert len(CONTENT) <= _read_by_tasks(world, report) < 1.1 * len(CONTENT)
 
 
-@each_way
-def test_wrong_part_checksums_never_fail_a_right_member(tuning: Tuning) -> None:
-    """Where they do not combine to the directory's, the member is streamed."""
-    _, report = extract(OddCopies(), tuning)
-    assert report.requests.part > 0
+REFUSED = StorageError("NotImplemented: UploadPartCopy")
+# Stores that do not copy, or whose copies cannot be used; the last two are asked for none.
+NOT_COPYING: dict[str, Callable[[], MemoryBucket]] = {
+    "checksums that do not combine": OddCopies,
+    "copies of other bytes": WrongCopies,
+    "each copy fails for a moment": partial(FailingCopies, last=ServiceFaultError("200, error")),
+    "the first copy is refused": partial(FailingCopies, last=REFUSED),
+    "the third copy is refused": partial(FailingCopies, *[None] * 2, last=REFUSED),
+    "the eighth copy is refused": partial(FailingCopies, *[None] * 7, last=REFUSED),
+    "copied parts are not completed": RefusingCompletes,
+    "the checksum of the whole source": CompositeChecksums,
+    "no copies any more": ForgetfulBucket,
+    "no copies": partial(MemoryBucket, copies=False),
+}
 
 
 @each_way
-@pytest.mark.parametrize(
-    "make_bucket",
-    [partial(FailingCopies, last=ServiceFaultError("200 with InternalError in it")), WrongCopies],
-)
-def test_copies_that_always_fail_or_are_wrong_are_streamed(
-    make_bucket: Callable[[], MemoryBucket], tuning: Tuning
-) -> None:
-    """A store that cannot copy, or says that it copied other bytes, gets the bytes uploaded."""
-    _, report = extract(make_bucket(), tuning)
+@pytest.mark.parametrize("case", NOT_COPYING)
+def test_what_cannot_be_copied_is_streamed(tuning: Tuning, case: str) -> None:
+    """A store that will not copy, cannot, or says wrong things of it gets the bytes uploaded."""
+    _, report = extract(NOT_COPYING[case](), tuning)
     assert report.requests.part > 0
+    assert (report.requests.copy == 0) is case.startswith("no copies")
     assert report.rounds <= 3
 
 
@@ -210,33 +215,6 @@ def test_a_complete_without_an_etag_is_looked_at(tuning: Tuning, lost: int) -> N
     bucket = SilentCompletes(lost)
     extract(bucket, tuning)
     assert not bucket.pending
-
-
-@each_way
-@pytest.mark.parametrize("after", [0, 2, 7])
-def test_a_refused_copy_is_streamed(tuning: Tuning, after: int) -> None:
-    """A store that will not copy, from the first part or a later one, gets the bytes uploaded."""
-    bucket = FailingCopies(*[None] * after, last=StorageError("NotImplemented: UploadPartCopy"))
-    _, report = extract(bucket, tuning)
-    assert report.requests.part > 0
-
-
-@each_way
-def test_a_store_that_copies_no_longer_is_streamed_to(tuning: Tuning) -> None:
-    """As one that refuses each copy, or to which nothing can be copied."""
-    for out in (ForgetfulBucket(), MemoryBucket(copies=False)):
-        _, report = extract(out, tuning)
-        assert (report.requests.copy, report.requests.part > 0) == (0, True)
-
-
-@each_way
-@pytest.mark.parametrize("bucket", [RefusingCompletes, CompositeChecksums])
-def test_a_copy_that_cannot_be_completed_is_streamed(
-    bucket: type[MemoryBucket], tuning: Tuning
-) -> None:
-    """A store that copies parts and does not take them gets the bytes uploaded."""
-    _, report = extract(bucket(), tuning)
-    assert report.requests.part > 0
 
 
 @each_way
