@@ -171,7 +171,9 @@ class DirectoryReader:
         limit = self._policy.limits.members
         disks = self._location.disks
         # Where the last disk of the directory begins, as a position in `data`.
-        last_disk_at = disks.starts[disks.disk_of(self._location.stop)] - self._position
+        last_disk_at = length  # of an archive of one disk no headers are counted
+        if disks.is_split:
+            last_disk_at = disks.starts[disks.disk_of(self._location.stop)] - self._position
         kinds = self._table.kinds
         while length - at >= CENTRAL_LENGTH:
             (
@@ -461,14 +463,18 @@ class DirectoryReader:
         table = self._table
         start = self._location.start
         order = table.set_stops(start)
+        readable = self._members(order, SELECTED, UNSELECTED)
+        selected = readable  # nearly always all members are selected
+        if UNSELECTED in table.kinds:
+            selected = self._members(order, SELECTED)
         failed = array("I", sorted(table.faults))
         inflation = 0.0
         if self._wrapped_bytes:  # these members share the rest of the limit
             inflation = (self._policy.limits.total_size - self._declared_size) / self._wrapped_bytes
         return Index(
             table=table,
-            members=self._members(order, SELECTED, UNSELECTED),
-            selected=self._members(order, SELECTED),
+            members=readable,
+            selected=selected,
             failures=Members(table, failed, table.refused),
             first=table.offsets[order[0]] if order else start,
             warnings=self._warnings + self._keys.warnings,

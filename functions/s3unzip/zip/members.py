@@ -7,7 +7,6 @@ take two or four bytes. A header's number is its position in the directory, from
 
 from __future__ import annotations
 
-import struct
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -33,8 +32,7 @@ UNSELECTED = 5  # can be read, and the options do not select it
 DROPPED = 6  # failed and is not selected, or a later member has its key
 _FILE_KINDS = (SELECTED, FAILED, NAMELESS, UNSELECTED, DROPPED)
 
-_DETAILS = struct.Struct("<qIHH")  # of a header: time, CRC-32, method, mode (0: unknown)
-_NO_TIME = -(1 << 63)  # stands for None
+_NO_TIME = -(1 << 63)  # stands for None in an array
 _CIPHERS = (None, Cipher(), *(Cipher(version, key) for version in (1, 2) for key in (1, 2, 3)))
 _CIPHER_CODES = {cipher: code for code, cipher in enumerate(_CIPHERS)}
 
@@ -52,7 +50,10 @@ class HeaderTable:
     def __init__(self) -> None:
         self._paths: list[str | bytes] = []  # UTF-8 where it is not ASCII
         self._raw_names: list[bytes | None] = []
-        self._details = bytearray()  # a `_DETAILS` for each header
+        self._mtimes: array[int] = array("q")
+        self._crcs: array[int] = array("I")
+        self._methods: array[int] = array("H")
+        self._modes: array[int] = array("H")  # 0: unknown
         self._flags: array[int] = array("I")
         self._ciphers = bytearray()  # positions in `_CIPHERS`
         self.offsets: array[int] = array("Q")
@@ -79,12 +80,10 @@ class HeaderTable:
         self.compressed_sizes.append(member.compressed_size)
         self.sizes.append(member.size)
         self._flags.append(member.flags)
-        self._details += _DETAILS.pack(
-            _NO_TIME if member.mtime is None else member.mtime,
-            member.crc32,
-            member.method,
-            member.mode or 0,
-        )
+        self._mtimes.append(_NO_TIME if member.mtime is None else member.mtime)
+        self._crcs.append(member.crc32)
+        self._methods.append(member.method)
+        self._modes.append(member.mode or 0)
         self._ciphers.append(_CIPHER_CODES[member.cipher])
 
     def lengthen(self, number: int, length: int) -> None:
@@ -150,7 +149,7 @@ class HeaderTable:
 
     def member(self, number: int) -> Member:
         """Return the member of a header."""
-        mtime, crc32, method, mode = _DETAILS.unpack_from(self._details, number * _DETAILS.size)
+        mtime = self._mtimes[number]
         return Member(
             index=number,
             path=self.path(number),
@@ -159,11 +158,11 @@ class HeaderTable:
             stop=self.stops[number],
             compressed_size=self.compressed_sizes[number],
             size=self.sizes[number],
-            crc32=crc32,
-            method=method,
+            crc32=self._crcs[number],
+            method=self._methods[number],
             flags=self._flags[number],
             mtime=None if mtime == _NO_TIME else mtime,
-            mode=mode or None,
+            mode=self._modes[number] or None,
             cipher=_CIPHERS[self._ciphers[number]],
         )
 
