@@ -117,7 +117,7 @@ def read_puts(body: str, config: LambdaConfig) -> Iterator[ArchivePut]:
             archives of its other events are yielded first.
     """
     try:
-        puts = list(_read_events(_unwrap(json.loads(body))))
+        puts = list(_read_events(json.loads(body)))
     except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise UsageError(f"the message is not an S3 event: {error!r}") from error
     faults = []
@@ -151,25 +151,16 @@ def _find_fault(put: ArchivePut) -> str | None:
     return None
 
 
-def _unwrap(message: Any) -> Any:
-    """Return the event inside a message of SNS, or any other message unchanged.
-
-    The form: docs.aws.amazon.com/sns/latest/dg/sns-message-and-json-formats.html. With raw message
-    delivery the queue gets the event alone.
-    """
-    match message:
-        case {"Type": "Notification", "TopicArn": str(), "Message": str(event)}:
-            return json.loads(event)
-        case _:
-            return message
-
-
 def _read_events(message: Mapping[str, Any]) -> Iterator[ArchivePut]:
     """Yield the objects in a message of EventBridge, or in S3's own notification.
 
+    Each may be inside a message of SNS; with raw message delivery the queue gets the event alone.
+    The form of such a message: docs.aws.amazon.com/sns/latest/dg/sns-message-and-json-formats.html.
     The form of S3's notification: notification-content-structure in the user guide of S3.
     """
     match message:
+        case {"Type": "Notification", "TopicArn": str(), "Message": str(event)}:
+            yield from _read_events(json.loads(event))
         case {"Event": "s3:TestEvent"}:
             return
         case {"detail-type": "Object Created", "detail": detail}:
