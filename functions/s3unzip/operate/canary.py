@@ -66,6 +66,9 @@ class Canary:
         self._archive = Location("s3", trigger.bucket, key)
         self._request = self._runs.defaults.request(key)
         self._template = parse_template(self._request)
+        key_of = self._template.key_of()
+        members = canary_members(self._token)
+        self._contents = {key_of(path): content for path, content in members.items()}  # by key
         self._run = ""  # its id; `put` computes it as the planner does
 
     def put(self) -> Answer:
@@ -137,9 +140,8 @@ class Canary:
             keep_run: whether to keep the run's records, which say why it did not complete.
         """
         destination = self._request.destination
-        key_of = self._template.key_of()
         objects = [(self._archive.bucket, self._archive.key)]
-        objects += [(destination.bucket, key_of(path)) for path in canary_members(self._token)]
+        objects += [(destination.bucket, key) for key in self._contents]
         if self._request.options.marker:
             objects.append((destination.bucket, self._template.marker))
         try:
@@ -167,14 +169,12 @@ class Canary:
 
     def _compare_objects(self, report: Report, took: float) -> Answer:
         """Compare each object that the run wrote with the member of its key."""
-        key_of = self._template.key_of()
-        contents = {key_of(path): body for path, body in canary_members(self._token).items()}
         keys = [
             outcome.key
             for outcome in self._runs.records(report.run).outcome_lines()
             if outcome.status is Status.EXTRACTED
         ]
-        different = [key for key in keys if self._read_object(key) != contents.get(key)]
+        different = [key for key in keys if self._read_object(key) != self._contents.get(key)]
         if different:
             return Answer(
                 FAILURE,
