@@ -107,8 +107,8 @@ def archive_stem(source: Location) -> str:
 
 
 def time_of_run(run: str) -> float:
-    """Return the time in a run's id, in Unix seconds: when the archive was put.
-
-    `ValueError`: the text is not an id.
-    """
-    return datetime.strptime(f"{run[: STEM_AT - 1]}+0000", "%Y-%m-%d/%H%M%S%z").timestamp()
+    """Return the time in a run's id, in Unix seconds: when the archive was put; 0: it has none."""
+    try:
+        return datetime.strptime(f"{run[: STEM_AT - 1]}+0000", "%Y-%m-%d/%H%M%S%z").timestamp()
+    except ValueError:  # somebody gave an execution another name
+        return 0.0

@@ -270,7 +270,7 @@ class DeployedRuns(RunList):
         )
         runs = {*running, *itertools.islice(recorded, limit)}
         for run in sorted(runs, reverse=True)[:limit]:
-            yield RecentRun(run, RUNNING if run in running else "", _time_of(run))
+            yield RecentRun(run, RUNNING if run in running else "", time_of_run(run))
 
     def list_pages(
         self, operation: str, bucket: str, prefix: str, **parameters: str
@@ -406,14 +406,6 @@ class DeployedRuns(RunList):
         except NotFoundError:
             return None
         return str(answer["status"])
-
-
-def _time_of(run: str) -> float:
-    """Return when the archive of a run was put, in Unix seconds; 0: its id has no time."""
-    try:
-        return time_of_run(run)
-    except ValueError:
-        return 0.0
 
 
 def find_final_report(runs: DeployedRuns, run: str) -> Report | None:
