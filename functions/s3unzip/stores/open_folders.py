@@ -8,8 +8,8 @@ folder by a symbolic link between the check and the use. The rules:
 2. Folders stay open, within a bound. An open folder is used again only if its path still leads to
    it. If another program moves the folder right after this check, a file goes into the moved
    folder, and never through the link that has taken its place.
-3. A descriptor is closed when no thread holds its `OpenFolder` any more. `forget` lets go of those
-   that are kept open.
+3. A descriptor is closed when no thread holds its `OpenFolder` any more. `close` closes all,
+   even those that the traceback of an error still holds; no thread may use a folder by then.
 4. The root is opened once. If it was deleted or replaced, a write fails, `forget` is called, and
    the next attempt opens everything anew.
 """
@@ -21,6 +21,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from weakref import WeakSet
 
 from s3unzip import errors
 from s3unzip.object_properties import MTIME_KEY
@@ -30,6 +31,7 @@ from s3unzip.stores.ports import Buffer
 # O_PATH (Linux) needs no right to read the folder; elsewhere folders are opened for reading.
 FOLDER_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 MAX_OPEN = 16  # folders that are kept open: macOS lets a process open 256 files
+CLOSED = -1  # stands for the descriptor after `close`
 NO_HARD_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 # The name of renameat2(2) and its flag RENAME_NOREPLACE; macOS has the same call by another name.
 _EXCLUSIVE_RENAME = {"darwin": ("renameatx_np", 4)}.get(sys.platform, ("renameat2", 1))
@@ -42,8 +44,13 @@ class OpenFolder:
         self.file = file
         self.facts = os.fstat(file)
 
-    def __del__(self) -> None:
-        os.close(self.file)
+    def close(self) -> None:
+        """Close the descriptor; nothing happens if it is closed."""
+        if self.file != CLOSED:
+            os.close(self.file)
+            self.file = CLOSED
+
+    __del__ = close
 
 
 class OpenFolders:
@@ -60,6 +67,8 @@ class OpenFolders:
         self._root: OpenFolder | None = None
         self._is_made = False  # whether a missing root has been made
         self._open: dict[str, OpenFolder] = {}  # by path
+        # Including those that only threads or errors hold.
+        self._all: WeakSet[OpenFolder] = WeakSet()
 
     def get(self, path: str, *, create: bool = False) -> OpenFolder:
         """Return the folder `path`, relative to the root; "" is the root.
@@ -86,6 +95,12 @@ class OpenFolders:
         self._is_made = False
         self._open.clear()
 
+    def close(self) -> None:
+        """Close every folder; no thread may still be using one. `get` opens them anew."""
+        self.forget()
+        for folder in list(self._all):
+            folder.close()
+
     def _open_root(self, *, create: bool) -> OpenFolder:
         """Return the open root; the first call with `create` makes it if it is missing."""
         root = self._root
@@ -95,6 +110,7 @@ class OpenFolders:
             if create:
                 make_folders(Path(self._path), self._mode)
             root = OpenFolder(os.open(self._path, FOLDER_FLAGS))
+        self._all.add(root)
         self._root = root
         self._is_made = create
         return root
@@ -107,6 +123,7 @@ class OpenFolders:
             whole = f"{whole.rstrip('/')}/{name}"
             try:
                 folder = OpenFolder(self._open_below(folder, name, whole, create=create))
+                self._all.add(folder)
             except OSError as error:
                 if create and error.errno == errno.ENOENT:  # a folder was deleted meanwhile
                     self.forget()
