@@ -91,8 +91,7 @@ class Session:
         """Send no checksums in headers from now on: the server does not implement them."""
         with self._lock:
             self.sends_checksums = False
-            for key in [key for key in self._stores if key[1]]:  # the clients that write
-                del self._stores[key]
+            self._stores = {key: self._stores[key] for key in self._stores if not key[1]}
 
     def reader(self, bucket: str) -> S3Store:
         """Return the obstore client that reads `bucket`."""
@@ -345,8 +344,7 @@ class Session:
         if region is not None and region != self._aws.bucket_region(bucket):
             with self._lock:
                 self._aws.bucket_regions[bucket] = region
-                for key in [key for key in self._stores if key[0] == bucket]:
-                    del self._stores[key]
+                self._stores = {key: self._stores[key] for key in self._stores if key[0] != bucket}
         return region is not None
 
     def _explain_fault(
