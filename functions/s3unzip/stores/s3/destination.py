@@ -290,12 +290,10 @@ class S3Destination(Destination):
                     raise self._session.explain(error, call) from None
                 self._delete_each(batch)
                 continue
-            failures = answer.get("Errors")  # DeleteObjects can fail for some of the keys
-            if failures:
-                first = failures[0]
+            for failure in answer.get("Errors", ()):  # the first of the keys that are not deleted
                 raise StorageError(
-                    f"s3:DeleteObject s3://{self._bucket}/{first.get('Key')}: "
-                    f"{first.get('Code')}: {first.get('Message')}"
+                    f"s3:DeleteObject s3://{self._bucket}/{failure.get('Key')}: "
+                    f"{failure.get('Code')}: {failure.get('Message')}"
                 )
 
     def _delete_each(self, keys: Sequence[str]) -> None:

@@ -354,8 +354,11 @@ def is_misplaced(answer: ServerAnswer) -> bool:
 
 def is_missing_right(answer: ServerAnswer) -> bool:
     """Return whether a right of S3, as opposed to one of KMS, seems to be missing."""
-    is_denied = answer.status == 403 and answer.code in {"", "AccessDenied"}
-    return is_denied and "kms" not in answer.message.lower()
+    return (
+        answer.status == 403
+        and answer.code in {"", "AccessDenied"}
+        and "kms" not in answer.message.lower()
+    )
 
 
 def _error_class(answer: ServerAnswer, call: Call) -> type[S3UnzipError]:

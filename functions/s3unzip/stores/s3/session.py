@@ -244,8 +244,7 @@ class Session:
         A version needs s3:GetObjectVersion, and credentials without it may still read the archive.
         After a denied attempt, the next one names no version.
         """
-        has_etag = pin.etag is not None and pin.etag.startswith('"')
-        if has_etag and bucket in self._unversioned:
+        if bucket in self._unversioned and pin.etag is not None and pin.etag.startswith('"'):
             return None
         return pin.version_id
 
