@@ -35,10 +35,8 @@ if TYPE_CHECKING:
 
 PASSWORD_VARIABLE = "S3UNZIP_PASSWORD"  # noqa: S105 - the name of a variable, not a password
 TUNING_VARIABLE = "S3UNZIP_TUNING"
-S3_ENDPOINT = "AWS_ENDPOINT_URL_S3"
 OTHER_HOSTS = "other-hosts"
 DAY = 86_400.0  # seconds
-FROM_TERMINAL = "-"  # as the value of --password-file
 REGION = re.compile(r"[a-z]{2,}(-[a-z0-9]+)+-[0-9]+\Z")
 SERVER_REGION = re.compile(r"[A-Za-z0-9-]+\Z")  # S3-compatible servers have any names
 PAIR = re.compile(r"([^=]*)=(.*)", re.DOTALL)
@@ -243,7 +241,7 @@ class Arguments(Struct, frozen=True):
         if self.password_file is None:
             return os.environ.get(PASSWORD_VARIABLE, "").encode() or None
         name = f"--password-file {self.password_file}"
-        if self.password_file == FROM_TERMINAL:
+        if self.password_file == "-":  # noqa: S105 - not a password
             return _ask_password(name)
         try:
             line = Path(self.password_file).read_bytes()
@@ -283,7 +281,7 @@ class Arguments(Struct, frozen=True):
         check_access(config)
         urls = {
             "--endpoint-url": config.endpoint_url,
-            S3_ENDPOINT: os.environ.get(S3_ENDPOINT),  # botocore uses it
+            "AWS_ENDPOINT_URL_S3": os.environ.get("AWS_ENDPOINT_URL_S3"),  # botocore uses it
             "--dest-endpoint-url": config.destination_endpoint_url,
         }
         for name, url in urls.items():
