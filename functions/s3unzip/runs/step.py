@@ -73,7 +73,8 @@ class TaskAttempt(Step):
         self.uploaded: tuple[Part, ...] = ()  # for a slice of a split member
         self.has_no_outcome = False  # of a scan or a slice: settling adds the outcome
         self.fault: str | None = None  # the fault that ends this attempt too early
-        self._earlier: TaskReport | None = None  # of the attempts before this one
+        # The report of the attempts before this one: without any, it has no cost.
+        self._earlier = TaskReport(task.id, task.kind, members=0, started=self.started)
         self._shown: Counter[str] = Counter()  # the counts that the progress display has
         self._shown_outcomes = 0  # how many outcomes the display has
         # `PlannedMember.work` of the members with an outcome. A list, because threads may append to
@@ -166,8 +167,7 @@ class TaskAttempt(Step):
     def report(self) -> TaskReport:
         """Return the task's report up to now, with the cost of earlier attempts."""
         task = self.task
-        # Without an earlier attempt, a report without any cost.
-        earlier = self._earlier or TaskReport(task.id, task.kind, members=0, started=self.started)
+        earlier = self._earlier
         seconds = self.context.clock.now() - self.started
         counts = Counter(outcome.status for outcome in self.outcomes)
         written = sum(part.size for part in self.uploaded)  # by a slice
