@@ -19,9 +19,8 @@ from s3unzip.zip import Index, Limits, Member, MemberDecoder, Policy, decode_who
 from tests.corpus.core import Cut, extract_member, read_index
 from tests.corpus.families import ARCHIVES
 from tests.corpus.larger import read_labels
-from tests.fuzz.answers import run_answers
 from tests.fuzz.mutations import mutate
-from tests.fuzz.placing import run_placing
+from tests.fuzz.placing import run_answers, run_placing
 from tests.simulation.schedule import run_seed
 from tests.support.streams import ENCODERS, mixed
 from tests.support.zips import (

@@ -47,7 +47,6 @@ from tests.simulation.promises import (
     ViolationError,
 )
 from tests.simulation.services import MACHINE, Execution, Services, run_of
-from tests.simulation.stores import SimulatedStores
 from tests.simulation.substitution import substituted
 from tests.simulation.world import (
     RATES,
@@ -56,6 +55,7 @@ from tests.simulation.world import (
     Process,
     ProcessDiedError,
     Scheduler,
+    SimulatedStores,
     StuckError,
     World,
     current,
