@@ -43,7 +43,7 @@ UNUSED = (
     "**/*.pyi",
 )
 # botocore has a folder of definitions for each of some 440 services, and a client needs that of its
-# own. Functions call those of `s3unzip.stores.s3.session` and of `open_client` in
+# own. Functions call those of `s3unzip.stores.s3.aws_session` and of `open_client` in
 # `s3unzip.aws.environment`. The sampler of aws_xray_sdk makes a client of X-Ray.
 SERVICES = ("events", "s3", "secretsmanager", "sqs", "stepfunctions", "xray")
 
