@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -28,7 +29,6 @@ from typing import TYPE_CHECKING
 
 from s3unzip import errors
 from s3unzip.stores.ports import Keys, KeysRequest
-from s3unzip.stores.s3.errors import botocore_errors
 from s3unzip.stores.s3.plain_settings import profile_name, read_plain_settings
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ RENEWAL_SECONDS = 90.0  # between two renewals: a PUT over a slow link may take 
 RELOOK_SECONDS = 2.0  # until the next look, if a look finds the same keys
 MAX_PROFILES = 8  # the most profiles whose keys a process keeps
 # The exceptions that the files and programs of a profile cause.
-CHAIN_ERRORS: tuple[type[Exception], ...] = (
+CHAIN_ERRORS = (
     AttributeError,
     EOFError,
     LookupError,
@@ -191,7 +191,7 @@ class ProfileKeys:
         self.failure = None
         try:
             yield
-        except CHAIN_ERRORS + botocore_errors() as error:
+        except _chain_errors() as error:
             from s3unzip.stores.s3.botocore_clients import explain
 
             self.failure = explain(error, profile_name(self._profile))
@@ -223,3 +223,11 @@ def answer_worker(request: KeysRequest) -> Keys | None:
         shared.renew(shared.renewals)
         keys = shared.current()
     return keys
+
+
+def _chain_errors() -> tuple[type[Exception], ...]:
+    """Return the exceptions of a profile's files, and those of botocore if it is imported."""
+    library = sys.modules.get("botocore.exceptions")
+    if library is None:
+        return CHAIN_ERRORS
+    return (*CHAIN_ERRORS, library.BotoCoreError, library.ClientError)
