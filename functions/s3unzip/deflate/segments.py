@@ -97,10 +97,9 @@ def segment_span(start_bit: int, stop_bit: int | None, compressed_size: int) -> 
 
 WINDOW_SIZE: Final = 1 << 15  # bytes that deflate can look back (RFC 1951, 2)
 PIECE_SIZE: Final = 1 << 18  # maximum number of bytes of one piece of output
-# Two windows for a segment whose own window, the output before it, is not known. They differ at
-# every position. The first has the low byte of each position, the second one the high seven bits.
-# The top bit makes
-# each byte of the second window differ from that of the first.
+# Two invented windows for a segment whose own window, the output before it, is not known. Each byte
+# of the first one is the low byte of its position. Each byte of the second one has the high seven
+# bits of its position; its top bit makes it differ from the byte in the first window.
 FIRST_WINDOW: Final = bytes(range(256)) * 128
 SECOND_WINDOW: Final = b"".join(
     bytes([high | 0x80]) * 128 + bytes([high]) * 128 for high in range(128)

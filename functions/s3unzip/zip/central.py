@@ -500,7 +500,8 @@ class DirectoryReader:
             if code == "bomb-ratio":
                 del table.faults[number]
                 table.kinds[number] = SELECTED
-            if table.sizes[number] > limit:
+            # Only members with a key can fail here: `KeyChecker.finish` expects no others.
+            if table.sizes[number] > limit and table.kinds[number] in (SELECTED, FAILED):
                 table.fail_header(
                     number,
                     "bomb-member-size",

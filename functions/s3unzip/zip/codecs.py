@@ -254,7 +254,8 @@ def _fail(member: Member, error: Exception) -> NoReturn:
     code = "corrupt-stream"
     if "memory" in str(error).lower():  # liblzma and libzstd need more than the limit
         code = "memory-bound"
-    member.fail(code, f"{records.METHODS[member.method].lower()}: {error}")
+    method = records.METHODS[member.method].lower().replace("defl", "deflate")
+    member.fail(code, f"{method}: {error}")
 
 
 class _Lzma:

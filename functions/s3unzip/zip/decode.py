@@ -74,7 +74,7 @@ class MemberDecoder:
         self._codec = CODECS[member.method](plain, policy)
         self._max_size = member.size
         if member.is_wrapped:
-            self._max_size = max_size or largest_size(member, policy)
+            self._max_size = largest_size(member, policy) if max_size is None else max_size
         self._input_length = 0
         self._first_bytes = b""  # the first bytes of the content of a reparse point
         self.warnings: list[str] = []  # their codes, complete when `finish` has returned

@@ -73,6 +73,8 @@ def find_long_members(table: HeaderTable, start: int) -> Reads[dict[int, int]]:
     for number in _find_crossings(table):
         at_least = yield from probes.find(number, range(at_least, total + 1))
         times[number] = at_least
+    if times[0]:  # only a directory of one header is searched for this one
+        reject(UNPROVEN, "the first local header is not at its declared offset", table.offsets[0])
     lengths: dict[int, int] = {}
     spans = list(pairwise(sorted(times)))  # headers from the first number to before the second
     while spans:

@@ -127,6 +127,14 @@ def test_lzma_of_known_size_with_a_marker() -> None:
         assert _code_of(member, data, Policy(lenient=True)) == {None}
 
 
+@by_packed
+def test_a_corrupt_stream_is_named(method: int) -> None:
+    """The message has the full name of the method."""
+    data = compress(method, TEXT)[:10] + b"\xff" * 1000
+    with pytest.raises(MemberError, match=f"corrupt-stream.*: {NAMES[method]}: "):
+        _decode(_member_of(method, data, TEXT), data, len(data))
+
+
 def test_feeding_too_little_is_found() -> None:
     """A member that was not fed to its end is not whole."""
     data = compress(DEFLATE, TEXT)

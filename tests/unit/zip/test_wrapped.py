@@ -26,6 +26,9 @@ from s3unzip.zip import (
     locate_directory,
     open_member,
 )
+from s3unzip.zip.members import SELECTED, HeaderTable
+from s3unzip.zip.records import LOCAL_LENGTH
+from s3unzip.zip.wrapped import find_long_members
 from tests.support.mac_zips import GIB, WRAP, MacFile, Sparse, build_mac, deflate_zeros, deflated
 from tests.support.zips import DEFLATE
 
@@ -154,6 +157,18 @@ def test_offsets_without_proof_are_refused(archive: Sparse, code: str) -> None:
     assert code in _codes_of(archive)
 
 
+def test_the_first_local_header_is_where_it_is_declared() -> None:
+    """A ZIP64 field may move the first member from the offset that was proved: then it is not."""
+    table = HeaderTable()
+    size = GIB
+    table.add(SELECTED, Member(0, "a", None, 0, size, size, size, 0, 0, 0, None, None))
+    archive = Sparse()
+    archive.add(b"", WRAP)
+    archive.add(b"PK\3\4" + bytes(LOCAL_LENGTH - 4) + b"a", 2 * GIB)
+    with pytest.raises(RejectedError, match="offsets-unproven"):
+        drive(find_long_members(table, archive.size), archive.read)
+
+
 @pytest.mark.parametrize(
     ("limits", "codes"),
     [
@@ -183,6 +198,27 @@ def test_a_long_member_may_have_an_impossible_key(selection: Selection, codes: l
         selection=selection,
     )
     assert [failure.finding.code for failure in index.failures] == codes
+
+
+@pytest.mark.parametrize(
+    ("selection", "codes"),
+    [
+        (Selection(selects=lambda path: path != "big"), []),
+        (Selection(lambda path: 400 * path if path == "big" else path), ["key-too-long"]),
+    ],
+)
+def test_a_long_member_without_a_key_is_not_compared(
+    selection: Selection, codes: list[str]
+) -> None:
+    """Its size above the limit makes it no member with a key, so all other keys are compared."""
+    policy = Policy(limits=replace(Limits(), member_size=BIG - 1))
+    files = [MacFile("big", BIG), MacFile("x", 5), MacFile("X", 5)]
+    index = _read_mac(build_mac(*files), policy, selection)
+    assert [failure.finding.code for failure in index.failures] == codes
+    assert [member.path for member in index.selected] == ["x", "X"]
+    assert index.warnings["case-collision"] == 1
+    with pytest.raises(RejectedError, match="duplicate-name"):
+        _read_mac(build_mac(*files, MacFile("x", 5)), policy, selection)
 
 
 @pytest.mark.parametrize(
@@ -222,6 +258,8 @@ def test_a_wrapped_size_is_proved_by_the_data() -> None:
     decoder = _decode(member, file.data or b"", Policy())
     assert decoder.size == WRAP + 7
     assert decoder.warnings == ["size-wrapped"]
+    with pytest.raises(MemberError, match="bomb-wrapped-size"):
+        list(MemberDecoder(member, Policy(), max_size=0).feed(file.data or b""))
     small = Policy(limits=replace(Limits(), member_size=GIB))
     for wrong, code, policy in (
         (replace(member, size=WRAP + 8), "size-mismatch", Policy()),
