@@ -2,6 +2,10 @@
 
 The short form is part of the suite. The long form, ``make faults``, has more and larger cases under
 the same assertions, and prints the figures of docs/reliability.md.
+
+The requests in report.json are those that the proxy saw, kind by kind. A task and the report count
+up to the object that they write last, so kinds of requests that the records of a run need are
+counted nearly, the others exactly.
 """
 
 import http.client

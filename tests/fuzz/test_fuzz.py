@@ -5,8 +5,15 @@ from random import Random
 
 import pytest
 
-from tests.fuzz.fuzzer import FOUND, TARGETS, run_case, run_directory, run_local
-from tests.fuzz.placing import VARIABLES, read_answer
+from tests.fuzz.fuzzer import (
+    FOUND,
+    TARGETS,
+    VARIABLES,
+    read_answer,
+    run_case,
+    run_directory,
+    run_local,
+)
 
 CASES = 250
 FEWER = {"runs": 40, "answers": 60, "placing": 100}  # runs, requests and folders take longer

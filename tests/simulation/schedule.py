@@ -5,6 +5,11 @@ the end; 2 has aborted runs that are resumed while their functions go on, 3 has 
 lets threads take turns at each lock, queue and event, 5 deletes archives after success, 6 keeps
 their versions, 7 has all tasks in Distributed Maps, 8 has archives whose runs may have equal ids,
 and in 9 nobody resumes what fails.
+
+A *scene* is a schedule that is written, not drawn: it shows one guard of the protocol at work and
+has no random faults. A cue is done at a call of one invocation of a function, before the call has
+any effect: the invocation waits, is killed or refused while others go on. What is there in the end
+is compared with the promises, and with what the scene says.
 """
 
 from __future__ import annotations

@@ -1,4 +1,13 @@
-"""The simulation's Lambda functions, Step Functions, EventBridge and SQS."""
+"""The simulation's Lambda functions, Step Functions, EventBridge and SQS.
+
+The handlers of Lambda are the real ones: they are invoked, killed at their limit, crashed, and
+answered or not. Step Functions executes the real definition, as `infra.workflow` makes it. It knows
+the kinds of states, paths, retries and catches that the definition uses. An execution that failed
+can be redriven: it goes on with the state that failed.
+
+Clients of boto3 retry by themselves, so that a service's passing faults are not seen here; what is
+seen is that calls take effect late, twice, or without an answer.
+"""
 
 import itertools
 import json

@@ -1,4 +1,11 @@
-"""One simulated account: its buckets and records, the faults of its calls, and who watches them."""
+"""One simulated account: its buckets and records, the faults of its calls, and who watches them.
+
+One thread does the work of many, in an order that a seed decides. A *fiber* is a greenlet. It runs
+until it calls `pause`, `park` or `sleep`, and the generator then picks the fiber that runs next.
+Time is a number: it moves when no fiber is ready. A *process* is a set of fibers that die together,
+as the threads of a function that is killed do. The stores are the ports of `s3unzip.stores.ports`
+over memory, with the schedule's faults at each call.
+"""
 
 from __future__ import annotations
 

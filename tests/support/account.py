@@ -3,6 +3,10 @@
 moto's ``mock_aws`` stands in front of botocore only; members and runs' records go through
 obstore, which is not Python. A server answers both. What moto does not do: run the state
 machine's Maps, and check rights.
+
+moto comes with werkzeug's server, which closes the connection after each request, and so needs a
+new connection and a new thread for the next: half of the processor time of a request. Here moto's
+applications are behind one port of this machine, over HTTP/1.1.
 """
 
 import io

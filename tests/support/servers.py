@@ -1,4 +1,8 @@
-"""Real servers on 127.0.0.1 for the tests: S3 gateways as processes, scripted HTTP as threads."""
+"""Real servers on 127.0.0.1 for the tests: S3 gateways as processes, scripted HTTP as threads.
+
+Tests wait for them until they hang, not until they are slow: machines are shared and busy, so no
+test says how long something takes.
+"""
 
 import contextlib
 import http.client
