@@ -76,13 +76,16 @@ def test_a_folder_of_runs_that_may_not_be_read(program: Limited, words: str) -> 
     )
 
 
-@pytest.mark.parametrize("words", ["closed/b.zip out", "a.zip closed/b.zip out"])
+@pytest.mark.parametrize(
+    "words", ["closed/b.zip out", "a.zip closed/b.zip out", "closed/b.zip out -q"]
+)
 def test_an_archive_that_may_not_be_deleted(program: Limited, words: str) -> None:
-    """It stays, and the exit code says so, also of several archives."""
+    """It stays, and the exit code says so, also of several archives and of `resume`."""
     (program.folder / "closed").chmod(0o777)
     program.add("closed/b.zip", *ENTRIES[:1])
     (program.folder / "closed").chmod(0o555)
     program.start("run", *words.split(), "--after-success", "delete").ends(6, DENIED)
+    program.start("resume", "b").ends(6, DENIED)
 
 
 def test_a_run_that_another_user_began(program: Limited) -> None:

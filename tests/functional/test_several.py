@@ -97,6 +97,25 @@ def test_one_failure_stops_no_other(program: Program) -> None:
     assert [(program.folder / name).exists() for name in words] == [False, True, True, False, False]
 
 
+@pytest.mark.parametrize("words", ["text.zip", "text.zip in/a.zip"])
+def test_a_quiet_run_says_why_it_failed(program: Program, words: str) -> None:
+    """One archive or several: the verdict and its reason, but nothing of what is right."""
+    ended = program.run("run", *words.split(), "out", "-q").ends(3, "REJECTED  ", "(no-eocd)")
+    assert len(ended.err.splitlines()) == 2
+
+
+@pytest.mark.parametrize("quiet", ["-q", "--json"])
+@pytest.mark.parametrize("words", ["nested.zip", "nested.zip in/a.zip"])
+def test_a_nested_archive_that_fails_is_named(program: Program, words: str, quiet: str) -> None:
+    """With its reason, which is said once; its exit code is that of the command."""
+    broken = build(Entry("m", b"1")).replace(b"PK\1\2", b"PK\1\3")
+    program.add("nested.zip", Entry("inner.zip", broken))
+    ended = program.run("run", *words.split(), "out", "--nested", "1", quiet).ends(1)
+    (line,) = (line for line in ended.err.splitlines() if line.startswith("nested "))
+    assert line.startswith("nested REJECTED  ")
+    assert ended.err.count("A header of ") == ended.err.count("(cd-bad-signature)") == 1
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -8,7 +8,7 @@ from typing import TextIO
 
 from s3unzip.cli.progress import RunDisplay
 from s3unzip.cli.terminal import confirm, print_json
-from s3unzip.errors import Finding
+from s3unzip.errors import AccessDeniedError, Finding
 from s3unzip.explanations import advise, describe, explain
 from s3unzip.model import Location, NestedRun, Report, Verdict
 from s3unzip.planning.select import members_folder
@@ -276,24 +276,45 @@ class RunOutput(RunDisplay):
             print_json(report)
         if not self._quiet:
             print_report(report, reached=self._reached)
-        elif report.verdict.exit_code:
-            _print_verdict(report, _title(report), sys.stderr)
+        else:
+            print_problem(report)
 
     def nested(self, run: NestedRun) -> None:
         """Print the result of a nested archive; in quiet mode, only if it failed."""
         self.nested_runs.append(run)
         if self._json:
             print_json(run)
-        if self._quiet and run.is_right:
-            return
-        message = run.message or ""
-        if run.reason:
-            message = describe(run.reason, run.message) + _in_brackets(run.reason)
-        sys.stderr.write(f"nested {run.verdict or 'not extracted'}  {printable_name(run.key)}\n")
-        if message:
-            sys.stderr.write(f"  {printable(message)}\n")
-        if run.run is not None:
-            sys.stderr.write(f"  run {run.run}\n")
+        if not (self._quiet and run.is_right):
+            sys.stderr.write(f"{describe_nested(run)}\n")
+
+
+def print_problem(report: Report) -> None:
+    """Print why a run has a nonzero exit code, without totals or advice; else print nothing."""
+    if exit_code(report):
+        _print_verdict(report, _title(report), sys.stderr)
+    if report.archive_left:
+        sys.stderr.write(f"  {printable(str(report.after_success))}\n")
+
+
+def describe_nested(run: NestedRun) -> str:
+    """Return the result of a nested archive: its verdict and key, the reason, the id of the run."""
+    lines = [f"nested {run.verdict or 'not extracted'}  {printable_name(run.key)}"]
+    if run.message:
+        lines.append(f"  {printable(run.message)}{_in_brackets(run.reason)}")
+    if run.run is not None:
+        lines.append(f"  run {run.run}")
+    return "\n".join(lines)
+
+
+def exit_code(report: Report, nested: Sequence[NestedRun] = ()) -> int:
+    """Return the exit code of an archive's run and of the runs of the archives inside it."""
+    if report.verdict.exit_code:
+        return report.verdict.exit_code
+    if not all(run.is_right for run in nested):
+        return 1
+    if report.archive_left:
+        return AccessDeniedError.exit_code
+    return 0
 
 
 def _confirm_deleting(summary: str, extra: Sequence[StoredObject]) -> bool:

@@ -22,12 +22,18 @@ from s3unzip.api.extraction import (
 from s3unzip.api.options import judge_selection, make_policy, open_context
 from s3unzip.cli.arguments import Arguments, suggesting_prefix
 from s3unzip.cli.commands import AFTERWARDS, LOOK, MEMBER_OPTIONS, ODD, PLACES, WHERE, command
-from s3unzip.cli.output import RunOutput, print_failures, shown_connections
+from s3unzip.cli.output import (
+    RunOutput,
+    describe_nested,
+    exit_code,
+    print_failures,
+    print_problem,
+    shown_connections,
+)
 from s3unzip.cli.progress import Figures, RunDisplay
 from s3unzip.cli.terminal import print_json, warn, write_table
 from s3unzip.contradictions import check_access
 from s3unzip.errors import (
-    AccessDeniedError,
     ConflictError,
     InterruptedRunError,
     NotFoundError,
@@ -36,7 +42,7 @@ from s3unzip.errors import (
 )
 from s3unzip.local.destination_objects import check_extra
 from s3unzip.local.machine import Machine, open_machine
-from s3unzip.model import ArchiveEnd, Batch, Location, NestedRun, PlanSummary, Report, Request
+from s3unzip.model import ArchiveEnd, Batch, Location, NestedRun, PlanSummary, Request
 from s3unzip.printable import choose_form, printable, printable_name, show_bytes, show_count
 from s3unzip.settling.next_command import next_command
 from s3unzip.stores.config import StoreConfig, absolute_path, parse_destination, parse_source
@@ -103,8 +109,8 @@ def _make_requests(arguments: Arguments, stores: StoreConfig, *, is_one: bool) -
         if is_one or not names_several(word):
             location = parse_source(word)
         arguments.check_places(location, destination)
+    options = arguments.options()  # before the listing, so that a mistake needs no request
     sources = [parse_source(arguments.sources[0])] if is_one else _find_sources(arguments, stores)
-    options = arguments.options()
     requests = [
         make_request(source, destination, options, arguments.after_success) for source in sources
     ]
@@ -155,18 +161,7 @@ def _extract_one(request: Request, arguments: Arguments, stores: StoreConfig) ->
         )
     if output.objection:
         return 1
-    return _exit_code(report, output.nested_runs)
-
-
-def _exit_code(report: Report, nested: Sequence[NestedRun]) -> int:
-    """Return the exit code of an archive's run and of the runs of the archives inside it."""
-    if report.verdict.exit_code:
-        return report.verdict.exit_code
-    if not all(run.is_right for run in nested):
-        return 1
-    if report.archive_left:
-        return AccessDeniedError.exit_code
-    return 0
+    return exit_code(report, output.nested_runs)
 
 
 def _list_decisions(arguments: Arguments, request: Request) -> int:
@@ -218,11 +213,15 @@ class _BatchDisplay(RunDisplay):
 
     def nested(self, run: NestedRun) -> None:
         self.nested_runs.append(run)
+        if not run.is_right:
+            self.print_line(describe_nested(run))
 
     def ended(self, end: ArchiveEnd) -> None:
         self.ends.append(end)
         if end.error is not None:
             self.print_line(_error_line(end))
+        elif self._quiet and end.report is not None:  # otherwise a table tells it at the end
+            print_problem(end.report)
 
     def figures(self) -> Figures:
         with self._lock:
@@ -278,7 +277,7 @@ def _extract_next(machine: Machine, request: Request, display: _BatchDisplay) ->
     except S3UnzipError as error:
         return ArchiveEnd(source, error.exit_code, error=str(error))
     nested = tuple(display.nested_runs)
-    code = _exit_code(report, nested)
+    code = exit_code(report, nested)
     return ArchiveEnd(source, code, report, nested=nested, warnings=tuple(warnings))
 
 

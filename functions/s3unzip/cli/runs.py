@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from s3unzip.cli.arguments import DAY, Arguments
 from s3unzip.cli.commands import PLACES, SERVER, command
-from s3unzip.cli.output import print_report
+from s3unzip.cli.output import exit_code, print_report
 from s3unzip.cli.progress import RunDisplay, failed_line
 from s3unzip.cli.terminal import print_json, warn, write_table
 from s3unzip.context import Context
@@ -331,7 +331,7 @@ def _resume_here(arguments: Arguments) -> int:
         print_json(report)
     # No rates: between its start and its end, the run was not always at work.
     print_report(report, rates=False, reached=stores.without_environment())
-    return report.verdict.exit_code
+    return exit_code(report)
 
 
 def _is_complete(run: str, run_list: RunList, *, json: bool) -> bool:
