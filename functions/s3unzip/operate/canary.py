@@ -14,7 +14,7 @@ from functools import partial
 
 from s3unzip.errors import AccessDeniedError, S3UnzipError
 from s3unzip.model import Location, Report, Status, Verdict
-from s3unzip.operate.checks import FAILURE, OK, WARNING, Answer, run_check
+from s3unzip.operate.checks import FAILURE, OK, WARNING, Answer, CheckResult, run_check
 from s3unzip.operate.runs import DeployedRuns, asking, find_final_report
 from s3unzip.planning.select import parse_template
 from s3unzip.run_ids import run_id
@@ -38,7 +38,7 @@ def canary_members(token: str) -> dict[str, bytes]:
     return {f"{token}/{token}-{name}": content for name, content in contents.items()}
 
 
-def try_canary(runs: DeployedRuns, seconds: float) -> Iterator[Answer]:
+def try_canary(runs: DeployedRuns, seconds: float) -> Iterator[CheckResult]:
     """Put, extract, verify and remove the canary; yield the results of extraction and removal.
 
     Args:

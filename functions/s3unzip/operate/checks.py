@@ -6,10 +6,10 @@ The checks cover the environment itself and each of its routes. `doctor` has the
 import json
 from collections.abc import Callable
 from enum import StrEnum
+from typing import NamedTuple
 
 from botocore.exceptions import ClientError
 from msgspec import Struct
-from msgspec.structs import replace
 
 from s3unzip.aws.environment import RunDefaults, read_secret
 from s3unzip.errors import AccessDeniedError, NotFoundError, S3UnzipError, UsageError
@@ -41,30 +41,38 @@ class CheckStatus(StrEnum):
 OK, WARNING, FAILURE = CheckStatus
 
 
-class Answer(Struct, frozen=True):
-    """The answer of one check; `run_check` adds the name."""
+class Answer(NamedTuple):
+    """The answer of one check; `run_check` makes a result of it."""
 
     status: CheckStatus
     message: str  # the fact, one line
     advice: str = ""  # what to do; empty if there is nothing to do
-    name: str = ""  # of the check, such as "concurrency"
+
+
+class CheckResult(Struct, frozen=True):
+    """The answer of a check, with its name."""
+
+    name: str  # of the check, such as "concurrency"
+    status: CheckStatus
+    message: str  # the fact, one line
+    advice: str = ""  # what to do; empty if there is nothing to do
 
 
 class Diagnosis(Struct, frozen=True):
     """All results of one environment, as ``s3unzip doctor --json`` prints them."""
 
     environment: str
-    checks: tuple[Answer, ...]
+    checks: tuple[CheckResult, ...]
 
 
-def run_check(name: str, check: Callable[[], Answer]) -> Answer:
-    """Return the answer of a check with its name; a warning if the check cannot be made."""
+def run_check(name: str, check: Callable[[], Answer]) -> CheckResult:
+    """Return the result of a check; it is a warning if the check cannot be made."""
     try:
         answer = check()
     except S3UnzipError as error:
         advice = NOT_CHECKED.get(type(error), "run the command again")
         answer = Answer(WARNING, f"not checked: {error}", advice)
-    return replace(answer, name=name)
+    return CheckResult(name, *answer)
 
 
 def check_bucket(runs: DeployedRuns, role: str) -> Answer:

@@ -18,6 +18,7 @@ from s3unzip.operate.checks import (
     OK,
     WARNING,
     Answer,
+    CheckResult,
     check_bucket,
     check_key,
     check_rights,
@@ -310,7 +311,7 @@ ACCOUNT_CHECKS: Mapping[str, Callable[[DeployedRuns], Answer]] = {
 }
 
 
-def diagnose(runs: DeployedRuns) -> Iterator[Answer]:
+def diagnose(runs: DeployedRuns) -> Iterator[CheckResult]:
     """Run every check of an environment, and one check per route."""
     for name, check in ACCOUNT_CHECKS.items():
         yield run_check(name, partial(check, runs))

@@ -4,9 +4,19 @@ import json
 from typing import Any
 from urllib.parse import unquote
 
+import msgspec
 import pytest
 
-from s3unzip.operate.checks import FAILURE, FUNCTION, OK, WARNING, CheckStatus
+from s3unzip.operate.checks import (
+    FAILURE,
+    FUNCTION,
+    OK,
+    WARNING,
+    Answer,
+    CheckResult,
+    CheckStatus,
+    run_check,
+)
 from s3unzip.operate.doctor import ACCOUNT_CHECKS, ALARM, QUEUE
 from s3unzip.operate.runs import DeployedRuns, Resource
 from s3unzip.settings import Variable
@@ -14,6 +24,17 @@ from s3unzip.version import __version__, source_fingerprint
 from tests.support.account import Account
 from tests.support.servers import Asked, Reply
 from tests.unit.operate.site import RESOURCES, SERVICES, answering, check, deny, refuse
+
+
+def test_a_result_begins_with_its_name() -> None:
+    """``--json`` prints the name of the check first, and its schema requires it."""
+    result = run_check("stack", lambda: Answer(OK, "it is whole"))
+    assert list(msgspec.to_builtins(result)) == ["name", "status", "message", "advice"]
+    (schema,), definitions = msgspec.json.schema_components(
+        [CheckResult], ref_template="#/$defs/{name}"
+    )
+    assert schema == {"$ref": "#/$defs/CheckResult"}
+    assert definitions["CheckResult"]["required"] == ["name", "status", "message"]
 
 
 @pytest.mark.parametrize(
