@@ -48,7 +48,7 @@ from s3unzip.settling.loop import look_up_run
 from s3unzip.stores.ahead import map_ahead
 from s3unzip.stores.archives import read_whole_tail
 from s3unzip.stores.calls import Calls
-from s3unzip.stores.config import split_bucket
+from s3unzip.stores.config import parse_source, split_bucket
 from s3unzip.stores.ports import LocalClock
 from s3unzip.zip import TAIL_LENGTH
 
@@ -131,8 +131,7 @@ def find_archives(names: Sequence[str], runs: DeployedRuns) -> tuple[dict[str, i
     for name in names:  # all names are checked before the first request
         _check_scope(name, runs.defaults)
     for name in names:
-        listed = _list_objects(runs, *_select(name, runs))
-        named = {archive["Key"]: archive["Size"] for archive in listed}
+        named = _find_named(name, runs)
         taken = {
             key: size for key, size in named.items() if runs.defaults.covers(_locate(runs, key))
         }
@@ -142,6 +141,21 @@ def find_archives(names: Sequence[str], runs: DeployedRuns) -> tuple[dict[str, i
         sizes |= taken
         outside |= left_out
     return sizes, len(outside)
+
+
+def _find_named(name: str, runs: DeployedRuns) -> dict[str, int]:
+    """Return the sizes of the objects that `name`, a key, prefix or glob, refers to, by key.
+
+    If `name` is the key of an object, it is not treated as a glob. A key needs one HEAD and no
+    right to list.
+    """
+    if names_several(name) and not names_object(name, runs.stores):
+        return {listed["Key"]: listed["Size"] for listed in _list_objects(runs, *_select(name))}
+    source = parse_source(name)
+    try:
+        return {source.key: runs.stores.source(source).stat(source).pin.size}
+    except NotFoundError:
+        return {}
 
 
 def find_ended(runs: DeployedRuns, keys: Sequence[str]) -> list[str]:
@@ -260,33 +274,35 @@ def _check_scope(name: str, defaults: LambdaConfig) -> None:
         )
 
 
-def _select(name: str, runs: DeployedRuns) -> tuple[str, Callable[[str], object]]:
+def _select(name: str) -> tuple[str, Callable[[str], object]]:
     """Return the keys that `name`, a key, prefix or glob, refers to: their prefix and their test.
 
-    If `name` is the key of an object, it is not treated as a glob.
+    If `name` looks like a glob, the object with this very key is selected, too.
     """
     _, pattern = split_bucket(name.partition("://")[2])
-    if not names_several(name) or names_object(name, runs.stores):
+    if not names_several(name):
         return pattern, pattern.__eq__
     prefix = fixed_part(pattern)
     if prefix == pattern:  # a prefix without a glob
-        return prefix, _is_file
-    return prefix, compile_glob(pattern)
+        return prefix, _is_any_key
+    glob = compile_glob(pattern)
+    return prefix, lambda key: key == pattern or glob(key)
 
 
-def _is_file(key: str) -> bool:
-    """Return whether an object is not one that stands for a folder."""
-    return not key.endswith("/")
+def _is_any_key(_: str) -> bool:
+    """Return True: a prefix selects every key below it."""
+    return True
 
 
 def _list_objects(
     runs: DeployedRuns, prefix: str, is_selected: Callable[[str], object]
 ) -> Iterator[ObjectTypeDef]:
-    """Yield the selected objects of the ingest bucket."""
+    """Yield the selected objects of the ingest bucket, except those that stand for folders."""
     # Listings of a `Destination` have no times, so the client is used.
     pages = runs.list_pages("list_objects_v2", runs.defaults.own.trigger.bucket, prefix)
     for listed in chain.from_iterable(page.get("Contents", ()) for page in pages):
-        if is_selected(listed["Key"]):
+        key = listed["Key"]
+        if is_selected(key) and not key.endswith("/"):
             yield listed
 
 
@@ -296,9 +312,7 @@ def _list_recent(runs: DeployedRuns, since: float, names: Sequence[str]) -> Iter
     for name in names:
         _check_scope(name, defaults)
     prefixes = sorted({alternative.trigger.prefix for alternative in defaults.all_defaults})
-    selections = [_select(name, runs) for name in names] or [
-        (prefix, _is_file) for prefix in prefixes
-    ]
+    selections = [_select(name) for name in names] or [(prefix, _is_any_key) for prefix in prefixes]
     recent = {
         listed["Key"]: listed
         for prefix, is_selected in selections

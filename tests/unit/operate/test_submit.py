@@ -17,7 +17,7 @@ from s3unzip.model import Location, Route, Verdict
 from s3unzip.operate import submit
 from s3unzip.operate.checks import FAILURE, OK, check_route
 from s3unzip.operate.doctor import diagnose
-from s3unzip.operate.submit import ATTEMPTS, LONGEST_WAIT, send_events
+from s3unzip.operate.submit import ATTEMPTS, LONGEST_WAIT, find_archives, send_events
 from s3unzip.settings import Variable
 from tests.docs.test_json import check_lines
 from tests.support.processes import Typed
@@ -88,6 +88,16 @@ def test_words_select_archives(shell: Shell, words: list[str], keys: list[str]) 
     count = "1 archive" if len(keys) == 1 else f"{len(keys)} archives"
     assert shell.err == f"queued {count}: s3unzip runs --env dev\n"
     assert shell.queued() == keys
+
+
+def test_a_key_is_looked_up_with_one_request(shell: Shell) -> None:
+    """One HEAD shows its size; no right to list is needed, however many keys begin with it."""
+    shell.put("a.zip", "a.zip.zip")
+    runs = shell.site.runs
+    shell.site.account.asked.clear()
+    assert find_archives([f"{BUCKET}a.zip"], runs) == ({"a.zip": len(ARCHIVE)}, 0)
+    asked = shell.site.account.asked
+    assert [request for request in asked if "/arrivals" in request] == ["HEAD /arrivals/a.zip"]
 
 
 @pytest.mark.parametrize(
