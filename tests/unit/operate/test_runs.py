@@ -8,11 +8,12 @@ import pytest
 from botocore.exceptions import ClientError
 from moto.backends import get_backend
 
+from s3unzip.aws import settle
 from s3unzip.errors import NotFoundError, S3UnzipError, StorageError, UsageError
 from s3unzip.model import Location, Verdict
 from s3unzip.operate.runs import DeployedRuns, find_final_report
 from s3unzip.operate.submit import find_missing, start_missing
-from s3unzip.run_ids import execution_name
+from s3unzip.run_ids import execution_name, execution_number
 from s3unzip.settings import Variable
 from s3unzip.stores.config import StoreConfig
 from tests.support.account import Account
@@ -208,6 +209,16 @@ def test_a_failed_execution_that_has_handed_over_is_no_end(site: Site) -> None:
     site.end(execution_name(run, 2))
     site.fail(run, number=2)
     assert site.runs.records(run).read_report().verdict is Verdict.FAILED
+
+
+def test_an_execution_of_an_older_deployment_ends_with_advice(site: Site) -> None:
+    """Its definition gives the function another input; the run can be resumed."""
+    run = site.begin("a.zip")
+    with pytest.raises(UsageError, match="began before the last deployment: resume its run"):
+        settle.handler(site.given(execution_name(run)), site.invocation)
+    site.fail(run)
+    site.work(run, execution_number(site.runs.resume(run)))
+    assert site.runs.records(run).read_report().verdict is Verdict.COMPLETED
 
 
 def test_every_archive_has_its_verdict(site: Site) -> None:
