@@ -327,7 +327,13 @@ def end_run(
 def _start_newest(request: Request, config: LambdaConfig, context: Context) -> None:
     """Start the run of an archive's current version, unless it has ended."""
     calls = context.calls()
-    archive = find_archive(request, context, calls)
+    try:
+        archive = find_archive(request, context, calls)
+    except AccessDeniedError:  # a right can be given before the step is tried again
+        raise
+    except StorageError as error:  # the store does not even tell the version
+        logger.warning("archive cannot be read", error=str(error))
+        return
     if archive is None:
         return
     if archive.refusal is not None:  # the version's own event gives it a verdict

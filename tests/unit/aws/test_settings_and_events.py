@@ -20,10 +20,13 @@ from s3unzip.aws.events import (
     event_detail,
     read_puts,
 )
+from s3unzip.aws.executions import start_over_newest
 from s3unzip.errors import AccessDeniedError, NotFoundError, ServiceFaultError, UsageError
 from s3unzip.model import Location, OnConflict, Pin, Verdict
 from s3unzip.settings import Variable
 from s3unzip.stores.ports import Tail
+from tests.support.account import CREDENTIALS
+from tests.support.contexts import Invocation
 from tests.support.reports import REPORT
 from tests.support.servers import Asked, HttpServer, Reply
 
@@ -316,6 +319,18 @@ def test_a_key_that_s3_cannot_have_is_refused_at_once(key: str, fault: str) -> N
     assert next(puts).source.key == "zips/b.zip"
     with pytest.raises(UsageError, match=fault):
         next(puts)
+
+
+def test_a_version_that_cannot_be_read_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The step that would extract the newest version goes on, and that version's event is left."""
+    refusal = Reply(400, b"<Error><Code>InvalidRequest</Code></Error>")  # as without a key of SSE-C
+    with HttpServer(lambda _: refusal) as server:
+        for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": server.url}.items():
+            monkeypatch.setenv(name, value)
+        config = read_worker({**VARIABLES, Variable.OPTIONS: "{}"})
+        context = config.context(Invocation())
+        start_over_newest(config.request("zips/a.zip"), "cause", config, context)
+    assert {asked.method for asked in server.asked} == {"GET", "HEAD"}
 
 
 @pytest.mark.parametrize("verdict", Verdict)
