@@ -26,7 +26,8 @@ from s3unzip.settings import Tuning
 
 # Requests of one kind of step that wait for each other.
 TASK_CALLS = 4  # for the records of the task, its first range and its outcomes
-LARGE_CALLS = 5  # additional calls of a large member: create, header, last part, complete, records
+# Additional calls of a large member: create, header, bytes after the data, last part, complete.
+LARGE_CALLS = 5
 PLAN_CALLS = 9
 REPORT_CALLS = 3
 DIRECT_CALLS = 5  # of the function that extracts a small archive itself

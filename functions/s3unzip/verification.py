@@ -360,7 +360,8 @@ class _ObjectComparison:
     ) -> None:
         """Compare the objects with keys from `first` to before `stop` with the members there."""
         unlisted = {member.key: member for member in members}
-        done = {stop}  # keys that are compared already, or belong to the next range
+        # Extra objects may be many more than members, so their keys are not kept.
+        not_extra = {stop, *unlisted}  # the next range begins with `stop`
         for page in list_pages(self._destination, self._prefix, self._list_page, first, last=stop):
             if self.calls.has_ended:  # another thread met an error
                 return
@@ -368,9 +369,10 @@ class _ObjectComparison:
                 raise UnorderedListError(f"{self._prefix}: the store lists keys in another order")
             pairs: list[_Pair] = []
             for listed in page.objects:
-                if listed.key not in done:
-                    done.add(listed.key)
-                    pairs.append((unlisted.pop(listed.key, None), listed))
+                member = unlisted.pop(listed.key, None)
+                # A member that was listed before is neither compared again nor extra.
+                if member is not None or listed.key not in not_extra:
+                    pairs.append((member, listed))
             self._compare_page(pairs)
         self._compare_page([(member, None) for member in unlisted.values()])
 
@@ -401,7 +403,7 @@ class _ObjectComparison:
         self._add(differences, proved, Proof.RECORD)
 
     def _check_listing(self, differences: Sequence[Difference]) -> None:
-        """Raise `UnorderedListError` if the first missing object exists: one HEAD a page."""
+        """Raise `UnorderedListError` if the first missing object exists: one HEAD a range."""
         missing = (each.key for each in differences if each.kind is Kind.MISSING)
         first = next(missing, None)
         if first is not None and self._ask(first) is not None:

@@ -1,6 +1,7 @@
 """Verify: every way in which a destination can differ, and who says that an object is right."""
 
 import random
+import weakref
 import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -376,6 +377,39 @@ def test_results_are_not_given_twice_in_an_unsorted_listing() -> None:
     with pytest.raises(StorageError, match="leave out --objects"):
         verify_objects(request, world.context, effort, written, told.append)
     assert 0 < len(told) < len(names)
+
+
+class Key(str):
+    """A key to which a weak reference is possible."""
+
+    __slots__ = ("__weakref__",)
+
+
+class CrowdedBucket(MemoryBucket):
+    """Lists many pages of other objects after its own, and notes how many of their keys live."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.extra: list[weakref.ref[Key]] = []
+        self.most = 0  # keys of earlier pages that live when a page is listed
+
+    def list_page(self, prefix: str, first: str, last: str, token: str | None) -> ListPage:
+        if token is None:
+            return list(self.list_objects(prefix, first, last)), "0"
+        self.most = max(self.most, sum(key() is not None for key in self.extra))
+        keys = [Key(f"{prefix}~{token}{number:03}") for number in range(100)]
+        self.extra += map(weakref.ref, keys)
+        following = None if token == "9" else str(int(token) + 1)
+        return [StoredObject(key, 1) for key in keys], following
+
+
+def test_the_keys_of_extra_objects_are_not_kept() -> None:
+    """A destination may have any number of them: at most two pages are in memory."""
+    bucket = CrowdedBucket()
+    case = Extracted(world=World(buckets=MemoryStores(out=bucket)))
+    found = verify_objects(case.request, case.world.context, Effort(4, 0), case.written())
+    assert found.counts == {"extra": 1_000}
+    assert bucket.most <= 250
 
 
 class ForgetfulList(MemoryBucket):

@@ -292,7 +292,7 @@ def upload_parts(
 
 def _cut_parts(
     content: Iterable[Buffer], sizes: Sequence[int], at_once: int
-) -> Iterator[tuple[memoryview, int]]:
+) -> Iterator[tuple[Buffer, int]]:
     """Yield the bytes of each part, and their CRC-32; an object without bytes has one empty part.
 
     A buffer is used again, because to allocate pages for a new one costs more than to fill it. When
@@ -304,23 +304,26 @@ def _cut_parts(
         sizes: of the parts; any further parts have the last size.
         at_once: parts that the caller may have in flight when it takes the next one.
     """
-    chunks = (memoryview(chunk) for chunk in content)
-    data = next(chunks, None)
+    # Without the empty chunks: one at the end would begin a part that was not planned.
+    chunks = (memoryview(chunk) for chunk in content if chunk)
+    data = next(chunks, None)  # not cut yet; None: the stream has ended
     buffers: list[bytearray] = []
     for index, size in enumerate(chain(sizes, repeat(sizes[-1]))):
         if index <= at_once:
             buffers.append(bytearray(max(sizes)))
-        body = memoryview(buffers[index % len(buffers)])
+        buffer = buffers[index % len(buffers)]
+        view = memoryview(buffer)  # a slice of the bytearray itself would be a copy
         crc = 0
         filled = 0  # bytes of this part
         while data is not None and filled < size:
             fitting = data[: size - filled]
-            body[filled : filled + len(fitting)] = fitting
+            view[filled : filled + len(fitting)] = fitting
             crc = crc32(fitting, crc)
             filled += len(fitting)
             data = data[len(fitting) :] or next(chunks, None)
-        yield body[:filled], crc
-        if data is None:  # the stream has ended
+        # botocore takes a bytearray, but S3's destination must copy a memoryview.
+        yield (buffer if filled == len(buffer) else view[:filled]), crc
+        if data is None:
             return
 
 

@@ -23,7 +23,14 @@ from s3unzip.extraction.existing_objects import (
 )
 from s3unzip.extraction.large_members import stream_member
 from s3unzip.extraction.member_object import DEFAULT_TYPE, content_type
-from s3unzip.extraction.uploads import UploadGoneError, begin_upload, complete_once, finish_upload
+from s3unzip.extraction.uploads import (
+    PartPlan,
+    UploadGoneError,
+    begin_upload,
+    complete_once,
+    finish_upload,
+    upload_parts,
+)
 from s3unzip.model import GzipForm, OnConflict, Options, Outcome, Part, PlannedMember, Status
 from s3unzip.runs.step import TaskAttempt
 from s3unzip.settling.loop import begin as begin_run
@@ -174,6 +181,44 @@ def test_an_upload_that_somebody_aborted_is_told_as_gone() -> None:
     with pytest.raises(UploadGoneError):
         finish_upload(attempt, row, upload, ())
     assert attempt.outcomes == []
+
+
+class NotingBucket(MemoryBucket):
+    """Notes which parts came as a memoryview, which S3 must copy."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.views: list[int] = []
+
+    def upload_part(
+        self, upload: Upload, number: int, offset: int, body: Buffer, crc32: int
+    ) -> Part:
+        if isinstance(body, memoryview):
+            self.views.append(number)  # in threads
+        return super().upload_part(upload, number, offset, body, crc32)
+
+
+@pytest.mark.parametrize(
+    ("chunks", "sizes", "views"),
+    [
+        ([b"abc", b"", b"de", b"fg"], [2, 2, 2, 1], [4]),
+        ([b"", b"abcd", b""], [2, 2], []),  # no third part: its number may be that of another slice
+        ([b"ab", b"cd", b"", b""], [2, 2], []),
+        ([], [0], [1]),
+        ([b""], [0], [1]),
+    ],
+)
+def test_a_stream_is_cut_into_the_planned_parts(
+    chunks: list[bytes], sizes: list[int], views: list[int]
+) -> None:
+    """However it comes in chunks; a full part is sent from its buffer, without a copy."""
+    bucket = NotingBucket()
+    attempt = _begin(World(WHOLE, MemoryStores(out=bucket)))
+    (row,) = attempt.read_rows(attempt.task.rows)
+    parts = upload_parts(attempt, begin_upload(attempt, row), iter(chunks), PartPlan([2]))
+    assert [part.size for part in parts] == sizes
+    assert [part.number for part in parts] == list(range(1, len(sizes) + 1))
+    assert sorted(bucket.views) == views
 
 
 class LosingBucket(MemoryBucket):
