@@ -450,6 +450,17 @@ def test_a_bucket_of_another_account(call: str) -> None:
     assert [asked.path for asked in server.asked] == ["/bucket"]
 
 
+@pytest.mark.parametrize("key", ["key", "odd//key"])
+def test_a_read_confirms_no_owner_by_another_request(key: str) -> None:
+    """Each read takes one GET, which names the owner where botocore sends it."""
+    with HttpServer(lambda asked: Reply(200, b"body", {"ETag": '"x"'})) as server:
+        stores = stores_at(server.url, destination_owner="111122223333")
+        assert b"".join(stores.destination(WHERE).read(key)) == b"body"
+    (get,) = server.asked
+    owner = get.headers.get("x-amz-expected-bucket-owner")
+    assert owner == {"key": None, "odd//key": "111122223333"}[key]
+
+
 @pytest.mark.parametrize("call", CALLS)
 def test_messages_keep_secrets(call: str) -> None:
     """S3 repeats the key id and the string to sign in its refusal; we do not."""

@@ -144,6 +144,8 @@ KEYS_OF_FILE = "aws_access_key_id = AKIDFILE\naws_secret_access_key = made-up\n"
         ("[profile p]\nregion = eu-west-1\n", "", {"AWS_PROFILE": "p", **KEYS}, True),
         ("[default]\n[profile q]\ns3 =\n  addressing_style = path\n", "", KEYS, True),
         ("[default]\nca_bundle = /a/b c.pem\n", f"[default]\n{KEYS_OF_FILE}", {}, True),
+        ("[DEFAULT]\nregion = a\n[default]\n", f"[default]\n{KEYS_OF_FILE}", {}, True),
+        ("[default]\nregion: a%20b ; c\n", f"[default]\n{KEYS_OF_FILE}", {}, True),
         ("[default]\ns3 =\n  addressing_style = path\n", "", KEYS, False),
         ("[default]\nendpoint_url = http://127.0.0.1:8\n", "", KEYS, False),
         ("[default]\nregion\n", "", KEYS, False),
@@ -159,6 +161,8 @@ KEYS_OF_FILE = "aws_access_key_id = AKIDFILE\naws_secret_access_key = made-up\n"
             False,
         ),
         ("[profile default]\nregion = eu-west-1\n", f"[default]\n{KEYS_OF_FILE}", {}, False),
+        ("[ default ]\nregion = eu-west-1\n", f"[default]\n{KEYS_OF_FILE}", {}, False),
+        ("", f"[p  q]\n{KEYS_OF_FILE}", {"AWS_PROFILE": "p q"}, False),
         ('[profile "p"]\nregion = a\n', f"[p]\n{KEYS_OF_FILE}", {"AWS_PROFILE": "p"}, False),
         ("", "", {"AWS_ACCESS_KEY_ID": "half"}, False),
         ("", "", KEYS | {"AWS_DEFAULT_REGION": ""}, False),
@@ -214,3 +218,11 @@ def test_the_endpoint_of_a_region_is_botocores(
         dict(session.reader("a.bucket").config)["endpoint"]
         == session.client("control").meta.endpoint_url
     )
+
+
+@pytest.mark.parametrize("value", ["", "\n  file = none"])
+def test_a_bundle_that_names_no_file_is_not_read(value: str, tmp_path: Path) -> None:
+    """An empty value and a section stand for the certificates that are trusted by default."""
+    (tmp_path / "config").write_text(f"[default]\n{KEYS_OF_FILE}ca_bundle ={value}\n")
+    session = Session(AwsSession(StoreConfig(region="eu-west-1")))
+    assert dict(session.reader("bucket").config)["region"] == "eu-west-1"

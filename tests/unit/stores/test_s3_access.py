@@ -58,6 +58,7 @@ def test_requests_go_to_the_region(region: str, domain: str) -> None:
         ("with.dot", {}, "https://s3.eu-west-1.amazonaws.com"),
         ("plain", {"addressing_style": "path"}, "https://s3.eu-west-1.amazonaws.com"),
         ("plain", {"endpoint_url": "http://s3.local:1/base/"}, "http://s3.local:1/base"),
+        ("plain", {"endpoint_url": "HTTP://s3.local:1"}, "http://s3.local:1"),
         (
             "plain",
             {"endpoint_url": "http://s3.local:1/base", "addressing_style": "virtual"},

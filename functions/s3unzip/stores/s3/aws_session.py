@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 # The regions whose endpoints end in amazonaws.com. botocore knows the endpoints of all others.
 COMMON_REGION = re.compile(r"(af|ap|ca|eu|il|me|mx|sa|us)-(gov-)?[a-z]+-[0-9]")
-_SERVER = re.compile(r"https?://[^/?#]")
+_SERVER = re.compile(r"(?i)https?://[^/?#]")
 _DNS_NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")
 _IP_ADDRESS = re.compile(r":|(^|\.)[0-9]+$")  # IPv6 has colons; the last label of IPv4 is a number
 

@@ -264,9 +264,8 @@ class S3Destination(Destination):
 
     def read(self, key: str, span: tuple[int, int] | None = None) -> Iterator[Buffer]:
         """Yield an object's bytes, or its bytes [start, stop), in pieces."""
-        call = Call("GetObject", self._bucket, key)
+        call = Call("GetObject", self._bucket, key, owner=self._config.destination_owner)
         with self._session.explaining(call):
-            self._session.confirm_owner(self._bucket, self._config.destination_owner)
             _, pieces = get_object(self._session, call, span, min_chunk_size=PIECE)
             yield from pieces
 

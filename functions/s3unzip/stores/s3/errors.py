@@ -294,6 +294,7 @@ class Call(Struct, frozen=True):
     pinned: bool = False  # 412 and 404 mean that the archive has changed
     conditional: bool = False  # 412 means that the object exists
     headers: tuple[str, ...] = ()  # those of `HEADER_OPTIONS` that it has
+    owner: str | None = None  # the account that must own the bucket; only botocore can send it
 
     def __str__(self) -> str:
         return f"s3:{self.action} s3://{self.bucket}/{self.key}"

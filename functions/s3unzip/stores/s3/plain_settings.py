@@ -58,7 +58,8 @@ _PLAIN_SETTINGS = frozenset(
         *_KEY_SETTINGS,
     }
 )
-_ALIAS = re.compile(r"^profile default$|[\"'\\]")  # botocore may give such a section another name
+# botocore may give such a section another name: it has quotes, or other white space than one space.
+_ALIAS = re.compile(r"^profile default$|[\"'\\]|^ |  | $|[^\S ]")
 _URL = re.compile(r"https?://[^/?#\s]+/?")
 
 Profile = dict[str, str]
@@ -214,12 +215,12 @@ def _read_sections(path: str) -> dict[str, Profile] | None:
         return None
     import configparser  # it takes 1.3 ms, and functions on AWS have no files
 
-    parser = configparser.RawConfigParser(default_section="")  # as botocore makes it
+    parser = configparser.RawConfigParser()  # as botocore makes it
     try:
         parser.read_string(text)
     except configparser.Error:
         return None
-    sections = {" ".join(name.split()): dict(parser[name]) for name in parser.sections()}
+    sections = {name: dict(parser[name]) for name in parser.sections()}
     if any(map(_ALIAS.search, sections)):
         return None
     return sections

@@ -182,7 +182,8 @@ class Session:
             "user_agent": "s3unzip",
         }
         certificates = self._aws.settings.ca_bundle
-        if certificates is not None:
+        # botocore also returns an empty value, which stands for the default ones, or a section.
+        if isinstance(certificates, str) and certificates:
             try:
                 options["root_certificate"] = Path(certificates).read_bytes()
             except OSError as error:

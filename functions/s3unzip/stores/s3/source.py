@@ -67,7 +67,7 @@ def get_object(
 
     Args:
         span: the first byte and the one after the last byte. None stands for all bytes.
-        etag: what the object must have.
+        etag: the ETag that the object must have.
         min_chunk_size: if a body breaks, obstore loses the chunk that it is gathering.
     """
     if not is_odd(call.key):
@@ -82,7 +82,11 @@ def get_object(
         return answer.meta, map(memoryview, answer.stream(min_chunk_size=min_chunk_size))
     from s3unzip.stores.s3.botocore_clients import read_pieces
 
-    request: dict[str, Any] = {"IfMatch": etag, "VersionId": version}
+    request: dict[str, Any] = {
+        "IfMatch": etag,
+        "VersionId": version,
+        "ExpectedBucketOwner": call.owner,
+    }
     if span is not None:
         start, stop = span
         request["Range"] = f"bytes={start}-{stop - 1}"
