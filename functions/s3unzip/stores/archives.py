@@ -7,8 +7,8 @@ Rules:
   named by its first piece: ``a.zip.001``, ``a.zip.002``, ...
 * Each part is pinned to its own version. The pin of the archive has the sum of the sizes, and the
   ETag and version of the part that the location names.
-* If a part is missing, or there are too many, the tail has a refusal. No error is raised, because
-  the run needs an id and a report.
+* If a part is missing, or there are too many parts, the tail has a refusal. No error is raised,
+  because the run needs an id and a report.
 * A part of the wrong size shifts all parts after it. `check_parts` and `blaming_parts` detect such
   a part by the directory. Their messages blame the parts.
 * `ports.PinnedArchive` joins the parts to one address space.
@@ -61,7 +61,8 @@ class Source(Protocol):
     def tail(self, location: Location, length: int) -> Tail:
         """Return the last `length` bytes and the pin.
 
-        This one requests the size first, then the range. Most stores can do both with one request.
+        This method requests the size first, then the range. Sources whose stores can send both in
+        one answer override it.
         """
         count_request("head")
         current = self.stat(location)
@@ -89,8 +90,8 @@ class Source(Protocol):
     def delete(self, location: Location, pin: Pin) -> None:  # noqa: ARG002 - for S3 and files
         """Delete the version and no other; nothing happens if it is gone.
 
-        `SourceChangedError`: another version is there, and stays. This and `tag` may be repeated.
-        `count_request` counts their requests after the first one.
+        `SourceChangedError`: another version is there, and stays. A call of this method or of `tag`
+        may be repeated. Both count each request after their first one (`count_request`).
         """
         raise UsageError(f"{location.public}: only s3:// objects and files can be changed")
 
@@ -102,7 +103,7 @@ class Source(Protocol):
         self.delete(location, pin)  # it raises the error
 
     def tags(self, location: Location, pin: Pin) -> dict[str, str]:  # noqa: ARG002 - for S3
-        """Return the tags of the version, with one request. Only objects of S3 have some."""
+        """Return the tags of the version, with one request; only objects in S3 can have tags."""
         return {}
 
 
@@ -131,7 +132,7 @@ def read_whole_tail(
         return parts.read_pieces(length)
     tail = read_end(source, location, calls, length)
     count = count_disks(tail.data)  # how many parts the end record names
-    if count > 1 and not tail.pin.parts and tail.refusal is None:
+    if count > 1:
         return parts.join(tail, count)
     if EOCD_SIGNATURE in tail.data:
         return tail
@@ -292,7 +293,7 @@ def locate_part(location: Location, number: int, count: int) -> Location | None:
         path = path[: numbering.start(1)] + str(number).zfill(len(numbering[1]))
     elif not path.lower().endswith(".zip"):
         return None
-    elif number < count:  # a.zip is the last part; its earlier parts are a.z01 (A.Z01 of A.ZIP)
+    elif number < count:  # a.zip is the last part; its earlier parts are a.z01 (A.Z01 for A.ZIP)
         path = f"{path[: -len('ip')]}{number:02}"
     return replace(location, key=path + question_mark + query)
 
@@ -304,7 +305,10 @@ def is_first_piece(location: Location) -> bool:
 
 
 def advise_name(location: Location) -> str | None:
-    """Return which part to name if `location` names a piece or an earlier part, else None."""
+    """Return advice on which part to name as the archive.
+
+    None: the name is neither that of a piece nor that of an earlier part.
+    """
     name = _part_name(location)
     piece = _PIECE.search(name)
     if piece is not None:
@@ -322,7 +326,7 @@ def _part_name(location: Location) -> str:
 
 
 def _split_query(location: Location) -> tuple[str, str, str]:
-    """Return the path, the question mark and the query; only a URL has the latter two."""
+    """Return the path, the question mark and the query; the last two are "" except for a URL."""
     if not location.store.is_url:
         return location.key, "", ""
     return location.key.partition("?")

@@ -353,10 +353,10 @@ class Calls:
 
 
 class _Progress(Struct):
-    """How a call fares, or a body since it last came fast enough."""
+    """The progress of a call, or of a body since its bytes last came fast enough."""
 
-    # When the last attempt began, or the body last came fast enough, in Unix seconds. The seconds
-    # that the consumer of a body took are added.
+    # In Unix seconds: when the last attempt began, or when the body last came fast enough. The
+    # seconds that the consumer of a body took are added.
     began: float
     size: int = 0  # bytes of the body that have come
     failures: int = 0  # attempts that have failed

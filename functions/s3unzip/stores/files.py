@@ -18,6 +18,7 @@ from s3unzip.zip import ByteRange
 
 PRIVATE = 0o700  # mode of a folder for its owner only
 FILE_IN_THE_WAY = "a file is where a folder is needed"
+# By `errno`: the class of the error, and the message that follows the path.
 _KINDS: dict[int, tuple[type[errors.S3UnzipError], str]] = {
     errno.ENOENT: (errors.NotFoundError, "no such file or folder"),
     errno.EACCES: (
@@ -83,6 +84,7 @@ def _file_in_the_way(path: str) -> str:
 
 
 def _explain_archive(error: OSError, path: str) -> errors.S3UnzipError:
+    """Return the error for an archive that cannot be read; it may suggest names of other files."""
     if error.errno == errno.EISDIR:
         return errors.StorageError(
             f"{path}: is a folder; name an archive in it (s3unzip run takes folders too)"
@@ -103,6 +105,7 @@ def _near_names(path: Path) -> str:
     except OSError:
         return ""
     names = {entry.name.lower(): entry.name for entry in entries}
+    # The cutoff is a similarity; that of equal names is 1.
     near = difflib.get_close_matches(path.name.lower(), names, n=3, cutoff=0.77)
     return ", ".join(repr(names[name]) for name in near)
 
@@ -131,7 +134,7 @@ class FileSource(Source):
         with _opened(location.key) as file:
             pin = _pin_of(file)
             start = file.seek(max(0, pin.size - length))
-            # Bytes that are written now come after those of the pin.
+            # If the file grows meanwhile, its new bytes are not read: the pin does not cover them.
             return Tail(file.read(pin.size - start), pin, os.fstat(file.fileno()).st_mtime)
 
     def stat(self, location: Location) -> Tail:
@@ -193,10 +196,10 @@ class ReaderSource(Source):
     def __init__(self, reader: BinaryReader) -> None:
         self._reader = reader
         self._lock = threading.Lock()
+        # The key is only for messages: the name of a file, or "archive".
         self.location = Location("reader", "", str(getattr(reader, "name", "") or "archive"))
-        # Its key is only for messages: a file's name, or "archive".
 
-    def stat(self, location: Location) -> Tail:  # noqa: ARG002 - there is only one
+    def stat(self, location: Location) -> Tail:  # noqa: ARG002 - the reader has one archive
         with self._lock:
             try:
                 return Tail(b"", Pin(self._reader.seek(0, os.SEEK_END)))
@@ -206,7 +209,7 @@ class ReaderSource(Source):
                 ) from error
 
     def stream(self, location: Location, pin: Pin, want: ByteRange) -> Iterator[Buffer]:  # noqa: ARG002 - of the port
-        """Yield the bytes of `want` as one read after the other returns them, at most a MiB."""
+        """Yield the bytes of `want` as the reader returns them, at most a MiB at a time."""
         position = want.start
         while position < want.stop:
             with self._lock:

@@ -88,7 +88,7 @@ class FolderDestination(Destination):
         self._is_private = private
 
     def _check(self, key: str) -> str:
-        """Return `key`; `StorageError`: it cannot be a member below the folder."""
+        """Return `key`; `StorageError`: no member below the folder can have this key."""
         below = key[len(self.start) :]
         parts = below.split("/")
         if not key.startswith(self.start) or {"", ".", ".."}.intersection(parts) or "\0" in key:
@@ -131,6 +131,7 @@ class FolderDestination(Destination):
         return FileIO(file)  # bytes are written by its descriptor
 
     def _unlink(self, key: str) -> None:
+        """Delete a file; nothing happens if it is gone."""
         with contextlib.suppress(errors.NotFoundError), explaining(key):
             folder, name = self._locate(key)
             os.unlink(name, dir_fd=folder.file)
@@ -149,7 +150,7 @@ class FolderDestination(Destination):
         try:
             file = os.open(temporary_name, _NEW, self._choose_mode(metadata), dir_fd=folder.file)
         except OSError as error:
-            # The folder refuses new files.
+            # The fault is the folder's, so the message names the folder.
             raise self._explain_write(error, key.rpartition("/")[0]) from error
         try:
             write_at(file, body, 0)
@@ -231,6 +232,7 @@ class FolderDestination(Destination):
         # A folder that has files may already have some of these bytes, from an earlier attempt.
         if next(self._scan(""), None) is None:
             root = Path(self.root)
+            # The root may not exist yet; it will be on the same disk as the nearest folder above.
             folder = next(path for path in (root, *root.parents) if path.is_dir())
             free = shutil.disk_usage(folder).free
             if size > free:
@@ -282,7 +284,7 @@ class FolderDestination(Destination):
         stack = [self._list_folder(top)]
         while stack:
             key, size = next(stack[-1], ("", None))
-            if not key:  # all of the folder is listed
+            if not key:  # the whole folder is listed
                 stack.pop()
             elif size is None:  # a folder; `key` begins all keys in it
                 if key >= first or first.startswith(key):  # else all keys in it come before `first`
@@ -341,7 +343,8 @@ class FolderDestination(Destination):
         own = self._own_key(upload.upload_id)
         with explaining(own), self._open_own(own, os.O_WRONLY) as file:
             write_at(file.fileno(), body, offset)
-        return Part(number, f'"{crc32:08x}"', len(body), crc32)
+        etag = f'"{crc32:08x}"'  # files have none; this one is never compared
+        return Part(number, etag, len(body), crc32)
 
     def complete_upload(self, upload: Upload, parts: Sequence[Part], *, if_absent: bool) -> None:
         """Check the size of the file, and give it its mode, its time and its name."""

@@ -223,7 +223,7 @@ class OpenedStores:
                     keys = self._keys.setdefault(
                         access.profile, ProfileKeys(access.profile, self._ask)
                     )
-                option = "--endpoint-url"
+                option = "--endpoint-url"  # to check if the server cannot be reached
                 if self._config.destination_endpoint_url is not None and key == _session_key(
                     self._destination_config
                 ):

@@ -65,7 +65,7 @@ class OpenFolders:
         self._path = root
         self._mode = mode
         self._root: OpenFolder | None = None
-        self._is_made = False  # whether a missing root has been made
+        self._is_made = False  # whether `_root` was opened with `create`, which makes the folder
         self._open: dict[str, OpenFolder] = {}  # by path
         # Including those that only threads or errors hold.
         self._all: WeakSet[OpenFolder] = WeakSet()
@@ -85,7 +85,8 @@ class OpenFolders:
             return folder
         folder = self._walk(root, path, create=create)
         if len(self._open) >= MAX_OPEN:
-            self._open.clear()  # an archive lists its members folder by folder
+            # An archive lists its members folder by folder, so an earlier folder is seldom needed.
+            self._open.clear()
         self._open[path] = folder
         return folder
 
@@ -205,8 +206,8 @@ def _rename_exclusively(old: str, old_folder: int, new: str, new_folder: int) ->
     call = getattr(ctypes.CDLL(None, use_errno=True), function, None)
     code = errno.ENOSYS
     if call is not None:
-        names = (old_folder, os.fsencode(old), new_folder, os.fsencode(new))
-        if not call(*names, flag):  # 0 is success
+        paths = (old_folder, os.fsencode(old), new_folder, os.fsencode(new))
+        if not call(*paths, flag):  # 0 is success
             return
         code = ctypes.get_errno()
     # These two codes mean that the system or the file system lacks the call or its flag.
@@ -219,7 +220,7 @@ def _rename_exclusively(old: str, old_folder: int, new: str, new_folder: int) ->
 
 
 def clear_mode_bits(file: int, mode: int) -> None:
-    """Clear the mode bits of an open file that are not in `mode`; no bit is added."""
+    """Clear the bits of an open file's mode that are not in `mode`; no bit is added."""
     bits = stat.S_IMODE(os.fstat(file).st_mode)
     if bits & mode != bits:
         with suppress(PermissionError):  # a file system without modes

@@ -58,7 +58,8 @@ class LocalClock:
     After `stop`, no time remains and every sleep ends.
 
     Attributes:
-        now: returns Unix seconds. It is the function itself: each member needs the time ten times.
+        now: returns Unix seconds. It is no method, so that a call costs less: each member needs the
+            time ten times.
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
@@ -119,7 +120,7 @@ class Tail(NamedTuple):
     pin: Pin
     modified: float | None = None  # Unix seconds; None: the store does not say
     refusal: Finding | None = None  # why the parts of a split archive could not be joined
-    missing: int = 0  # bytes at the end that a broken body did not bring: see `read_end`
+    missing: int = 0  # bytes at the end that a broken body did not bring; `read_end` reads them
 
     def locate_directory(self, policy: Policy) -> Reads[DirectoryLocation]:
         """Return the search of the central directory, which may ask for earlier bytes.
@@ -148,7 +149,7 @@ class PinnedArchive:
         self, readers: Sequence[RangeReader], sizes: Sequence[int], end: bytes = b""
     ) -> None:
         *starts, size = accumulate(sizes, initial=0)  # the last sum is the archive's size
-        # The last part is asked for bytes past the end of the archive, too: the store refuses them.
+        # Bytes past the end of the archive are requested from the last part: its store refuses them.
         spans = map(ByteRange, starts, [*starts[1:], sys.maxsize])
         self._parts = list(zip(readers, spans, strict=True))
         self._end = memoryview(end)
@@ -161,9 +162,10 @@ class PinnedArchive:
         return want.start >= self._end_start
 
     def stream(self, want: ByteRange) -> Iterator[Buffer]:
-        """Yield those first bytes of `want` that are in one part, or in memory.
+        """Yield the first bytes of `want`, up to the end of their part or to those in memory.
 
-        One request brings them, or none. The caller asks for the remaining bytes.
+        This takes one request, or none if `want` is in memory. The caller calls it again for the
+        remaining bytes.
         """
         if self.holds(want):
             yield self._end[want.start - self._end_start : want.stop - self._end_start]
@@ -217,10 +219,10 @@ class PartLimits(NamedTuple):
 class Destination(Protocol):
     """Where members are written; keys are whole keys of the bucket or paths below the folder.
 
-    Each adapter is a subclass. Only one that copies parts has the last two methods.
+    Each adapter is a subclass. Only one that copies parts overrides the last two methods.
     """
 
-    # Whether `head` returns the CRC-32 that was stored with an object. If not, it computes it.
+    # Whether `head` returns the CRC-32 that was stored with an object, or computes it from the bytes.
     keeps_metadata: bool
     part_limits: PartLimits
 

@@ -55,7 +55,7 @@ class ObjectRunStore:
     def write(self, name: str, pieces: Iterable[bytes]) -> int:
         bodies = _gather(pieces)
         body = next(bodies, b"")
-        if len(body) >= PART:  # a smaller one is all of the object
+        if len(body) >= PART:  # a smaller body is the whole object
             return self._upload(name, chain([body], bodies))
         self._put(name, body, if_absent=False)
         return len(body)
@@ -130,6 +130,7 @@ class ObjectRunStore:
     def stream(self, name: str) -> Iterator[bytes]:
         """Yield the object in pieces; a large body that breaks is resumed where it broke."""
         location = replace(self._home, key=self._home.key + name)
+        # One request brings the version and the end, which is all of most records.
         tail = read_end(self._source, location, self._calls, PART, store="work")
         # Reading by version id needs another right. The ETag pins the object as well.
         record = self._source.pinned(location, replace(tail.pin, version_id=None))

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import os
 import pickle
 from pathlib import Path
 
@@ -353,6 +354,21 @@ def test_extracts_and_verifies(archive: Path, tmp_path: Path, stores: StoreConfi
     (tmp_path / "out/one.txt").write_bytes(b"2" * 99)
     found = s3unzip.verify(archive, tmp_path / "out", FLAT, stores=stores)
     assert found.counts == {"crc": 1}
+
+
+def test_members_are_on_disk_before_the_archive_is_deleted(
+    tmp_path: Path, stores: StoreConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All files are synced between the last member and the deletion."""
+    path = tmp_path / "whole.zip"
+    path.write_bytes(build(Entry("s.txt", b"content")))
+    synced: list[tuple[bool, bool]] = []
+    monkeypatch.setattr(
+        os, "sync", lambda: synced.append(((tmp_path / "out/s.txt").exists(), path.exists()))
+    )
+    s3unzip.extract(path, tmp_path / "out", FLAT, after_success="delete", stores=stores)
+    assert synced == [(True, True)]
+    assert not path.exists()
 
 
 def test_archives_inside_are_extracted(archive: Path, tmp_path: Path, stores: StoreConfig) -> None:
