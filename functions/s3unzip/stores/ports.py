@@ -149,7 +149,7 @@ class PinnedArchive:
         self, readers: Sequence[RangeReader], sizes: Sequence[int], end: bytes = b""
     ) -> None:
         *starts, size = accumulate(sizes, initial=0)  # the last sum is the archive's size
-        # Bytes past the end of the archive are requested from the last part: its store refuses them.
+        # Bytes past the archive's end are requested from the last part: its store refuses them.
         spans = map(ByteRange, starts, [*starts[1:], sys.maxsize])
         self._parts = list(zip(readers, spans, strict=True))
         self._end = memoryview(end)
@@ -222,7 +222,8 @@ class Destination(Protocol):
     Each adapter is a subclass. Only one that copies parts overrides the last two methods.
     """
 
-    # Whether `head` returns the CRC-32 that was stored with an object, or computes it from the bytes.
+    # True: `head` returns the CRC-32 that was stored with an object. False: it reads the object and
+    # computes the CRC-32.
     keeps_metadata: bool
     part_limits: PartLimits
 
