@@ -233,5 +233,7 @@ def test_ctrl_c_stops_several_archives_and_says_how_to_go_on(program: Program) -
         slow.go_on.set()
         _, told = process.communicate(timeout=HANG_SECONDS)
     assert process.returncode == 130
-    assert re.search("stopped: [12] of 3 archives ended", told)
+    assert re.search("stopped: [12] of 3 archives ended; ", told)
+    assert re.search(r"; [12] archives? had not begun: |; of the next one: ", told)
+    assert "\\n" not in told
     assert "s3unzip resume" in told or "start the same command again" in told

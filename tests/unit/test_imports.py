@@ -66,6 +66,7 @@ BOTOCORE = {"boto3", "botocore.session", "botocore.client", "botocore.exceptions
             {"pydantic", *COMMANDS, *CLIENTS, *SHOWS, *RARE, *RUNS, *AWS},
         ),
         ("cat a.zip f", {*CLIENTS, *SHOWS, *RARE, *RUNS, *AWS}),
+        ("run --help", {*CLIENTS, *SHOWS, *RARE, *RUNS, *AWS}),
         ("run a.zip out -q", {*CLIENTS, *SHOWS, *RARE, *AWS}),
     ],
 )

@@ -11,14 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import s3unzip
-from s3unzip.api.extraction import (
-    check_apart,
-    extract_one,
-    find_archives,
-    make_request,
-    names_one,
-    names_several,
-)
 from s3unzip.api.options import judge_selection, make_policy, open_context
 from s3unzip.cli.arguments import Arguments, suggesting_prefix
 from s3unzip.cli.commands import AFTERWARDS, LOOK, MEMBER_OPTIONS, ODD, PLACES, WHERE, command
@@ -40,8 +32,6 @@ from s3unzip.errors import (
     S3UnzipError,
     UsageError,
 )
-from s3unzip.local.destination_objects import check_extra
-from s3unzip.local.machine import Machine, open_machine
 from s3unzip.model import ArchiveEnd, Batch, Location, NestedRun, PlanSummary, Request
 from s3unzip.printable import choose_form, printable, printable_name, show_bytes, show_count
 from s3unzip.settling.next_command import next_command
@@ -49,6 +39,7 @@ from s3unzip.stores.config import StoreConfig, absolute_path, parse_destination,
 
 if TYPE_CHECKING:
     from s3unzip.local.destination_objects import Decision
+    from s3unzip.local.machine import Machine
 
 ARCHIVE_COLUMNS = ("STATE", "MEMBERS", "FAILED", "RUN", "SOURCE")
 
@@ -70,6 +61,8 @@ def run(arguments: Arguments) -> int:
     2 wrong request, 6 a store refused, 7 no member selected,
     74 stdout cannot be written, 130 stopped (143 by SIGTERM, 129 by SIGHUP).
     """
+    from s3unzip.api.extraction import names_one  # slow to import, and the help does not need it
+
     _check_order(arguments)
     stores = arguments.config()
     check_access(stores, after_success=arguments.after_success)
@@ -100,6 +93,8 @@ def _check_order(arguments: Arguments) -> None:
 
 def _make_requests(arguments: Arguments, stores: StoreConfig, *, is_one: bool) -> list[Request]:
     """Return the requests for all archives that the arguments name, with all checks made."""
+    from s3unzip.api.extraction import check_apart, make_request, names_several
+
     if arguments.delete_extra and not is_one:
         raise UsageError("--delete-extra: is for one archive; run them one by one")
     destination = parse_destination(arguments.dest)
@@ -123,6 +118,8 @@ def _find_sources(arguments: Arguments, stores: StoreConfig) -> list[Location]:
 
     If one is not found, the last argument may be a member's name, so the error explains DEST.
     """
+    from s3unzip.api.extraction import find_archives
+
     is_only_source = len(arguments.sources) == 1  # then `run` has listed it already
     try:
         return find_archives(arguments.sources, stores, is_listed=is_only_source)
@@ -166,7 +163,7 @@ def _extract_one(request: Request, arguments: Arguments, stores: StoreConfig) ->
 
 def _list_decisions(arguments: Arguments, request: Request) -> int:
     """Print what a run would do with each member; return 1 if it cannot write a member, else 0."""
-    from s3unzip.local.destination_objects import decide
+    from s3unzip.local.destination_objects import check_extra, decide
 
     config = arguments.config()
     deletes = arguments.delete_extra is not None
@@ -241,6 +238,8 @@ class _BatchDisplay(RunDisplay):
 
 def _extract_several(requests: Sequence[Request], arguments: Arguments, stores: StoreConfig) -> int:
     """Extract several archives, one after the other; return the highest exit code."""
+    from s3unzip.local.machine import open_machine
+
     first = requests[0]  # all requests have the same options and destination
     policy = make_policy(first.options, arguments.password(), first.destination)
     with (
@@ -265,8 +264,10 @@ def _extract_several(requests: Sequence[Request], arguments: Arguments, stores: 
     return batch.exit_code
 
 
-def _extract_next(machine: Machine, request: Request, display: _BatchDisplay) -> ArchiveEnd:
+def _extract_next(machine: "Machine", request: Request, display: _BatchDisplay) -> ArchiveEnd:
     """Extract an archive; an error is in the result, so that the next archive can follow."""
+    from s3unzip.api.extraction import extract_one
+
     warnings: list[str] = []
     display.nested_runs = []
     source = str(request.source.public)
@@ -277,8 +278,9 @@ def _extract_next(machine: Machine, request: Request, display: _BatchDisplay) ->
     except S3UnzipError as error:
         return ArchiveEnd(source, error.exit_code, error=str(error))
     nested = tuple(display.nested_runs)
-    code = exit_code(report, nested)
-    return ArchiveEnd(source, code, report, nested=nested, warnings=tuple(warnings))
+    return ArchiveEnd(
+        source, exit_code(report, nested), report, nested=nested, warnings=tuple(warnings)
+    )
 
 
 def _interrupted(ended: int, archives: int, interrupt: BaseException) -> InterruptedRunError:
@@ -289,7 +291,9 @@ def _interrupted(ended: int, archives: int, interrupt: BaseException) -> Interru
         message += f"; of the next one: {interrupt}"
         not_begun -= 1
     if not_begun > 0:
-        message += f"\n{not_begun:,} archives had not begun: start the same command again"
+        message += (
+            f"; {show_count(not_begun, 'archive')} had not begun: start the same command again"
+        )
     return InterruptedRunError(message)
 
 
