@@ -82,7 +82,7 @@ class Context(Struct, frozen=True):
     max_cost: float | None = None  # dollars that a run may cost by its estimate
     faults: FaultBudget | None = None  # of all its calls; None: a new one
     first_calls: int = FIRST_CALLS  # paced requests at once, at the beginning of a step
-    archive_end: bytes = b""  # the last bytes of the archive of a run, if they are in memory
+    archive_end: bytes = b""  # the last bytes of the run's archive, if they are in memory
     uploads: UploadNotes | None = None  # None: uploads are identified by their keys, as on AWS
 
     def __post_init__(self) -> None:

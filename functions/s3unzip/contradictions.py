@@ -124,7 +124,7 @@ def check_access(
         after_success: what is done to the archive after its run.
     """
     # Both are the names on the command line, by field; `typed` has only options with a value.
-    words = {row.field: row.word for row in read_options(type(access))}
+    words = {option.field: option.word for option in read_options(type(access))}
     typed = {field: word for field, word in words.items() if getattr(access, field)}
     unsigned = words["unsigned"]
     payer = words["request_payer"]

@@ -69,7 +69,7 @@ class Estimate(Struct, frozen=True):
 
 
 class _Bound(NamedTuple):
-    seconds: float  # that all tasks need at least
+    seconds: float  # the minimum duration of all tasks
     name: str
     throttled: bool = False  # by S3
 
@@ -221,11 +221,11 @@ def _find_bound(
     if platform.priced_writes:  # the destination is in S3
         name = f"{requests.writes:,} writes below one prefix"
         bounds.append(_Bound(_write_seconds(requests.writes), name, throttled=True))
-    return max(bounds)
+    return max(bounds)  # by `seconds`
 
 
 def _write_seconds(writes: int) -> float:
-    """Return the seconds of `writes` below one prefix, whose rate S3 doubles at intervals."""
+    """Return the seconds that `writes` below one prefix take; S3 doubles their rate in steps."""
     rate = rates.S3_PREFIX_WRITES
     growth = rates.S3_GROWTH_SECONDS
     seconds = 0.0

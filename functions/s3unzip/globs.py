@@ -94,8 +94,9 @@ def _is_linear(tokens: Sequence[str]) -> bool:
 def _translate_part(tokens: Iterable[str]) -> str:
     """Return the regular expression of one part of a linear pattern, or of separators.
 
-    What follows a ``*`` of a folder's name is matched at the first place where it fits, and `re`
-    tries no other (``(?>``). Only the last ``*`` must try: what follows it must end the name.
+    What follows a ``*`` in a folder's name is matched at the first place where it fits. ``(?>``
+    makes an atomic group: `re` tries no other place. Only for the last ``*`` it tries several,
+    because what follows it must end the name.
     """
     first, *texts = "".join(map(_translate, tokens)).split(_WILD["*"])
     if not texts:

@@ -361,7 +361,7 @@ class Run(Request, frozen=True, kw_only=True):
 
     @property
     def request(self) -> Request:
-        """The request by which the run begins anew; it follows no run."""
+        """The request that begins the run anew; its `again` is None."""
         return Request(
             source=self.source,
             destination=self.destination,
@@ -722,9 +722,7 @@ class Report(Struct, frozen=True, omit_defaults=True):
     route: Route | None = None  # of the environment
 
     @staticmethod
-    def of(
-        run: str, request: Request | Run, pin: Pin | None, verdict: Verdict, **more: Any
-    ) -> Report:
+    def of(run: str, request: Request, pin: Pin | None, verdict: Verdict, **more: Any) -> Report:
         """Return the report of a run; `more` are further fields."""
         return Report(
             run=run,

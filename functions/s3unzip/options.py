@@ -4,7 +4,8 @@ An option is declared once, by a field of `model.Options`, `ObjectProperties` or
 `stores.config.StoreConfig`. The field has its name, type and default; a `RunOption` in the field's
 annotation has its help and its limits. `read_options` returns each option with what its field says.
 These values make the command line, the ``next:`` command, the overrides of `plan --env`, and the
-tables of an environment's file. `cli.arguments` declares the other parameters of commands alike.
+tables of an environment's file. `cli.arguments` declares the other parameters of commands in the
+same way.
 """
 
 import types

@@ -103,7 +103,7 @@ class Work(Struct, frozen=True):
 
 
 def price_run(report: Report, platform: Platform | None) -> Cost | None:
-    """Return the cost of a run from its counts; None if it costs nothing by use."""
+    """Return the cost of a run from its counts; None if the platform does not bill for use."""
     if platform is None or not platform.costs_money:
         return None
     requests = report.requests
@@ -125,7 +125,7 @@ def price_archives(count: int, size: int) -> float:
 
 
 def price(job: Job, work: Work, platform: Platform) -> Cost:
-    """Return the bill of a run; the PUT of each member is unavoidable, at its storage class."""
+    """Return the bill of a run; the PUT of each member, at its storage class, is unavoidable."""
     lines = [
         *_price_s3(job, work, platform),
         *_price_services_besides_s3(job, work, platform),
@@ -173,7 +173,7 @@ def _price_s3(job: Job, work: Work, platform: Platform) -> list[CostLine]:
 def _price_services_besides_s3(job: Job, work: Work, platform: Platform) -> list[CostLine]:
     if not platform.memory_gb:
         return []
-    invocations = 1  # as of a direct run, whose function does all the work
+    invocations = 1  # of a direct run, whose function does all the work
     transitions = 0
     if not platform.direct:
         invocations = work.tasks + 2  # plan and report

@@ -55,6 +55,7 @@ def show_bytes(count: float) -> str:
     """Return a size in text: ``1.5 MiB``, ``64 KiB``."""
     if count < 1024:
         return f"{count:.0f} B"
+    # Of 1024; no unit is larger than TiB.
     power = min(4, int(math.log(count, 1024)))
     return f"{count / 1024**power:,.1f}".removesuffix(".0") + f" {' KMGT'[power]}iB"
 

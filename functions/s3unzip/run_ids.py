@@ -1,4 +1,4 @@
-"""The ids of runs, and the names made from them: of executions, and the stem of an archive.
+"""The ids of runs, and the names of executions, which are made from them.
 
 Rules:
 

@@ -183,6 +183,7 @@ def make_tuning(changes: Mapping[str, object], base: Tuning | None = None) -> Tu
     for name, value in changes.items():
         if name not in defaults:
             raise UsageError(f"tuning {name!r} is unknown; {_list_similar(name, sorted(defaults))}")
+        # As an int or a float, like the default.
         values[name] = type(defaults[name])(_check_number(name, value))
     return replace(base or Tuning(), **values)
 

@@ -207,6 +207,11 @@ def _compare_all(
 ) -> tuple[_ObjectComparison, Requests]:
     """Compare all objects, a second time if the store lists keys in another order.
 
+    Args:
+        first: the comparison to begin with.
+        begin: returns a new comparison, if there must be a second one.
+        expected: the objects of all members, in the order of their keys.
+
     Returns:
         The comparison that has the results, and the requests of both.
     """
@@ -512,7 +517,7 @@ class WrittenObjects:
             if outcome.etag is not None:
                 crc = outcome.crc32.to_bytes(4, "big")
                 self._digests[hash((outcome.key, outcome.size))] = crc + _digest(outcome.etag)
-                if records.run not in self.runs[-1:]:
+                if records.run not in self.runs[-1:]:  # not noted for an earlier object
                     self.runs.append(records.run)
 
     def match(self, key: str, size: int, crc32: int | None, etag: str | None) -> bool | None:

@@ -232,7 +232,8 @@ class PutPool(Generic[T]):
         self._put = put
         self._queue: SimpleQueue[tuple[T, Buffer] | None] = SimpleQueue()
         self._max_bytes = max_bytes
-        # A body is in flight from `submit` until its PUT has ended.
+        # A body is in flight from `submit` until its PUT has ended. There is one for each thread
+        # on the wire, and three are queued, so that no thread waits for the next one.
         self._max_in_flight = 4 * threads
         self._in_flight = 0
         self._bytes = 0  # of the bodies in flight

@@ -50,7 +50,7 @@ def is_same_object(
     stored = find_object(outcome.key, options, destination, calls)
     if stored is None or stored.size != outcome.size:
         return False
-    # The metadata of a streamed AE-2 member have no CRC-32: then the size must do.
+    # The metadata of a streamed AE-2 member has no CRC-32: then the size alone decides.
     if stored.crc32 is None and destination.keeps_metadata:
         return True
     return stored.crc32 == outcome.crc32
@@ -93,7 +93,7 @@ def find_object(
 def read_stored(destination: Destination, key: str, *, is_gzip: bool) -> StoredObject | None:
     """Read an object; return it with the CRC-32 of its content, None if it does not exist.
 
-    The CRC-32 is None if the object should be a gzip file, but is another file.
+    The CRC-32 is None if the object should be a single gzip file, but is not.
     """
     size = 0
     crc: int | None = 0
@@ -102,9 +102,9 @@ def read_stored(destination: Destination, key: str, *, is_gzip: bool) -> StoredO
         for chunk in destination.read(key):
             size += len(chunk)
             if not is_gzip:
-                crc = crc32(chunk, crc or 0)
+                crc = crc32(chunk, crc or 0)  # for the type checker: it is never None here
             elif crc is not None:
-                crc = _add_content(inflater, chunk, crc)
+                crc = _extend_crc(inflater, chunk, crc)
     except NotFoundError:
         return None
     if is_gzip and not inflater.eof:
@@ -112,8 +112,11 @@ def read_stored(destination: Destination, key: str, *, is_gzip: bool) -> StoredO
     return StoredObject(key, size, crc)
 
 
-def _add_content(inflater: "zlib._Decompress", data: Buffer, crc: int) -> int | None:
-    """Return the CRC-32 of a gzip file's content after `data`; None: it is no single gzip file."""
+def _extend_crc(inflater: "zlib._Decompress", data: Buffer, crc: int) -> int | None:
+    """Extend the CRC-32 of a gzip file's content by what `data` inflates to; return the new one.
+
+    None: the data is not a single gzip file.
+    """
     try:
         while data and not inflater.eof:
             crc = crc32(inflater.decompress(data, PIECE_LENGTH), crc)
@@ -150,7 +153,7 @@ def resolve_conflict(
             read = partial(
                 read_stored, run_step.destination, row.key, is_gzip=options.as_gzip is not None
             )
-            stored = run_step.calls.paced("get", read) or stored  # None: just deleted
+            stored = run_step.calls.paced("get", read) or stored  # None: it was just deleted
     if has_content(stored, row.member, options):
         return row.outcome(Status.UNCHANGED, stored.size)
     if options.on_conflict is OnConflict.NEVER:
@@ -226,7 +229,7 @@ def _find_possibly_unchanged(
             if row is not None and has_stored_size(listed.size, row.member, options):
                 yield row
         if number == max_pages and not page.is_last:
-            listed_to = ""  # of an unordered listing any row may be on a later page
+            listed_to = ""  # in an unordered listing, any row may be on a later page
             if page.in_order and page.objects:
                 listed_to = page.objects[-1].key
             yield from (row for row in unlisted.values() if row.key > listed_to)

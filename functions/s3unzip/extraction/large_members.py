@@ -51,7 +51,7 @@ from s3unzip.stores.ports import Buffer, Upload
 from s3unzip.zip import AFTER_LENGTH, ByteRange, Member, OpenedMember, close_member
 from s3unzip.zip.decode import largest_size
 
-COPY_TRIES = 4  # of one part that may fail; then the member is streamed
+COPY_TRIES = 4  # tries to copy one part that may fail before the member is streamed
 CHECKSUM_LENGTH = 8  # of a CRC-32 in base64
 
 
@@ -75,7 +75,7 @@ class MemberData(Struct, frozen=True):
         return read_range(self.run_step, ByteRange(start + span.start, start + span.stop))
 
     def check_after(self) -> None:
-        """Check the data descriptor and the bytes after it; add warnings to the step's."""
+        """Check the data descriptor and the bytes after it; add the warnings to the step."""
         member = self.row.member
         start = self.data_range.stop
         trailing = b""
@@ -97,7 +97,7 @@ def read_range(run_step: Step, byte_range: ByteRange) -> Iterator[memoryview]:
 
 
 def open_data(run_step: Step, row: PlannedMember) -> MemberData:
-    """Read and check the local header of a large member; add warnings to the step's."""
+    """Read and check the local header of a large member; add the warnings to the step."""
 
     def read(byte_range: ByteRange) -> bytes:
         run_step.bytes_read += byte_range.length
@@ -195,7 +195,7 @@ def _upload(
     row = data.row
     options = attempt.run.options
     max_size = allowed_size(attempt, row.member)
-    if options.as_gzip is None:  # together, the parts must hold exactly this content
+    if options.as_gzip is None:  # the object is the content, which the parts must be able to hold
         max_size = min(max_size, part_size * attempt.destination.part_limits.max_parts)
     decoder = open_content(
         row.member, attempt.context.policy, data.opened, options, max_size=max_size
@@ -299,7 +299,8 @@ def _copy_parts(
     """Copy the parts of `plan`, several at a time, from a member's data; return them in order."""
     run = attempt.run
     destination = attempt.destination
-    if not destination.copies_from(run.source, run.pin):  # since the plan was made
+    # When the plan was made it did; a refusal in the meantime may have shown that it cannot.
+    if not destination.copies_from(run.source, run.pin):
         raise CopyRefusedError(f"{run.destination}: copies nothing from {run.source}")
 
     # A part has the same offset (`start`) in the object and in the member's data.
@@ -335,7 +336,7 @@ def _run_copy(calls: Calls, request: Callable[[], Part]) -> Part:
         CopyRefusedError: the store refuses, or its answer has a wrong checksum.
         UploadGoneError: another process aborted the upload.
     """
-    faults = count(1)  # except throttling
+    faults = count(1)  # numbers the faults of this part, except throttling
 
     def copy_once() -> Part:
         try:

@@ -185,6 +185,7 @@ def _begin_slices(
     upload_id = begin_upload(data.run_step, row).upload_id
     # Part of the tasks' ids, so that slices of two uploads do not mix.
     upload_mark = f"{zlib.crc32(upload_id.encode()):08x}"
+    # All scans or copies of the member have about the same length, and so the same duration.
     seconds_per_byte = first.seconds * first.parts / max(1, row.member.size)
     tasks: list[Task] = []
     offset = 0  # in the object
@@ -277,7 +278,7 @@ def _group_segments(
 def _write_linked(
     run_step: Step, row: PlannedMember, first: Task
 ) -> Iterator[tuple[int, deflate.LinkedSegment]]:
-    """Link the scanned segments and write each; yield its number and the segment after that."""
+    """Link the scanned segments. Write each linked one, then yield its number and itself."""
     index = row.member.index
     segmentation = _segmentation_of(first, row)
 

@@ -167,7 +167,7 @@ def abort_uploads(run_step: Step, keys: Iterable[str], spared: Collection[str] =
             return False
         return notes is None or not notes.is_of_another(upload.upload_id, run_step.run.id)
 
-    # MinIO lists uploads only if the prefix is a whole key.
+    # The prefix of a single key is this key: MinIO lists uploads only below a whole key.
     prefix = commonprefix(list(keys))  # noqa: RUF071 - of characters
     uploads = run_step.calls.run(
         "list", lambda: list(filter(is_abandoned, run_step.destination.uploads(prefix)))
@@ -202,23 +202,20 @@ def copy_sizes(size: int, preferred: int, limits: PartLimits) -> list[int]:
     max_size = max(
         min(preferred, limits.max_bytes), math.ceil(size / limits.max_parts), limits.min_bytes
     )
-    # The number of parts is bounded: each part must have `min_bytes`, and at most `max_bytes`.
-    count = min(math.ceil(size / max_size), size // limits.min_bytes)
-    return cut_evenly(size, max(1, count, math.ceil(size / limits.max_bytes)))
+    # Each part must have at least `min_bytes` and at most `max_bytes`, which bounds their number.
+    parts = min(math.ceil(size / max_size), size // limits.min_bytes)
+    return cut_evenly(size, max(1, parts, math.ceil(size / limits.max_bytes)))
 
 
-def cut_evenly(size: int, count: int) -> list[int]:
-    """Return `count` nearly equal sizes, whose sum is `size`."""
-    return [size * (n + 1) // count - size * n // count for n in range(count)]
+def cut_evenly(size: int, parts: int) -> list[int]:
+    """Return the sizes of `parts` nearly equal parts, whose sum is `size`."""
+    return [size * (n + 1) // parts - size * n // parts for n in range(parts)]
 
 
 def parts_at_once(part_size: int, tuning: Tuning) -> int:
-    """Return how many parts may be in flight within the memory that the settings allow.
-
-    An empty member has one part, of no bytes.
-    """
+    """Return how many parts may be in flight within the memory that the settings allow."""
     budget = tuning.part_bytes * tuning.parts_in_flight
-    return max(1, min(tuning.parts_in_flight, budget // max(1, part_size)))
+    return max(1, min(tuning.parts_in_flight, budget // part_size))
 
 
 def combine_parts(parts: Iterable[Part]) -> tuple[int, int] | None:
@@ -265,7 +262,8 @@ def upload_parts(
     The settings of `run_step` bound the memory of the parts in flight.
     """
     tuning = run_step.context.tuning
-    # If bytes come where an empty part was planned, the checks find the fault.
+    # Only an empty member has a part of 0 bytes. If bytes come for it after all, they are cut like
+    # those of any part, and the checks find the fault.
     sizes = [size or tuning.part_bytes for size in plan.sizes]
     at_once = parts_at_once(max(sizes), tuning)
     pending: deque[Future[Part]] = deque()
@@ -295,14 +293,14 @@ def _cut_parts(
 ) -> Iterator[tuple[Buffer, int]]:
     """Yield the bytes of each part, and their CRC-32; an object without bytes has one empty part.
 
-    A buffer is used again, because to allocate pages for a new one costs more than to fill it. When
-    a part is being filled, at most `at_once` earlier ones are in flight: so these parts need one
-    buffer more.
+    A buffer is used again, because allocating pages for a new one costs more than filling it. While
+    one part is filled, at most `at_once` earlier ones are in flight. So `at_once + 1` buffers are
+    enough.
 
     Args:
         content: the stream that is cut.
         sizes: of the parts; any further parts have the last size.
-        at_once: parts that the caller may have in flight when it takes the next one.
+        at_once: how many parts the caller may still have in flight when it asks for the next one.
     """
     # Without the empty chunks: one at the end would begin a part that was not planned.
     chunks = (memoryview(chunk) for chunk in content if chunk)
@@ -328,7 +326,7 @@ def _cut_parts(
 
 
 def _send_part(calls: Calls, send: Callable[[], Part]) -> Part:
-    """Upload one part by `send`, in a thread of the pool."""
+    """Upload one part by `send`; this runs in a thread of the pool."""
     try:
         return calls.paced("part", send)
     except errors.NotFoundError as gone:

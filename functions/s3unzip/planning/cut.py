@@ -57,8 +57,9 @@ def _inline_share(seconds: float, tuning: Tuning) -> float:
     if not 0 < tuning.max_few_tasks <= tuning.max_workers:  # too few workers for all at once
         return 0.0
     share = INLINE_SPARE * seconds / tuning.max_few_tasks
-    if share > tuning.batch_min_seconds + MAP_SECONDS:  # smaller batches in a Distributed Map
-        return 0.0  # end sooner, although its start and end take `MAP_SECONDS`
+    # Smaller batches in a Distributed Map end sooner, although the Map itself takes `MAP_SECONDS`.
+    if share > tuning.batch_min_seconds + MAP_SECONDS:
+        return 0.0
     return share
 
 
@@ -255,8 +256,8 @@ def order_tasks(tasks: Iterable[Task]) -> list[Task]:
 def choose_workers(tasks: Sequence[Task], tuning: Tuning) -> int:
     """Return how many tasks run at the same time.
 
-    They are so few that the destination accepts all their PUTs, and that each worker has enough
-    work to be worth its start.
+    They are few enough for the destination to accept all their PUTs, and for each worker to have
+    enough work to be worth its start.
     """
     puts = sum(task.members for task in tasks if task.kind is TaskKind.BATCH)
     seconds = sum(task.seconds for task in tasks)

@@ -63,7 +63,7 @@ def make_plan(
     Args:
         request: the archive, the destination and the options.
         tail: the end of the archive; the plan is of that version.
-        records: the records of the run, which know its id.
+        records: the records of the run, which have its id.
         context: the context of this process.
         calls: counts and retries the requests.
         check: called with the directory before anything is written; may raise to end the plan.
@@ -164,8 +164,8 @@ def _summarize(
         members=index.entries,
         directories=index.directories,
         excluded=index.excluded,
-        failed=len(reading.index.failures),
-        selected=len(reading.index.selected),
+        failed=len(index.failures),
+        selected=len(index.selected),
         tasks=len(tasks),
         kinds={kind.value: count for kind, count in cutter.members_by_kind.items()},
         bytes_in=cutter.work.bytes_in,
@@ -196,7 +196,7 @@ def preview_plan(request: Request, context: Context) -> tuple[Reading, list[Task
     return reading, [*order_tasks(cutter.tasks), *cutter.copies]
 
 
-def make_cutter(request: Request | Run, reading: Reading, context: Context) -> TaskCutter:
+def make_cutter(request: Request, reading: Reading, context: Context) -> TaskCutter:
     """Return a cutter for the selected members of `reading`."""
     store = context.stores.destination(request.destination)
     selected = reading.index.selected

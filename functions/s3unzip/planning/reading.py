@@ -52,7 +52,7 @@ class Reading(Struct, frozen=True):
 
 
 class _CountedReader:
-    """Reads ranges of an archive and counts their bytes; `bytes_read` were read before."""
+    """Reads ranges of an archive, and adds their lengths to `bytes_read`."""
 
     def __init__(self, archive: PinnedArchive, calls: Calls, bytes_read: int) -> None:
         self._archive = archive

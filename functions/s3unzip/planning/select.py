@@ -91,7 +91,7 @@ def parse_template(request: Request | Report) -> KeyTemplate:
     """Return the key template of `request`.
 
     Raises:
-        UsageError: keys would lie outside of the destination's prefix.
+        UsageError: keys would lie outside the destination's prefix.
     """
     text = request.options.key_template
     source = request.source
@@ -133,7 +133,7 @@ def members_folder(run: Request | Report) -> Location:
 def _escape_dots(path: str) -> str:
     """Return an archive's path with each part ``.`` or ``..`` escaped.
 
-    S3 allows such parts in a key. Without the escape, the name of an archive could lead outside of
+    S3 allows such parts in a key. Without the escape, the name of an archive could lead outside
     the destination.
     """
     parts = path.strip("/").split("/")
@@ -174,15 +174,15 @@ def makes_folders(options: Options) -> bool:
 
 
 def check_selection(options: Options, index: Index) -> list[str]:
-    """Return warnings about globs of `options` without a member; refuse a selection of nothing.
+    """Return warnings about globs that match no member; refuse a selection of nothing.
 
     Raises:
-        NothingSelectedError: a name has no member, or nothing is selected.
+        NothingSelectedError: a name matches no member, or nothing is selected.
     """
     is_empty = not index.selected and not index.failures
     names, globs = find_unmatched(options, lambda: index.paths, len(index.selected))
     refused = names
-    if is_empty and not names:
+    if is_empty and not names:  # nothing is selected, so the globs are refused instead
         refused = globs
     if refused:
         raise NothingSelectedError("; ".join(refused) + "; s3unzip ls lists them all")
