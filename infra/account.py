@@ -59,13 +59,13 @@ class Account:
         )
 
     def unreserved_concurrency(self, functions: Iterable[str] = ()) -> int | None:
-        """Return what Lambda runs at once and no other function has reserved.
+        """Return how many concurrent executions no other function has reserved.
 
         Args:
             functions: names of functions whose own reservations count as free.
 
         Returns:
-            None without the right to ask.
+            The number; None: the credentials may not read it.
         """
         client = self.client("lambda")
         try:
@@ -78,13 +78,13 @@ class Account:
         return unreserved + sum(own)
 
     def memory_limit(self, memory: int) -> int | None:
-        """Return the memory, in MB, that Lambda allows at most, if `memory` is above it.
+        """Return the maximum of a function's memory in MB, if `memory` exceeds it.
 
-        No API tells the limit. So this asks to change a function that does not exist: Lambda checks
-        the memory before it looks for the function. Whatever the answer, nothing is changed.
+        No API returns the maximum. So this asks to change a function that does not exist: Lambda
+        checks the memory before it looks for the function. Whatever the answer, nothing is changed.
 
         Returns:
-            None: `memory` is allowed, or it cannot be asked.
+            The maximum; None: `memory` is allowed, or the credentials may not ask.
         """
         try:
             self.client("lambda").update_function_configuration(
@@ -175,7 +175,7 @@ def check_bootstrap(account: Account, environment: Environment) -> None:
 def check_named(account: Account, environment: Environment) -> None:
     """Check that what the environment's file names by ARN, id or name is there.
 
-    What is in another account, or cannot be asked without a right, passes.
+    A resource of another account passes, and so does one that the credentials may not read.
 
     Raises:
         RefusedError: something does not exist; the message names the setting.
@@ -241,14 +241,14 @@ def find_stack(account: Account, name: str) -> DeployedStack | None:
     try:
         (stack,) = cloudformation.describe_stacks(StackName=name)["Stacks"]
     except ClientError as error:
-        # CloudFormation has no separate error code for it (API reference, DescribeStacks).
+        # CloudFormation has no error code for a missing stack (API reference, DescribeStacks).
         if "does not exist" in error.response["Error"]["Message"]:
             return None
         raise
     # A stack whose first change set nobody confirmed has no template.
     body = cloudformation.get_template(StackName=name).get("TemplateBody") or {}
     template: dict[str, Any] = json.loads(body) if isinstance(body, str) else body
-    deleted = {
+    deleted = {  # with the stack
         logical
         for logical, resource in template.get("Resources", {}).items()
         if resource["Type"] == "AWS::S3::Bucket" and resource.get("DeletionPolicy") == "Delete"
@@ -302,7 +302,8 @@ def list_runs(account: Account, stack: DeployedStack, put_at: datetime) -> set[s
     """Return the ids of the runs of archives that were put at this time; ids begin with it."""
     beginning = f"{put_at:%Y-%m-%d/%H%M%S}-"
     executions = account.client("stepfunctions").list_executions(
-        stateMachineArn=stack.outputs["StateMachineArn"], maxResults=100
+        stateMachineArn=stack.outputs["StateMachineArn"],
+        maxResults=100,  # the latest ones
     )
     name = beginning.replace("/", "-")  # an execution is named by its run
     found = {
@@ -338,7 +339,7 @@ def empty_bucket(account: Account, bucket: str) -> int:
 
 
 def _versions(s3: Any, bucket: str) -> Iterator[list[dict[str, str]]]:
-    """Yield at most 1,000 at a time, the limit of one DeleteObjects."""
+    """Yield the versions and delete markers of a bucket, as many as one DeleteObjects takes."""
     for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket):
         versions = page.get("Versions", []) + page.get("DeleteMarkers", [])
         if versions:

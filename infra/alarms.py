@@ -22,7 +22,7 @@ from infra.workflow import Workflow
 from s3unzip.settings import NAMESPACE, SERVICE
 
 PERIOD = cdk.Duration.minutes(5)
-HOUR = 12  # periods
+HOUR = 12  # in periods
 POINTS = {"p50": "p50", "p95": "p95", "max": "Maximum"}  # label: statistic
 
 
@@ -262,7 +262,15 @@ class Alarms(Construct):
         periods: int = 1,
         advice: str,
     ) -> None:
-        """Add an alarm that rings after `periods` of five minutes, or one of a queue's minutes."""
+        """Add an alarm that rings when a metric was above a threshold for a number of periods.
+
+        Args:
+            name: of the alarm, without that of the stack.
+            metric: its period is five minutes, or one minute for the messages of a queue.
+            above: the threshold.
+            periods: how many, one after the other.
+            advice: what to do when it rings.
+        """
         alarm = cloudwatch.Alarm(
             self,
             name,

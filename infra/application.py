@@ -62,7 +62,7 @@ def build(
 ) -> CloudAssembly:
     """Put the stack of `environment` into `app` and synthesize it.
 
-    `synthesizer` says where assets lie; None: where CDK's bootstrap keeps them.
+    `synthesizer` decides where assets are stored; None: in the bucket of CDK's bootstrap.
     """
     stack = S3UnzipStack(
         app,
@@ -80,7 +80,7 @@ def build(
 
 def _code(app: Application) -> lambda_.Code:
     ready = os.environ.get(ASSET_VARIABLE)
-    if ready:
+    if ready:  # somebody has built the asset
         return lambda_.Code.from_asset(ready)
     if app.node.try_get_context(BUNDLING_STACKS) == []:
         # The command reads no asset: use the bare package and build nothing.

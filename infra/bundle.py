@@ -67,7 +67,9 @@ LAMBDA = Target("3.13", "aarch64-manylinux_2_28")
 def build_bundle(folder: Path, target: Target = LAMBDA) -> str | None:
     """Write the asset into `folder`, completely or not at all.
 
-    The asset has byte code if this machine has a CPython 3.13, whose path is returned.
+    Returns:
+        The path of the CPython 3.13 that compiled the asset. None: this machine has none, so the
+        asset has no byte code.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".bundle-") as scratch:
@@ -81,7 +83,7 @@ def build_bundle(folder: Path, target: Target = LAMBDA) -> str | None:
         size = sum(path.stat().st_size for path in made.rglob("*") if path.is_file())
         if size > MAX_BYTES:
             raise BundleError(
-                f"the asset has {size / 1024**2:.0f} MiB unpacked, more than "
+                f"the unpacked asset is {size / 1024**2:.0f} MiB, more than "
                 f"{MAX_BYTES // 1024**2}: find what grew with `du -s {folder}/*`"
             )
         if folder.exists():
@@ -142,7 +144,7 @@ def _prune(made: Path) -> None:
 def _remove_services(made: Path) -> None:
     """Remove botocore's definitions of all services but `SERVICES`.
 
-    Files beside the folders of services are for all of them: partitions, endpoints, retries.
+    The files beside the folders of services are for all: partitions, endpoints, retries.
     """
     for path in (made / "botocore" / "data").iterdir():
         if path.is_dir() and path.name not in SERVICES:
@@ -215,12 +217,12 @@ def _is_right(python: str) -> bool:
         "print(sys.implementation.name, u.MAGIC_NUMBER.hex(), sys.flags.optimize)"
     )
     try:
-        said = subprocess.run(  # noqa: S603 - fixed arguments
+        answer = subprocess.run(  # noqa: S603 - fixed arguments
             [python, "-I", "-c", code], capture_output=True, text=True, check=False
         )
     except OSError:
         return False
-    return said.stdout.split() == ["cpython", MAGIC, "0"]
+    return answer.stdout.split() == ["cpython", MAGIC, "0"]
 
 
 def ensure_asset(folder: Path = BUILT) -> Path:
@@ -252,7 +254,7 @@ def fingerprint() -> str:
     files += sorted(
         file for file in PACKAGE.rglob("*") if file.is_file() and "__pycache__" not in file.parts
     )
-    # With or without byte code: somebody may have installed a CPython 3.13 since.
+    # An asset without byte code is built again when a CPython 3.13 has been installed.
     compiled = MAGIC if find_python(find_uv()) else "no byte code"
     digest = hashlib.sha256(compiled.encode())
     for file in files:

@@ -42,7 +42,8 @@ def install_cdk() -> None:
 
 
 def _shim() -> str:
-    # Without links: a checkout of links to another one, as tests make it, may go before this file.
+    # The path of Node has no links: tests make checkouts of links, which may be gone before this
+    # script is.
     node, script, compiled = (shlex.quote(str(one)) for one in (NODE.resolve(), SCRIPT, COMPILED))
     return (
         "#!/bin/sh\n"

@@ -191,7 +191,7 @@ def _failures(watched: Watched) -> list[cloudwatch.IWidget]:
 
 
 def _waiting(watched: Watched, measures: Measures) -> list[list[cloudwatch.IWidget]]:
-    """Return a row of what waits or is throttled, and one of what follows."""
+    """Return a row of graphs of what waits or is throttled, and one of what happened later."""
     queue = watched.intake.queue
     lengths = [
         queue.metric_approximate_number_of_messages_visible(label="waiting", statistic="Maximum"),
@@ -299,7 +299,7 @@ def _logged(
         title=title,
         log_group_names=[
             watched.functions.by_name[name].log_group.log_group_name
-            for name in ("settle", "intake", "plan")
+            for name in ("settle", "intake", "plan")  # the functions that end runs
         ],
         query_lines=list(lines),
         view=cloudwatch.LogQueryVisualizationType.TABLE,
@@ -316,7 +316,7 @@ TRANSITION = rates.PRICE_STANDARD_TRANSITION + rates.TRANSITION_LOG_BYTES * rate
 def _spending_lines(
     environment: Environment, functions: Functions, workflow: Workflow
 ) -> dict[str, cloudwatch.MathExpression]:
-    """Return dollars a period, by an id: requests to S3, runs, and each function."""
+    """Return the dollars per period for requests to S3, for runs and for each function, by ids."""
     measures = Measures(environment.name)
     run = (
         rates.TRANSITIONS * TRANSITION

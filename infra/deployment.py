@@ -46,10 +46,10 @@ class Wish:
 
     environment: Environment
     settings: tuple[str, ...]  # ``section.setting=value``, replaces the file's value
-    yes: bool  # ask for no confirmation
+    yes: bool  # do not ask for a confirmation
     archive: Path | None
     key: str = ""  # of the archive in the ingest bucket; "acme/" is a prefix
-    bucket: str = ""  # where a package's asset will lie
+    bucket: str = ""  # that will hold a package's asset
 
     @property
     def context(self) -> list[str]:
@@ -150,6 +150,7 @@ def fit_account(account: Account, wish: Wish) -> list[str]:
             "take what other functions need. Ask for a higher quota: docs/howto/bursts.md"
         )
     if environment.intake_concurrency > free:
+        # The event source of a queue has at least 2.
         settings.append(f"intake.concurrency={max(2, free // 2)}")
     return [word for setting in settings for word in ("-c", setting)]
 
@@ -224,7 +225,7 @@ def destroy(wish: Wish) -> int:
     if stack.protected:
         raise RefusedError(
             f"{stack.name} is protected against deletion (stack.retain = true): run "
-            f"`make unprotect ENV={wish.environment.name}` first if it is really to go"
+            f"`make unprotect ENV={wish.environment.name}` first if you really want to delete it"
         )
     _say(
         f"This deletes the stack {stack.name} of account {account.id} in {account.region}"
@@ -243,7 +244,7 @@ def destroy(wish: Wish) -> int:
 
 
 def _find(wish: Wish) -> tuple[Account, DeployedStack]:
-    """Return the account and the stack of an environment that is deployed; else `RefusedError`."""
+    """Return the account and the stack of an environment; refuse one that is not deployed."""
     account = find_account(wish.environment)
     name = wish.environment.stack.name
     stack = find_stack(account, name)
@@ -277,11 +278,11 @@ def _read_arguments() -> tuple[Callable[[Wish], int], Wish]:
     parser = argparse.ArgumentParser(prog="infra.deployment", description=__doc__)
     parser.add_argument("command", choices=COMMANDS)
     parser.add_argument("--env", default="", help="the environment, a file of infra/environments")
-    parser.add_argument("--set", default="", metavar="SETTING=VALUE...", help="space between two")
+    parser.add_argument("--set", default="", metavar="SETTING=VALUE...", help="separated by spaces")
     parser.add_argument("--yes", action="store_true", help="ask nothing")
     parser.add_argument("--archive", type=Path)
     parser.add_argument("--key", default="", help="of the archive, or a prefix that ends in /")
-    parser.add_argument("--bucket", default="", help="where a package's asset will lie")
+    parser.add_argument("--bucket", default="", help="that will hold a package's asset")
     chosen = parser.parse_args()
     if not chosen.env:
         known = ", ".join(sorted(path.stem for path in FOLDER.glob("*.toml")))

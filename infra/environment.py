@@ -62,7 +62,7 @@ class Environment(Section):
 
     @property
     def all_routes(self) -> list[RouteSection]:
-        """The routes in their order, and the environment's own way, which has no name."""
+        """The routes in their order; the last has the environment's own settings, and no name."""
         own = RouteSection.model_construct(
             name="",
             prefix=self.ingest.prefix,
@@ -111,7 +111,7 @@ class Environment(Section):
     @model_validator(mode="before")
     @classmethod
     def _complete_routes(cls, values: Any) -> Any:
-        """Put into each route what it leaves out; what is no table is refused later."""
+        """Put into each route what it leaves out; a value that is not a table is refused later."""
         tables = values.get("routes")
         if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
             return values
@@ -215,7 +215,7 @@ class Environment(Section):
         return None
 
     def _explain_keys(self) -> str | None:
-        """Return which key belongs to nothing."""
+        """Return which key is set for a bucket or a secret that is not named."""
         for setting, bucket in self.buckets():
             if bucket.kms_key and not bucket.existing:
                 return (
@@ -246,7 +246,7 @@ class Environment(Section):
         if rule.action == "delete":
             delete = AfterSuccess(SourceAction.DELETE)
             for path, route in self.by_path().items():
-                name_option = f"{path}options.{{}}".format
+                name_option = f"{path}options.{{}}".format  # returns the setting of an option
                 check_after_success(delete, route.options, "after_success.action:", name_option)
         return None
 

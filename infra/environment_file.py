@@ -74,7 +74,7 @@ def _kind_of(path: str) -> Any:
     """Return the type of a setting by its path, ``section.setting``; else refuse the path."""
     kind: Any = Environment
     for part in path.split("."):
-        if get_origin(kind) is dict:  # a table of free names
+        if get_origin(kind) is dict:  # a table that may have any names
             kind = get_args(kind)[1]
         elif isinstance(kind, type) and issubclass(kind, BaseModel) and part in kind.model_fields:
             kind = table_of(kind.model_fields[part])

@@ -213,7 +213,7 @@ def _json_of(value: object) -> str:
 
 
 def _route_value(environment: Environment, route: RouteSection) -> dict[str, Any]:
-    """Return a route as the functions read it, without what is empty."""
+    """Return a route as the functions read it, without its empty settings."""
     destination = route.destination
     value = {
         "name": route.name,

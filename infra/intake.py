@@ -49,7 +49,8 @@ class Intake(Construct):
             enforce_ssl=True,
             retention_period=KEPT,  # what expires here does not go to the dead letters
             # AWS recommends six times the function's timeout: docs.aws.amazon.com/lambda, with-sqs.
-            # It is for a killed function: after a fault the function says when to try again.
+            # The timeout is for a killed function: after a fault the function itself says when to
+            # try again.
             visibility_timeout=cdk.Duration.seconds(6 * environment.functions.intake.timeout),
             dead_letter_queue=sqs.DeadLetterQueue(
                 queue=self.dead_letters["DeadLetters"],
@@ -120,7 +121,7 @@ class Intake(Construct):
 def _event_pattern(environment: Environment, bucket: str) -> events.EventPattern:
     """Return which events start runs: those of S3, or the results of GuardDuty's scans.
 
-    Every result comes, so that the pipeline also counts what it does not open. Their form:
+    Every result is passed on, so that the pipeline also counts what it does not open. Their form:
     docs.aws.amazon.com/guardduty, monitor-with-eventbridge-s3-malware-protection.
     """
     keys = key_patterns(environment.all_routes)

@@ -25,8 +25,8 @@ def write_package(environment: Environment, bucket: str, folder: Path = FOLDER) 
 
     Args:
         environment: the environment.
-        bucket: where the asset will lie, in the region of the stack.
-        folder: the package is a folder below it, with the environment's name.
+        bucket: that will hold the asset, in the region of the stack.
+        folder: in which the package is a folder with the environment's name.
     """
     package = folder / environment.name
     shutil.rmtree(package, ignore_errors=True)
@@ -45,7 +45,7 @@ def write_package(environment: Environment, bucket: str, folder: Path = FOLDER) 
 
 
 def _list_assets(template: Path) -> list[tuple[Path, str]]:
-    """Return the folder and the key of each asset that functions have."""
+    """Return the folder and the key of each asset of the functions."""
     manifest = template.with_name(template.name.replace(".template.json", ".assets.json"))
     files = json.loads(manifest.read_text(encoding="utf-8"))["files"].values()
     return [

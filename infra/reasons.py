@@ -59,8 +59,8 @@ WILDCARDS = (
 def reason_for(actions: list[str], resource: str) -> str | None:
     """Return the reason for a wildcard in `resource`, None if one of `actions` has none.
 
-    CDK merges statements of one resource (the feature flag ``minimizePolicies``), so the actions of
-    one statement may need different reasons.
+    CDK merges the statements about one resource (the feature flag ``minimizePolicies``), so the
+    actions of one statement may need different reasons.
     """
     wildcards = [wildcard for wildcard in WILDCARDS if re.fullmatch(wildcard.resource, resource)]
     reasons = [

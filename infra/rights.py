@@ -67,7 +67,7 @@ class Rights:
         return [allow([action], *arns) for action, arns in rights.items() if arns]
 
     def destination_policy(self, section: BucketSection, roles: list[iam.IRole]) -> str:
-        """Return the bucket policy, as JSON, that lets `roles` write into a bucket of others."""
+        """Return the bucket policy, as JSON, that lets `roles` write into a foreign bucket."""
         principal = {"AWS": [role.role_arn for role in roles]}
         bucket = self._storage.destination_of(section)
         routes = [
@@ -94,6 +94,7 @@ class Rights:
         return list(dict.fromkeys(bucket.bucket_arn for bucket in buckets))
 
     def _tasks(self) -> list[iam.PolicyStatement]:
+        """Return the rights to read archives, to write members and to keep records."""
         return [
             # Both actions, with any versioning of the bucket: a GET that names a version needs only
             # GetObjectVersion (API_GetObject), but UploadPartCopy "must have" GetObject on the
@@ -112,6 +113,7 @@ class Rights:
         ]
 
     def _runs(self) -> list[iam.PolicyStatement]:
+        """Return the rights of a function that may end a run: those of tasks, and more."""
         machine = self._environment.stack.name
         bus = self._stack.format_arn(
             service="events", resource="event-bus", resource_name=self._environment.event_bus
@@ -157,7 +159,7 @@ def member_actions(options: Options) -> list[str]:
     properties = options.objects or ObjectProperties()
     if options.nested_depth:  # nested archives are read from there
         actions.append("s3:GetObjectVersion")
-    if properties.tags:  # asked for with the PUT that sets them
+    if properties.tags:  # S3 checks this right at the PUT that sets them
         actions.append("s3:PutObjectTagging")
     if properties.acl:
         actions.append("s3:PutObjectAcl")

@@ -30,7 +30,7 @@ INHERITED = ("existing", "prefix", "owner", "kms_key")  # of the environment's d
 
 
 def complete(route: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the table of a route with what it leaves out, as the rest of the file has it."""
+    """Return the table of a route; what it leaves out is taken from the environment's settings."""
     whole = {**route, "options": {**values.get("options", {}), **route.get("options", {})}}
     destination = route.get("destination", {})
     if "existing" not in destination:
@@ -50,7 +50,7 @@ def takes(route: RouteSection, key: str) -> bool:
 
 
 def is_inside(narrow: RouteSection, wide: RouteSection) -> bool:
-    """Return whether every key that fits the one route fits the other."""
+    """Return whether every key that fits the narrow route fits the wide one."""
     return narrow.prefix.startswith(wide.prefix) and _ends_with(narrow.suffix, wide.suffix)
 
 
@@ -62,14 +62,14 @@ def overlap(first: RouteSection, second: RouteSection) -> bool:
 
 
 def _ends_with(suffix: str, end: str) -> bool:
-    """Return whether a suffix ends so, in one of the spellings that rules accept."""
+    """Return whether a suffix ends in `end`; the case of letters does not matter."""
     return suffix.lower().endswith(end.lower())
 
 
 def widest(routes: Sequence[RouteSection]) -> list[RouteSection]:
-    """Return the routes that are not a part of another one: together they fit every key.
+    """Return the routes that no other route contains: every key that fits a route fits one of them.
 
-    Of equal routes the first one stays.
+    If routes are equal, the first one is returned.
     """
     return [
         route
@@ -83,7 +83,7 @@ def widest(routes: Sequence[RouteSection]) -> list[RouteSection]:
 
 
 def widest_prefixes(routes: Sequence[RouteSection]) -> list[str]:
-    """Return the prefixes that are not below another one: together they contain every key."""
+    """Return the prefixes that are not below another one: each key of a route begins with one."""
     prefixes = sorted({route.prefix for route in routes})
     return [
         prefix
@@ -123,7 +123,10 @@ def are_below(first: BucketSection, second: BucketSection) -> bool:
 
 
 def explain_order(routes: Sequence[RouteSection]) -> str | None:
-    """Return which routes have no order that a reader sees; the last route is the environment's."""
+    """Return which routes have the same name, or overlap so that their order is in doubt.
+
+    Returns None if there are no such routes. The last route is the environment's own.
+    """
     names = [route.name for route in routes]
     for number, name in enumerate(names):
         if name in names[:number]:
@@ -149,7 +152,7 @@ def explain_order(routes: Sequence[RouteSection]) -> str | None:
 def explain_writes(
     buckets: Mapping[str, BucketSection], routes: Sequence[RouteSection]
 ) -> str | None:
-    """Return what a run writes where an object could start a run, or replace a plan.
+    """Return which bucket's prefix lets a run write keys that start runs or replace plans.
 
     Args:
         buckets: of the environment and of its routes, by their settings.

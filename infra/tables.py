@@ -69,7 +69,7 @@ class FromTable:
 
 
 def _check_value(value: Struct) -> None:
-    """Check what a value of the package does not check when it is made; else `UsageError`."""
+    """Make the checks that a value does not make when it is created; they raise `UsageError`."""
     if isinstance(value, ObjectProperties):
         value.check()
     elif isinstance(value, Options):

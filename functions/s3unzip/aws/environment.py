@@ -42,7 +42,7 @@ if TYPE_CHECKING:  # the stubs are not deployed
     from mypy_boto3_secretsmanager import SecretsManagerClient
 
 T = TypeVar("T")
-D = TypeVar("D")  # a default
+D = TypeVar("D")  # the type of a default
 
 CLIENT_OPTIONS: dict[str, Any] = {  # of the clients of AWS's control plane
     "connect_timeout": 5,
@@ -83,6 +83,7 @@ class Trigger(Struct, frozen=True):
     def covers(self, source: Location) -> bool:
         """Return whether an object at this place starts a run."""
         is_inside = source.bucket == self.bucket and source.key.startswith(self.prefix)
+        # The rule of EventBridge accepts the same spellings, such as .zip, .ZIP and .Zip.
         return is_inside and source.key.endswith(spellings(self.suffix))
 
     def __str__(self) -> str:
@@ -148,7 +149,7 @@ class LambdaConfig(Struct, frozen=True, kw_only=True, dict=True):
 
         Args:
             key: of the archive.
-            event_time: when the archive was put, in Unix seconds; None: no event says it.
+            event_time: when the archive was put, in Unix seconds; None: it is not known.
         """
         source = Location("s3", self.own.trigger.bucket, key)
         defaults = self.defaults_of(source)

@@ -46,7 +46,9 @@ OWN_SENDERS = "s3unzip."  # the prefix of "source" in the events that commands q
 CLEAN = "NO_THREATS_FOUND"
 NOT_SCANNED = "NOT_SCANNED"  # not a status of GuardDuty: the version has no result
 SCAN_TAG = "GuardDutyMalwareScanStatus"
-UNVERSIONED = (None, "null")  # version ids that an overwritten object keeps
+# Version ids that do not identify a version: an event may have none, and in a bucket without
+# versioning each version has the id "null".
+UNVERSIONED = (None, "null")
 MAX_KEY = 1_024  # bytes of UTF-8
 ETAG = re.compile(r"[0-9a-f]{32}(-\d+)?")
 CLOCK_SECONDS = 2  # tolerance between the time of an event and its object's Last-Modified
@@ -100,8 +102,8 @@ class ArchivePut(NamedTuple):
     def is_older(self, tail: Tail) -> bool:
         """Return whether the event's version is no longer the current one, which has this `tail`.
 
-        Version ids are compared, else ETags. If the event has neither, its time is compared with
-        the object's Last-Modified.
+        The version ids and ETags that the event has are compared. If it has none, its time is
+        compared with the object's Last-Modified.
         """
         has_version = self.version_id not in UNVERSIONED and tail.pin.version_id is not None
         if has_version or self.etag is not None:
@@ -152,9 +154,9 @@ def _find_fault(put: ArchivePut) -> str | None:
 
 
 def _read_events(message: Mapping[str, Any]) -> Iterator[ArchivePut]:
-    """Yield the objects in a message of EventBridge, or in S3's own notification.
+    """Yield the archives in a message of EventBridge, or in S3's own notification.
 
-    Each may be inside a message of SNS; with raw message delivery the queue gets the event alone.
+    Both may be inside a message of SNS; with raw message delivery the queue gets the event alone.
     The form of such a message: docs.aws.amazon.com/sns/latest/dg/sns-message-and-json-formats.html.
     The form of S3's notification: notification-content-structure in the user guide of S3.
     """

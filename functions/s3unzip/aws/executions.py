@@ -75,8 +75,8 @@ MAX_RESUMED = 100  # executions of one run, the first one included
 TOO_MANY = f"it has had {MAX_RESUMED} executions; see why it fails"
 # The history of an execution has at most 25,000 events, those of the tasks of an inline Map
 # included: tests/infra/test_dashboard.py counts them.
-INLINE_ROUNDS = 2  # later rounds of a run go through a Distributed Map
-EXECUTION_ROUNDS = 16  # then the next execution takes over
+INLINE_ROUNDS = 2  # rounds 0 and 1; later rounds of a run go through a Distributed Map
+EXECUTION_ROUNDS = 16  # rounds of one execution; then the next execution takes over
 RUNNING = "RUNNING"
 WORKER_SECONDS = 900  # Lambda ends each function after this time
 
@@ -88,7 +88,7 @@ class RunInput(Struct, frozen=True):
     request: Request | None = None
     pin: Pin | None = None  # the version of the archive
     failed: bool = False  # whether failed members are extracted again
-    wait: int = 0  # seconds; only an execution that compares the archive later has them
+    wait: int = 0  # seconds; not 0 in an execution that only compares the archive, after them
 
 
 class Execution(NamedTuple):
@@ -130,8 +130,9 @@ def next_state(state: Next, config: LambdaConfig, execution: str) -> dict[str, A
 def _hand_over(data: dict[str, Any], config: LambdaConfig, execution: str) -> None:
     """Start the execution after `execution`, which begins with the round in `data`.
 
-    If it exists, nothing is started: the step is a repeated one, or it is a late one of a stopped
-    run that somebody resumed. A late step of a stopped run starts nothing either.
+    If the next execution exists, nothing is started: either this step is repeated, or it is a late
+    step of a stopped run that somebody has resumed. A late step of a stopped run that nobody has
+    resumed starts nothing either.
 
     Raises:
         UsageError: the run has had too many executions.
@@ -249,8 +250,9 @@ def next_execution(
         config: of the environment.
         run: the id of the run.
         since: Unix seconds; an execution that began earlier has ended, or is about to.
-        failed_number: the number of an execution that failed; by default, none did. It may have
-            started the one after it, which is at work although it began before the failure.
+        failed_number: the number of an execution that failed. It may have started the one after
+            it, which is at work although it began before the failure. The default is the highest
+            number: no execution failed.
         archive: the archive that each execution must have; None: it is not compared.
 
     Raises:
@@ -331,7 +333,7 @@ def _start_newest(request: Request, config: LambdaConfig, context: Context) -> N
         archive = find_archive(request, context, calls)
     except AccessDeniedError:  # a right can be given before the step is tried again
         raise
-    except StorageError as error:  # the store does not even tell the version
+    except StorageError as error:  # the store refuses even a HEAD
         logger.warning("archive cannot be read", error=str(error))
         return
     if archive is None:

@@ -141,6 +141,7 @@ def _take_archive(put: ArchivePut, request: Request, invocation: Invocation, att
     """
     if put.scan is not None and not admit(put.source, put.scan, put.threats):
         return
+    # No function has begun to extract an archive whose event is new.
     is_new = attempts == 1 and time.time() - put.time < NEW_SECONDS
     archive = find_archive(request, invocation.context, invocation.calls)
     if archive is not None:
@@ -252,7 +253,10 @@ def _find_reports(source: Location, stores: Stores, calls: Calls, second: int) -
     """Return the reports of the archives with the stem of `source` that were put in a Unix second.
 
     Args:
+        source: of an archive.
+        stores: which have the records of runs.
         calls: whose retries end before the function's time is over.
+        second: the time of the PUT.
     """
     day, _, prefix = f"{datetime.fromtimestamp(second, UTC):%Y-%m-%d/%H%M%S-}".partition("/")
     names = stores.run_store(day, calls).names(prefix + run_stem(source))

@@ -87,7 +87,7 @@ def _end_failed(run: str, detail: dict[str, Any], config: LambdaConfig, context:
     if run_input.wait:  # it only waited to compare the archive
         _compare_again(run, config, context)
         return
-    began = detail["startDate"] / 1_000
+    began = detail["startDate"] / 1_000  # the event has milliseconds
     ended = detail["stopDate"] / 1_000
     number = execution_number(detail["name"])
     if next_execution(config, run, since=ended, failed_number=number) is None:
@@ -110,7 +110,7 @@ def _end_failed(run: str, detail: dict[str, Any], config: LambdaConfig, context:
         logger.warning("nothing is known of the run", status=detail["status"])
         return
     report, is_first = settled
-    # Otherwise another execution, or the intake function, wrote the report.
+    # A report of another time was written by another execution, or by the intake function.
     if began <= report.finished <= ended:
         end_run(report, config, context, is_first=is_first)
         follow_later(report, config, detail["name"])

@@ -4,7 +4,7 @@ The functions are those of every other run. The rules:
 
 - The records are in memory until the function leaves the run. Then they are written, the outcomes
   before the report. They do not replace records of another invocation, unless its verdict is worse.
-- Of a COMPLETED run only the outcomes and the report are written, unless its nested archives or
+- For a COMPLETED run only the outcomes and the report are written, unless its nested archives or
   its archive still need the plan: nobody resumes the run.
 - A run that is not COMPLETED is left to another invocation if that one has planned or ended it.
 - A run that is planned but not small is left as soon as it is planned.
@@ -73,7 +73,7 @@ def run_here(archive: ArrivedArchive, context: Context, calls: Calls) -> LeftRun
 def _count_members(tail: Tail, context: Context) -> int | None:
     """Return how many members the directory in an archive's tail has.
 
-    Returns None if the directory begins before the tail.
+    Returns None if the directory begins before the tail, and 0 if it cannot be read.
     """
     try:
         next(tail.locate_directory(context.policy))
@@ -177,7 +177,7 @@ class _MemoryRun:
             return LeftRun(settled, is_own=True)
         looked_up = None
         if is_completed:  # most often there is no report yet, so none is looked up
-            looked_up = (None, None)
+            looked_up = (None, None)  # the result of a look-up that finds none
         report, is_first = write_report(
             own,
             records,

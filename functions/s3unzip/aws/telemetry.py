@@ -67,7 +67,7 @@ metrics.set_default_dimensions(environment=os.environ.get(Variable.ENVIRONMENT) 
 
 
 def lambda_function(handler: Callable[[E, C], R]) -> Callable[[E, C], R]:
-    """Log, trace and measure each invocation of a Lambda function, also one that fails.
+    """Log, trace and measure each invocation of a Lambda function, even one that fails.
 
     Powertools' ``log_metrics`` is not used: it would print a warning for each invocation without
     metrics.
@@ -160,8 +160,8 @@ def record_task(report: TaskReport) -> None:
 def record_archive(report: Report, *, first: bool = True) -> None:
     """Measure a run that ended, and log its failures by reason.
 
-    Each end of a run is counted. Only the `first` end has a duration: a run that is resumed days
-    later is not slow.
+    Each end of a run is counted. Only the duration until the `first` end is measured: a run that is
+    resumed days later is not slow.
     """
     metric = STOPPED_RUNS if report.reason == STOPPED else ENDS[report.verdict]
     # The other metrics get a zero: the dashboard would show no data for a missing value.
@@ -171,6 +171,7 @@ def record_archive(report: Report, *, first: bool = True) -> None:
     if first and report.event_time is not None:
         seconds = max(0.0, report.finished - report.event_time)
         size = max(report.bytes_in, report.bytes_out) / PACE_BYTES
+        # An archive that is smaller than one unit counts as one.
         pace = seconds / max(1.0, size, report.members / PACE_MEMBERS)
         add_metrics(ArchiveDuration=seconds, ArchivePace=pace)
     logger.info(

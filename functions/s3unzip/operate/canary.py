@@ -42,11 +42,12 @@ def try_canary(runs: DeployedRuns, seconds: float) -> Iterator[CheckResult]:
     """Put, extract, verify and remove the canary; yield the results of extraction and removal.
 
     Args:
+        runs: those of the environment.
         seconds: how long to wait for the run's report.
     """
     canary = Canary(runs)
     put = run_check("canary", canary.put)
-    if put.status is not OK:  # the one result: there is nothing to extract or remove
+    if put.status is not OK:  # no other result follows: there is nothing to extract or remove
         yield put
         return
     extracted = run_check("canary", partial(canary.check, seconds))

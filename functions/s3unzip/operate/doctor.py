@@ -126,7 +126,9 @@ def check_events(runs: DeployedRuns) -> Answer:
     bucket = runs.outputs["IngestBucket"]
     with asking("s3:GetBucketNotification"):
         notifications = runs.client("s3").get_bucket_notification_configuration(Bucket=bucket)
-    if "EventBridgeConfiguration" not in notifications:  # an empty object if enabled
+    if (
+        "EventBridgeConfiguration" not in notifications
+    ):  # if they are enabled, it is there and empty
         return Answer(
             FAILURE,
             f"{bucket} does not send events to EventBridge: no archive will start a run",
@@ -197,7 +199,7 @@ def check_trigger(runs: DeployedRuns) -> Answer:
 
 
 def check_dead_letters(runs: DeployedRuns) -> Answer:
-    """Are the dead-letter queues empty: all queues of the stack except the intake queue?"""
+    """Are the dead-letter queues empty? They are all queues of the stack but the intake queue."""
     queues = [url for url in runs.names(QUEUE) if url != runs.outputs["QueueUrl"]]
     if not queues:
         return Answer(
@@ -323,6 +325,7 @@ def diagnose(runs: DeployedRuns) -> Iterator[CheckResult]:
 
 
 def _read_alarms(runs: DeployedRuns) -> list[Any]:
+    """Return the alarms of the stack, at most as many as one request may name."""
     names = runs.names(ALARM)[:MAX_NAMES]
     if not names:  # CloudWatch would describe all alarms of the account
         return []

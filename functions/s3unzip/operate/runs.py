@@ -387,6 +387,7 @@ class DeployedRuns(RunList):
         return state == ABORTED
 
     def _find_last(self, run: str) -> LastExecution:
+        """Return the execution before the first number of which the run has none."""
         last = LastExecution()
         for number in itertools.count(1):
             name = execution_name(run, number)
