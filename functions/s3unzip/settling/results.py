@@ -79,7 +79,7 @@ class Results(Struct):
 
     @property
     def uploads(self) -> dict[str, tuple[int, int]]:
-        """The rows of each split member that has an upload, by the upload's id."""
+        """The span of the row of each split member that has an upload, by the upload's id."""
         tasks = [*self.unfinished, *self.waiting]
         return {task.slice.upload_id: task.rows for task in tasks if task.slice is not None}
 
@@ -154,6 +154,10 @@ def _read_rounds(records: RunRecords, plan: PlanSummary, results: Results) -> No
                 members[outcomes.report.member][Stage.DONE] = []
             continue
         if outcomes is not None:
+            # A member that settling ended counts once. Its record is read before that of a late
+            # stream, because "member-" sorts before "stream-".
+            if Stage.DONE in members.get(task.member, {}):
+                outcomes = replace(outcomes, outcomes=[])
             results.add_task(outcomes)
             results.done += outcomes.complete  # True is 1
         if task.stage is not None:
@@ -176,6 +180,7 @@ def _sort_member(results: Results, stages: _Stages) -> None:
     }
     match current_stage(ended):
         case Stage.LINK:
+            # Copies are not scanned: they are planned in the stage `LINK`.
             scans = stages.get(Stage.SCAN) or stages[Stage.LINK]
             results.to_link.append([task for task, _ in scans])
         case Stage.FINISH:
@@ -318,7 +323,7 @@ def drop_uploads(step: Step, tasks: Iterable[Task], spared: Collection[str] = ()
     """Abort the uploads that killed workers left; return their number.
 
     Args:
-        step: drops them.
+        step: the step that drops them.
         tasks: of the run; a batch has no upload.
         spared: the ids of the uploads that slices still need; these stay.
     """

@@ -207,6 +207,28 @@ def test_a_link_that_is_lost_is_made_again() -> None:
     world.assert_clean(world.finish(settle(step.next, world.context)), m=content)
 
 
+def test_a_member_that_two_settlings_end_counts_once() -> None:
+    """The late one finds another object in its place, and streams the member once more."""
+    world = World(TINY)
+    request = world.request(build(Entry("m", log_lines(400_000), DEFLATE), Entry("n", b"1")))
+    step = begin(request, world.context)
+    run = world.records(step.next.run).read_plan().run
+    for stage in (TaskKind.SCAN, TaskKind.SLICE):
+        for task in step.next.tasks:
+            if task.kind is stage:
+                run_task(run, task, world.context)
+        round_before, step = step.next, settle(step.next, world.context)
+    (ended,) = (name for name in world.records(run.id).list_outcomes() if "member-" in name)
+    record = world.records(run.id).store.read(f"outcomes/{ended}.jsonl")
+    world.records(run.id).delete_outcomes(ended)
+    world.out.objects["archive/m"].body = b"of a newer archive"
+    late = settle(round_before, world.context)
+    world.records(run.id).store.write(f"outcomes/{ended}.jsonl", [record])
+    assert TaskKind.STREAM in {task.kind for task in late.next.tasks}
+    report = world.finish(late)
+    assert (report.verdict, report.extracted) == (Verdict.COMPLETED, 2)
+
+
 class Closed(MemoryBucket):
     """A bucket that begins no upload while it is closed."""
 
