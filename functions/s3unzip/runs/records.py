@@ -83,7 +83,7 @@ RECORD_UNREADABLE = "record-unreadable"  # the reason of a run that is planned a
 PLAN_TASK = "plan"  # the task id in the record of the members that the plan refuses
 # All records, but not the lock of one machine. `RUN` is first: without it a run has no plan.
 RECORDS = (RUN, MEMBERS, FOLDERS, ROUNDS, OUTCOMES, SPLIT, STOP, NESTED, REPORT, PAGE)
-PIECE = 1024 * 1024  # the minimum of bytes that are written at once, except the last
+PIECE = 1024 * 1024  # the minimum number of bytes that are written at once, except the last
 READERS = 32  # records that are read at once
 _ROUND = re.compile(r"rounds/\d\d+\.jsonl")
 
@@ -121,7 +121,7 @@ class RunRecords:
             UnreadableRecordError: it is damaged, or another version of s3unzip wrote it.
         """
         data = self.store.read(RUN)
-        number = self._decode(RUN, data, dict).get("format", 3)  # 3 is left out
+        number = self._decode(RUN, data, dict).get("format", 3)  # format 3 had no such field
         if number != RECORDS_FORMAT:
             raise errors.UnreadableRecordError(
                 f"{self.run}: another version of s3unzip wrote its records: they have format "
@@ -130,7 +130,7 @@ class RunRecords:
         return self._decode(RUN, data, PlanSummary)
 
     def find_plan(self) -> PlanSummary | None:
-        """Return the summary of the plan; None while the plan is not whole."""
+        """Return the summary of the plan; None: the plan is not complete yet."""
         try:
             return self.read_plan()
         except errors.NotFoundError:
@@ -153,7 +153,7 @@ class RunRecords:
         try:
             self.store.create(RUN, data)
         except errors.ConflictError:
-            # A record of the same archive is replaced, and one that cannot be read.
+            # A plan of the same archive is replaced, and so is one that cannot be read.
             with suppress(errors.UnreadableRecordError, errors.NotFoundError):
                 check_same_archive(plan.run.id, plan.run.source, plan.run.pin, self.read_plan().run)
             self.store.write(RUN, [data])
@@ -163,7 +163,8 @@ class RunRecords:
 
         Args:
             span: start and stop.
-            key_prefix: of the run, for rows without a key: their key is it and the member's path.
+            key_prefix: of the run. The key of a row without one is this prefix and the
+                member's path.
         """
         try:
             rows = decode_lines(self.store.read(MEMBERS, span), PlannedMember)
@@ -242,7 +243,7 @@ class RunRecords:
         self.store.write(outcomes_name(report.task), join_lines(chain((report,), outcomes)))
 
     def keep(self, name: str, data: bytes) -> None:
-        """Write a record, unless another invocation has written complete outcomes there."""
+        """Write a record that is already encoded; complete outcomes on record stay."""
         if name == RUN:
             self.write_plan(self._decode(RUN, data, PlanSummary))
             return
@@ -299,7 +300,7 @@ class RunRecords:
     # Members that are split over several tasks
 
     def find_segment(self, member: int, part: int, state: SegmentState) -> bytes | None:
-        """Return the record of a segment, which has its window if it is linked; None: no record."""
+        """Return the record of a segment, with its window if it is linked; None: it has no record."""
         return self._find_bytes(f"{SPLIT}{member:08d}-{part:04d}-{state}.bin")
 
     def write_segment(self, member: int, part: int, state: SegmentState, data: bytes) -> None:
@@ -335,7 +336,10 @@ class RunRecords:
         return self.look_up_report()[1]
 
     def look_up_report(self) -> tuple[bytes | None, Report | None]:
-        """Return the record of the report, and the report; None if it has none that can be read."""
+        """Return the bytes of the report's record, and the report.
+
+        The bytes are None if there is no record, the report if it does not exist or is damaged.
+        """
         data = self._find_bytes(REPORT)
         if data is None:
             return None, None
@@ -424,7 +428,7 @@ def join_lines(values: Iterable[object]) -> Iterator[bytes]:
 
 
 def split_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the lines of a stream that are not empty; only a piece and a line are in memory."""
+    """Yield the non-empty lines of a stream; only one piece and one line are in memory at once."""
     begun_line = b""
     for data in pieces:
         lines = (begun_line + data).split(b"\n")
@@ -435,7 +439,7 @@ def split_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _parse_outcomes(data: bytes | None) -> TaskOutcomes | None:
-    """Return the outcomes in a record; None: it is missing or damaged: the task is done again."""
+    """Return the outcomes in a record; None: it is missing or damaged, so the task is repeated."""
     if data is None:
         return None
     first_line, *lines = data.splitlines() or [b""]  # an empty line is damaged, too

@@ -76,7 +76,7 @@ class RunList(ABC):
             raise NotFoundError(self.nothing_yet)
         begun = self.begun(MAX_RUNS)
         matches = [full for full in begun if full.startswith(run) or full[STEM_AT:].startswith(run)]
-        # Without a match it may be older than the latest `MAX_RUNS`.
+        # Without a match, the run may be older than the latest `MAX_RUNS`.
         if run in matches or (not matches and self.has(run)):
             return run
         if not matches:
@@ -179,6 +179,7 @@ class RunWatcher:
             failed=counts["failed"],
             bytes_written=counts["bytes_written"],
             tasks=plan.tasks,
+            # Records of the stage DONE are of members: settling wrote them, not a task.
             tasks_done=sum(report.stage is not Stage.DONE for report in reports),
             rounds=len(self._records.list_rounds()),
             throttled=sum(report.requests.throttled for report in reports),

@@ -78,7 +78,7 @@ class Settled(NamedTuple):
 
 
 class KnownArchive(Struct, frozen=True):
-    """What the caller knows of the archive of a run; None: the caller does not know it."""
+    """What the caller knows about the archive of a run; None: the caller does not know it."""
 
     run: str | None = None  # the id of the run
     pin: Pin | None = None
@@ -97,8 +97,10 @@ def begin(
     """Plan a run and write its first round; a run that was planned goes on where it stopped.
 
     Args:
-        archive: what the caller knows of the archive's version.
-        calls: of this step so far; None: it begins here.
+        request: the archive, the destination and the options.
+        context: the stores, the clock and the limits.
+        archive: what the caller knows about the archive's version; None: nothing.
+        calls: the requests of this step so far; None: it begins here.
         check: receives the directory that was read, before anything is written; it may raise.
         planned: receives the plan before it is written; it may raise.
     """
@@ -258,7 +260,7 @@ def resume(
     Args:
         run: the id of the run.
         context: the stores, the clock and the limits.
-        calls: of this step so far; None: it begins here.
+        calls: the requests of this step so far; None: it begins here.
         failed: whether to extract the failed members again.
         after_success: the rule for the archive; it applies if the run has a report but no plan.
     """
@@ -311,7 +313,7 @@ def settle(state: Next, context: Context, calls: Calls | None = None) -> Settled
     Args:
         state: what `begin` or the last `settle` returned.
         context: the stores, the clock and the limits.
-        calls: of this step so far; None: it begins here.
+        calls: the requests of this step so far; None: it begins here.
     """
     calls = calls or context.calls()
     plan = RunRecords.open(context.stores, state.run, calls).require_plan()
@@ -319,7 +321,7 @@ def settle(state: Next, context: Context, calls: Calls | None = None) -> Settled
     return _finish_round(step, plan, read_results(step, plan), state)
 
 
-def settle_failed(  # noqa: PLR0913 - all that is known of it
+def settle_failed(  # noqa: PLR0913 - all that is known about it
     run: str,
     stop: Stop,
     context: Context,
@@ -329,7 +331,7 @@ def settle_failed(  # noqa: PLR0913 - all that is known of it
     request: Request | None = None,
     pin: Pin | None = None,
 ) -> tuple[Report, bool] | None:
-    """Report a run whose execution failed or was stopped; None: nothing is known of the run.
+    """Report a run whose execution failed or was stopped; None: nothing is known about the run.
 
     The report has the time at which the execution ended, so it does not replace a newer one.
 
@@ -397,7 +399,7 @@ def _finish_round(step: Step, plan: PlanSummary, results: Results, state: Next) 
             return Settled(
                 replace(
                     following,
-                    done=max(0, results.done),
+                    done=results.done,
                     idle=idle,
                     requests=state.requests + step.calls.requests,
                     reopened=state.reopened,

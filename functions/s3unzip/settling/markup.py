@@ -5,7 +5,7 @@ Rules:
 - Only `text` and `element` make markup, and both escape their input. So a name from an archive can
   never become markup.
 - Hidden characters are spelled out. So a name cannot look like another one.
-- Every size is bounded: `clip` cuts a text, and `text` folds a long one.
+- Every size is bounded: `clip` cuts a text, and `folded` folds a long one.
 """
 
 import html

@@ -165,7 +165,7 @@ def nested_requests(run: Run, report: Report, context: Context) -> Iterator[Requ
 
 
 def _find_taken(records: RunRecords, prefixes: Collection[str]) -> dict[str, str]:
-    """Return the prefixes that members of the outer archive use, each with a sentence about it."""
+    """Return the prefixes that members of the outer archive use, each with a sentence that says how."""
     taken: dict[str, str] = {}
     if not prefixes:  # do not read the records
         return taken

@@ -122,6 +122,7 @@ def _sum_up(plan: PlanSummary, results: Results, verdict: Verdict) -> Report:
         failures=tuple(results.failures),
         tasks=plan.tasks,
         workers=plan.workers,
+        # A task that waits ended, but its member has no outcome.
         tasks_failed=len(results.unfinished) + len(results.waiting),
         bytes_in=results.bytes_read + plan.bytes_read,
         bytes_out=results.bytes_written,
@@ -206,8 +207,8 @@ def may_replace(report: Report, earlier: Report, since: float, *, reopened: bool
     earlier_rank = earlier.verdict.rank
     if rank > earlier_rank:
         return True
-    is_open = reopened and earlier.verdict is Verdict.COMPLETED_WITH_ERRORS
-    return (rank == earlier_rank or is_open) and earlier.finished <= since
+    may_be_worse = reopened and earlier.verdict is Verdict.COMPLETED_WITH_ERRORS
+    return (rank == earlier_rank or may_be_worse) and earlier.finished <= since
 
 
 def amend_report(report: Report, change: Callable[[Report], Report], records: RunRecords) -> Report:
@@ -270,7 +271,7 @@ def finish_source(rule: AfterSuccess | None, report: Report, context: Context) -
             store.tag(source, pin, rule.tags)
 
     try:
-        calls.run("head", act)
+        calls.run("head", act)  # either action begins with a HEAD of the archive
     except SourceChangedError as error:
         finished = SourceResult(rule.action, SourceState.KEPT, str(error))
     except S3UnzipError as error:
