@@ -114,7 +114,7 @@ class Machine:
         if self._stores is not None:
             sign_in(self._stores, request.destination)
         self._progress.phase("plan")
-        if tail.modified is None:  # use the time of its first run here, so that the id is the same
+        if tail.modified is None:  # with the time of its first run here, all runs have one id
             first_time = None
             if self._stores is not None and self._stores.work.store.is_local:
                 dateless = run_id(request, tail.pin, modified=None)
@@ -285,7 +285,7 @@ class Machine:
                 self._progress.phase("link" if has_scans else "report")
                 settled = _settle(state, records, context, fault)
                 if settled.report is not None and settled.report.reason == STOPPED:
-                    raise KeyboardInterrupt  # noqa: TRY301 - it ends as by Ctrl-C
+                    raise KeyboardInterrupt  # noqa: TRY301 - it ends as after Ctrl-C
             _make_folders(run, records, context)
         except KeyboardInterrupt as interrupt:
             raise _report_interruption(settled, run, records, context) from interrupt

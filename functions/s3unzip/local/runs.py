@@ -102,7 +102,7 @@ def was_restarted(home: str, run: str) -> bool:
 def note_start(home: str, run: str) -> None:
     """Record that a process has worked on `run` since the machine's last boot."""
     path = Path(home, "runs", run, BOOT)
-    path.touch(mode=0o600)
+    path.touch(mode=0o600)  # a new file is private
     path.write_bytes(read_boot_id())
 
 
@@ -257,7 +257,7 @@ class LocalRuns(RunList):
     def _is_resumable(self, run: str) -> bool:
         """Return whether a run did not reach its end; True if its records cannot be read.
 
-        A run that was stopped did not: `resume` continues it.
+        A run that was stopped did not reach it: `resume` can continue the run.
         """
         records = self.records(run)
         try:
@@ -296,7 +296,7 @@ class LocalRuns(RunList):
         if self.state(run) != RUNNING:
             return False
         while self.state(run) == RUNNING:
-            # In each loop, because a run that begins drops all records, also this stop.
+            # Look each time: a run that begins deletes all its records, including this stop.
             if records.find_stop() is None:
                 records.write_stop(
                     Stop(Verdict.FAILED, STOPPED, "the run was stopped by s3unzip abort")

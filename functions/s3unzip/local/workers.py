@@ -100,15 +100,15 @@ class WorkerTally:
             self._progress.finished(increase)
 
     def _show_failed(self, outcomes: Sequence[Outcome]) -> None:
-        """Pass the outcomes on that no earlier attempt had."""
+        """Pass on the outcomes of members that no earlier attempt reported."""
         new = [outcome for outcome in outcomes if outcome.key not in self._failed_keys]
         self._failed_keys.update(outcome.key for outcome in new)
         if new:
             self._progress.failed(new)
 
     def _show_trouble(self, message: str) -> None:
-        """Pass a line on, unless another worker reported the same trouble a short time ago."""
-        # Without the cause and the time of the next try, which differ between workers.
+        """Pass on a line, unless another worker reported the same trouble a short time ago."""
+        # Cut off the cause and the time of the next try, which differ between workers.
         trouble = message.partition(" (")[0].partition(", retrying")[0]
         now = time.monotonic()
         if now - self._troubles.get(trouble, -math.inf) > TROUBLE_SECONDS:
@@ -162,13 +162,14 @@ class Workers:
             run: the run.
             tasks: the tasks of one round.
             at_once: the maximum number of workers.
-            new_run: whether this is the first of the rounds for this progress.
+            new_run: whether this is the first round of the run in this process.
 
         Returns:
             The fault that must end the run: a store that does not answer, or workers that die.
 
         Raises:
-            KeyboardInterrupt: Ctrl-C, or the run was stopped. All outcomes are written.
+            KeyboardInterrupt: Ctrl-C, or the run was stopped. The workers were told to write
+                their outcomes, and have ended.
         """
         records = RunRecords.open(self._context.stores, run.id)
         recorded = set(records.list_outcomes()) - {PLAN_TASK}
@@ -293,7 +294,7 @@ class _PendingTasks:
     def is_recorded(self, task: Task) -> bool:
         """Return whether a lost attempt of a task wrote its record before its worker died."""
         report = self._records.find_task_report(task.id)
-        if report is None or report == self._reports.get(task.id):
+        if report is None or report == self._reports.get(task.id):  # an earlier attempt wrote it
             return False
         self._reports[task.id] = report
         return True

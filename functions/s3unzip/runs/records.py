@@ -300,7 +300,7 @@ class RunRecords:
     # Members that are split over several tasks
 
     def find_segment(self, member: int, part: int, state: SegmentState) -> bytes | None:
-        """Return the record of a segment, with its window if it is linked; None: it has no record."""
+        """Return the record of a segment, with its window if it is linked; None: no record."""
         return self._find_bytes(f"{SPLIT}{member:08d}-{part:04d}-{state}.bin")
 
     def write_segment(self, member: int, part: int, state: SegmentState, data: bytes) -> None:

@@ -239,6 +239,7 @@ def count_progress(reports: Iterable[TaskReport], next_tasks: Iterable[Task] = (
 SOURCE_CHANGED = "source-changed"
 NOT_IMPLEMENTED = "not-implemented"
 STOPPED = "stopped"  # the reason of a run that its user stopped
+# The reason of a run that a fault ended, by the type of the fault.
 REASONS: dict[type[errors.StorageError], str] = {
     errors.SourceChangedError: SOURCE_CHANGED,
     errors.AccessDeniedError: "access-denied",
@@ -249,7 +250,7 @@ REASONS: dict[type[errors.StorageError], str] = {
     errors.UnreadableRecordError: RECORD_UNREADABLE,
     errors.StoreLacksError: NOT_IMPLEMENTED,
 }
-RUN_FAULTS = tuple(REASONS)  # that end the whole run
+RUN_FAULTS = tuple(REASONS)  # the errors that end the whole run
 
 
 def stop_for(fault: errors.StorageError) -> Stop:

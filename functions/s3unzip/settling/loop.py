@@ -238,7 +238,7 @@ def _write_plan(plan: Plan, context: Context, calls: Calls) -> Settled:
         records.write_stop(stop_for(fault))
         tasks += plan.copies
     records.write_round(0, tasks)
-    stores = {}
+    stores = {}  # how the stores are reached, for a later command
     if context.reached is not None:
         stores = msgspec.to_builtins(context.reached.recorded())
     records.write_plan(replace(plan.summary, requests=calls.requests, stores=stores))

@@ -100,6 +100,7 @@ def table(
     titles = [
         element(
             "th",
+            # A title is not in the monospaced font.
             {"scope": "col", "role": "columnheader", "class": column.style.replace("mono", "")},
             plain(column.title),
         )
@@ -172,4 +173,5 @@ def clip(value: str, limit: int) -> str:
     if len(valid) <= limit:
         return valid
     half = limit // 2
+    # With the ellipsis, there are `limit` characters.
     return f"{valid[:half]}…{valid[half + 1 - limit :]}"

@@ -66,7 +66,7 @@ def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], 
         run: the run that extracted them.
         context: of the step.
         limit: the maximum number of archives that are considered, the first ones of the directory.
-            It bounds the memory.
+            The limit bounds the memory.
     """
     records = RunRecords.open(context.stores, run.id)
     candidates = (
@@ -165,7 +165,7 @@ def nested_requests(run: Run, report: Report, context: Context) -> Iterator[Requ
 
 
 def _find_taken(records: RunRecords, prefixes: Collection[str]) -> dict[str, str]:
-    """Return the prefixes that members of the outer archive use, each with a sentence that says how."""
+    """Return the prefixes that members of the outer archive use, each with a sentence on how."""
     taken: dict[str, str] = {}
     if not prefixes:  # do not read the records
         return taken

@@ -80,10 +80,10 @@ def _after_failures(
 
 
 def _run_again(
-    report: Report, reached: StoreConfig | None, more: str = "", source: str | None = None
+    report: Report, reached: StoreConfig | None, more_options: str = "", source: str | None = None
 ) -> str | None:
     """Return the command that runs the archive again; None: it is too long to type."""
-    command = f"{repeat_command(report, reached, source)} {more}".rstrip()
+    command = f"{repeat_command(report, reached, source)} {more_options}".rstrip()
     if len(command) > MAX_COMMAND:
         return None
     return command
@@ -112,7 +112,7 @@ def _list_options(options: Options) -> Iterator[str]:
     if on_conflict is OnConflict.OVERWRITE:
         on_conflict = OnConflict.SKIP_UNCHANGED
     yield from ("--on-conflict", on_conflict.value)
-    # OVERWRITE is the default, so it is not typed a second time.
+    # `type_options` leaves out defaults, such as OVERWRITE: so the rule is not typed twice.
     yield from type_options(replace(options, on_conflict=OnConflict.OVERWRITE))
     if options.objects is not None:
         yield from type_options(options.objects)

@@ -94,7 +94,7 @@ def make_page(shown: Shown) -> bytes:
         "SECTIONS": "".join(itertools.starmap(_section, present.items())),
         "VERSION": plain(f"s3unzip {__version__}"),
     }
-    # Placeholders in values stay.
+    # A placeholder inside a value is not replaced.
     return re.sub("@@([A-Z]+)@@", lambda name: values[name[1]], _template()).encode()
 
 

@@ -102,7 +102,7 @@ def facts(shown: Shown) -> Markup:
     tiles = [*_member_tiles(shown.report), *_work_tiles(shown.report)]
     if shown.cost:
         tiles.append(_cost_tile(shown.report, shown.cost))
-    columns = max(len(tiles), 3)
+    columns = max(len(tiles), 3)  # one or two tiles do not fill the row
     if len(tiles) > 5:  # two rows; the second may have one tile less
         columns = (len(tiles) + 1) // 2
     return element("dl", {"id": "facts", "class": f"facts columns-{columns}"}, *tiles)
@@ -304,10 +304,10 @@ def _failed_members(shown: Shown, rows: list[Markup]) -> Markup:
     """Return the table of failures; its note tells how to list those that have no row."""
     report = shown.report
     note = f"Keys below {clip(str(report.destination), 2 * MAX_NAME)}."
-    lost = report.failed + report.missing
-    if lost > len(rows):
+    unwritten = report.failed + report.missing
+    if unwritten > len(rows):
         command = f"s3unzip show {report.run} --failures{shown.environment_options}"
-        note += f" The first {len(rows):,} of {lost:,}: {command} lists them all."
+        note += f" The first {len(rows):,} of {unwritten:,}: {command} lists them all."
     summary = element("summary", {}, plain(f"List {show_count(len(rows), 'failed member')}"))
     is_open = "open" if len(rows) <= MAX_UNFOLDED_FAILURES else ""
     return element(

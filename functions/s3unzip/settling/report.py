@@ -59,6 +59,7 @@ from s3unzip.stores.ports import ObjectFacts
 NO_REQUESTS = Requests()
 TASKS_FAILED = "tasks-failed"  # the reason of a run in which some tasks did not end
 MAX_TRIES = 20  # attempts to write one report; each fails if another writer was quicker
+# The message about a run, whose id is inserted.
 OVERTAKEN = f"{{}}: other writers replaced its report before each of {MAX_TRIES} writes"
 
 
@@ -142,9 +143,9 @@ def _find_fault(run: Run, results: Results, stop: Stop | None, missing: int) -> 
     if not (results.unfinished or results.waiting):  # all tasks that are on record have ended
         lost = f"{run.id}: {missing:,} members are in no task: a record of a round is damaged"
         return Stop(Verdict.FAILED, RECORD_UNREADABLE, lost)
-    members = f"{show_count(missing, 'member')} {choose_form(missing, 'has', 'have')}"
+    sentence = f"{show_count(missing, 'member')} {choose_form(missing, 'has', 'have')} no outcome"
     cause = results.fault or "their tasks did not end"
-    return Stop(Verdict.FAILED, TASKS_FAILED, f"{members} no outcome: {cause}")
+    return Stop(Verdict.FAILED, TASKS_FAILED, f"{sentence}: {cause}")
 
 
 def write_marker(step: Step, report: Report) -> None:

@@ -42,13 +42,13 @@ from s3unzip.stores.ports import Upload
 
 MEMBERS_AT_ONCE = 8  # split members that are linked or finished at once
 
-Ended = tuple[Task, TaskOutcomes]
+Ended = tuple[Task, TaskOutcomes]  # a task that ended, and its record
 
 
 class Results(Struct):
     """The results of the rounds so far: sums over tasks and outcomes, and the tasks that remain."""
 
-    max_failures: int  # in `failures`, because each takes memory
+    max_failures: int  # the maximum length of `failures`, because each takes memory
     counts: Counter[Status] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
     warnings: Counter[str] = field(default_factory=Counter)
@@ -156,9 +156,10 @@ def _read_rounds(records: RunRecords, plan: PlanSummary, results: Results) -> No
         if outcomes is not None:
             # A member that settling ended counts once. Its record is read before that of a late
             # stream, because "member-" sorts before "stream-".
+            counted = outcomes
             if Stage.DONE in members.get(task.member, {}):
-                outcomes = replace(outcomes, outcomes=[])
-            results.add_task(outcomes)
+                counted = replace(outcomes, outcomes=[])
+            results.add_task(counted)
             results.done += outcomes.complete  # True is 1
         if task.stage is not None:
             members[task.member].setdefault(task.stage, []).append((task, outcomes))
