@@ -168,8 +168,7 @@ class Workers:
             The fault that must end the run: a store that does not answer, or workers that die.
 
         Raises:
-            KeyboardInterrupt: Ctrl-C, or the run was stopped. The workers were told to write
-                their outcomes, and have ended.
+            KeyboardInterrupt: Ctrl-C, or the run was stopped; the workers have been ended.
         """
         records = RunRecords.open(self._context.stores, run.id)
         recorded = set(records.list_outcomes()) - {PLAN_TASK}

@@ -163,8 +163,7 @@ class RunRecords:
 
         Args:
             span: start and stop.
-            key_prefix: of the run. The key of a row without one is this prefix and the
-                member's path.
+            key_prefix: of the run. A row without a key gets this prefix and the member's path.
         """
         try:
             rows = decode_lines(self.store.read(MEMBERS, span), PlannedMember)
@@ -336,10 +335,7 @@ class RunRecords:
         return self.look_up_report()[1]
 
     def look_up_report(self) -> tuple[bytes | None, Report | None]:
-        """Return the bytes of the report's record, and the report.
-
-        The bytes are None if there is no record, the report if it does not exist or is damaged.
-        """
+        """Return the report as bytes and decoded; None for what is missing or cannot be decoded."""
         data = self._find_bytes(REPORT)
         if data is None:
             return None, None
