@@ -55,12 +55,12 @@ from s3unzip.zip.values import FLAG_WRAPPED, WRAP, Cipher, Member, Reads, reject
 _FORM = struct.Struct("<4sHHHHHHI")  # form and traits
 _SLASH = ord("/")
 
-# By method, the maximum length of a stream without content, which some writers store for
-# directories. Streams of other methods have headers of up to 32 bytes (xz).
+# The maximum length of a stream without content, by method: some writers store such a stream for a
+# directory. An empty stream of another method has up to 32 bytes (xz).
 _EMPTY_STREAM = {records.METHOD_STORED: 0, records.METHOD_DEFLATE: 5, records.METHOD_DEFLATE64: 5}
 _EMPTY_OTHER = 32
 _MAX_OVERHEAD = 28  # maximum of `Cipher.overhead`
-# With more compressed bytes a deflated member may have 4 GiB more than it declares.
+# Compressed bytes above which a deflated member may have 4 GiB more than it declares.
 _MAX_UNWRAPPED = WRAP // records.MAX_DEFLATE_RATIO
 
 
@@ -73,7 +73,7 @@ class _HeaderForm(NamedTuple):
     mode: int | None  # mode bits of Unix
     is_encrypted: bool
     is_folder: bool  # the attributes declare a directory
-    findings: tuple[tuple[str, str], ...]  # codes and messages that apply if it is a file
+    findings: tuple[tuple[str, str], ...]  # codes and messages, only for a file
 
 
 @lru_cache(maxsize=1 << 12)
@@ -143,13 +143,13 @@ class DirectoryReader:
         self._warnings = Counter(location.warnings)
         self._unread = b""
         self._position = location.start  # offset of `_unread`
-        # Of the header that `_read` interprets: its name, the absolute offset of its local header,
+        # The name of the header that `_read` interprets, the absolute offset of its local header,
         # and the first finding that fails its member.
         self._raw_name = b""
         self._offset = 0
         self._failure: tuple[str, str] | None = None
-        self._wrapped_bytes = 0  # compressed bytes of such members
-        self._on_last_disk = 0  # headers that begin on the last disk of the directory
+        self._wrapped_bytes = 0  # compressed bytes of members with `FLAG_WRAPPED`
+        self._on_last_disk = 0  # number of headers that begin on the last disk of the directory
         # Whether declared offsets count from the start of a disk, or are modulo 4 GiB.
         self._has_relative_offsets = location.is_wrapped or location.disks.is_split
         self._declared_size = 0  # sum of the members' sizes
@@ -171,7 +171,7 @@ class DirectoryReader:
         limit = self._policy.limits.members
         disks = self._location.disks
         # Where the last disk of the directory begins, as a position in `data`.
-        last_disk_at = length  # of an archive of one disk no headers are counted
+        last_disk_at = length  # an archive that is not split needs no count
         if disks.is_split:
             last_disk_at = disks.starts[disks.disk_of(self._location.stop)] - self._position
         kinds = self._table.kinds
@@ -191,7 +191,7 @@ class DirectoryReader:
             extra_at = name_at + name_length
             extra_stop = extra_at + extra_length
             stop = extra_stop + comment_length
-            if stop > length:  # the next piece has the rest of the header
+            if stop > length:  # `chunk` of the next `feed` has the end of the header
                 break
             self._raw_name = data[name_at:extra_at]
             extras = NO_EXTRAS
@@ -232,13 +232,15 @@ class DirectoryReader:
             mtime = read_dos_time(dos_time)
         name = self._read_name(form, extras)
         is_folder = False
-        # A folder by its attributes alone must have a valid name, or be the destination (no path).
+        # A member that is a folder only by its attributes must have a valid name, or be the
+        # destination itself (no path).
         if name.is_directory or (form.is_folder and (name.failure is None or not name.path)):
             is_empty = _is_empty(form, crc32, sizes)
             is_folder = self._judge_folder(name, sizes, is_empty=is_empty)
             if is_empty:  # ignore the declared sizes
                 sizes = Sizes(0, 0, lacks_value=sizes.lacks_value)
-        # A lower bound: the name and the extra field of the local header are not known.
+        # A lower bound: the lengths of the name and the extra field of the local header are not
+        # known yet.
         stop = self._offset + LOCAL_LENGTH + sizes.compressed
         member = Member(
             index=len(self._table.kinds),
@@ -269,8 +271,8 @@ class DirectoryReader:
     def _judge_file(self, form: _HeaderForm, extras: Extras, member: Member) -> Member:
         """Judge the name, the compression and the sizes of a file.
 
-        Returns the member with its cipher and the method of its compression. If only the lower 32
-        bits of its size are declared, the size is a guess.
+        Returns the member with its cipher and its compression method. If only the lower 32 bits of
+        the size are declared, the size is a guess.
         """
         if not member.path:
             self._judge("name-empty", f"it is {show_name(self._raw_name)!r}")
@@ -283,7 +285,7 @@ class DirectoryReader:
             size = wrapped.guess_size(member.size, member.compressed_size)
             member = replace(member, size=size, flags=member.flags | FLAG_WRAPPED)
         size = member.size
-        # A stored member with two equal sizes, as usual, can only exceed the limit.
+        # The two sizes of a stored member are nearly always equal; then only the limit is checked.
         needs_check = member.method or member.cipher or size != member.compressed_size
         if needs_check or size > self._policy.limits.member_size:
             self._check_sizes(form, member)
@@ -346,7 +348,7 @@ class DirectoryReader:
         return sizes.size <= sizes.compressed * self._policy.limits.ratio
 
     def _read_name(self, form: _HeaderForm, extras: Extras) -> Name:
-        """Return the name of the header; fail the member if no file can have this name."""
+        """Return the name in the header; fail the member if no file can have this name."""
         raw = self._raw_name
         if is_plain_name(raw) and UNICODE_PATH not in extras.fields:
             path = raw.decode("ascii")
@@ -356,9 +358,9 @@ class DirectoryReader:
         encoded, is_utf8 = self._choose_name(form, extras)
         name = read_name(encoded, is_utf8=is_utf8, policy=self._policy)
         self._warnings.update(name.warnings)
-        if name.failure and name.path:  # without a path it may be a directory, which needs none
+        if name.failure and name.path:  # a directory may have no path; `_judge_file` checks files
             self._judge(name.failure, f"it cannot be written; its bytes are {encoded[:40].hex()}")
-        # If the member has no raw name, its path is ASCII and is the raw name.
+        # A raw name is stored only if it differs from the path or is not ASCII.
         if name.path.isascii() and name.path.encode("ascii") == raw:
             return name
         return replace(name, raw_name=raw)
@@ -404,7 +406,7 @@ class DirectoryReader:
         return is_empty or name.is_directory
 
     def _read_encryption(self, form: _HeaderForm, extras: Extras, member: Member) -> Member:
-        """Apply the form's findings; return the member with its cipher and compression method."""
+        """Judge the form's findings; return the member with its cipher and compression method."""
         for code, message in form.findings:
             self._judge(code, message)
         if not form.is_encrypted:
@@ -436,7 +438,7 @@ class DirectoryReader:
         """Judge the declared size of a file by its compressed size and by the limits."""
         limits = self._policy.limits
         size = member.size
-        # Without the cipher, the length of the plain data is not known.
+        # The length of the decrypted data is known if the cipher is, or if there is none.
         has_plain_length = member.cipher is not None or not form.is_encrypted
         length = member.compressed_size
         if member.cipher is not None:
@@ -469,7 +471,7 @@ class DirectoryReader:
             selected = self._members(order, SELECTED)
         failed = array("I", sorted(table.faults))
         inflation = 0.0
-        if self._wrapped_bytes:  # these members share the rest of the limit
+        if self._wrapped_bytes:  # members with `FLAG_WRAPPED` share the rest of the limit
             inflation = (self._policy.limits.total_size - self._declared_size) / self._wrapped_bytes
         return Index(
             table=table,
@@ -482,7 +484,7 @@ class DirectoryReader:
         )
 
     def _members(self, order: Sequence[int], *kinds: int) -> Members[Member]:
-        """Return the members of these kinds; `order` has the numbers of all headers."""
+        """Return the members of these kinds in this order of the numbers of all headers."""
         kind_of = self._table.kinds
         numbers = array("I", (number for number in order if kind_of[number] in kinds))
         return Members(self._table, numbers, self._table.member)
@@ -496,7 +498,7 @@ class DirectoryReader:
         for number in long_members:
             self._wrapped_bytes += table.compressed_sizes[number]
             code, _ = table.faults.get(number, ("", ""))
-            # This fault was found with the lower 32 bits of both sizes, so it proves nothing.
+            # This fault was found from the lower 32 bits of both sizes, so it proves nothing.
             if code == "bomb-ratio":
                 del table.faults[number]
                 table.kinds[number] = SELECTED
@@ -535,9 +537,9 @@ def _is_empty(form: _HeaderForm, crc32: int, sizes: Sizes) -> bool:
     """Return whether a directory has no content, whatever size it declares.
 
     Some writers declare the size that the folder has on its disk. The CRC-32 of an empty file is 0.
-    A stream within `_EMPTY_STREAM` cannot hold other content with this CRC-32. Encrypted data and
-    streams of other methods may hold such content: then a directory that declares a size must have
-    no compressed bytes.
+    A stream that is no longer than `_EMPTY_STREAM` allows cannot have content with this CRC-32.
+    Encrypted data and streams of other methods can. So such a directory must have no compressed
+    bytes if it declares a size.
     """
     if crc32:
         return False

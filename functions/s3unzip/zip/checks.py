@@ -185,7 +185,7 @@ class Check(NamedTuple):
 
 def _read_table() -> dict[str, Check]:
     """Return the checks of `_TABLE` by their codes."""
-    # The first letters of the names, as they stand in the table.
+    # The table has only the first letter of each name.
     phases = {phase.name[0]: phase for phase in Phase}
     actions = {action.name[0]: action for action in Action}
     checks = {}
@@ -209,9 +209,9 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     """Limits that no archive can change; sizes in bytes.
 
     `ratio` is for deflate, which cannot exceed 1,032:1, so a higher declared ratio is false.
-    Methods without a bound only warn. `decoder_memory` limits the memory that a stream header may
-    request: LZMA dictionaries and zstd windows. `parts` limits the files of a split archive, which
-    are all named in the input of each worker.
+    Other methods have no bound, so a high ratio is only a warning. `decoder_memory` limits the
+    memory that a stream header may request: LZMA dictionaries and zstd windows. `parts` limits the
+    files of a split archive, which are all named in the input of each worker.
 
     Reading a directory takes at most about 300 bytes for each member, plus `names_size`, plus twice
     `folder_memory`, whatever the names are. `names_size` limits the total length of all names in

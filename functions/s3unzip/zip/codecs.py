@@ -7,7 +7,7 @@ Rules of each decompressor:
   has ended.
 * A stream that is corrupt, or needs too much memory, fails the member.
 * `ended` says whether the stream has ended and all its output was pulled.
-* `spare` is the number of bytes pushed after the end of the stream. With Deflate64 the number is
+* `spare` is the number of pushed bytes after the end of the stream. With Deflate64 the number is
   not exact, but it is 0 only if no byte follows the stream.
 
 `decode` checks the size, the CRC-32 and the end of a stream.
@@ -39,7 +39,7 @@ _DEFLATE64_SLICE = 256
 # A zstd block of 4 bytes yields up to 128 KiB: a slice yields at most 16 MiB.
 _ZSTD_SLICE = 512
 
-# The texts of ISA-L begin with these numbers, which tell a reader nothing.
+# ISA-L's error messages begin with these texts, which tell a user nothing.
 _IGZIP_FAULTS = {
     "Error -1": "deflate: a block has an impossible header",
     "Error -2": "deflate: a code has no symbol",
@@ -51,7 +51,7 @@ _IGZIP_FAULTS = {
 _SLICE = 16 * 1024
 _ONLY_STREAM_SLICE = 64 * 1024  # for a member that can have only one stream
 
-# The ZIP's header before an LZMA stream (5.8.8): version, length of the properties (always 5),
+# The header before an LZMA stream in a ZIP (5.8.8): version, length of the properties (always 5),
 # properties.
 _LZMA_HEADER_LENGTH = 9
 _UNKNOWN_SIZE = (1 << 64) - 1
@@ -89,18 +89,19 @@ class _Stored:
 
 
 def explain_igzip(error: Exception) -> str:
-    """Return in words what is wrong with a deflate stream (RFC 1951)."""
-    number = str(error)[: len("Error -1")]
-    return _IGZIP_FAULTS.get(number, f"deflate: {error}")
+    """Return a message that says what is wrong with a deflate stream (RFC 1951)."""
+    prefix = str(error)[: len("Error -1")]
+    return _IGZIP_FAULTS.get(prefix, f"deflate: {error}")
 
 
 class _SlicedStream:
     """One stream of a library that does not bound its output, with the interface of bz2 and lzma.
 
     `decompress` is the method of `library` that takes a slice, at most `max_slice` bytes of input.
-    A library that does not report how much input it used gets the same slices however the input
-    arrives: `input_left`, the number of bytes up to the end of the member, decides. The last byte
-    is a slice of its own, because a stream that ends with the member must end in that byte.
+    Some libraries do not report how much input they used. Then the lengths of the slices depend
+    only on `input_left`, the number of bytes up to the end of the member, and not on how the input
+    arrives. The last byte is a slice of its own: if the stream has ended before it, bytes follow
+    the stream.
     """
 
     def __init__(
@@ -134,6 +135,7 @@ class _SlicedStream:
         length = min(self._max_slice, len(self._input))
         if self._input_left is None:
             return length
+        # All bytes but the last one, in full slices; then the last byte.
         full_length = min(self._max_slice, max(1, self._input_left - 1))
         return full_length if length >= full_length else 0
 
@@ -157,10 +159,12 @@ class _StreamChain:
 
     ``cat a.bz2 b.bz2`` is a bzip2 file, and parallel compressors write such files. xz files can
     also have several streams (xz file format 1.2.1, section 2: "a file contains one or more
-    streams"), with padding between them, four zeros at a time. So can zstd files (RFC 8878, 3).
+    streams"), with padding between them, four zeros at a time. zstd files can have several streams,
+    too (RFC 8878, 3).
 
-    `start` makes the decompressor of one stream. Each later stream begins with one of `magics`,
-    which are equally long. `padding` may stand between streams, and after the last.
+    `start` makes the decompressor for one stream. Each later stream begins with one of `magics`,
+    which are equally long; without `magics` there is only one stream. `padding` may stand between
+    streams, and after the last one.
     """
 
     def __init__(
@@ -184,9 +188,9 @@ class _StreamChain:
         self._errors = errors
         self._stream = start()
         self._input = memoryview(b"")  # pushed bytes that no stream has received
-        # The last slice that a stream received, followed by `_input`.
+        # The last slice that a stream received, and after it the bytes of `_input`.
         self._slice_and_rest = memoryview(b"")
-        self._late = 0  # bytes of input after the last stream
+        self._late = 0  # number of bytes pushed after the last stream
 
     @property
     def ended(self) -> bool:
@@ -234,7 +238,7 @@ class _StreamChain:
     def _start_next(self) -> bool:
         """Start the next stream if its magic follows; return whether it does.
 
-        If the input is too short for a magic, the next `push` decides. Other input is spare.
+        Input that is too short for a magic is kept until the next `push`. Other input is spare.
         """
         while self._padding and self._input[: len(self._padding)] == self._padding:
             self._input = self._input[len(self._padding) :]
@@ -252,18 +256,18 @@ def _fail(member: Member, error: Exception) -> NoReturn:
     if isinstance(error, IGZIP_ERROR):
         member.fail("corrupt-stream", explain_igzip(error))
     code = "corrupt-stream"
-    if "memory" in str(error).lower():  # liblzma and libzstd need more than the limit
+    if "memory" in str(error).lower():  # liblzma or libzstd needs more than the limit
         code = "memory-bound"
     method = records.METHODS[member.method].lower().replace("defl", "deflate")
     member.fail(code, f"{method}: {error}")
 
 
 class _Lzma:
-    """LZMA with the ZIP's own header: version, length of the properties, properties.
+    """LZMA with a header that only ZIP uses: version, length of the properties, properties.
 
-    liblzma receives the raw stream after a header of the old `.lzma` format, which has the same
-    properties and the size. Then the library knows where the stream ends (flag bit 1: at its
-    marker), and obeys a memory limit. The dictionary never needs to be larger than the member.
+    liblzma receives a header of the old `.lzma` format, which has the same properties and the size,
+    and then the raw stream. So the library knows where the stream ends (if flag bit 1 is set, at
+    its end marker), and obeys a memory limit. The dictionary need not be larger than the member.
     """
 
     def __init__(self, member: Member, policy: Policy) -> None:
@@ -274,7 +278,7 @@ class _Lzma:
         self._memory_limit = policy.limits.decoder_memory
         self._stream: lzma.LZMADecompressor | None = None  # None: its header has not come yet
         self._input: Buffer = b""  # pushed, but not decompressed yet
-        self._late = 0  # bytes pushed after the end of the stream
+        self._late = 0  # number of bytes pushed after the end of the stream
 
     @property
     def ended(self) -> bool:
@@ -326,7 +330,7 @@ class _Lzma:
         return max_length
 
     def _start(self) -> lzma.LZMADecompressor | None:
-        """Replace the ZIP's header in the input by one of `.lzma`; return a decompressor for it.
+        """Replace the header in the input with one of `.lzma`; return a decompressor for it.
 
         Returns None if more input must come first.
         """
@@ -334,7 +338,7 @@ class _Lzma:
             return None
         header = bytes(self._input[:_LZMA_HEADER_LENGTH])
         if int.from_bytes(header[2:4], "little") != 5:  # length of the properties
-            self._member.fail("corrupt-stream", f"lzma: odd properties {header.hex()}")
+            self._member.fail("corrupt-stream", f"lzma: invalid header {header.hex()}")
         max_dictionary = max(self._member.size, _MIN_DICTIONARY)
         dictionary = min(int.from_bytes(header[5:9], "little"), max_dictionary)
         if dictionary > self._memory_limit:
@@ -361,7 +365,7 @@ def _open_xz(member: Member, policy: Policy) -> _StreamChain:
 
 
 def _open_zstd(member: Member, policy: Policy) -> _StreamChain:
-    """Return the chain of a member's frames, none of which may have a window above the limit.
+    """Return the chain of a member's zstd frames; each window is at most as large as the limit.
 
     All frames share a decoder. Creating a decoder takes 8 us, because libzstd queries the CPU's
     features; an empty frame takes 0.2 us.

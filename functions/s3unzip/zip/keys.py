@@ -16,8 +16,8 @@ from s3unzip.zip.members import FAILED, FOLDER, NAMELESS, PLACELESS, SELECTED, H
 from s3unzip.zip.names import cut_name, fold_form, fold_key, utf8_length
 from s3unzip.zip.values import reject
 
-_HASH_BYTES = 100  # memory of a hash in a set, with room for growing
-_FOLDERS_AT_ONCE = 8192
+_HASH_BYTES = 100  # memory that a hash takes in a set, including room to grow
+_FOLDERS_AT_ONCE = 8192  # equal folders among these are hashed only once
 
 
 class Selection(NamedTuple):
@@ -26,7 +26,7 @@ class Selection(NamedTuple):
     key_of: Callable[[str], str] = str  # destination key of a member's path
     reserved: str | None = None  # a key that the run writes itself
     selects: Callable[[str], bool] | None = None  # whether a path is selected; None: all are
-    limit: int | None = None  # select only this many members, the first in the directory
+    limit: int | None = None  # select at most this many members: the first ones in the directory
     # Returns the key of a folder that the archive lists, or None if the folder is not made. The
     # function itself is None if the destination has no folders.
     folder_key: Callable[[str], str | None] | None = None
@@ -44,14 +44,13 @@ def _hash_folders(
     hashes = set[int]()
     while chunk := set(islice(folders, _FOLDERS_AT_ONCE)):
         for folder in chunk:
-            # If a folder was yielded, so were all of its parents.
-            parent = fold(folder)
-            while parent and (key_hash := hash(parent)) not in hashes:
+            path = fold(folder)  # then its parents; if one was yielded, so were all above it
+            while path and (key_hash := hash(path)) not in hashes:
                 if len(hashes) >= max_hashes:
                     hashes.clear()
                 hashes.add(key_hash)
                 yield key_hash
-                parent = parent[: max(0, parent.rfind("/"))]
+                path = path[: max(0, path.rfind("/"))]
 
 
 class KeyChecker:
@@ -131,7 +130,7 @@ class KeyChecker:
         return selects is None or selects(self._table.path(number))
 
     def _check_directory(self, number: int) -> None:
-        """Warn of a directory that is listed twice; do not make one whose name is too long."""
+        """Warn about a directory that is listed twice; do not make one whose name is too long."""
         table = self._table
         path = table.path(number)
         if hash(path) in self._directories:
@@ -143,7 +142,7 @@ class KeyChecker:
             table.cut_path(number)
 
     def finish(self) -> None:
-        """Judge keys that are equal to each other or to a folder; free the memory of all keys.
+        """Judge keys that are equal to each other or to a folder; free the memory for all keys.
 
         Raises:
             RejectedError: two members have one key, and the policy is not lenient.
@@ -158,7 +157,7 @@ class KeyChecker:
             self._judge_folders(clashes, self._selection.folder_key)
 
     def _group_repeated(self) -> Iterator[Sequence[int]]:
-        """Yield the numbers of members whose folded keys share a hash, in rising order."""
+        """Yield each group of members whose folded keys share a hash: their numbers, rising."""
         numbers = array("I", self._table.numbers(SELECTED, FAILED))  # in the order of `_hashes`
         # The sort is stable: the numbers of equal hashes keep their order.
         order = array("I", sorted(range(len(numbers)), key=self._hashes.__getitem__))
@@ -200,7 +199,7 @@ class KeyChecker:
     def _find_clashes(self, hashes: set[int]) -> set[int]:
         """Return those hashes of folded keys that are also hashes of folders of other keys.
 
-        Warn of these keys, and of a key that S3 treats specially.
+        Count warnings about these keys, and about a key that S3 treats specially.
         """
         parents = (key.rpartition("/")[0] for key in self._keys(SELECTED, FAILED))
         folders = chain(parents, map(self._selection.key_of, self._selected_folders()))

@@ -81,7 +81,7 @@ class OpenedMember(NamedTuple):
 
 # The CRC-32, compressed size and size that a header or a descriptor declares.
 _Content = tuple[int, int, int]
-_describe = "CRC {:08x}, {} bytes for {}".format
+_describe_content = "CRC {:08x}, {} compressed bytes for {}".format
 
 
 def _declared_content(member: Member) -> _Content:
@@ -95,7 +95,7 @@ def open_member(member: Member, raw: Buffer, policy: Policy) -> OpenedMember | i
     """Check a member's local header; `raw` begins at `member.offset`.
 
     Bytes of `raw` after the header are ignored. If the header is longer than `raw`, the function
-    returns how many bytes to pass in the next call.
+    returns the length that `raw` must have in the next call.
 
     Raises:
         MemberError: the local header disagrees with the directory.
@@ -130,6 +130,7 @@ def open_member(member: Member, raw: Buffer, policy: Policy) -> OpenedMember | i
         header.length,
         has_descriptor=bool(header.flags & records.FLAG_DESCRIPTOR),
         warnings=tuple(warnings),
+        # The time takes bytes 10 and 11, the lower byte first.
         time_high=raw[11] if records.is_encrypted(header.flags) else 0,
         is_complete=_compare_content(member, header, extras),
     )
@@ -150,9 +151,9 @@ def _is_plain_copy(header: LocalHeader, name: bytes, member: Member) -> bool:
 
 
 def _compare_content(member: Member, header: LocalHeader, extras: records.Extras) -> bool:
-    """Compare CRC-32 and sizes; return whether all of them are the directory's.
+    """Refuse a CRC-32 or a size that differs from the directory's; return whether all are equal.
 
-    A header with a descriptor may have zeros or sentinels instead.
+    A header that announces a descriptor may have zeros or sentinels instead.
     """
     sizes = records.resolve_zip64(extras, records.Sizes(header.size, header.compressed))
     local = (header.crc32, sizes.compressed, sizes.size)
@@ -163,7 +164,10 @@ def _compare_content(member: Member, header: LocalHeader, extras: records.Extras
     for value, declared_value in zip(local, declared, strict=True):
         if value != declared_value and value not in placeholders:
             code = "size-unproven" if member.is_long else "lfh-size-crc-mismatch"
-            member.fail(code, f"{_describe(*local)}; in the directory {_describe(*declared)}")
+            member.fail(
+                code,
+                f"{_describe_content(*local)}; in the directory {_describe_content(*declared)}",
+            )
     return local == declared
 
 
@@ -178,7 +182,7 @@ def _compare_names(member: Member, name: bytes, policy: Policy) -> Iterator[str]
 
 
 def _normalise(member: Member, raw: bytes, policy: Policy) -> tuple[str, bool] | None:
-    """Return the path of a raw name, and whether it names a directory; None if it is refused."""
+    """Return the path of a raw name, and whether it names a directory; None for a bad name."""
     name = read_name(raw, is_utf8=bool(member.flags & records.FLAG_UTF8), policy=policy)
     if name.failure is not None:
         return None
@@ -219,16 +223,17 @@ def _check_extras(member: Member, extras: records.Extras, policy: Policy) -> Ite
             return
         member.judge(
             "lfh-unicode-path-mismatch",
-            f"by its local Unicode path field it is {cut_name(path)!r}",
+            f"its local Unicode path field names {cut_name(path)!r}",
             policy,
         )
         yield "lfh-unicode-path-mismatch"
 
 
 def _read_local_path(member: Member, payload: bytes, policy: Policy) -> str:
-    """Return the member's path by one Unicode path field of its local header.
+    """Return the member's path according to one Unicode path field of its local header.
 
-    A field with the checksum of another name is ignored.
+    A field that is not valid, for example with the checksum of another name, is ignored: then the
+    path comes from the declared name.
     """
     raw, _ = records.read_unicode_path(
         records.Extras({records.UNICODE_PATH: [payload]}), member.name_bytes
@@ -245,8 +250,9 @@ def close_member(member: Member, opened: OpenedMember, tail: Buffer) -> list[str
     `tail` begins where the data ends. It has all bytes up to `member.stop`, or at least the first
     `AFTER_LENGTH` of them; later bytes are ignored.
 
-    LibreOffice and others announce a descriptor and leave it out. A descriptor only repeats the
-    values of a complete header, so it may be absent if the next header begins where the data ends.
+    LibreOffice and other writers announce a descriptor and leave it out. It may be absent if the
+    local header is complete, because it would only repeat the header's values. The next header must
+    then begin where the data ends.
 
     Raises:
         MemberError: the data descriptor disagrees with the directory.
@@ -266,8 +272,8 @@ def close_member(member: Member, opened: OpenedMember, tail: Buffer) -> list[str
 def _check_descriptor(member: Member, opened: OpenedMember, tail: Buffer) -> tuple[int, str | None]:
     """Return the length of the descriptor, or 0 if it is absent, and the code of a warning.
 
-    A descriptor (4.3.9) has a signature or not, and sizes of 32 or 64 bits. Nothing declares which
-    of the four forms it has, so one of them must match the directory.
+    A descriptor (4.3.9) may have a signature, and its sizes have 32 or 64 bits. Nothing declares
+    which of the four forms is used, so one of them must match the directory.
     """
     content = _declared_content(member)
     forms = [_WIDE_DESCRIPTOR.pack(*content)]

@@ -117,12 +117,12 @@ class HeaderTable:
             self.cut_path(number)
 
     def drop(self, number: int) -> None:
-        """Mark a header as one whose member is neither extracted nor failed."""
+        """Mark a header whose member is neither extracted nor reported as failed."""
         self.kinds[number] = DROPPED
         self.faults.pop(number, None)
 
     def fail_header(self, number: int, code: str, message: str, kind: int = FAILED) -> None:
-        """Fail a member, for this reason even if it has failed for another one already."""
+        """Fail a member for this reason, which replaces an earlier one."""
         self.faults[number] = (code, message)
         self.kinds[number] = kind
 
@@ -201,7 +201,7 @@ class HeaderTable:
         A member that is listed twice does not overlap itself: it gets the bound of its last header.
         """
         offsets = self.offsets
-        # Backwards, so that the bound goes from the last of equal headers to the first.
+        # Backwards, so that the bound passes from the last of equal headers to the first.
         for at in range(len(order) - 2, -1, -1):
             number, next_number = order[at : at + 2]
             is_same = offsets[number] == offsets[next_number]
@@ -229,7 +229,7 @@ def _encode(path: str) -> bytes:
 
 
 class Members(Sequence[M]):
-    """The values that `make` returns for the headers with these numbers, made on demand."""
+    """A sequence of what `make` returns for the headers with these numbers, made on demand."""
 
     def __init__(
         self, table: HeaderTable, numbers: Sequence[int], make: Callable[[int], M]
@@ -288,7 +288,7 @@ class Index(Struct, frozen=True):
 
     @property
     def entries(self) -> int:
-        """The number of headers, those of directories among them."""
+        """The number of headers, including those of directories."""
         return len(self.table.kinds)
 
     @property
@@ -303,7 +303,7 @@ class Index(Struct, frozen=True):
 
     @property
     def paths(self) -> Iterator[str]:
-        """The names of all members, also of those that failed or are not selected."""
+        """The names of all members, including those that failed or are not selected."""
         return self.table.paths(*_FILE_KINDS)
 
     @property

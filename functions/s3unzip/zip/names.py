@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from s3unzip.zip.checks import Policy
 from s3unzip.zip.values import SHOWN_NAME
 
-# A name that needs no further check: ASCII, no backslash or control character, no empty, "." or
-# ".." segment, no drive letter, no space or dot at a segment's edge. A directory has a slash at its
-# end. The quantifiers are possessive, so that a name that does not match costs only one pass.
+# Matches a name that needs no further check: ASCII, no backslash or control character, no empty,
+# "." or ".." segment, no drive letter, no space or dot at a segment's edge. The name of a directory
+# ends with a slash. The quantifiers are possessive: a name that does not match costs one pass.
 _SEGMENT = rb"[A-Za-z0-9_+@%=,~()\[\]{}!#$&'-](?:[ .]*+[A-Za-z0-9_+@%=,~()\[\]{}!#$&'-]++)*+"
 is_plain_name = re.compile(rb"%s(?:/%s)*+/?" % (_SEGMENT, _SEGMENT)).fullmatch
 
@@ -66,12 +66,17 @@ def has_long_marks(text: str) -> bool:
     """Return whether `text` has more than `MAX_MARKS` combining marks in a row."""
     if text.isascii() or not _MAYBE_MARKS.search(text):
         return False
-    runs = groupby(map(unicodedata.combining, text), bool)  # the class 0 is of no mark
+    # The combining class of a character is 0 if it is not a mark.
+    runs = groupby(map(unicodedata.combining, text), bool)
     return any(is_mark and len(list(run)) > MAX_MARKS for is_mark, run in runs)
 
 
 def read_name(raw: bytes, *, is_utf8: bool, policy: Policy) -> Name:
-    """Decode and check a raw name; see `_decode_name` and `check_name`."""
+    """Decode and check a raw name; see `_decode_name` and `check_name`.
+
+    A finding about the encoding is the name's failure, or its first warning if the policy tolerates
+    it. After such a failure, `path` is for messages only.
+    """
     text, code = _decode_name(raw, is_utf8=is_utf8, policy=policy)
     if code is None:
         return check_name(text, policy)

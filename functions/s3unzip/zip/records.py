@@ -46,7 +46,7 @@ METHOD_LZMA = 14
 METHOD_ZSTD = 93
 METHOD_XZ = 95
 METHOD_AES = 99
-# The methods that are read, and the short names of their compression.
+# The methods that s3unzip can decompress, with short names.
 METHODS = {0: "Stored", 8: "Defl", 9: "Defl64", 12: "BZip2", 14: "LZMA", 93: "Zstd", 95: "Xz"}
 _UNSUPPORTED_METHODS = {
     1: "shrink", 2: "reduce", 3: "reduce", 4: "reduce", 5: "reduce", 6: "implode",
@@ -99,7 +99,7 @@ def is_encrypted(flags: int) -> bool:
 
 
 def describe_method(method: int) -> str:
-    """Return the number and the name of a method of compression that is not read."""
+    """Return the number and the name of an unsupported compression method, for a message."""
     return f"compression method {method} ({_UNSUPPORTED_METHODS.get(method, 'unknown')})"
 
 
@@ -111,13 +111,13 @@ def read_dos_time(stamp: int) -> int | None:
     """
     # 4.4.6. Date: 7 bits for years since 1980, 4 for the month, 5 for the day. Time: 5 bits for
     # hours, 6 for minutes, 5 for units of two seconds.
-    day = stamp >> 16
+    date = stamp >> 16
     time = stamp & 0xFFFF
     try:
         moment = datetime(
-            year=1980 + (day >> 9),
-            month=day >> 5 & 0xF,
-            day=day & 0x1F,
+            year=1980 + (date >> 9),
+            month=date >> 5 & 0xF,
+            day=date & 0x1F,
             hour=time >> 11,
             minute=time >> 5 & 0x3F,
             second=2 * (time & 0x1F),
@@ -129,7 +129,7 @@ def read_dos_time(stamp: int) -> int | None:
 
 
 class Extras(NamedTuple):
-    """The payloads of one extra block by the ids of their fields, in order.
+    """The payloads of one extra block, in order, by the ids of their fields.
 
     `overrun` says that a field is longer than the rest of the block. `stray` says that 1 to 3 bytes
     follow the last field.
@@ -233,8 +233,8 @@ def read_unicode_path(extras: Extras, raw_name: bytes) -> tuple[bytes | None, st
     """Return the UTF-8 name of the Unicode path field (0x7075, 4.6.9), and the code of a finding.
 
     The name is None without a valid field; the code is None without a finding. A valid field has
-    version 1 and the CRC-32 of the raw name. Backslashes become slashes if the raw name has as
-    many slashes as this name has slashes and backslashes together.
+    version 1 and the CRC-32 of the raw name. Its backslashes become slashes if the name then has as
+    many slashes as the raw name.
     """
     payloads = extras.of(UNICODE_PATH)
     if not payloads:

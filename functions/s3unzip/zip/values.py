@@ -49,7 +49,7 @@ Reads = Generator[ByteRange, bytes, T]
 
 
 def drive(reads: Reads[T], read: Callable[[ByteRange], bytes]) -> T:
-    """Run `reads` to its end; answer each range with `read`."""
+    """Run `reads` to its end and return its value; `read` returns the bytes of each range."""
     try:
         byte_range = next(reads)
         while True:
@@ -157,12 +157,12 @@ class Member(Struct, frozen=True, array_like=True, gc=False):
 
 
 class Disks:
-    """The disks of a split archive (APPNOTE 8), of these sizes: files that are read one by one.
+    """The disks of a split archive (APPNOTE 8): files of these sizes, read one after the other.
 
-    Its records have the number of a disk and an offset on it, which this class converts to an
-    absolute offset. An archive that was written whole and then cut into files is one disk: its
-    records do not count the files. If there is only one disk, offsets are not compared with its
-    size: other checks do that.
+    The records of a split archive have the number of a disk and an offset on that disk. This class
+    converts them to an absolute offset. An archive that was written whole and then cut into files
+    is one disk: its records do not count the files. If there is only one disk, offsets are not
+    compared with its size: other checks do that.
     """
 
     def __init__(self, sizes: Sequence[int] = ()) -> None:
@@ -186,11 +186,11 @@ class Disks:
         return self.starts[disk] + offset
 
     def describe_missing(self, disk: int, offset: int) -> str | None:
-        """Return which disk or which byte of it is missing; None if both exist."""
+        """Describe the missing disk, or the missing byte of a disk; None if both exist."""
         if disk > self.last:
             return f"disk {disk}"
         if self.is_split and offset >= (length := self._stops[disk] - self.starts[disk]):
-            return f"disk {disk} at byte {offset:,}, which has only {length:,}"
+            return f"disk {disk} at byte {offset:,}, but it has only {length:,} bytes"
         return None
 
     def disk_of(self, offset: int) -> int:
@@ -217,7 +217,7 @@ def find_boundaries(members: Sequence[Member], disks: Disks) -> Iterator[Boundar
     """
     for disk, start in enumerate(disks.starts):
         number = bisect_left(members, start, key=attrgetter("offset"))
-        # The first member from `start` may begin on a later disk, or not exist.
+        # The first member at or after `start` may begin on a later disk, or not exist.
         if number < len(members) and disks.disk_of(members[number].offset) == disk:
             previous = None
             if number:
