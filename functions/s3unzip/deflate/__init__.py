@@ -1,10 +1,10 @@
 """The deflate core: split one raw deflate stream over workers. Bytes in, values out, no I/O.
 
-``docs/deflate-splitting.md`` explains the method. `segments` says where segments are searched for,
-and inflates one. `boundary` finds the bit where a segment begins; it needs numpy, which other
-workers never load. `splitting` scans segments without the bytes before them, links the scans and
-inflates the linked segments. `crc32_combine` (isal) computes the CRC-32 of the whole from those of
-the parts.
+``docs/deflate-splitting.md`` explains the method. `segments` says where the boundaries of segments
+are searched for, and inflates one segment. `boundary` finds the bit where a segment begins; it
+needs numpy, which other workers never load. `splitting` scans segments without the output before
+them, links the scans and inflates the linked segments. `crc32_combine` (isal) computes the CRC-32
+of the whole from those of the parts.
 
 >>> import zlib
 >>> from s3unzip import deflate

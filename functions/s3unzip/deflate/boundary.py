@@ -3,7 +3,7 @@
 This is the only module with numpy. The rule depends on the compressed data alone, so two workers
 that search for the same boundary find the same one:
 
-1. Test every bit offset at once: BFINAL 0, BTYPE 2, at most 286 literal and 30 distance codes, and
+1. Test all bit offsets at once: BFINAL 0, BTYPE 2, at most 286 literal and 30 distance codes, and
    a complete code-length code. In a MiB of random data about 3,400 candidates pass.
 2. Inflate 16 KiB, then 128 KiB, from each candidate in order, after an arbitrary window. zlib is
    used, because ISA-L accepts incomplete literal codes, which most false headers have.
@@ -35,12 +35,12 @@ _BLOCK_BYTES: Final = 32 << 10  # tested at once, with about 6 MB of arrays
 _HEADER_BITS: Final = 17  # BFINAL, BTYPE, HLIT, HDIST, HCLEN (RFC 1951, 3.2.7)
 _WORD_BYTES: Final = 8
 
-# The trial inflates from a candidate: bytes of input, and whether zlib is used or ISA-L.
+# The trials of a candidate: bytes of input, and whether zlib is used (otherwise ISA-L).
 _TRIALS: Final = ((16 << 10, True), (128 << 10, True), (LOOKAHEAD, False))
 
 
 def _header_table() -> NDArray[np.bool_]:
-    """Return for each value of 13 bits whether the header of a block may begin with these bits.
+    """Return, for each value of 13 bits, whether the header of a block may begin with these bits.
 
     The block is not the final one and has dynamic codes (BFINAL 0, BTYPE 2). HLIT and HDIST are at
     most 29 (RFC 1951, 3.2.7).
@@ -54,9 +54,9 @@ def _header_table() -> NDArray[np.bool_]:
 
 
 def _kraft_table() -> NDArray[np.uint16]:
-    """Return the sum of 128 / 2**length for each value of four code lengths of 3 bits.
+    """Return, for each value of four code lengths of 3 bits, the sum of 128 / 2**length.
 
-    A length of 0 stands for no code, and counts as 0.
+    A length of 0 stands for no code, and adds 0.
     """
     values = np.arange(1 << 12)
     total = np.zeros(1 << 12, np.uint16)
@@ -88,7 +88,7 @@ def find_boundary(data: bytes, start_bit: int, stop_bit: int, *, at_end: bool) -
 
 
 def locate_boundary(layout: Segmentation, segment: int, read: Read) -> int | None:
-    """Return the bit where `segment` (from 1) begins, or None if it joins the previous segment.
+    """Return the bit where `segment` (1 or higher) begins, or None if it joins the previous one.
 
     Reads at most 1.5 MiB at a time.
     """
@@ -104,11 +104,11 @@ def locate_boundary(layout: Segmentation, segment: int, read: Read) -> int | Non
 
 
 def _find_candidates(data: bytes, start_bit: int, stop_bit: int) -> Iterator[int]:
-    """Yield the bits in range where a header has valid fields, in order."""
-    last_stop = -(-stop_bit // 8)
+    """Yield, in order, the bits in the range at which a header with valid fields may begin."""
+    last_stop = -(-stop_bit // 8)  # in bytes, rounded up
     for start in range(start_bit // 8, last_stop, _BLOCK_BYTES):
         stop = min(start + _BLOCK_BYTES, last_stop)
-        # Three more words, so that a header of maximum length can be read from the last byte.
+        # Three more words, so that the longest header can be read from the last byte.
         block = data[start : stop + 3 * _WORD_BYTES].ljust(stop - start + 3 * _WORD_BYTES, b"\0")
         for offset in _find_headers(block, stop - start):
             bit = 8 * start + int(offset)
@@ -140,7 +140,7 @@ def _find_headers(block: bytes, size: int) -> NDArray[np.int64]:
 
 
 def _read_bits(words64: NDArray[np.uint64], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return at least the 57 bits after each bit offset; the longest code lengths have 57."""
+    """Return at least the 57 bits after each bit offset: 19 code lengths have 57 bits."""
     shifts = (offsets & 7).view(np.uint64)
     values: NDArray[np.int64] = (words64[offsets >> 3] >> shifts).view(np.int64)
     return values

@@ -1,13 +1,13 @@
-"""The segments of a member: where they lie, and the inflate of one, with a given window.
+"""The segments of a member: where they lie, and how one is inflated after a given window.
 
 All positions count from the first byte of the member's compressed data, not of the archive.
 Segment 0 begins at bit 0. Each other segment begins at a boundary, which `boundary` finds. If it
 finds no boundary in the search span, the segment joins the previous one.
 
 zlib and ISA-L begin at bit 0 of a byte and report no bit position. Extra deflate blocks before and
-after the segment's bits remove both limits (RFC 1951, section 3.2). In the code of these blocks
-bits are texts of 0 and 1, the first bit first. Within a byte, bit 0 is the lowest. Huffman codes
-are written from their highest bit.
+after the segment's bits remove both limits (RFC 1951, section 3.2). The functions that make these
+blocks write bits as strings of 0 and 1, the first bit first. Within a byte, bit 0 is the lowest.
+Huffman codes are written from their highest bit.
 
 Rules of a `SegmentInflater`:
 
@@ -59,10 +59,10 @@ class Segmentation(Struct, frozen=True):
     @property
     def count(self) -> int:
         """The number of segments, including those that join the previous one."""
-        return -(-self.size // self.distance)
+        return -(-self.size // self.distance)  # rounded up
 
     def search_span(self, segment: int) -> Span:
-        """Return the bytes in which the boundary of `segment` (from 1) must begin."""
+        """Return the bytes in which the boundary of `segment` (1 or higher) is searched for."""
         start = segment * self.distance
         return Span(start, min(start + min(self.distance, self.search), self.size))
 
@@ -72,26 +72,26 @@ class Segmentation(Struct, frozen=True):
 
 
 def cut(compressed_size: int, segment_size: int) -> Segmentation:
-    """Return the segmentation into equal segments of at most `segment_size` bytes.
+    """Return the segmentation into segments of at most `segment_size` bytes, about equally long.
 
     Raises:
         DeflateError: The member has no compressed data: the shortest stream has two bytes.
     """
     if not compressed_size:
         raise DeflateError(Finding("stream-truncated", "a deflate stream without any bytes"))
-    count = -(-compressed_size // segment_size)
+    count = -(-compressed_size // segment_size)  # both quotients are rounded up
     return Segmentation(compressed_size, -(-compressed_size // count))
 
 
 def segment_span(start_bit: int, stop_bit: int | None, compressed_size: int) -> Span:
-    """Return the bytes that a segment's inflate needs.
+    """Return the bytes that are needed to inflate a segment.
 
     They begin with the byte that holds `start_bit` and end after the byte that holds the last bit
     before `stop_bit`. If `stop_bit` is None, they go to the end of the data.
     """
     stop = compressed_size
     if stop_bit is not None:
-        stop = -(-stop_bit // 8)
+        stop = -(-stop_bit // 8)  # rounded up
     return Span(start_bit // 8, stop)
 
 
@@ -129,7 +129,8 @@ def _empty_dynamic_block() -> str:
 
     The code-length code has two symbols of one bit each, 1 (code 0) and 18 (code 1). With them the
     block declares two literal/length codes of one bit, for symbol 0 and for the end of the block,
-    and one distance code of one bit. Every inflate accepts this code although it is incomplete.
+    and one distance code of one bit. Every library accepts this distance code, although it is
+    incomplete.
     """
     lengths = [0] * 18  # 16 17 18 0 8 7 9 6 10 5 11 4 12 3 13 2 14 1, the order of 3.2.7
     lengths[2] = lengths[17] = 1
@@ -149,9 +150,9 @@ def _empty_dynamic_block() -> str:
 
 
 def _lead_in(bit: int) -> tuple[int, int]:
-    """Return the fewest empty blocks whose number of bits is `bit` modulo 8, and this number.
+    """Return the fewest empty blocks whose number of bits is `bit` modulo 8, and that number.
 
-    The blocks are one integer, whose lowest bit is their first bit.
+    The blocks are returned as one integer, whose lowest bit is their first bit.
     """
     blocks = ""
     if bit % 2:
@@ -174,10 +175,10 @@ _SENTINEL: Final = (
 def align(data: bytes, bit: int) -> bytes:
     """Return a stream that begins at bit 0, for one that begins at bit `bit` of ``data[0]``.
 
-    Empty blocks precede it. Their number of bits is `bit` modulo 8, so no later bit changes its
-    place in its byte. A shift would break stored blocks, whose data begins at a whole byte. The
-    last bits of the empty blocks replace the low bits of ``data[0]``, which belong to the previous
-    segment. At most 15 bytes are added.
+    The new stream begins with empty blocks. Their number of bits is `bit` modulo 8, so each bit of
+    the old stream keeps its place in its byte. A shift would break stored blocks, whose data begins
+    at a whole byte. The last bits of the empty blocks replace the low bits of ``data[0]``, which
+    belong to the previous segment. At most 15 bytes are added.
     """
     if not bit:
         return data
@@ -189,9 +190,9 @@ def align(data: bytes, bit: int) -> bytes:
 def seal(last: bytes, bit: int) -> bytes:
     """Return the end of a stream that is cut at a bit, with the sentinel block after the cut.
 
-    If a block ends at the cut, an inflate reads the sentinel block as the next one, and its output
-    ends with `_SENTINEL_TEXT`. Inside a block it reads the same bits with another meaning, which in
-    practice never gives that text.
+    If a block ends at the cut, a library reads the sentinel block as the next one, and the output
+    ends with `_SENTINEL_TEXT`. If the cut lies inside a block, the library reads the same bits with
+    another meaning, which in practice never gives that text.
 
     Args:
         last: the byte that contains the cut; empty if the cut lies between two bytes.
@@ -206,7 +207,7 @@ Ending = Literal["boundary", "final", "missed", "broken"]
 
 
 class Arrival(Struct, frozen=True):
-    """How a segment's inflate ended.
+    """How inflating a segment ended.
 
     * "boundary": at a block header, exactly at the segment's stop bit.
     * "final": at the end of the stream, after its final block.
@@ -223,7 +224,7 @@ class Arrival(Struct, frozen=True):
 class SegmentInflater:
     """Inflates the bits from `start_bit` to `stop_bit` of a member's compressed data.
 
-    It needs two buffers of some hundred KiB, at any compression ratio.
+    It needs two buffers of a few hundred KiB, at any compression ratio.
 
     Args:
         start_bit: where a block header begins.
@@ -232,7 +233,7 @@ class SegmentInflater:
     """
 
     def __init__(self, start_bit: int, stop_bit: int | None = None, window: bytes = b"") -> None:
-        # A shorter segment could begin and end in one byte.
+        # A segment of fewer than 16 bits could begin and end in one byte.
         if start_bit < 0 or (stop_bit is not None and stop_bit < start_bit + 16):
             raise ValueError(f"no segment from bit {start_bit} to bit {stop_bit}")
         self._inflate = IgzipDecompressor(zdict=window)
@@ -272,7 +273,7 @@ class SegmentInflater:
         self._used = self._position - len(self._last_byte) - len(self._inflate.unused_data)
 
     def finish(self) -> tuple[bytes, Arrival]:
-        """Return the last output, at most a few KiB, and how the inflate ended."""
+        """Return the last output, at most a few KiB, and how inflating ended."""
         # Without a stop bit `_stop` is None, so only the end of the stream is right.
         if not self.ended and self._position == self._stop:
             return self._seal()
@@ -284,7 +285,7 @@ class SegmentInflater:
         return b"", Arrival("broken", self.length, fault=fault)
 
     def _seal(self) -> tuple[bytes, Arrival]:
-        """Append a sentinel block at the stop bit; return the result of `finish`.
+        """Append a sentinel block at the stop bit; return what `finish` must return.
 
         The text of the sentinel at the end of the output proves that a block ends at the stop bit.
         """

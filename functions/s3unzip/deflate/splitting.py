@@ -1,11 +1,11 @@
-"""Split the inflate of one stream: locate boundaries, scan, link, inflate.
+"""Inflate one stream in segments: locate their boundaries, scan, link and inflate them.
 
-A segment may copy from the last 32 KiB of its window, the output before it. The worker that scans
-the segment does not have them, so `SegmentScan` inflates the segment twice, after two invented
-windows that differ at every position. A byte is known if it is equal in both outputs. Two different
-bytes together give the position in the window from which the byte was copied. The second inflate
-stops as soon as both outputs are equal for 32 KiB, because they cannot differ after that. Segment 0
-has no window, so it is inflated once.
+A segment may copy from its window, the last 32 KiB of the output before it. The worker that scans
+the segment does not have this window. So `SegmentScan` inflates the segment twice, after two
+invented windows that differ at every position. A byte is known if it is equal in both outputs. Two
+different bytes together give the position in the window from which the byte was copied. The second
+inflate stops as soon as both outputs are equal for 32 KiB, because they cannot differ after that.
+Segment 0 has no window, so it is inflated once.
 
 Rules:
 
@@ -42,8 +42,8 @@ from s3unzip.deflate.segments import (
 from s3unzip.finding import DeflateError, Finding, SegmentRecordError
 
 _MAX_SCANS: Final = 3  # scans of one segment; each false boundary costs one
-_STEP_BYTES = 1 << 16  # input between two comparisons of both outputs
-_MAX_RECORD = 2 * WINDOW_SIZE + 4_096  # bytes of an inflated record
+_STEP_BYTES = 1 << 16  # bytes of input between two comparisons of both outputs
+_MAX_RECORD = 2 * WINDOW_SIZE + 4_096  # maximum number of bytes of an inflated record
 
 
 class Record(Struct, frozen=True):
@@ -71,11 +71,11 @@ class Record(Struct, frozen=True):
 
 
 class ScannedSegment(Record, frozen=True, tag="scanned 3"):
-    """A segment from bit to bit of the member's compressed data, and its last bytes of output.
+    """A segment between two bits of the member's compressed data, and its last bytes of output.
 
-    `first` and `second` are the last 32 KiB after the first and after the second invented window.
-    If the segment has less output, they begin with the end of the invented window, so the positions
-    of these bytes are known, too. Only those of segment 0 may be shorter.
+    `first` and `second` are the last 32 KiB of output after the first and after the second invented
+    window. If the segment has less output, they begin with the end of the invented window, so the
+    positions of these bytes are known, too. Only for segment 0 may `first` be shorter.
     """
 
     start_bit: int
@@ -89,12 +89,13 @@ class ScannedSegment(Record, frozen=True, tag="scanned 3"):
 
         Args:
             window: the output before the segment, at most the last 32 KiB.
-            history: bytes of output of this segment and all segments before it.
+            history: number of bytes of output of this segment and all segments before it.
 
         Raises:
             IndexError: A byte was copied from before the beginning of the stream.
         """
-        start = max(0, len(self.first) - history)  # no byte is before the beginning of the stream
+        # A byte of an invented window that would lie before the beginning of the stream is dropped.
+        start = max(0, len(self.first) - history)
         if self.second is None:  # no byte was copied from the window
             return self.first[start:]
         missing = WINDOW_SIZE - len(window)
@@ -102,7 +103,7 @@ class ScannedSegment(Record, frozen=True, tag="scanned 3"):
         resolved = bytearray(self.first[start:])
         for index, (low, high) in enumerate(zip(resolved, self.second[start:], strict=True)):
             if low != high:  # the byte was copied from this position of the window
-                position = low | (high & 0x7F) << 8  # see `FIRST_WINDOW`
+                position = low | (high & 0x7F) << 8  # see `FIRST_WINDOW` and `SECOND_WINDOW`
                 if position < missing:
                     raise IndexError(f"window of {len(window)} bytes has no position {position}")
                 resolved[index] = padded[position]
@@ -118,7 +119,7 @@ class SegmentScan:
     def __init__(self, start_bit: int, stop_bit: int | None = None) -> None:
         self._start_bit = start_bit
         self._stop_bit = stop_bit
-        # The last 32 KiB of each window and the output after it.
+        # For each inflater, the last 32 KiB of its window and its output.
         self._tails = [b""]
         if start_bit:
             self._tails = [FIRST_WINDOW, SECOND_WINDOW]
@@ -131,9 +132,9 @@ class SegmentScan:
             self._add_outputs([inflater.feed(data) for inflater in self._inflaters])
 
     def _add_outputs(self, outputs: Sequence[Iterable[bytes]]) -> None:
-        """Take the next output of each inflater; drop the second one if it has no difference."""
+        """Take the next output of each inflater; drop the second one if its tail is equal."""
         self._tails = list(map(_extend_tail, self._tails, outputs))
-        if self._tails[1:] == self._tails[:1]:  # from here on both outputs are equal
+        if self._tails[1:] == self._tails[:1]:  # then all later output is equal, too
             del self._tails[1], self._inflaters[1]
 
     def finish(self) -> ScannedSegment:
@@ -158,7 +159,7 @@ def _extend_tail(tail: bytes, outputs: Iterable[bytes]) -> bytes:
 
 
 def preload() -> None:
-    """Import `boundary`, and with it numpy, in a thread; `locate` waits for it."""
+    """Start to import `boundary`, and with it numpy, in a thread; `locate` waits for the import."""
     Thread(target=import_module, args=["s3unzip.deflate.boundary"], daemon=True).start()
 
 
@@ -182,7 +183,7 @@ def scan_segment(
     returned even if it missed, and `link_segments` refuses it.
 
     Args:
-        max_joined: number of segments that may join this one, or None for any. If more would join,
+        max_joined: how many segments may join this one, or None for any number. If more would join,
             the function returns None, and `link_segments` then refuses the other scans.
     """
     start_bit = locate(layout, segment, read)
@@ -212,7 +213,7 @@ class LinkedSegment(Record, frozen=True, tag="linked 3"):
 
     start_bit: int
     stop_bit: int | None  # None: to the end of the stream
-    span: Span  # the compressed bytes that its inflate needs
+    span: Span  # the compressed bytes that are needed to inflate it
     window: bytes  # the output before the segment, at most the last 32 KiB
     offset: int  # where the output begins in the member
     length: int  # bytes of output
@@ -222,17 +223,17 @@ def link_segments(scans: Iterable[ScannedSegment], compressed_size: int) -> Iter
     """Yield the segments of the stream in order, each with its window.
 
     The chain begins at bit 0. It goes from a segment's stop bit to the scan that starts there. A
-    scan that starts at no stop bit is ignored: either its boundary was false, or the previous
-    segment continued through its bytes. The function holds one window and one scan at a time, and
-    takes a few ms for each segment.
+    scan that does not start at the stop bit of another is ignored: either its boundary was false,
+    or the previous segment continued through its bytes. The function holds one window and one scan
+    at a time, and takes a few ms for each segment.
 
     Args:
-        scans: by rising `start_bit`, the first from bit 0.
-        compressed_size: the stream must use all these bytes of the member.
+        scans: in rising order of `start_bit`; the first one starts at bit 0.
+        compressed_size: number of the member's compressed bytes, all of which the stream must use.
 
     Raises:
         DeflateError: The scans do not make up a whole stream: the data is corrupt, or a boundary is
-            false. Inflate the stream from its beginning to learn which.
+            false. To learn which, inflate the stream from its beginning.
     """
     window = b""
     offset = 0
@@ -263,7 +264,7 @@ def link_segments(scans: Iterable[ScannedSegment], compressed_size: int) -> Iter
 
 
 def _check_arrival(scan: ScannedSegment, compressed_size: int) -> None:
-    """Refuse a scan that did not end at its stop bit, or with the last byte of the member."""
+    """Refuse a scan that ended neither at its stop bit nor with the last byte of the member."""
     arrival = scan.arrival
     if arrival.fault is not None:
         raise DeflateError(arrival.fault)

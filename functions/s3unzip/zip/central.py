@@ -232,15 +232,13 @@ class DirectoryReader:
             mtime = read_dos_time(dos_time)
         name = self._read_name(form, extras)
         is_folder = False
-        # A member that is a folder only by its attributes must have a valid name, or be the
-        # destination itself (no path).
+        # A folder only by its attributes must have a valid name, or be the destination (no path).
         if name.is_directory or (form.is_folder and (name.failure is None or not name.path)):
             is_empty = _is_empty(form, crc32, sizes)
             is_folder = self._judge_folder(name, sizes, is_empty=is_empty)
             if is_empty:  # ignore the declared sizes
                 sizes = Sizes(0, 0, lacks_value=sizes.lacks_value)
-        # A lower bound: the lengths of the name and the extra field of the local header are not
-        # known yet.
+        # A lower bound: the local header's name and extra field are not read yet.
         stop = self._offset + LOCAL_LENGTH + sizes.compressed
         member = Member(
             index=len(self._table.kinds),

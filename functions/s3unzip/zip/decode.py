@@ -44,13 +44,14 @@ _MAX_BLOCK = 0xFFFF
 
 
 class MemberDecoder:
-    """Decodes one member of any size from any pieces to pieces of at most 1 MiB.
+    """Decodes one member of any size: takes pieces of any length, yields pieces of at most 1 MiB.
 
     `opened` is the member's local header; without it, one check of the password is skipped.
 
-    It never yields a byte beyond the declared size. The output is checked only when `finish` has
-    returned. If the member `is_wrapped`, only the lower 32 bits of the size are known: then it
-    yields at most `max_size` bytes (or what the policy allows), and `size` is their number.
+    The decoder never yields a byte beyond the declared size. The output is checked only when
+    `finish` has returned. If the member `is_wrapped`, only the lower 32 bits of the size are known:
+    then the decoder yields at most `max_size` bytes (if None, as many as the policy allows), and
+    `size` is their number.
 
     Raises:
         MemberError: the member is encrypted, and there is no password.
@@ -67,11 +68,11 @@ class MemberDecoder:
         self._policy = policy
         self._cipher = _open_cipher(member, policy, opened)
         self._lead = bytearray()  # the first bytes of encrypted data, before the content
-        plain = member
+        decrypted = member
         if member.cipher is not None:
             length = member.compressed_size - member.cipher.overhead
-            plain = replace(member, compressed_size=length)
-        self._codec = CODECS[member.method](plain, policy)
+            decrypted = replace(member, compressed_size=length)
+        self._codec = CODECS[member.method](decrypted, policy)
         self._max_size = member.size
         if member.is_wrapped:
             self._max_size = largest_size(member, policy) if max_size is None else max_size
@@ -82,7 +83,7 @@ class MemberDecoder:
         self.crc32 = 0
 
     def feed(self, data: Buffer) -> Iterator[Buffer]:
-        """Yield what `data` decompresses to; exhaust it before feeding again.
+        """Yield the content of `data`; exhaust the iterator before the next call.
 
         Raises:
             MemberError: the stream is corrupt, too long, or needs too much memory.
@@ -104,7 +105,7 @@ class MemberDecoder:
             yield output
 
     def _decrypt(self, cipher: _ZipCrypto | _WinZipAes, data: Buffer) -> Buffer:
-        """Return the plain content in `data`; start the cipher when its lead is complete."""
+        """Return the decrypted content of `data`; start the cipher when its lead is complete."""
         missing = cipher.lead_length - len(self._lead)
         if missing:
             self._lead += data[:missing]
@@ -123,7 +124,7 @@ class MemberDecoder:
             self.warnings.append("symlink")
 
     def decode(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:
-        """Yield the content; `pieces` are the member's compressed bytes, all of them.
+        """Yield the content; `pieces` are all of the member's compressed bytes.
 
         Raises:
             MemberError: the content is not what the directory declares.
@@ -171,7 +172,8 @@ def check_end(
 ) -> tuple[str, ...]:
     """Check how a stream ended; return the codes of warnings.
 
-    `spare` is the number of bytes after the end of the stream, `size` that of its output.
+    `ended` says whether the stream ended within the member's compressed bytes. `spare` is the
+    number of bytes after the end of the stream, and `size` that of its output.
     """
     if not ended:
         member.fail(
@@ -256,7 +258,7 @@ def _inflate_whole(member: Member, data: Buffer, policy: Policy) -> Decoded:
 class _ZipCrypto:
     """Traditional encryption (APPNOTE 6.1)."""
 
-    lead_length = 12  # 6.1.5
+    lead_length = 12  # bytes (6.1.5)
 
     def __init__(self, member: Member, password: bytes, opened: OpenedMember | None) -> None:
         # The extension alone: importing its package would change the module `zipfile`.
@@ -344,9 +346,10 @@ def _open_cipher(
 ) -> _ZipCrypto | _WinZipAes | None:
     """Return the member's cipher, or None if its data is not encrypted.
 
-    `start` takes the first `lead_length` bytes, which prove the password; then a cipher decrypts
-    the data in order, in pieces of any size. Its `doubt` is added to messages about the decrypted
-    data: it says that the password may be wrong, unless a check has proved it.
+    The `start` of a cipher takes the first `lead_length` bytes and checks the password by them.
+    Then `decrypt` takes the data in order, in pieces of any size. `doubt` is added to messages
+    about the decrypted data. It says that the password may still be wrong; it is empty before
+    `start`, or if `start` has proved the password.
     """
     if member.cipher is None:
         return None
@@ -379,7 +382,7 @@ class GzipMember(MemberDecoder):
     So all objects of a run are gzip files, and their lengths follow from the directory.
 
     With `trust_crc` a deflate stream is not inflated to check it; its errors appear when a reader
-    unpacks the file. After everything was yielded, `crc32` is the CRC-32 of the content.
+    unpacks the file. When `decode` is exhausted, `crc32` is the CRC-32 of the content.
     """
 
     def __init__(
@@ -412,7 +415,7 @@ class GzipMember(MemberDecoder):
     def _copy_checked(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:
         """Yield the stream; inflate it only to check it."""
         for data in pieces:
-            deque(self.feed(data), maxlen=0)
+            deque(self.feed(data), maxlen=0)  # exhaust the iterator
             yield data
         self.finish()
         if self._codec.spare:  # a lenient policy allows spare bytes, but gzip has no place for them
@@ -435,8 +438,8 @@ class GzipMember(MemberDecoder):
         waiting = bytearray()
         for output in super().decode(pieces):
             waiting += output
-            # At least one byte stays for the last block, which has the final bit. The decoder
-            # enforces the declared size.
+            # Of a content with any bytes, at least one stays for the last block, which has the
+            # final bit. The decoder enforces the declared size.
             full_blocks = min(len(waiting), content_left - 1) // _MAX_BLOCK
             for start in range(0, full_blocks * _MAX_BLOCK, _MAX_BLOCK):
                 # Not final. The complement of the maximum length is 0.

@@ -211,7 +211,7 @@ def _has_wrapped_offsets(archive: ArchiveBytes, start: int, prefix: int) -> Read
     """Return whether the offsets are stored modulo 2^32; if not, they leave out the prefix.
 
     The first member decides: its local header is at its declared offset, or `prefix` bytes later.
-    Refuses an archive that has the header at both places or at none. `prefix` is a multiple of
+    Refuses an archive that has the header at both places or at neither. `prefix` is a multiple of
     2^32; the directory begins at `start`.
     """
     header = yield from archive.read(start, start + records.CENTRAL_LENGTH)
@@ -335,7 +335,7 @@ def _has_local_header(data: bytes, at: int, stop: int) -> bool:
     header = read_local_header(data, at)
     name_at = at + records.LOCAL_LENGTH
     return (
-        data[at + 4] <= records.MAX_VERSION
+        data[at + 4] <= records.MAX_VERSION  # the version that is needed to extract
         and header.method <= _MAX_METHOD
         and 0 < header.name_length <= _MAX_NAME
         and at + header.length <= stop
@@ -346,7 +346,8 @@ def _has_local_header(data: bytes, at: int, stop: int) -> bool:
 def _has_central_header(data: bytes, at: int) -> bool:
     """Return whether a whole directory header lies at `at`."""
     # 4.3.12: the lengths of the name, the extra field and the comment.
-    lengths = (int.from_bytes(data[at + n : at + n + 2], "little") for n in (28, 30, 32))
+    fields = (data[at + start : at + start + 2] for start in (28, 30, 32))
+    lengths = (int.from_bytes(field, "little") for field in fields)
     stop = at + records.CENTRAL_LENGTH + sum(lengths)
     return data.startswith(records.CENTRAL_SIGNATURE, at) and stop <= len(data)
 

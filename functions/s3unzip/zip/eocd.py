@@ -131,7 +131,7 @@ class ArchiveBytes:
     def read(self, start: int, stop: int) -> Reads[bytes]:
         """Return bytes [start, stop) of the archive; b"" if `start` lies before its first byte.
 
-        Refuses an archive that returns fewer bytes.
+        Refuses the archive if the answer has fewer bytes.
         """
         if start < 0:
             return b""
@@ -170,7 +170,8 @@ def read_end(archive: ArchiveBytes, disks: Disks) -> Reads[DirectoryEnd]:
 def _read_window(archive: ArchiveBytes) -> Reads[bytes]:
     """Return enough of the last bytes of an archive to contain an end record.
 
-    Refuses an archive without an end record. If the last bytes are NULs, more bytes are returned.
+    If all of them are NULs, `_MAX_PADDING` more bytes are returned. Refuses an archive without an
+    end record.
     """
     size = archive.size
     window = yield from archive.read(max(0, size - EOCD_ROOM), size)
@@ -201,12 +202,12 @@ def _find_eocd(archive: ArchiveBytes, window: bytes) -> Reads[int]:
             offset,
         )
     # The comment reaches to the end or the padding, so a later signature lies in it.
-    inner = window.find(EOCD_SIGNATURE, positions[0] + 1)
-    if inner >= 0:
+    inner_at = window.find(EOCD_SIGNATURE, positions[0] + 1)
+    if inner_at >= 0:
         reject(
             "eocd-signature-in-comment",
             f"an end record inside the comment of the one at {offset}",
-            base + inner,
+            base + inner_at,
         )
     if last_stop != len(window):
         archive.warnings.append("trailing-padding")
@@ -216,12 +217,13 @@ def _find_eocd(archive: ArchiveBytes, window: bytes) -> Reads[int]:
 def _find_complete_eocd(archive: ArchiveBytes, window: bytes, stops: dict[int, int]) -> Reads[int]:
     """Return the position of the last complete end record in `window`; judge the bytes after it.
 
-    If a later end record is cut, only a lenient policy uses the complete one.
+    If a later end record is cut short, only a lenient policy uses the complete one.
     """
     base = archive.size - len(window)
     if not stops:
         reject("no-eocd", f"no end record in the last {len(window)} bytes")
     last = max(stops)
+    # The caller has handled those that end with the window.
     complete = [at for at, stop in stops.items() if stop < len(window)]
     if not complete or (last != complete[-1] and not archive.policy.lenient):
         reject("eocd-comment-truncated", "the comment runs past the end", base + last)
@@ -289,7 +291,7 @@ def _join_zip64(
 
 
 def _place_directory(disks: Disks, record: EndRecord, at: int) -> EndRecord:
-    """Check the disk numbers of the record at `at`; return it with an absolute offset.
+    """Check the disk numbers of the record at `at`; make its directory's offset absolute.
 
     The record must declare the disk on which it lies, and no later disk for the directory.
     """
@@ -413,11 +415,11 @@ def _refuse_encrypted(archive: ArchiveBytes, record_at: int, plain_at: int) -> R
 
 
 def _compare_zip64(disks: Disks, eocd: EndRecord, record: EndRecord, at: int) -> None:
-    """Refuse an end record whose values are neither sentinels nor those of the ZIP64 record.
+    """Refuse an end record with a value that is neither a sentinel nor that of the ZIP64 record.
 
-    If the ZIP64 record is on an earlier disk than the end record at `at`, it declares the number of
-    its own disk and the count of headers there. Then the end record must declare the last disk, and
-    no headers on it.
+    If the ZIP64 record is on an earlier disk than the end record at `at`, it declares its own disk
+    and the count of headers there. Then the end record must declare the last disk, and no headers
+    on it.
     """
     if disks.is_split and disks.disk_of(at) != record.disk:
         record = record._replace(disk=disks.last, disk_entries=0)
@@ -437,10 +439,10 @@ def _describe_foreign(first_bytes: bytes, size: int, searched: int) -> str:
 
 
 def _guess_format(first_bytes: bytes) -> str:
-    """Return what a file with these first bytes is, in words; `first_bytes` must not be empty."""
+    """Return the name of the format of a file that begins with these bytes, at least one."""
     if first_bytes[257:].startswith(b"ustar"):  # the magic of tar is in the middle of its header
         return "tar"
-    text = first_bytes.lstrip()[:15].lower()  # longer than any signature of a text
+    text = first_bytes.lstrip()[:15].lower()  # no signature of a text format is longer
     for signature, name in _SIGNATURES:
         if first_bytes.startswith(signature) or text.startswith(signature):
             return name
@@ -450,10 +452,10 @@ def _guess_format(first_bytes: bytes) -> str:
 
 
 def count_disks(tail: bytes) -> int:
-    """Return how many disks an archive has, by the end record in its last bytes.
+    """Return how many disks an archive has, according to the end record in its last bytes.
 
-    Of several end records, the one that ends the archive is used, or else the last one.
-    Returns 1 if there is none: `locate_directory` refuses such an archive.
+    Of several end records, the one that ends the archive is used, or else the last one. If there
+    is none, the function returns 1, and `locate_directory` refuses the archive.
     """
     window = tail[-EOCD_ROOM:]
     stops = _find_stops(window)

@@ -12,9 +12,9 @@ See https://github.com/thejoshwolfe/yauzl/issues/69. They are read by these rule
 3. If 4 GiB or more are left before the directory, they belong to members of 4 GiB or more. All
    local headers after such a member are as many bytes later. Bisection finds the member: a local
    header with the right name must be at exactly one of the possible offsets.
-4. The size of a stored member is that of its data. The size of a deflated one is known when it is
-   inflated: its lower 32 bits, the CRC-32 and the end of the stream must be right. Until then the
-   size is a guess.
+4. The size of a stored member is the length of its data. The size of a deflated member is known
+   when the member is inflated: the lower 32 bits of the size, the CRC-32 and the end of the stream
+   must be right. Until then the size is a guess.
 5. All other checks are those of ordinary members, on the lower 32 bits.
 """
 
@@ -69,11 +69,11 @@ def find_long_members(table: HeaderTable, start: int) -> Reads[dict[int, int]]:
     # How many times 4 GiB a local header lies after its smallest possible offset, by its number.
     times = {0: 0, count: total}
     probes = _Probes(table, start)
-    at_least = 0  # it never decreases from one header to the next
+    min_times = 0  # the number of times never decreases from one header to the next
     for number in _find_crossings(table):
-        at_least = yield from probes.find(number, range(at_least, total + 1))
-        times[number] = at_least
-    if times[0]:  # only a directory of one header is searched for this one
+        min_times = yield from probes.find(number, range(min_times, total + 1))
+        times[number] = min_times
+    if times[0]:  # changed only if the first header is also the last one
         reject(UNPROVEN, "the first local header is not at its declared offset", table.offsets[0])
     lengths: dict[int, int] = {}
     spans = list(pairwise(sorted(times)))  # headers from the first number to before the second
