@@ -48,7 +48,7 @@ _current: ContextVar[Calls | None] = ContextVar("calls", default=None)
 
 
 def count_request(kind: Kind) -> None:
-    """Count one more request: adapters call this before each request after the first of a call."""
+    """Count one more request: adapters do so before each request after the first one of a call."""
     calls = _current.get()
     if calls is not None:
         calls.count(kind)
@@ -119,7 +119,7 @@ class Calls:
         clock: of the process.
         budget: seconds for which calls are repeated, if `faults` is None.
         at_once: paced calls that may run at the same time.
-        first: paced calls that may run at the same time at first.
+        first: paced calls that may run at once when the step begins: see `AimdLimiter`.
         faults: the budget that all calls of the process share; None: this step has its own.
     """
 
@@ -144,9 +144,10 @@ class Calls:
     def run(self, kind: Kind, call: Callable[[], T], store: Store | None = None) -> T:
         """Return what `call` returns, trying again while the budget lasts.
 
-        The budget counts seconds since the first fault without a success, of this call, of its kind
-        or of all calls to the store. The time of failing calls counts, too: a store that lets calls
-        time out spends the budget as soon as one that refuses them.
+        The budget counts the seconds since the first fault that no success has followed: of this
+        call, of calls of its kind, or of all calls to the store. The time of failing
+        calls counts, too: a store that lets calls time out spends the budget as soon as one that
+        refuses them.
 
         Args:
             kind: the kind of request to count.

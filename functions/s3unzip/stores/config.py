@@ -23,6 +23,7 @@ from s3unzip.store_kinds import SCHEMES_TEXT, find_kind
 
 STARTUP_SECONDS = 30.0  # a server that cannot be reached this early is probably a wrong one
 S3_CONNECTIONS = 64  # connections that are kept open
+# Environment variables that have the value of an option of a `StoreConfig`.
 VARIABLES = ("AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE")
 # By service, the kinds of buckets whose ARNs are refused.
 OTHER_ARNS = {
@@ -101,7 +102,8 @@ def _parse(text: str) -> Location:
 def split_bucket(path: str) -> tuple[str, str]:
     """Return the bucket and the key that follow ``s3://``; the bucket may be an access point's ARN.
 
-    People write such an ARN with ``accesspoint:`` or ``accesspoint/``. The result has the former.
+    People write such an ARN with ``accesspoint:`` or ``accesspoint/``. The result always has the
+    colon.
     """
     arn = re.match(_ARN, path)
     if arn is not None and arn.group(1, 2, 3) == ("s3", "", ""):  # the ARN of a bucket or an object
@@ -220,7 +222,7 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
             "--dest-endpoint-url URL", "DEST's server; default: --endpoint-url.", HelpSection.STORES
         ),
     ] = None
-    destination_region: str | None = None  # no option sets it, and none sets the owner
+    destination_region: str | None = None  # like the owner, it has no option
     destination_profile: Annotated[
         str | None,
         RunOption(
@@ -245,8 +247,8 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
     check_reachable: bool = False  # at startup, fail at once if a server cannot be reached
     connect_seconds: float = 5.0
     stall_seconds: float = 20.0  # without a byte
-    # A PUT of a few MiB may take so long, sending included. For a part, this is the limit of each
-    # 128 KiB that is sent, and of the answer.
+    # A PUT of a few MiB may take this long, sending included. For a part, this is the limit for
+    # each 128 KiB that is sent, and for the answer.
     put_seconds: float = 80.0
     slow_seconds: float = 600.0  # UploadPartCopy and Complete: S3 sends nothing while it works
 

@@ -5,7 +5,8 @@ Rules:
 * A process has one `FaultBudget`. Its threads use it at once.
 * An outage begins with the first fault after a success. `note_success` ends the outage of the store
   and of the kind of request. The budget is the longest time that an outage may last.
-* While a store fails, one waiting call at a time tries it, and the tries become ever more rare.
+* While a store fails, one waiting call at a time tries it, and the tries become less and less
+  frequent.
 """
 
 import logging
@@ -84,7 +85,10 @@ class FaultBudget:
     def note_fault(
         self, store: Store, kind: Kind, fault: ServiceFaultError, now: float, began: float
     ) -> float:
-        """Note that a call failed at `now`; return when the outage began."""
+        """Note that a call that began at `began` failed at `now`.
+
+        Return when the outage began.
+        """
         outages = []
         with self._lock:
             for scope in (store, None), (store, kind):

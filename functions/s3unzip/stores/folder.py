@@ -93,6 +93,7 @@ class FolderDestination(Destination):
         parts = below.split("/")
         if not key.startswith(self.start) or {"", ".", ".."}.intersection(parts) or "\0" in key:
             raise errors.StorageError(f"{key!r}: not a path below {self.root}")
+        # The first test is only for speed.
         if OWN in below and any(part.startswith(OWN) for part in parts):
             raise errors.StorageError(
                 f"{key!r}: names that begin with {OWN} are for s3unzip's own files"
@@ -359,9 +360,9 @@ class FolderDestination(Destination):
                     raise errors.StorageError(
                         f"{key}: its parts have {size} bytes, but the file has {written}"
                     )
-                metadata = self._read_note(note)[1].metadata
-                clear_mode_bits(file.fileno(), self._choose_mode(metadata))
-                restore_time(file.fileno(), metadata)
+                _, facts = self._read_note(note)
+                clear_mode_bits(file.fileno(), self._choose_mode(facts.metadata))
+                restore_time(file.fileno(), facts.metadata)
             folder, name = self._locate(key, create=True)
             root, own_name = self._locate(own)
             rename(own_name, root.file, name, folder.file, if_absent=if_absent)
@@ -383,7 +384,7 @@ class FolderDestination(Destination):
             if name.startswith(OWN) and name.endswith(NOTE):
                 # The upload was completed just now, or the note was lost in a power failure.
                 with contextlib.suppress(errors.NotFoundError, errors.UsageError):
-                    key = self._read_note(self.start + name)[0]
+                    key, _ = self._read_note(self.start + name)
                     if key.startswith(prefix):
                         yield Upload(key, name.removeprefix(OWN).removesuffix(NOTE))
 
@@ -404,6 +405,7 @@ class FolderDestination(Destination):
         return file
 
     def _read_note(self, key: str) -> tuple[str, ObjectFacts]:
+        """Return the key and the facts of the upload whose note is at `key`."""
         with self._open_own(key, os.O_RDONLY) as file:
             return decode(file.readall(), tuple[str, ObjectFacts])
 

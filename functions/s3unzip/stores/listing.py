@@ -51,7 +51,7 @@ class Page(Struct, frozen=True):
 
     objects: list[StoredObject]
     is_last: bool
-    in_order: bool  # this page and all pages before it
+    in_order: bool  # whether the keys of this page and of all pages before it are in order
 
 
 def list_pages(
@@ -66,7 +66,7 @@ def list_pages(
     Args:
         destination: lists the pages.
         prefix: begins the keys.
-        call: runs a request, and repeats it after a fault, such as `Calls.paced` for a LIST.
+        call: runs a request and repeats it after a fault, as `Calls.paced` does.
         first: the smallest key.
         last: the largest key.
 

@@ -61,7 +61,7 @@ _KMS_KEY = (
 )
 
 
-# Methods, and what the log says of their arguments; `root` stands before a key.
+# By method, what the log says about a call; `root` is the text before a key.
 _SOURCE_TEXTS = {
     "tail": "get {location} last {length} bytes",
     "stat": "head {location}",
@@ -196,7 +196,7 @@ class OpenedStores:
 
                 session = self.session(self._destination_config)
                 calls = calls or Calls(LocalClock(), Tuning().retry_seconds, CALLS_AT_ONCE)
-                # Records have none of the options of members: owner, KMS key, copies.
+                # The options for members do not apply to records: owner, KMS key, copies.
                 bucket = S3Destination(session, work.bucket, StoreConfig())
                 return ObjectRunStore(home, S3Source(session), bucket, calls)
             case "file":
@@ -204,7 +204,8 @@ class OpenedStores:
                 from s3unzip.stores.folder import FolderDestination
 
                 folder = FolderDestination(home.key, private=True)
-                uncounted = Calls(LocalClock(), 0.0, CALLS_AT_ONCE)  # files take no requests
+                # Reading and writing files sends no requests, so their counts are not reported.
+                uncounted = Calls(LocalClock(), 0.0, CALLS_AT_ONCE)
                 return ObjectRunStore(home, FileSource(), folder, uncounted)
             case _:
                 raise UsageError(f"{work}: runs are kept in s3:// or a path")
@@ -218,7 +219,7 @@ class OpenedStores:
         key = _session_key(access)
         with self._lock:
             if key not in self._sessions:
-                keys = None  # the keys that the sessions of the main process share
+                keys = None  # the session then uses the keys that the main process shares
                 if self._ask is not None:
                     keys = self._keys.setdefault(
                         access.profile, ProfileKeys(access.profile, self._ask)
@@ -277,7 +278,7 @@ def _traced(adapter: T, texts: Mapping[str, str], root: str = "") -> T:
 
     Args:
         adapter: a source or a destination.
-        texts: by method, what the log says of its arguments.
+        texts: by method, what the log says about a call.
         root: the text before each key.
     """
     if _log.isEnabledFor(logging.DEBUG):

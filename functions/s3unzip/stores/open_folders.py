@@ -162,7 +162,7 @@ def explain_folder(error: OSError, path: str, *, create: bool) -> errors.S3Unzip
     """Return the error of this package for an error of the system about a folder at `path`.
 
     With `create`, ENOENT means a race: the folder was made, and another program removed it.
-    Without, a file in place of a folder means that nothing is there.
+    Without `create`, a file in place of a folder means that the folder does not exist.
     """
     if create and error.errno == errno.ENOENT:
         return errors.ServiceFaultError(f"{path}: its folder was deleted or replaced meanwhile")

@@ -58,8 +58,8 @@ class LocalClock:
     After `stop`, no time remains and every sleep ends.
 
     Attributes:
-        now: returns Unix seconds. It is no method, so that a call costs less: each member needs the
-            time ten times.
+        now: returns Unix seconds. It is an attribute that holds the function itself, because a call
+            then costs less: each member needs the time ten times.
     """
 
     def __init__(self, clock: Clock | None = None) -> None:

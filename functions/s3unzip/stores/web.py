@@ -44,7 +44,8 @@ CONNECTIONS = 64  # kept open to one host
 DOWNLOAD = "download the archive first: curl -o archive.zip URL"
 CHANGED = "the archive changed since it was planned"
 NO_RANGES = frozenset({200, 416, 501})  # a server without (suffix) ranges, or an empty file
-BROKEN_ANSWERS = (HTTPError, OverflowError, ValueError)  # the latter two: a chunk's length
+# The last two come from a chunk whose length is malformed or too large.
+BROKEN_ANSWERS = (HTTPError, OverflowError, ValueError)
 PORTS = {"http": 80, "https": 443}
 # `\d` also matches non-ASCII digits. 19 digits hold every 63-bit size.
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19})")
@@ -62,7 +63,7 @@ class WebSource(Source):
         self._startup_ends = 0.0
 
     def tail(self, location: Location, length: int) -> Tail:
-        """Return the last `length` bytes and the pin, with one request where the server can."""
+        """Return the last `length` bytes and the pin, with one request if the server can do so."""
         with self._get(location, f"bytes=-{length}") as answer:
             if answer.status == 206:
                 span, size = _read_range(answer, location)
@@ -191,13 +192,13 @@ class WebSource(Source):
             credentials = make_headers(basic_auth=unquote(first.auth))
         timeout = Timeout(connect=self._config.connect_seconds, read=self._config.stall_seconds)
         for _ in range(MAX_REDIRECTS + 1):
-            headers_there = headers
+            target_headers = headers
             if _is_same_host(first, target):
-                headers_there = {**headers, **credentials}
+                target_headers = {**headers, **credentials}
             answer = self._pool(target).request(
                 "GET",
                 target._replace(auth=None).url,
-                headers=headers_there,
+                headers=target_headers,
                 preload_content=False,
                 redirect=False,
                 retries=False,
@@ -235,7 +236,10 @@ class WebSource(Source):
         return self._pools[proxy]
 
     def _fault(self, error: Exception, location: Location) -> errors.S3UnzipError:
-        """Return the error of a request without a whole answer; a retry may help after a fault."""
+        """Return the error for a request that got no whole answer.
+
+        A retry can help only if the error is a `ServiceFaultError`.
+        """
         proxy = _find_proxy(location.scheme, location.public.bucket)
         through = ""
         if proxy is not None:
@@ -262,7 +266,7 @@ class WebSource(Source):
         return fault
 
     def _explain(self, error: Exception, cause: BaseException) -> str:
-        """Return briefly why no answer came, or not all of it."""
+        """Return a few words: why no answer came, or only a part of it."""
         if isinstance(error, ReadTimeoutError):
             return f"the server sent nothing for {self._config.stall_seconds:g} s"
         # In urllib3 a refused connection is also a ConnectTimeoutError.
@@ -283,7 +287,10 @@ def _find_proxy(scheme: str, host: str) -> str | None:
 
 
 def _parse(url: str) -> Url:
-    """Return the parts of a URL, always with a port; `LocationValueError`: it is not HTTP's."""
+    """Return the parts of a URL, always with a port.
+
+    `LocationValueError`: it is not a URL of HTTP.
+    """
     parsed = parse_url(url)
     if parsed.scheme not in PORTS or not parsed.host:
         raise LocationValueError("not a URL of HTTP")
@@ -370,7 +377,7 @@ REFUSALS: dict[int, tuple[type[errors.StorageError], str]] = {
 
 
 def _refusal(answer: BaseHTTPResponse, location: Location) -> errors.S3UnzipError:
-    """Return the error of an answer that is not the requested range."""
+    """Return the error for an answer that is not the requested range."""
     status = answer.status
     if status in NO_RANGES:  # the whole body came, or no part of it
         kind = _kind_of_text(answer)
