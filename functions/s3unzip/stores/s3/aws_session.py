@@ -34,7 +34,7 @@ _IP_ADDRESS = re.compile(r":|(^|\.)[0-9]+$")  # IPv6 has colons; the last label 
 class AwsSession:
     """One profile and region of an account. Threads may share it and its clients.
 
-    The first request reports that a profile does not exist.
+    If the profile does not exist, the first request reports that.
 
     Args:
         access: how S3 is reached; its settings of the destination are not used.
@@ -46,20 +46,20 @@ class AwsSession:
         self.keys = keys or shared_keys(access.profile)
         if self.keys.region is None:
             self.keys.region = access.region
-        self._lock = threading.RLock()  # for `_core`: threads cannot share a session of botocore
+        self._lock = threading.RLock()  # threads cannot share `_botocore_session`
         # By purpose, region (None stands for the session's) and whether signatures cover bodies.
         self._s3_clients: dict[tuple[str, str | None, bool], S3Client] = {}
         self.bucket_regions: dict[str, str] = {}  # of buckets that are not in the default region
 
     @cached_property
-    def _core(self) -> Session:
-        """The session of botocore, whose clients sign with `keys`."""
+    def _botocore_session(self) -> Session:
+        """The botocore session, whose clients sign with `keys`."""
         from s3unzip.stores.s3.botocore_clients import SharedCredentials, open_session
 
-        core = open_session(self.access.profile, self.access.region)
+        session = open_session(self.access.profile, self.access.region)
         credentials = SharedCredentials(self.keys.current, self.keys.require)
-        core.register_component("credential_provider", credentials)
-        return core
+        session.register_component("credential_provider", credentials)
+        return session
 
     @cached_property
     def settings(self) -> AwsSettings:
@@ -70,7 +70,7 @@ class AwsSession:
         from s3unzip.stores.s3.botocore_clients import read_settings
 
         with self._lock:
-            return read_settings(self.access.profile, self._core)
+            return read_settings(self.access.profile, self._botocore_session)
 
     @property
     def region(self) -> str | None:
@@ -79,7 +79,7 @@ class AwsSession:
 
     @property
     def endpoint_url(self) -> str | None:
-        """The server that an option, a variable or a file names, or None for those of AWS."""
+        """The server that an option, a variable or a file names, or None for AWS's own servers."""
         url = self.access.endpoint_url or self.settings.endpoint_url
         if url and not _SERVER.match(url):
             raise UsageError(f"Invalid endpoint: {url}: it must begin with http:// or https://")
@@ -89,6 +89,7 @@ class AwsSession:
     def reaches_aws(self) -> bool:
         """Whether requests go to AWS, and not to another server that speaks S3."""
         host = urlsplit(self.endpoint_url or "").hostname
+        # Without a URL there is no host, and requests go to AWS.
         return host is None or host.endswith((".amazonaws.com", ".amazonaws.com.cn", ".api.aws"))
 
     @cached_property
@@ -107,11 +108,11 @@ class AwsSession:
     def bucket_region(self, bucket: str) -> str:
         """Return the region that requests about a bucket are signed for."""
         if bucket.startswith(ARN):
-            return bucket.split(":")[3]
+            return bucket.split(":")[3]  # arn:aws:s3:REGION:ACCOUNT:accesspoint:NAME
         return self.bucket_regions.get(bucket) or self.region or DEFAULT_REGION
 
     def bucket_url(self, bucket: str) -> tuple[str, bool]:
-        """Return the URL of the server for obstore, and whether its host name has the bucket.
+        """Return the URL for obstore, and whether its host name has the bucket.
 
         Raises:
             UsageError: the bucket must be in the host name, and the host is an IP address.
@@ -138,13 +139,14 @@ class AwsSession:
         """Return the URL of an access point, which only botocore derives from an ARN."""
         _refuse_ip_address(urlsplit(self.endpoint_url or ""), "give the alias of the access point")
         client = self.s3_client("control", self.bucket_region(arn))
+        # Path and query are dropped, so any key will do.
         signed = client.generate_presigned_url("head_object", {"Bucket": arn, "Key": "-"})
         return urlsplit(signed)._replace(path="", query="").geturl()
 
     def s3_client(
         self, purpose: str, region: str | None = None, *, signs_payload: bool = False
     ) -> S3Client:
-        """Return a client of S3, which takes 0.2 s of CPU to import and to make the first time.
+        """Return a botocore client of S3. The first one takes 0.2 s of CPU to import and make.
 
         Args:
             purpose: "bodies" (large bodies), "slow" (copies and Complete, which S3 may take minutes
@@ -158,7 +160,7 @@ class AwsSession:
                 from s3unzip.stores.s3.botocore_clients import create_s3_client
 
                 self._s3_clients[key] = create_s3_client(
-                    self._core,
+                    self._botocore_session,
                     self.access,
                     purpose,
                     region=region or self.region or DEFAULT_REGION,
@@ -178,14 +180,18 @@ class AwsSession:
         """Return a new client of `service`. Region and endpoint default to those of the session.
 
         Args:
-            service: botocore's name of the service.
+            service: botocore's name for the service.
             settings: the arguments of botocore's `Config`.
         """
         from s3unzip.stores.s3.botocore_clients import create_client
 
         with self._lock:
             return create_client(
-                self._core, service, region=region, endpoint_url=endpoint_url, **settings
+                self._botocore_session,
+                service,
+                region=region,
+                endpoint_url=endpoint_url,
+                **settings,
             )
 
 

@@ -61,7 +61,7 @@ NO_KEYS = (
 
 
 class ProfileKeys:
-    """The keys of one profile; threads and sessions share it.
+    """The keys of one profile. Threads and sessions may share this object.
 
     Args:
         profile: None stands for ``AWS_PROFILE``, or the variables and files of botocore's chain.
@@ -79,7 +79,7 @@ class ProfileKeys:
         self._looked = -math.inf  # when `renew` looked for other keys
         self._has_renewed = False  # whether that look found them
         self._refusal: errors.S3UnzipError | None = None  # the error of that look
-        self.renewals = 0
+        self.renewals = 0  # how often `renew` has found other keys
         # The error of the latest look. obstore passes on only its text.
         self.failure: errors.S3UnzipError | None = None
 
@@ -119,7 +119,7 @@ class ProfileKeys:
             return self._keys
 
     def renew(self, renewals: int) -> bool:
-        """Look for other keys than those that a store refused; return whether there are some.
+        """Look for keys other than those that a store refused; return whether there are any.
 
         Within `RENEWAL_SECONDS` or `RELOOK_SECONDS` of a look, its result or error is repeated.
 
@@ -144,7 +144,7 @@ class ProfileKeys:
             except errors.S3UnzipError as refusal:
                 self._refusal = refusal
                 raise
-            # While somebody writes the file, there are no new keys: a later look finds them.
+            # While somebody writes the file, there may be no keys: a later look finds them.
             if new is not None and (self._keys is None or new.access_key != self._keys.access_key):
                 self._keys = new
                 self._has_renewed = True
@@ -169,7 +169,7 @@ class ProfileKeys:
         """Return a function that returns the current keys, or None if no source has keys.
 
         Args:
-            again: whether to ask no person for a code.
+            again: whether this is a later look, during which no person may be asked for a code.
         """
         plain = read_plain_settings(self._profile)
         if plain is not None and plain.keys is not None:

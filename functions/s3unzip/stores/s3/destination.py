@@ -1,4 +1,7 @@
-"""Members in an S3 bucket. obstore sends plain PUTs, HEADs and GETs, botocore everything else."""
+"""Members in an S3 bucket.
+
+obstore sends plain PUTs, HEADs and GETs. botocore sends all other requests.
+"""
 
 from __future__ import annotations
 
@@ -55,8 +58,8 @@ if TYPE_CHECKING:  # a stub
 
 T = TypeVar("T")
 DELETE_BATCH = 1_000  # the most keys that one DeleteObjects takes
-# After these answers to Complete, the upload must begin anew (API_CompleteMultipartUpload).
-# VersityGW answers InvalidPart if somebody has dropped the upload.
+# After these answers to Complete, a new upload must begin (API_CompleteMultipartUpload). VersityGW
+# answers InvalidPart if somebody has dropped the upload.
 BEGIN_ANEW = frozenset({"ConditionalRequestConflict", "InvalidPart"})
 COPY_ABOVE_BYTES = 5 * 1024**2  # UploadPartCopy takes a range only of a larger source
 _CRC = re.compile(r"[0-9a-fA-F]{1,8}")
@@ -81,7 +84,7 @@ class S3Destination(Destination):
         self._config = config
 
     def check_reachable(self) -> None:
-        """Raise an error if credentials, the bucket or the endpoint are missing."""
+        """Raise an error if there are no credentials, no such bucket or no such endpoint."""
         self._session.check_bucket(self._bucket)
 
     def check_ready(self, size: int) -> None:
@@ -149,7 +152,7 @@ class S3Destination(Destination):
         Args:
             kind: the kind of request to count for the second attempt.
             send: sends a request, whose checksums depend on `Session.sends_checksums`.
-            make_call: returns the call for messages. It is slow, and only an error needs it.
+            make_call: returns the call that messages name. It is slow, so only errors call it.
         """
         has_checksums = self._session.sends_checksums
         try:
@@ -168,7 +171,10 @@ class S3Destination(Destination):
     def _write_call(
         self, key: str, facts: ObjectFacts | None = None, *, if_absent: bool = False
     ) -> Call:
-        """Return the description of a request that writes, with the headers that options add."""
+        """Return the description of a request that writes `key`.
+
+        It has the headers that options add. Without `facts`, the request stores no properties.
+        """
         is_sent = {
             "if-none-match": if_absent,
             "x-amz-acl": facts is not None and facts.acl is not None,
@@ -183,8 +189,8 @@ class S3Destination(Destination):
     def head(self, key: str) -> StoredObject | None:
         """Return the stored object, or None if there is none.
 
-        For an object without a CRC-32 in its metadata, a second HEAD asks for the store's checksum.
-        With SSE-KMS the second one needs kms:Decrypt (HeadObject).
+        If the metadata of the object has no CRC-32, a second HEAD asks for the store's checksum.
+        With SSE-KMS, the second HEAD needs kms:Decrypt (API_HeadObject).
         """
         try:
             if is_odd(key):
@@ -241,7 +247,7 @@ class S3Destination(Destination):
     ) -> ListPage:
         """Return the objects of one LIST, and the token of the next one."""
         start = None
-        if token is None and first > prefix:
+        if token is None and first > prefix:  # a token already says where the page begins
             start = _just_before(first)
         with self._explaining("ListBucket", prefix):
             answer = self._send(
@@ -257,7 +263,7 @@ class S3Destination(Destination):
             )
         page: ListPage = answer[PAGE_FIELD]
         _, next_token = page
-        # If there is a next page, the server must give a token that is not this page's.
+        # If there is a next page, the server must give a token other than this page's.
         if next_token is not None and next_token in {"", token}:
             raise ServiceFaultError(f"s3://{self._bucket}/{prefix}: the list names no new page")
         return page
@@ -289,7 +295,7 @@ class S3Destination(Destination):
                     raise self._session.explain(error, call) from None
                 self._delete_each(batch)
                 continue
-            for failure in answer.get("Errors", ()):  # the first of the keys that are not deleted
+            for failure in answer.get("Errors", ()):  # only the first one is reported
                 raise StorageError(
                     f"s3:DeleteObject s3://{self._bucket}/{failure.get('Key')}: "
                     f"{failure.get('Code')}: {failure.get('Message')}"
@@ -324,7 +330,7 @@ class S3Destination(Destination):
     ) -> Part:
         """Upload one part; S3 verifies that its CRC-32 is `crc32`."""
         content: Any = body
-        if not isinstance(body, bytes | bytearray):  # botocore takes no memoryview
+        if not isinstance(body, bytes | bytearray):  # a memoryview, which botocore does not take
             content = bytes(body)
 
         def send() -> Part:
@@ -367,7 +373,7 @@ class S3Destination(Destination):
         if version is not None:
             copy_source["VersionId"] = version
         payer = None
-        if self._config.request_payer:  # for the archive
+        if self._config.request_payer:  # the option concerns the bucket of the archive
             payer = "requester"
         try:
             answer = self._send(
@@ -431,7 +437,7 @@ class S3Destination(Destination):
             except s3_errors() as error:
                 if read_answer(error).code not in BEGIN_ANEW:
                     raise  # `_write` explains it
-                self.abort_upload(upload)  # the caller begins another one
+                self.abort_upload(upload)  # the caller begins another upload
                 raise NotFoundError(str(translate_error(error, call))) from None
             return unquoted(answer.get("ETag"))
 
@@ -494,9 +500,10 @@ class S3Destination(Destination):
         """Return the answer to a request about the bucket, which botocore sends.
 
         Args:
-            purpose: of the client (`AwsSession.s3_client`).
-            operation: the method of the client.
-            parameters: of the method. Those that are None are left out.
+            purpose: selects the client (see `AwsSession.s3_client`).
+            operation: the name of the client's method.
+            parameters: the arguments of the method, except bucket and owner. Those that are None
+                are left out.
         """
         parameters["Bucket"] = self._bucket
         parameters["ExpectedBucketOwner"] = self._config.destination_owner
@@ -504,7 +511,7 @@ class S3Destination(Destination):
         return getattr(self._session.client(purpose), operation)(**request)
 
     def _object_request(self, facts: ObjectFacts) -> dict[str, Any]:
-        """Return the parameters of a request that stores an object, except its key and bytes."""
+        """Return the parameters of a request that stores an object, without its key and bytes."""
         request: dict[str, Any] = {
             "ContentType": facts.content_type,
             "Metadata": facts.metadata,
@@ -538,7 +545,7 @@ def _attributes(facts: ObjectFacts) -> Attributes:
 
 
 def _list_parts(parts: Sequence[Part], *, with_checksums: bool) -> list[dict[str, Any]]:
-    """Return the list of parts for a request to Complete, in the order of their numbers."""
+    """Return the parts in the form of a CompleteMultipartUpload request, ordered by number."""
     listed = []
     for part in sorted(parts, key=lambda part: part.number):
         fields: dict[str, Any] = {"PartNumber": part.number, "ETag": part.etag}
@@ -567,7 +574,10 @@ def _encode_checksum(crc32: int) -> str:
 
 
 def _field(answer: Mapping[str, Any], field: str, key: str) -> Any:
-    """Return a field of an answer about `key`; truncated response headers leave fields out."""
+    """Return a field of an answer about `key`, or raise an error if the answer lacks the field.
+
+    It may be missing if the headers of the answer were truncated.
+    """
     if field not in answer:
         raise ServiceFaultError(f"{key}: the answer came without its {field}")
     return answer[field]
@@ -577,5 +587,5 @@ def _just_before(key: str) -> str:
     """Return a string that sorts just before `key`: S3 lists the keys after ``StartAfter``."""
     previous = ord(key[-1]) - 1
     if previous < 0x20 or 0xD800 <= previous < 0xE000:  # a control character or a surrogate
-        return key[:-1]
+        return key[:-1]  # the list may begin with a few other keys
     return f"{key[:-1]}{chr(previous)}\U0010fffd"  # sorts after all other characters of keys

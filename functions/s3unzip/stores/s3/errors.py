@@ -32,7 +32,7 @@ from s3unzip.errors import (
 )
 
 UNTRUSTED = "UntrustedCertificate"  # our own code: the client refused the certificate
-NOT_S3 = "the answer is not one of S3"  # the message for a server that breaks the protocol
+NOT_S3 = "the answer does not follow the protocol of S3"
 # The field that `botocore_clients` adds to the answer to ListObjectsV2. It holds a `ListPage`; the
 # fields that botocore parses from a list are absent.
 PAGE_FIELD = "Page"
@@ -154,9 +154,9 @@ _INTERRUPTED = re.compile(rf"[\w ]+ for path {_PROVIDER}KeyboardInterrupt\b")
 
 
 class ServerAnswer(NamedTuple):
-    """What a client says about a server's answer. A text that it does not give is empty."""
+    """A server's answer, as a client describes it. A text that the client does not give is ""."""
 
-    status: int | None  # HTTP's; None if there was no answer
+    status: int | None  # the HTTP status; None if there was no answer
     code: str
     message: str
     request: str = ""  # the id by which AWS finds the request
@@ -195,10 +195,15 @@ def read_answer(error: Exception) -> ServerAnswer:
 
 
 def _explain_silence(text: str, details: str) -> ServerAnswer:
-    """Return an answer without a status. Its message says why no answer came."""
+    """Return a `ServerAnswer` without a status, whose message says why no answer came.
+
+    Args:
+        text: the beginning of obstore's message.
+        details: the end of the message, which quotes the errors that led to it.
+    """
     certificate = _CERTIFICATE.search(details)
     if certificate is not None:
-        # The detail of the refusal if it has one, else its kind.
+        # The detail of the refusal, or its kind if it has no detail.
         return ServerAnswer(None, UNTRUSTED, certificate[2] or certificate[1])
     message = text.partition("\n")[0][:300]
     cause = _CAUSE.search(text)
@@ -291,7 +296,7 @@ class Call(Struct, frozen=True):
     action: str  # the right that it needs: GetObject, as in "s3:GetObject"
     bucket: str
     key: str = ""
-    pinned: bool = False  # 412 and 404 mean that the archive has changed
+    pinned: bool = False  # 404, 405 and 412 mean that the archive has changed
     conditional: bool = False  # 412 means that the object exists
     headers: tuple[str, ...] = ()  # those of `HEADER_OPTIONS` that it has
     owner: str | None = None  # the account that must own the bucket; only botocore can send it
@@ -324,7 +329,7 @@ def translate_error(error: Exception, call: Call) -> S3UnzipError:
 
 
 def _explain_setting(error: Exception, call: Call) -> S3UnzipError | None:
-    """Return the error of a wrong setting, or None if botocore has sent a request."""
+    """Return the error for a wrong setting, or None if botocore has sent a request."""
     from botocore import exceptions
 
     if isinstance(error, exceptions.ProfileNotFound):
@@ -354,7 +359,7 @@ def is_misplaced(answer: ServerAnswer) -> bool:
 
 
 def is_missing_right(answer: ServerAnswer) -> bool:
-    """Return whether a right of S3, as opposed to one of KMS, seems to be missing."""
+    """Return whether a right to use S3, as opposed to KMS, seems to be missing."""
     return (
         answer.status == 403
         and answer.code in {"", "AccessDenied"}
@@ -379,7 +384,7 @@ def _error_class(answer: ServerAnswer, call: Call) -> type[S3UnzipError]:
         by_status = dict.fromkeys((404, 405, 412), SourceChangedError)
     if status in by_status:
         return by_status[status]
-    # A 409 without a code is taken for a conflict with another request: a retry may help.
+    # A 409 without a code is regarded as a conflict with another request: a retry may help.
     if status is None or status >= 500 or (status == 409 and not answer.code):
         return ServiceFaultError
     return StorageError

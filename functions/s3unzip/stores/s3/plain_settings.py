@@ -58,7 +58,8 @@ _PLAIN_SETTINGS = frozenset(
         *_KEY_SETTINGS,
     }
 )
-# botocore may give such a section another name: it has quotes, or other white space than one space.
+# Sections that may have another name for botocore: those with quotes, or with white space other
+# than single spaces.
 _ALIAS = re.compile(r"^profile default$|[\"'\\]|^ |  | $|[^\S ]")
 _URL = re.compile(r"https?://[^/?#\s]+/?")
 
@@ -69,8 +70,8 @@ class AwsSettings(Struct, frozen=True):
     """The settings in variables and files. A setting that is not there is None."""
 
     region: str | None = None
-    endpoint_url: str | None = None  # the URL of S3 that variables name
-    ca_bundle: str | None = None
+    endpoint_url: str | None = None  # of S3
+    ca_bundle: str | None = None  # the file of certificates to trust
     request_checksum_calculation: str = "when_supported"
     addressing_style: object = None  # of the profile's ``s3`` settings
     has_special_endpoint: bool = False  # only a client of botocore knows the endpoints of S3
@@ -195,6 +196,7 @@ def _read_files(profile: str) -> Profile | None:
         if _has_keys(values) and _has_keys(settings):  # botocore takes all keys from one file
             return None
         values |= settings
+    # A section within the profile has line breaks. configparser takes it for one value.
     has_line_breaks = any("\n" in value for value in values.values())
     if has_line_breaks or not values.keys() <= _PLAIN_SETTINGS:
         return None
@@ -213,7 +215,7 @@ def _read_sections(path: str) -> dict[str, Profile] | None:
         return {}
     except (OSError, RuntimeError, UnicodeError):
         return None
-    import configparser  # it takes 1.3 ms, and functions on AWS have no files
+    import configparser  # the import takes 1.3 ms, and functions on AWS have no files
 
     parser = configparser.RawConfigParser()  # as botocore makes it
     try:

@@ -1,4 +1,4 @@
-"""Make the process's clients of S3, and explain why an endpoint does not answer.
+"""Make the S3 clients of a process, and explain why an endpoint does not answer.
 
 obstore reads and writes objects; botocore does everything else. All threads of a process share the
 clients of a `Session`, which cannot cross a fork (obstore runs threads of its own). Retries are off
@@ -49,11 +49,11 @@ OWNER_CHECK_LASTS = 300.0  # seconds
 
 
 class Session:
-    """The process's clients of S3, made when they are first needed.
+    """The S3 clients of a process; each is made when it is first needed.
 
     Args:
-        aws: the settings and keys. A new session takes 50 ms to read its files.
-        endpoint_option: the option that names the endpoint, for advice.
+        aws: the settings, the keys and the botocore clients.
+        endpoint_option: the option that advice names if the endpoint does not answer.
     """
 
     def __init__(self, aws: AwsSession, endpoint_option: str = "--endpoint-url") -> None:
@@ -61,7 +61,7 @@ class Session:
         self._advice = f"check {endpoint_option}, --region and the network"  # if nothing answers
         self._lock = threading.RLock()
         self._aws = aws
-        # The clients of obstore, by bucket, whether they write, and the KMS key to write with.
+        # The obstore clients, by bucket, whether they write, and the KMS key to write with.
         self._stores: dict[tuple[str, bool, str | None], S3Store] = {}
         # By bucket and account: when the account must be confirmed as the bucket's owner again.
         self._owned: dict[tuple[str, str], float] = {}
@@ -72,9 +72,9 @@ class Session:
         self.implements_copies = True  # False once the server has refused UploadPartCopy
 
     def client(self, purpose: str) -> S3Client:
-        """Return the client of botocore for a purpose (`AwsSession.s3_client`).
+        """Return the botocore client for a purpose (see `AwsSession.s3_client`).
 
-        Its answers to ListObjectsV2 have the page as a `ListPage` (`PAGE_FIELD`).
+        Its answers to ListObjectsV2 hold the page as a `ListPage`, in the field `PAGE_FIELD`.
         """
         return self._aws.s3_client(purpose, signs_payload=not self.sends_checksums)
 
@@ -91,6 +91,7 @@ class Session:
         """Send no checksums in headers from now on: the server does not implement them."""
         with self._lock:
             self.sends_checksums = False
+            # The clients that write sent checksums; those that read stay.
             self._stores = {key: self._stores[key] for key in self._stores if not key[1]}
 
     def reader(self, bucket: str) -> S3Store:
@@ -135,9 +136,10 @@ class Session:
     def _open(
         self, key: tuple[str, bool, str | None], config: S3Config, limits: ClientConfig
     ) -> S3Store:
-        """Return the obstore client of `key` in `_stores`. Make it, unless another thread has.
+        """Return the obstore client that `_stores` holds under `key`.
 
-        `config` has the settings that only this client has, and `limits` its timeouts.
+        Make it first, unless another thread has made it. `config` has the settings that only this
+        client has, and `limits` has its timeouts.
         """
         bucket = key[0]
         if not self.access.unsigned and self._aws.keys.current() is None:
@@ -173,7 +175,7 @@ class Session:
             return self._stores[key]
 
     def _http_options(self, url: str) -> ClientConfig:
-        """Return the options of HTTP that all obstore clients for `url` have."""
+        """Return the HTTP options that all obstore clients for `url` share."""
         options: ClientConfig = {
             "connect_timeout": timedelta(seconds=self.access.connect_seconds),
             "pool_max_idle_per_host": str(self.access.connections),
@@ -182,7 +184,7 @@ class Session:
             "user_agent": "s3unzip",
         }
         certificates = self._aws.settings.ca_bundle
-        # botocore also returns an empty value, which stands for the default ones, or a section.
+        # An empty value stands for the default certificates. botocore may also return a section.
         if isinstance(certificates, str) and certificates:
             try:
                 options["root_certificate"] = Path(certificates).read_bytes()
@@ -191,7 +193,9 @@ class Session:
         return options
 
     def confirm_owner(self, bucket: str, owner: str | None) -> None:
-        """Check that an account owns `bucket`, once in five minutes; without `owner`, do nothing.
+        """Check that the account `owner` owns `bucket`; if `owner` is None, do nothing.
+
+        A check holds for five minutes.
 
         obstore cannot send ``x-amz-expected-bucket-owner``: its signature does not cover additional
         headers, and S3 refuses an unsigned ``x-amz-`` one.
@@ -214,14 +218,14 @@ class Session:
         self._owned[bucket, owner] = now + OWNER_CHECK_LASTS
 
     def check_bucket(self, bucket: str) -> None:
-        """Raise an error if credentials, the bucket or the endpoint are missing.
+        """Raise an error if there are no credentials, no such bucket or no such endpoint.
 
-        One request is sent, the first time only. Other errors are left to later requests.
+        Only the first call for a bucket sends a request. Later requests report all other errors.
         """
         if bucket in self._checked:
             return
         try:
-            # HEAD of the bucket needs botocore. No key has this prefix, so the list is short.
+            # A HEAD of the bucket would need botocore. No key has this prefix: the list is empty.
             next(obstore.list(self.reader(bucket), ".s3unzip-reach", chunk_size=1), None)
         except s3_errors() as error:
             answer = read_answer(error)
@@ -245,6 +249,7 @@ class Session:
         A version needs s3:GetObjectVersion, and credentials without it may still read the archive.
         After a denied attempt, the next one names no version.
         """
+        # An ETag has quotes. Without them, the pin has a date, and requests must name the version.
         if bucket in self._unversioned and pin.etag is not None and pin.etag.startswith('"'):
             return None
         return pin.version_id
@@ -264,7 +269,7 @@ class Session:
         an endpoint cannot be reached when a program begins, the error allows no retry.
         """
         keys = self._aws.keys
-        if keys.failure is not None and is_provider_error(error):
+        if keys.failure is not None and is_provider_error(error):  # `error` has only its text
             return keys.failure
         answer = read_answer(error)
         # The answer to a HEAD has no body, so it has no code. A GET gets the code.
@@ -286,7 +291,10 @@ class Session:
         return fault
 
     def _ask_why(self, call: Call) -> Exception | None:
-        """Return the exception of a GET of the same key; None: it succeeds, or gets no answer."""
+        """Return the exception that a GET of the same key raises.
+
+        None means that the GET succeeds, or that no answer comes.
+        """
         count_request("get")
         try:
             answer = self.client("control").get_object(
@@ -338,7 +346,7 @@ class Session:
         except s3_errors() as error:
             if read_answer(error).status is None:
                 return True
-            # The refusal of a HEAD names the region in its headers, too.
+            # The headers of a refusal name the region, too.
             metadata = getattr(error, "response")["ResponseMetadata"]  # noqa: B009 - of a `ClientError`
         region = metadata.get("HTTPHeaders", {}).get("x-amz-bucket-region")
         if region is not None and region != self._aws.bucket_region(bucket):
@@ -370,7 +378,8 @@ class Session:
         reason = answer.message.rpartition(": ")[2].partition(" (os error")[0].lower()
         cause = answer.unreachable or reason or "no answer"
         fault.trouble = f"no answer from {server} ({cause})"
-        fault.args = (f"{fault}; no answer from {server}",)  # the message has no server yet
+        # So far, the message does not name the server.
+        fault.args = (f"{fault}; no answer from {server}",)
         if not self._is_starting:
             return fault
         return self._explain_unreachable(answer, call.bucket, str(call)) or fault
@@ -400,7 +409,10 @@ class Session:
 
 
 def _find_proxy(url: str) -> str | None:
-    """Return the proxy that the environment names for `url`, without user and password, or None."""
+    """Return the proxy that the environment names for `url`, or None if it names none.
+
+    A user and a password are left out.
+    """
     from urllib.request import getproxies, proxy_bypass
 
     parts = urlsplit(url)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # stubs
     from mypy_boto3_s3.type_defs import HeadObjectOutputTypeDef
     from obstore import GetOptions, ObjectMeta
 
-MAX_TAGS = 10  # that an object can have (object-tagging in the user guide)
+MAX_TAGS = 10  # tags of one object (object-tagging in the user guide)
 NO_VERSION = "null"  # the id of the only version where versioning is off or suspended
 # object_store's messages for a store without suffix ranges (416 or 501), and for an empty object.
 # For the suffix of an empty object, S3 answers 416. Emulators answer 200, or a wrong Content-Range.
@@ -68,7 +68,8 @@ def get_object(
     Args:
         span: the first byte and the one after the last byte. None stands for all bytes.
         etag: the ETag that the object must have.
-        min_chunk_size: if a body breaks, obstore loses the chunk that it is gathering.
+        min_chunk_size: the minimum number of bytes in a chunk. If a body breaks, obstore loses
+            the chunk that it is gathering.
     """
     if not is_odd(call.key):
         options: GetOptions = {}
@@ -103,7 +104,7 @@ def get_object(
 
 
 def _describe_answer(call: Call, answer: Mapping[str, Any], size: int) -> ObjectMeta:
-    """Return the properties of an object, of which botocore got an answer, as obstore does."""
+    """Return the properties of an object, from an answer to botocore, in the form of obstore."""
     headers = answer["ResponseMetadata"]["HTTPHeaders"]
     return {
         "path": call.key,
@@ -155,7 +156,7 @@ class S3Source(Source):
             if tail.pin.size:
                 count_request("get")  # the range; the refused request is counted already
             return tail
-        tail = self._describe(call, answer.meta)
+        tail = self._make_tail(call, answer.meta)
         missing = min(length, tail.pin.size) - len(data)  # more than 0 if the body broke
         if missing < 0:
             raise errors.ServiceFaultError(f"{call}: more than the last {length:,} bytes came")
@@ -169,23 +170,21 @@ class S3Source(Source):
                 answer = self._session.client("control").head_object(
                     Bucket=location.bucket, Key=location.key
                 )
-                return self._describe(
-                    call, _describe_answer(call, answer, content_length(call, answer))
-                )
-            reader = self._session.reader(location.bucket)
-            return self._describe(
-                call, obstore.get(reader, location.key, options={"head": True}).meta
-            )
+                meta = _describe_answer(call, answer, content_length(call, answer))
+            else:
+                reader = self._session.reader(location.bucket)
+                meta = obstore.get(reader, location.key, options={"head": True}).meta
+            return self._make_tail(call, meta)
 
-    def _describe(self, call: Call, meta: ObjectMeta) -> Tail:
-        """Return a tail without bytes, with the pin of the version that a store describes.
+    def _make_tail(self, call: Call, meta: ObjectMeta) -> Tail:
+        """Return a tail without bytes, with the pin of the version that `meta` describes.
 
         Raises:
-            StorageError: the store describes nothing that changes with the archive.
+            StorageError: `meta` has nothing that would change with the archive.
         """
         etag = meta["e_tag"]
         version = meta["version"]
-        modified = meta["last_modified"].timestamp() or None  # `NO_DATE` is 0
+        modified = meta["last_modified"].timestamp() or None  # 0 stands for `NO_DATE`
         if self._session.access.unsigned:
             # A GET that names a version needs s3:GetObjectVersion (API_GetObject). Policies of
             # public buckets allow s3:GetObject only.
@@ -202,7 +201,7 @@ class S3Source(Source):
         return Tail(b"", Pin(meta["size"], etag or None, version), modified)
 
     def stream(self, location: Location, pin: Pin, want: ByteRange) -> Iterator[Buffer]:
-        """Yield the bytes of `want` as they come, with one request."""
+        """Send one request, and yield the bytes of `want` as they come."""
         if not want.length:
             return
         # The request and its errors must name the same version: meanwhile another thread may learn
@@ -211,14 +210,14 @@ class S3Source(Source):
         call = Call(get_action(version), location.bucket, location.key, pinned=True)
         date = date_of(pin)
         etag = None
-        if date is None:  # else the pin holds a date, which no ETag is
+        if date is None:  # otherwise `pin.etag` is that date
             etag = pin.etag
         size = 0
         try:
             meta, chunks = get_object(
                 self._session, call, (want.start, want.stop), etag=etag, version=version
             )
-            # The request for a version that is pinned by its date had no condition.
+            # If the date pins the version, the request had no condition.
             if date is not None and (meta["size"], meta["last_modified"]) != (pin.size, date):
                 raise errors.SourceChangedError(
                     f"{call}: the archive was overwritten since it was planned"
@@ -234,7 +233,7 @@ class S3Source(Source):
             )
 
     def delete(self, location: Location, pin: Pin) -> None:
-        """Delete the version; nothing happens if it is gone."""
+        """Delete the version, or do nothing if it is gone."""
         version, request = _version_request(location, pin)
         if version is None and (pin.etag is None or date_of(pin) is not None):
             raise errors.StorageError(
@@ -246,7 +245,7 @@ class S3Source(Source):
         if current is None:
             return
         action = "DeleteObjectVersion"
-        if version is None:  # only the ETag identifies the archive; some servers ignore IfMatch
+        if version is None:  # only the ETag identifies the archive, and some servers ignore IfMatch
             if current.get("ETag") != pin.etag:
                 raise errors.SourceChangedError(newer_archive)
             action = "DeleteObject"
@@ -321,7 +320,7 @@ def _parse_date(text: str) -> datetime | None:
 
 
 def content_length(call: Call, answer: Mapping[str, Any]) -> int:
-    """Return the length in the headers of an answer to HEAD."""
+    """Return the size of an object, from the headers of an answer to HEAD."""
     length = answer["ResponseMetadata"]["HTTPHeaders"].get("content-length", "")
     if not _LENGTH.fullmatch(length):
         raise errors.ServiceFaultError(f"{call}: the answer to HEAD has no Content-Length")
@@ -331,7 +330,7 @@ def content_length(call: Call, answer: Mapping[str, Any]) -> int:
 def _version_request(location: Location, pin: Pin) -> tuple[str | None, dict[str, Any]]:
     """Return the version id, and the parameters of a request about that version.
 
-    The id is None in a bucket without versioning: a later PUT replaces the object.
+    The id is None in a bucket without versioning, where a later PUT replaces the object.
     """
     request = {"Bucket": location.bucket, "Key": location.key}
     if pin.version_id in {None, NO_VERSION}:
