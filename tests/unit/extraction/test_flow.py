@@ -238,7 +238,10 @@ def test_a_completion_whose_answer_was_lost_is_found_by_the_object() -> None:
 
 
 def test_an_upload_that_was_never_there_is_not_taken_for_done() -> None:
-    """The first attempt is told so: what is under the key is not of this upload."""
+    """The first attempt is told so: what is under the key is not of this upload.
+
+    It may be, if an earlier step may have completed the upload.
+    """
     world = World(WHOLE)
     attempt = _begin(world)
     (row,) = attempt.read_rows(attempt.task.rows)
@@ -248,6 +251,7 @@ def test_an_upload_that_was_never_there_is_not_taken_for_done() -> None:
     with pytest.raises(NotFoundError):
         complete_once(attempt, row, upload, ())
     assert world.out.head(KEY + "big") is not None
+    assert complete_once(attempt, row, upload, (), is_repeated=True) is None
 
 
 ROWS = LIST_PRICE  # for which one LIST may be asked
