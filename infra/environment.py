@@ -75,7 +75,7 @@ class Environment(Section):
         return [*self.routes, own]
 
     def by_path(self) -> dict[str, RouteSection]:
-        """Return all routes by the beginning of their settings: "" of the environment, first."""
+        """Return all routes by what their settings begin with: first the environment's, by ""."""
         *named, own = self.all_routes
         return {"": own, **{f"routes.{n}.": route for n, route in enumerate(named)}}
 
@@ -267,11 +267,11 @@ class Environment(Section):
         return None
 
 
-SCANNED_DEPTH = 4  # of 5 levels, one is the archive itself: quotas of GuardDuty
-DEFAULT_INTAKE = 100  # invocations of intake at once, where nothing is reserved
-SMALL_SECONDS = 20.0  # that the intake function needs for what counts as small
-# `s3unzip.zip.Limits` gives the bound: bytes a member, the names, and twice
-# `folder_memory`. 273 bytes a member, short names included, were measured with 5,000,000.
+SCANNED_DEPTH = 4  # GuardDuty reads 5 levels (its quotas), of which the archive is one
+DEFAULT_INTAKE = 100  # invocations of intake at once, if none are reserved
+SMALL_SECONDS = 20.0  # that the intake function needs for the largest archive it extracts itself
+# `s3unzip.zip.Limits` gives the bound: 300 bytes for each member, the names, and twice
+# `folder_memory`. With 5,000,000 members 273 bytes for each were measured, short names included.
 MEMBER_BYTES = 300
 FOLDERS_MB = 64
 BASE_MB = 256  # the interpreter with its libraries
@@ -283,5 +283,5 @@ def plan_memory(members: int, names_size: int) -> int:
 
 
 def _fitting_members(memory: int, names_size: int) -> int:
-    """Return the members that a plan can have in `memory`, in MB."""
+    """Return how many members a plan can have with `memory` MB."""
     return max(0, (memory - plan_memory(members=0, names_size=names_size)) * MIB // MEMBER_BYTES)

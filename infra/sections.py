@@ -92,11 +92,11 @@ class RouteDestinationSection(BucketSection):
 class RouteSection(Section):
     """Archives of one sender, and where and how their members go.
 
-    What a route leaves out is as in the rest of the file.
+    What a route leaves out is taken from the rest of the file.
     """
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,31}$")]  # in reports and lists of runs
-    prefix: KeyPrefix = ""  # of the keys of its archives, whole: `ingest.prefix` is not put before
+    prefix: KeyPrefix = ""  # of its archives' keys; `ingest.prefix` is not put before it
     suffix: KeySuffix = ".zip"  # of the keys of its archives
     destination: RouteDestinationSection = RouteDestinationSection()
     options: OptionsTable = Field(default_factory=Options)  # what differs from `[options]`
@@ -105,7 +105,7 @@ class RouteSection(Section):
 
 
 class AfterSuccessSection(Section):
-    """What is done to an archive whose run is COMPLETED; without an action it is left."""
+    """What is done to an archive whose run is COMPLETED; without an action it stays unchanged."""
 
     action: Literal["delete", "tag"] | None = None  # a lifecycle rule can move what has a tag
     tags: dict[Annotated[str, Field(min_length=1, max_length=128)], str] = Field(default={})
@@ -116,7 +116,8 @@ class FunctionSection(Section):
 
     memory: Memory
     timeout: Annotated[int, Field(ge=10, le=900)]
-    # Kept for this function alone, and its limit; 0: it shares what nobody has reserved.
+    # Invocations at once, reserved for this function, and their maximum; 0: it has no reservation
+    # and shares what no function has reserved.
     reserved_concurrency: Annotated[int, Field(ge=0)] = 0
 
 
@@ -135,21 +136,20 @@ class IntakeSection(Section):
     batch: Annotated[int, Field(ge=1, le=10)] = 1  # events in one invocation
     # Invocations at once; None: what functions.intake reserves, or 100.
     concurrency: Annotated[int, Field(ge=2, le=1_000)] | None = None
-    attempts: Annotated[int, Field(ge=1, le=1_000)] = (
-        5  # before an event goes to the dead-letter queue
-    )
+    # Of an event, before it goes to the dead-letter queue.
+    attempts: Annotated[int, Field(ge=1, le=1_000)] = 5
 
 
 class RunsSection(Section):
     """Limits of one run."""
 
-    workers: Annotated[int, Field(ge=1)] = 1_000  # of all runs, where extract reserves none
+    workers: Annotated[int, Field(ge=1)] = 1_000  # of all runs, if extract reserves none
     max_workers: Annotated[int, Field(ge=1, le=10_000)] | None = None  # None: half of all
     max_cost: Annotated[float, Field(gt=0)] | None = None  # dollars; above it the run is refused
 
 
 class NetworkSection(Section):
-    """Where the functions' network interfaces are; without subnets Lambda's own network."""
+    """Where the functions' network interfaces are; without subnets, in Lambda's own network."""
 
     subnets: list[SubnetId] = Field(default=[], max_length=16)
     security_groups: list[SecurityGroupId] = Field(default=[], max_length=5)

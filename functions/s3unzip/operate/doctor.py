@@ -126,9 +126,8 @@ def check_events(runs: DeployedRuns) -> Answer:
     bucket = runs.outputs["IngestBucket"]
     with asking("s3:GetBucketNotification"):
         notifications = runs.client("s3").get_bucket_notification_configuration(Bucket=bucket)
-    if (
-        "EventBridgeConfiguration" not in notifications
-    ):  # if they are enabled, it is there and empty
+    # If the events are enabled, this object is there, and empty.
+    if "EventBridgeConfiguration" not in notifications:
         return Answer(
             FAILURE,
             f"{bucket} does not send events to EventBridge: no archive will start a run",

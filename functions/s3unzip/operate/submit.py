@@ -173,7 +173,7 @@ def find_ended(runs: DeployedRuns, keys: Sequence[str]) -> list[str]:
 def _has_ended(key: str, runs: DeployedRuns) -> bool:
     """Return whether an archive has a final verdict; False if it cannot be looked up.
 
-    A run whose archive must still be deleted or tagged has not ended.
+    An archive that must still be deleted or tagged has not ended.
     """
     request = runs.defaults.request(key)
     source = request.source
