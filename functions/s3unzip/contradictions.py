@@ -19,7 +19,7 @@ SELECTING = ("include", "exclude", "names", "limit", "strip_components")
 
 
 def name_typed(field: str) -> str:
-    """Return the command-line name of the option in `field`; without one, `field` itself."""
+    """Return the command-line name of the option in `field`; if it has none, `field` itself."""
     return {row.field: row.word for row in read_options(Options)}.get(field) or field
 
 

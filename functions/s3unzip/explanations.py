@@ -1,7 +1,7 @@
 """Reason codes in plain words: the finding, and the advice.
 
 The command line, the report page and docs/reference/checks.md take their texts from here.
-`settling.next_command` takes the kind of help.
+`settling.next_command` calls `find_help` to choose the command that it prints.
 """
 
 from enum import Enum, auto
@@ -227,6 +227,7 @@ def describe(code: str, message: str | None) -> str:
 
 
 def _advice_of(code: str) -> str:
+    """Return the advice about a check: its own, or else that of its phase."""
     if code in _ADVICE:
         return _ADVICE[code]
     check = CHECKS[code]

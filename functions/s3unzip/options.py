@@ -91,7 +91,7 @@ def describe_options(kind: Any) -> None:
     """Add the help of each option to the docstring of the class that declares it."""
     lines = [f"        {option.field}: {option.help}" for option in read_options(kind)]
     text = kind.__doc__ or ""
-    if lines and "Attributes:" not in text:
+    if lines and "Attributes:" not in text:  # a second call changes nothing
         kind.__doc__ = "\n".join((f"{text.rstrip()}\n\n    Attributes:", *lines))
 
 

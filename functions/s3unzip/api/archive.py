@@ -149,7 +149,7 @@ class ArchiveMember:
 
     @property
     def problem(self) -> Finding | None:
-        """The finding by which the directory alone refuses the member; None: it does not."""
+        """The finding in the directory that refuses the member; None: it is not refused."""
         return self._problem
 
     def _unless_refused(self, value: T | None) -> T | None:
@@ -196,7 +196,13 @@ class Archive(Mapping[str, ArchiveMember]):
         pin: Pin | None = None,
         warn: Callable[[str], object] | None = None,
     ) -> None:
-        """Open an archive for `open_archive`; `SourceChangedError`: it is not the version `pin`."""
+        """Open an archive and read its directory; callers use `open_archive`.
+
+        `pin` is the version that a pickled archive had. None: any version.
+
+        Raises:
+            SourceChangedError: the archive has another version than `pin`.
+        """
         context = open_context(options, stores, password, limits=limits)
         if isinstance(source, ReaderSource):
             location = source.location
@@ -271,6 +277,7 @@ class Archive(Mapping[str, ArchiveMember]):
         good_count = len(self._reading.index.selected)
         if index < good_count:
             return ArchiveMember(self._stream, self._reading.index.selected[index])
+        # A failure is the member and its problem.
         return ArchiveMember(self._stream, *self._refused[index - good_count])
 
     def _index_names(self) -> dict[str, int]:

@@ -28,8 +28,8 @@ def at_endpoint(
     """Return `stores` with the URL of an S3 server, and with at least `at_once` connections.
 
     Args:
-        stores: None: the defaults of boto3.
-        endpoint_url: None: the URL in `stores`.
+        stores: how S3 and web servers are reached. None: the defaults of boto3.
+        endpoint_url: URL of the S3 server. None: the URL in `stores`.
     """
     config = stores or StoreConfig()
     return replace(
@@ -86,7 +86,7 @@ def open_context(
     limits: Limits | None = None,
     **more: Any,
 ) -> Context:
-    """Return the context of this process for reading an archive; `more` are fields of it."""
+    """Return the context for reading an archive in this process; `more` are its other fields."""
     policy = make_policy(options, password, destination, limits)
     return Context(OpenedStores(config), LocalClock(), policy, **more)
 

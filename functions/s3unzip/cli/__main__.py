@@ -1,6 +1,7 @@
 """The entry point of the command line.
 
-`main` imports what takes time, `typing` too: Ctrl-C must not print a traceback during imports.
+All slow imports, even that of `typing`, are inside `main`: Ctrl-C during an import must not print a
+traceback.
 """
 
 import gc
@@ -11,9 +12,10 @@ import sys
 # frequent collections visit them again and again: with Python's threshold of 700, verify of 100,000
 # objects takes 3.4 s of CPU; with this one, 2.1 s.
 COLLECT_AFTER = 50_000
-# How many threads send the requests of obstore, whose runtime is tokio; its default is one for each
-# processor. A second one gains nothing beside Python's lock, but a request then wakes more threads:
-# 20,000 small members took a third more thread switches. Worker processes inherit the variable.
+# The variable with which tokio, the runtime of obstore, sets how many threads send requests. Its
+# default is one for each processor. A second thread gains nothing, because Python's lock limits the
+# process, but each request then wakes more threads: 20,000 small members took a third more thread
+# switches. Worker processes inherit the variable.
 NETWORK_THREADS = "TOKIO_WORKER_THREADS"
 
 

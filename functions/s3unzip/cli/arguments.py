@@ -209,6 +209,7 @@ class Arguments(Struct, frozen=True):
         if self.prefix is not None:
             if "key_template" in values:
                 raise UsageError("--prefix and --key-template: give one of them")
+            # Without the slash at the beginning that an empty prefix would leave.
             values["key_template"] = f"{self.prefix.strip('/')}/{{member}}".removeprefix("/")
         # The arguments MEMBER select as --include does.
         values["include"] = globs_of(self.names) + values.get("include", ())
@@ -226,6 +227,7 @@ class Arguments(Struct, frozen=True):
         return values
 
     def _password_source(self) -> str | None:
+        """Return where the password comes from, as the run records it; None: there is none."""
         match self.password_file:
             case None if os.environ.get(PASSWORD_VARIABLE):
                 return f"variable:{PASSWORD_VARIABLE}"
@@ -372,6 +374,7 @@ def suggesting_prefix(source: Location) -> Iterator[None]:
         yield
     except NotFoundError as error:
         name = source.key.rpartition("/")[2]  # a name with a dot is likely a file's
+        # An error that does not name the source is about another missing object.
         if not source.store.has_prefixes or "." in name or str(source) not in str(error):
             raise
         raise NotFoundError(

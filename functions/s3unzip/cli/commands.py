@@ -52,7 +52,7 @@ def complete_from(values: Iterable[str]) -> Completer:
 
 RANGES = {int: click.IntRange, float: click.FloatRange}
 PATH = {"type": click.Path(readable=False)}  # completed by shells; any text is accepted
-# Settings of click that single parameters have besides those that follow from their declarations.
+# Settings of click for single parameters, in addition to those that their declarations give.
 SETTINGS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("src", "sources", "dest", "password_file", "objects"), PATH),
     "run": {"shell_complete": complete_run},
@@ -84,6 +84,8 @@ PLACES = f"{SOURCE_OPTIONS} dest_endpoint_url dest_profile"
 
 
 class _GroupedCommand(click.Command):
+    """A command whose help shows its options in sections."""
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse arguments; each error gets the context, so that its message names the command."""
         try:
@@ -147,7 +149,7 @@ def _make_parameter(name: str, changes: dict[str, Any]) -> click.Parameter:
     if declared.choices:
         metavar = f"<{'|'.join(declared.choices)}>"
     settings: dict[str, Any] = {"help": declared.help, "metavar": metavar or None}
-    if metavar.startswith("<"):
+    if metavar.startswith("<"):  # it lists the values that the option accepts
         settings["type"] = click.Choice(metavar.strip("<>").split("|"))
     elif declared.kind in RANGES:
         settings["type"] = RANGES[declared.kind](min=declared.minimum)
@@ -159,11 +161,11 @@ def _make_parameter(name: str, changes: dict[str, Any]) -> click.Parameter:
         if is_repeatable:
             settings["nargs"] = -1  # any number of values
         return click.Argument([name], **settings | changes)
-    default = getattr(declared.default, "value", declared.default)  # the text of an enumeration's
+    default = getattr(declared.default, "value", declared.default)  # of an enumeration: its text
     if is_repeatable:
         default = ()
     elif declared.kind is str:
-        default = None  # not typed: the class that declares the option has the default
+        default = None  # means not typed; the class that declares the option has its default
     settings |= {"default": default, "show_default": bool(default), "multiple": is_repeatable}
     settings |= {"is_flag": declared.kind is bool, "envvar": declared.variable, "show_envvar": True}
     settings |= changes

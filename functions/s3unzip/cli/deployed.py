@@ -68,6 +68,7 @@ def submit(arguments: Arguments) -> int:
 
 
 def _submit_named(arguments: Arguments, runs: DeployedRuns) -> int:
+    """Queue the archives that the arguments name, if the user agrees; return the exit code."""
     sizes, outside = find_archives(arguments.sources, runs)
     ended = find_ended(runs, list(sizes))
     for key in ended:
@@ -125,7 +126,7 @@ def _may_start(verb: str, arguments: Arguments, *, count: int, dollars: float) -
     limit = arguments.max_cost
     if limit is not None and dollars > limit:
         raise BudgetError(
-            f"the estimate is {show_dollars(dollars, limit)} for {count:,} archives, "
+            f"the estimate is {show_dollars(dollars, limit)} for {show_count(count, 'archive')}, "
             f"above the limit of {show_dollars(limit, dollars)}. Nothing is queued: raise "
             "--max-cost, or name fewer archives"
         )
@@ -175,6 +176,10 @@ def _submit_missing(arguments: Arguments, runs: DeployedRuns) -> int:
 
 
 def _print_missing(missing: MissingArchives, found_by: str) -> None:
+    """Print the archives without a verdict, and their number.
+
+    `found_by` has the options that find the environment, for the printed commands.
+    """
     for archive in missing.unsettled:
         advice = f"  s3unzip resume {archive.run}{found_by}"
         if archive.state == "no run":

@@ -103,6 +103,7 @@ def ls(arguments: Arguments) -> int:
 
 
 def _list_member(member: ArchiveMember) -> ListedMember:
+    """Return the line of JSON for a member; a refused one has its problem instead of its data."""
     problem = member.problem
     if problem is not None:
         return ListedMember(
@@ -174,7 +175,7 @@ def cat(arguments: Arguments) -> int:
     def first_match(member: ArchiveMember) -> int:
         """Return the index of the first glob that matches a member."""
         indexes = (index for index, glob in enumerate(globs) if glob(member.name))
-        return next(indexes, 0)  # never 0 by default: the globs selected the member
+        return next(indexes, 0)  # the default is never used: a glob selected the member
 
     # Members keep the directory's order where they match the same glob.
     members = sorted(archive.members(), key=first_match)
@@ -284,7 +285,7 @@ def verify(arguments: Arguments) -> int:
 
 @contextmanager
 def _open_objects_file(name: str | None) -> Iterator[Callable[[object], object] | None]:
-    """Yield a function that writes a line of JSON to the file; None: there is no file."""
+    """Yield a function that writes a value to the file as a line of JSON; None: without a name."""
     if name is None:
         yield None
         return
@@ -301,6 +302,7 @@ def print_verification(verification: "Verification", out: TextIO) -> None:
     counts = verification.counts
     differing = "".join(f", {count:,} {DIFFERENCES[kind]}" for kind, count in counts.items())
     prefix = verification.prefix
+    # The prefix may end within a name.
     folder = replace(verification.destination, key=prefix[: prefix.rfind("/") + 1])
     places = f"{verification.source} -> {folder}"
     out.write(
@@ -325,5 +327,5 @@ def print_verification(verification: "Verification", out: TextIO) -> None:
         line = f"{difference.kind:8} {printable_name(difference.key)}"
         out.write(f"  {': '.join(filter(None, (line, facts)))}\n")
     not_listed = sum(counts.values()) - len(verification.differences)
-    if not_listed:
+    if not_listed:  # --list limits each kind, so the largest count lists all kinds
         out.write(f"  and {not_listed:,} more: --list {max(counts.values())} lists them all\n")

@@ -255,8 +255,8 @@ class RunOutput(RunDisplay):
         self.stop()
         count = show_count(len(extra), "object")
         size = show_bytes(sum(listed.size for listed in extra))
-        verb = choose_form(len(extra), "is not a member", "are not members")
-        summary = f"{count} ({size}) {verb} of the archive"
+        predicate = choose_form(len(extra), "is not a member", "are not members")
+        summary = f"{count} ({size}) {predicate} of the archive"
         if len(extra) > self._max_extra:
             self.objection = (
                 f"{summary}; nothing is deleted, because --delete-extra is {self._max_extra:,}"

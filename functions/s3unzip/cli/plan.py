@@ -76,6 +76,7 @@ def plan(arguments: Arguments) -> int:
 
 
 def _find_environment(arguments: Arguments) -> "LambdaConfig | None":
+    """Return the configuration of the environment that `--env` names; None: without `--env`."""
     if arguments.env is None:
         return None
     if arguments.platform not in {None, "aws"}:
@@ -100,6 +101,7 @@ def _make_request(
 def _find_platform(
     request: Request, arguments: Arguments, environment: "LambdaConfig | None"
 ) -> Platform:
+    """Return the platform of the environment, else that of `--on`, by default this machine."""
     if environment is not None:
         workers = arguments.workers or environment.tuning.max_workers
         return replace(environment.platform, workers=workers)
@@ -143,6 +145,7 @@ def _estimate(request: Request, context: Context, platform: Platform) -> Estimat
 
 
 def _print_estimate(estimate: Estimate, out: TextIO) -> None:
+    """Print time, speed and cost, then the tables of the sizes and of the bill."""
     cost = estimate.cost
     speed = f"{show_bytes(estimate.bytes_out / estimate.seconds)}/s"
     if estimate.members >= estimate.seconds:  # less than one a second would be shown as 0

@@ -246,7 +246,7 @@ class RunDisplay(Progress):
             total=1.0,
             completed=figures.share or 0.0,
             width=10,
-            pulse=figures.share is None,
+            pulse=figures.share is None,  # an animation in place of an unknown share
         )
         failed_style = "dim"
         if self.counts["failed"]:

@@ -92,7 +92,10 @@ def _check_order(arguments: Arguments) -> None:
 
 
 def _make_requests(arguments: Arguments, stores: StoreConfig, *, is_one: bool) -> list[Request]:
-    """Return the requests for all archives that the arguments name, with all checks made."""
+    """Check the arguments; return a request for each archive that they name.
+
+    If `is_one`, the first argument is one archive, although it may look like a glob.
+    """
     from s3unzip.api.extraction import check_apart, make_request, names_several
 
     if arguments.delete_extra and not is_one:
@@ -133,6 +136,7 @@ def _find_sources(arguments: Arguments, stores: StoreConfig) -> list[Location]:
 
 
 def _extract_one(request: Request, arguments: Arguments, stores: StoreConfig) -> int:
+    """Extract one archive; return the exit code."""
     output = RunOutput(
         quiet=arguments.quiet,
         json=arguments.json,
@@ -156,7 +160,7 @@ def _extract_one(request: Request, arguments: Arguments, stores: StoreConfig) ->
             warn=warn,
             delete_extra=may_delete,
         )
-    if output.objection:
+    if output.objection:  # extra objects stay, although --delete-extra asks for their deletion
         return 1
     return exit_code(report, output.nested_runs)
 
@@ -203,7 +207,7 @@ class _BatchDisplay(RunDisplay):
         self.nested_runs: list[NestedRun] = []  # of the current archive
 
     def phase(self, name: str) -> None:  # noqa: ARG002 - the phase of a single archive
-        self._start()  # with the first phase of the first archive
+        self._start()  # starts the display once, with the first phase of the first archive
 
     def planned(self, plan: PlanSummary, elapsed: float = 0.0) -> None:
         """Show nothing: the counts go on from one archive to the next."""
@@ -298,6 +302,7 @@ def _interrupted(ended: int, archives: int, interrupt: BaseException) -> Interru
 
 
 def _print_batch(archives: Sequence[ArchiveEnd], stores: StoreConfig) -> None:
+    """Print a table of the archives, then the failures and the next command of each, and sums."""
     write_table([ARCHIVE_COLUMNS, *map(_cells, archives)], sys.stderr)
     reports = [end.report for end in archives if end.report is not None]
     for report in reports:
@@ -332,6 +337,7 @@ def _error_line(end: ArchiveEnd) -> str:
 
 
 def _cells(end: ArchiveEnd) -> tuple[str, ...]:
+    """Return the cells of `ARCHIVE_COLUMNS`; an archive without a report has an error instead."""
     report = end.report
     if report is None:
         return ("ERROR", "", "", "", printable(_error_line(end)))

@@ -162,6 +162,7 @@ def _list_run(recent: RecentRun, run_list: RunList) -> ListedRun | None:
 
 
 def _read_run(recent: RecentRun, run_list: RunList) -> ListedRun | None:
+    """Return the line of a run, as `_list_run`; `UnreadableRecordError`: a record is unreadable."""
     run = recent.run
     records = run_list.records(run)
     try:
@@ -192,7 +193,7 @@ def _read_run(recent: RecentRun, run_list: RunList) -> ListedRun | None:
 
 
 def _list_places(described: Report | Request) -> dict[str, str]:
-    """Return the fields of `ListedRun` that a report and a request have alike."""
+    """Return the fields of `ListedRun` that a report and a request have in common."""
     return {
         "source": str(described.source),
         "destination": str(described.destination),
@@ -247,6 +248,7 @@ def show(arguments: Arguments) -> int:
 
 
 def _print_failures(report: Report, run_list: RunList, *, json: bool) -> None:
+    """Print a line for each failed member, also those that the report does not list."""
     for task, outcome in run_list.records(report.run).each_outcome():
         if outcome.status is Status.FAILED and json:
             print_json(FailedMember(task, outcome))
@@ -302,6 +304,7 @@ def resume(arguments: Arguments) -> int:
 
 
 def _resume_here(arguments: Arguments) -> int:
+    """Resume a run of this machine; return the exit code."""
     from s3unzip.api.options import make_policy
     from s3unzip.local.machine import open_machine
     from s3unzip.local.recovery import may_have_lost
@@ -311,6 +314,7 @@ def _resume_here(arguments: Arguments) -> int:
     local = LocalRuns(arguments.config())
     run_id = local.find(arguments.run)
     run = _require_plan(run_id, local).run
+    # After a loss of power, files that are on record may be missing.
     may_lack_members = may_have_lost(
         local.work_location.key, run_id, local.stores.destination(run.destination)
     )
@@ -437,6 +441,7 @@ def watch(arguments: Arguments) -> int:
 
 
 def _follow(run: str, run_list: RunList, display: RunDisplay, arguments: Arguments) -> Report:
+    """Show the progress of a run until it ends; return its report."""
     watcher = RunWatcher(run_list.records(run))
     printed: RunProgress | None = None
     read_at = time.monotonic()  # the time of the last successful read
@@ -476,7 +481,7 @@ def _follow(run: str, run_list: RunList, display: RunDisplay, arguments: Argumen
 
 
 def _update_display(display: RunDisplay, snapshot: RunSnapshot, progress: RunProgress) -> None:
-    """Show the figures of a run; `progress` has those of its Map, too, if one is at work."""
+    """Show the figures of a run; `progress` includes those of its Map, if one is at work."""
     plan = snapshot.summary
     if plan is None:  # the run is still being planned
         return
@@ -488,7 +493,7 @@ def _update_display(display: RunDisplay, snapshot: RunSnapshot, progress: RunPro
 
 
 def _check_end(run: str, state: str | None, run_list: RunList, seconds: float) -> None:
-    """Raise `NotFoundError` if a run that ended `seconds` ago will get no report any more.
+    """Raise `NotFoundError` if a run that ended `seconds` ago will no longer get a report.
 
     The state of a run of this machine is also `ENDED` between its plan and its first task.
     """
