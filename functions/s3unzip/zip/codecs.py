@@ -49,7 +49,7 @@ _IGZIP_FAULTS = {
 # When a stream ends, its decompressor copies the input that it did not use. A short slice bounds
 # this copy for members that consist of streams of a few bytes.
 _SLICE = 16 * 1024
-_ONLY_STREAM_SLICE = 64 * 1024  # for a member that can have only one stream
+_ONLY_STREAM_SLICE = 64 * 1024  # for a method that allows only one stream
 
 # The header before an LZMA stream in a ZIP (5.8.8): version, length of the properties (always 5),
 # properties.
@@ -115,7 +115,7 @@ class _SlicedStream:
         self._decompress = decompress
         self._max_slice = max_slice
         self._input_left = input_left  # None: the library reports the input that it did not use
-        self._input = memoryview(b"")  # the library has not received it
+        self._input = memoryview(b"")  # bytes that the library has not used
         self._output = memoryview(b"")
 
     @property
@@ -276,8 +276,8 @@ class _Lzma:
         self._output_left = member.size  # bytes not returned yet
         self._input_left = member.compressed_size  # bytes not pushed yet
         self._memory_limit = policy.limits.decoder_memory
-        self._stream: lzma.LZMADecompressor | None = None  # None: its header has not come yet
-        self._input: Buffer = b""  # pushed, but not decompressed yet
+        self._stream: lzma.LZMADecompressor | None = None  # None until its header has arrived
+        self._input: Buffer = b""  # bytes pushed, but not decompressed yet
         self._late = 0  # number of bytes pushed after the end of the stream
 
     @property
@@ -319,7 +319,7 @@ class _Lzma:
 
         Some writers add an end marker to a stream of declared size. liblzma accepts it, unless its
         input is cut inside the marker. So the last byte of output is decompressed alone, after the
-        whole input, or enough of it for a marker, has come.
+        whole input has arrived, or enough of it for a marker.
         """
         if self._has_marker:
             return max_length

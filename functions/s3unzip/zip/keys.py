@@ -44,7 +44,7 @@ def _hash_folders(
     hashes = set[int]()
     while chunk := set(islice(folders, _FOLDERS_AT_ONCE)):
         for folder in chunk:
-            path = fold(folder)  # then its parents; if one was yielded, so were all above it
+            path = fold(folder)  # then each of its parents, up to one that was yielded before
             while path and (key_hash := hash(path)) not in hashes:
                 if len(hashes) >= max_hashes:
                     hashes.clear()
@@ -94,7 +94,7 @@ class KeyChecker:
                 table.cut_path(number)
                 continue
             key = key_of(table.path(number))
-            # UTF-8 has at most four bytes a character, so short keys need not be measured.
+            # UTF-8 has at most four bytes per character, so short keys need not be measured.
             if 4 * len(key) > max_bytes and (length := utf8_length(key)) > max_bytes:
                 table.fail_header(
                     number,
@@ -138,7 +138,7 @@ class KeyChecker:
         elif len(self._directories) < self._policy.limits.folder_memory // _HASH_BYTES:
             self._directories.add(hash(path))
         if utf8_length(path) > self._policy.limits.key_bytes:
-            table.kinds[number] = PLACELESS  # no key is short enough to lie below it
+            table.kinds[number] = PLACELESS  # each key below it would be longer than its path
             table.cut_path(number)
 
     def finish(self) -> None:
@@ -167,10 +167,11 @@ class KeyChecker:
                 yield member_numbers
 
     def _judge_group(self, numbers: Sequence[int]) -> None:
-        """Judge members whose folded keys have one hash.
+        """Judge members whose folded keys have the same hash.
 
-        If keys are equal, the archive is refused; under a lenient policy the last member is kept.
-        If keys differ from the first key only in case or Unicode form, one warning is counted.
+        If two keys are equal, the archive is refused; under a lenient policy the later member is
+        kept. If keys differ from the first key only in case or Unicode form, one warning is
+        counted.
         """
         last_numbers: dict[str, int] = {}  # the last member with each key
         for number in numbers:
@@ -234,7 +235,7 @@ class KeyChecker:
             key = self._selection.key_of(table.path(number))
             if hash(fold_key(key)) in clashes:
                 clashing[hash(key)] = number
-        # Folders that other members lie below, then also those that the archive lists.
+        # First the folders that other members lie below, then also those that the archive lists.
         memory = self._policy.limits.folder_memory
         parents = (key.rpartition("/")[0] for key in self._keys(SELECTED))
         used_folders = set(clashing).intersection(_hash_folders(parents, memory))

@@ -62,7 +62,7 @@ class HeaderTable:
         self.compressed_sizes: array[int] = array("Q")
         self.sizes: array[int] = array("Q")
         self.kinds = bytearray()
-        self.faults: dict[int, tuple[str, str]] = {}  # code and message of those that failed
+        self.faults: dict[int, tuple[str, str]] = {}  # code and message, of failed members
 
     def add(self, kind: int, member: Member) -> None:
         """Append a header; its member ends at `stop` or later."""
