@@ -234,6 +234,22 @@ def test_a_broken_body_goes_on_where_it_broke(times: int) -> None:
     assert (calls.requests.get, calls.requests.retries) == (times + 1, times)
 
 
+def test_each_part_takes_a_request_and_an_end_in_memory_none() -> None:
+    """A body that breaks is resumed within its part; each request is counted once."""
+    parts = [Broken(0), Broken(1), Broken(0)]
+    whole = bytes(range(10)) * 3
+    archive = PinnedArchive([part.stream for part in parts], [10, 10, 10], whole[-4:])
+    calls = Calls(ManualClock(), 60.0, 4)
+    assert calls.read(archive, ByteRange(5, 29)) == whole[5:29]
+    assert [part.wanted for part in parts] == [
+        [ByteRange(5, 10)],
+        [ByteRange(0, 10), ByteRange(3, 10)],
+        [ByteRange(0, 6)],
+    ]
+    assert calls.read(archive, ByteRange(27, 30)) == whole[27:]
+    assert (calls.requests.get, calls.requests.retries) == (4, 1)
+
+
 class Dripping:
     """An archive of which some bytes come each ten seconds."""
 
