@@ -55,7 +55,7 @@ def test_runs_are_a_table(program: Program) -> None:
 
 
 def test_old_records_of_ended_runs_are_removed(program: Program, run: str) -> None:
-    """Only what is older than the days that are named; what `resume` can continue stays."""
+    """Records older than the given days are removed; a run that `resume` can continue stays."""
     program.extract("damaged.zip", "out", "-q")
     assert program.run("runs", "--prune", "1").out == "0 runs removed\n"
     _lose_report(program, run)
@@ -97,7 +97,7 @@ def test_the_report_of_an_ended_run_is_shown(program: Program, run: str) -> None
 
 
 def test_latest_is_the_first_run_of_the_list(program: Program) -> None:
-    """A run that has only its lock is no run: `latest` is the one before it."""
+    """A folder that has only a lock is not a run: `latest` is the run before it."""
     home = str(program.home)
     lock_run(home, BEGUN).close()
     for command in ("show", "watch"):

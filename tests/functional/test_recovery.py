@@ -107,9 +107,9 @@ def test_lost_members_are_done_again(
 def test_after_a_start_of_the_machine_contents_are_read(
     program: Program, archive: Path, options: tuple[str, ...], *, restarted: bool
 ) -> None:
-    """A file of zeros is found after a loss of power; else the size is proof enough.
+    """A file of zeros is found after a power failure; otherwise the size is proof enough.
 
-    Also of a run that is COMPLETED: its report says what was written, not what is on the disk.
+    This holds for a COMPLETED run, too: its report tells what was written, not what is on disk.
     """
     assert program.extract("a.zip", "out", "--prefix", "", *options).code == 0
     records = program.home / "runs" / program.runs()[0]

@@ -299,7 +299,7 @@ class Machine:
                 request=run.request,
                 pin=run.pin,
             )
-            if damaged is None:  # nothing is known of the run, so it has no report
+            if damaged is None:  # nothing is known about the run, so it has no report
                 raise
             return damaged[0]
         return finish_source(run.after_success, settled.report, context)

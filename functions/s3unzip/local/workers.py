@@ -162,7 +162,7 @@ class Workers:
             run: the run.
             tasks: the tasks of one round.
             at_once: the maximum number of workers.
-            new_run: whether this is the first round of the run in this process.
+            new_run: whether this is the first round since the run began or was resumed.
 
         Returns:
             The fault that must end the run: a store that does not answer, or workers that die.
@@ -187,7 +187,7 @@ class Workers:
                 for future in ended:
                     future.result()  # raises the error of its thread
                 if running and is_stopped(records):
-                    raise KeyboardInterrupt  # noqa: TRY301 - the same end as by Ctrl-C
+                    raise KeyboardInterrupt  # noqa: TRY301 - the same end as after Ctrl-C
                 if pending.ending_fault is not None and running:
                     self._stop(workers, futures)  # they would wait for the store in vain
                     break
@@ -275,7 +275,7 @@ class _PendingTasks:
         task_ids = {task.id for task in tasks}
         # The reports of earlier attempts that are on record, by task.
         self._reports = {report.task: report for report in reports if report.task in task_ids}
-        # Attempts in a row that a fault ended: as many as there are workers, but at least two.
+        # The run ends after this many faults in a row: one for each worker, but at least two.
         self._max_faults = max_faults
         self._faults = 0
         self._deaths = 0  # workers in a row that died

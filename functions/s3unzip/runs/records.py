@@ -1,7 +1,7 @@
 """The records of one run: every object below ``runs/<run id>/``, read and written as values.
 
 =================  ===========================================================
-run.json           `PlanSummary`; written after the rest of the plan: if it exists, all of it does
+run.json           `PlanSummary`; the last record of the plan: if it exists, the plan is complete
 members.jsonl      `PlannedMember`, one per line
 folders.jsonl      keys of the archive's folders, one per line; if the destination is a folder
 rounds/NN.jsonl    `Task`, one per line: what one Map does

@@ -252,7 +252,7 @@ def test_a_store_that_will_not_link_stops_the_run() -> None:
 
 
 def test_records_of_another_archive_are_an_error(world: World) -> None:
-    """Two archives may have one id: what is on record of one is never taken for the other's."""
+    """Two archives may have one id: the records of one are never taken for the other's."""
     request = world.request(ARCHIVE)
     step = begin(request, world.context)
     pin = world.buckets.source(request.source).stat(request.source).pin
@@ -265,7 +265,7 @@ def test_records_of_another_archive_are_an_error(world: World) -> None:
 
 
 def test_failed_members_are_done_again_only_from_their_archive(world: World) -> None:
-    """If it is gone, what is on record of them stays; a fault after that reopens the verdict."""
+    """If it is gone, their records stay; after a resume, a fault may replace the verdict."""
     report = world.run(
         build(*SMALL, Entry("wrong", b"x", local={"crc32": 1}, central={"crc32": 1}))
     )

@@ -173,7 +173,7 @@ def _failed(
 
 @pytest.mark.parametrize("code", sorted(CHECKS.keys() | OTHER.keys()))
 def test_advice_and_next_command_agree(code: str) -> None:
-    """Of every code: what the advice names is what is offered, and nothing else is."""
+    """For each code, the command in the advice is the one that is offered."""
     offered, advice = next_command(_failed(code)), explain(code).advice
     assert offered is not None
     found = find_help(code)
