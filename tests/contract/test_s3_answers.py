@@ -141,7 +141,7 @@ def test_uploads_are_listed_over_pages(encoding: str, keys: list[str]) -> None:
 
 MARKERS = {"key": "a", "upload": "u", "encoding": "url", "after": "a", "after_id": "u"}
 MORE_KEYS = f"<ListBucketResult {XMLNS}><IsTruncated>true</IsTruncated>{{}}</ListBucketResult>"
-# Pages that say that there is more, and where it begins: nowhere, or where it began before.
+# Pages that announce another page, but say nothing new about where it begins.
 ENDLESS: dict[str, tuple[str, Callable[[Destination], object], type[S3UnzipError], str]] = {
     "uploads after the same markers": (
         UPLOADS.format(**MARKERS, more="true"),
@@ -171,7 +171,7 @@ def test_a_list_without_progress_ends(case: str) -> None:
     with HttpServer(lambda asked: Reply(200, page.encode())) as server:
         with pytest.raises(kind, match=words):
             read(stores_at(server.url).destination(WHERE))
-        assert len(server.asked) <= 2
+        assert len(server.asked) == (1 if case == "keys without a token" else 2)
 
 
 ERRORS = {
@@ -240,7 +240,7 @@ def _ask(url: str, *, by: str, beginning: bool = True) -> S3UnzipError:
 
 @pytest.mark.parametrize("by", ["obstore", "boto3"])
 def test_a_wrong_endpoint_is_told_at_once(by: str) -> None:
-    """Host, cause and advice in one error that is not tried again."""
+    """One error names host, cause and advice, and the request is not sent again."""
     with nobody() as url:
         refused = _ask(url, by=by)
     assert type(refused) is StorageError
@@ -268,7 +268,7 @@ def test_a_server_that_answers_is_reachable() -> None:
 
 
 def test_an_endpoint_that_says_nothing() -> None:
-    """It has as long as a connection may take: here a TLS handshake that is not answered."""
+    """A TLS handshake that is not answered ends when a connection should have been made."""
     with socket.create_server((HOST, 0)) as silent:
         refused = _ask(f"https://{HOST}:{silent.getsockname()[1]}", by="obstore")
     assert type(refused) is StorageError
@@ -291,7 +291,7 @@ def test_a_proxy_is_not_passed_by(monkeypatch: pytest.MonkeyPatch, by: str) -> N
 
 
 def test_a_store_that_answers_with_errors_is_named() -> None:
-    """The line that tells the user has the host, and does not say that it did not answer."""
+    """The line for the user names the host, and does not say that it did not answer."""
     with HttpServer(lambda asked: s3_error(503, "SlowDown")) as server:
         found = _ask(server.url, by="obstore")
     assert isinstance(found, ServiceFaultError)
@@ -301,7 +301,7 @@ def test_a_store_that_answers_with_errors_is_named() -> None:
 @pytest.mark.parametrize("beginning", [True, False])
 @pytest.mark.parametrize("by", ["obstore", "boto3", "check"])
 def test_an_untrusted_certificate_is_named(tmp_path: Path, by: str, *, beginning: bool) -> None:
-    """It will not be trusted later either: cause and advice, not tried again."""
+    """The error is final, because retries cannot help; it has the cause and advice."""
     with raw_server(lambda _: None, untrusted_context(tmp_path)) as host:
         found = _ask(f"https://{host}", by=by, beginning=beginning)
     assert type(found) is StorageError

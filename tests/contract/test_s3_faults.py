@@ -224,7 +224,7 @@ def test_a_body_that_breaks(where: Location, stall: float) -> None:
     ],
 )
 def test_a_server_that_is_silent(call: str, limit: str) -> None:
-    """Silence ends in a fault: only Complete and copies wait for as long as S3 may work."""
+    """Silence ends in a fault. Only Complete and copies wait for `slow_seconds`."""
     over = threading.Event()
     waited_for = list[Asked]()
 
@@ -264,7 +264,7 @@ def test_a_put_has_type_metadata_and_checksum() -> None:
     ("status", "code"), [(409, "ConditionalRequestConflict"), (400, "InvalidPart")]
 )
 def test_an_upload_that_must_be_begun_anew(status: int, code: str) -> None:
-    """A race was lost, or somebody dropped the upload: it is dropped, and counts as gone."""
+    """A race was lost, or somebody dropped the upload: it is dropped, and reported as gone."""
     with HttpServer(
         lambda asked: Reply(204) if asked.method == "DELETE" else s3_error(status, code)
     ) as server:
@@ -277,7 +277,7 @@ DENIED = "User is not authorized to perform: s3:ListBucket on resource: arn:aws:
 WRONG_REGION = s3_error(
     400, "AuthorizationHeaderMalformed", "the region &#34;eu-wst-1&#34; is wrong"
 )
-# A HEAD has no body: a GET of one byte tells the code.
+# The answer to a HEAD has no body, so a GET of one byte asks for the code.
 HEADS: dict[str, tuple[Reply, type[S3UnzipError], str]] = {
     "keys that have expired": (
         s3_error(400, "ExpiredToken"),
@@ -348,14 +348,14 @@ MEANINGS: dict[str, tuple[str, Reply, type[S3UnzipError], str | None]] = {
         NotFoundError,
         "s3://bucket/key",
     ),
-    "put: a web server that is no S3": (
+    "put: a web server that does not speak S3": (
         "put",
         Reply(404),
         NotFoundError,
         "HTTP 404; check the bucket's name",
     ),
     **{
-        f"{call}: a wrong region": (  # no other one is said, so it is not asked for minutes
+        f"{call}: a wrong region": (  # the answer names no other region, so retries are pointless
             call,
             WRONG_REGION,
             NotFoundError,
@@ -417,7 +417,7 @@ def test_redirects_without_end(
 
 @pytest.mark.parametrize("status", [301, 307])
 def test_an_owner_that_is_not_confirmed(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A redirect without end does not confirm it, and is no other error."""
+    """A redirect without end does not confirm the owner, and raises an error of ours."""
     ignore_destructors(monkeypatch)
     with HttpServer(lambda asked: Reply(status)) as server:
         stores = stores_at(server.url, destination_owner="111122223333")
@@ -491,7 +491,7 @@ def test_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("call", ["read", "put"])
 def test_ctrl_c_while_credentials_are_asked_for(monkeypatch: pytest.MonkeyPatch, call: str) -> None:
-    """Obstore calls Python for them; that it is stopped there is no fault of the store."""
+    """Obstore calls Python for credentials. An interrupt there is no fault of the store."""
 
     def interrupt(_: object) -> object:
         raise KeyboardInterrupt
@@ -512,7 +512,7 @@ def test_ctrl_c_while_credentials_are_asked_for(monkeypatch: pytest.MonkeyPatch,
 def test_a_wrong_setting_is_no_silence_of_the_store(
     monkeypatch: pytest.MonkeyPatch, variable: str, value: str, words: str
 ) -> None:
-    """It is final at once, and its line has what the library says."""
+    """The error is final at once, and its line quotes the library."""
     monkeypatch.setenv(variable, value)
     with HttpServer(lambda asked: Reply(500)) as server:
         call = "list" if variable == "AWS_DEFAULTS_MODE" else "read"

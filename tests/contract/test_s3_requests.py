@@ -1,4 +1,4 @@
-"""What requests of S3 say, and what happens where a server does not implement them."""
+"""What requests to S3 contain, and what happens if a server does not implement them."""
 
 import hashlib
 import socket
@@ -45,7 +45,7 @@ PROPERTIES = ObjectFacts(
     "private",
 )
 KEYS = ["plain/key.txt", "odd//key.txt"]
-SIZE = 16 * 1024**2  # of a body: much more than the system keeps of the connection
+SIZE = 16 * 1024**2  # bytes of a body: many more than the system buffers for a connection
 
 
 def answer(asked: Asked) -> Reply:
@@ -73,7 +73,7 @@ READING: dict[str, Callable[[Stores], object]] = {
 
 @pytest.mark.parametrize("name", READING)
 def test_no_client_signs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without credentials nothing looks for them, and no request says who asks."""
+    """With `unsigned`, no credentials are needed, and no request has a signature."""
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     with HttpServer(answer) as server:
@@ -85,7 +85,7 @@ def test_no_client_signs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("pays", [True, False])
 @pytest.mark.parametrize("name", READING)
 def test_every_client_says_who_pays(name: str, *, pays: bool) -> None:
-    """The header is in each request, and it is signed; nobody pays unasked."""
+    """The header is in each request, and it is signed. Without the option there is no header."""
     with HttpServer(answer) as server:
         READING[name](stores_at(server.url, request_payer=pays))
     assert server.asked
@@ -109,7 +109,7 @@ def test_a_copy_says_who_pays_for_its_source(*, pays: bool) -> None:
 
 @pytest.mark.parametrize(("unsigned", "version"), [(False, "v1"), (True, None)])
 def test_an_anonymous_pin_is_the_etag(*, unsigned: bool, version: str | None) -> None:
-    """Public buckets rarely allow s3:GetObjectVersion, so no version is asked for."""
+    """Public buckets rarely allow s3:GetObjectVersion, so an anonymous pin has no version."""
     with HttpServer(answer) as server:
         source = stores_at(server.url, unsigned=unsigned).source(_at("a.zip"))
         pins = source.stat(_at("a.zip")).pin, source.tail(_at("a.zip"), 9).pin
@@ -123,7 +123,7 @@ def test_an_anonymous_pin_is_the_etag(*, unsigned: bool, version: str | None) ->
 def test_each_property_is_a_header(
     name: str, facts: ObjectFacts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All properties are sent and signed, whatever variables say; unasked the bucket's hold."""
+    """All properties are sent and signed, whatever variables say; unset ones are not sent."""
     monkeypatch.setenv("AWS_DISABLE_TAGGING", "true")
     with HttpServer(answer) as server:
         out = stores_at(server.url).destination(_at(""))
@@ -150,12 +150,12 @@ def test_each_property_is_a_header(
 @pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize(("text", "crc"), [("cbf43926", 0xCBF43926), (None, None), ("no", None)])
 def test_size_and_crc(key: str, text: str | None, crc: int | None) -> None:
-    """One HEAD brings both, whichever client carries it; of another writer's there is no CRC."""
+    """One HEAD brings both, whichever client sends it; objects of other writers have no CRC-32."""
     told = TOLD if text is None else TOLD | {"x-amz-meta-zip-crc32": text}
     with HttpServer(lambda asked: Reply(200, bytes(11), told)) as server:
         found = stores_at(server.url).destination(_at("")).head(key)
     assert found == StoredObject(key, 11, crc, "e")
-    quick = crc is not None or "//" in key  # else the store is asked for its own checksum
+    quick = crc is not None or "//" in key  # otherwise a second HEAD asks for the store's checksum
     assert [asked.method for asked in server.asked] == ["HEAD"] * (1 if quick else 2)
 
 
@@ -173,9 +173,9 @@ def test_size_and_crc(key: str, text: str | None, crc: int | None) -> None:
 def test_a_head_is_judged_by_its_status(
     key: str, status: int, kind: type[S3UnzipError] | None
 ) -> None:
-    """A HEAD has no code: the status is read by what it always means, after one attempt.
+    """The answer to a HEAD has no code, so its status decides, after one attempt.
 
-    Of a 403 a GET may say more.
+    After a 403, a GET may say more.
     """
     with HttpServer(lambda asked: Reply(status)) as server:
         out = stores_at(server.url).destination(_at(""))
@@ -189,7 +189,7 @@ def test_a_head_is_judged_by_its_status(
 
 @pytest.mark.parametrize("call", ["part", "odd key"])
 def test_a_body_may_wait_longer_than_a_connection(call: str) -> None:
-    """A server that takes nothing for longer than a connection may take gets the whole body."""
+    """The server waits for longer than a connection may take, and still gets the whole body."""
     received: list[int] = []
 
     def take(one: socket.socket) -> None:
@@ -263,7 +263,7 @@ def test_a_server_without_checksums_gets_none(call: str, server_name: str) -> No
 def test_checksums_can_be_switched_off(
     call: str, by: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """As for the AWS CLI: by a variable or in a profile; upper case counts, too."""
+    """As for the AWS CLI: by a variable or in a profile, also in upper case."""
     if by == "variable":
         monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "WHEN_REQUIRED")
     else:
@@ -279,7 +279,7 @@ def test_checksums_can_be_switched_off(
 
 
 def test_checksums_go_with_all_that_is_written() -> None:
-    """Where a server takes them no body is hashed for the signature."""
+    """If a server takes checksums, no body is hashed for the signature."""
     with HttpServer(answer) as server:
         for call in WRITES.values():
             call(stores_at(server.url))
@@ -347,12 +347,12 @@ def test_an_unimplemented_request_is_not_retried(call: str, status: int) -> None
     ):
         CALLS[call](stores_at(server.url))
     methods = [asked.method for asked in server.asked]
-    # A store without ranges of a suffix answers 501: the size is asked for.
+    # A store without suffix ranges answers 501, so a HEAD asks for the size.
     assert methods == (["GET", "HEAD"] if (call, status) == ("tail", 501) else ["GET"])
 
 
 def test_a_server_that_does_not_copy_is_asked_once() -> None:
-    """501 for UploadPartCopy: later parts are not asked for."""
+    """After a 501 for UploadPartCopy, no other copy is requested."""
     with HttpServer(lambda asked: s3_error(501, "NotImplemented")) as server:
         stores = stores_at(server.url)
         for _ in range(3):
@@ -367,7 +367,7 @@ def test_a_server_that_does_not_copy_is_asked_once() -> None:
     "refusal", [s3_error(501, "NotImplemented"), s3_error(400, "MissingContentMD5")]
 )
 def test_a_server_that_deletes_one_by_one(refusal: Reply) -> None:
-    """Google Cloud Storage had no DeleteObjects; others want Content-MD5 with it."""
+    """Google Cloud Storage had no DeleteObjects; other servers require Content-MD5 with it."""
     gone = {"DELETE": s3_error(404, "NoSuchKey"), "POST": refusal}
     with HttpServer(lambda asked: gone[asked.method]) as server:
         stores_at(server.url).destination(WHERE).delete(["a", "b c"])
@@ -376,14 +376,14 @@ def test_a_server_that_deletes_one_by_one(refusal: Reply) -> None:
 
 @pytest.mark.parametrize("body", [b"", b"<CompleteMultipartUploadResult/>"])
 def test_a_complete_that_tells_of_no_object(body: bytes) -> None:
-    """200 without an ETag may be an object or none."""
+    """After 200 without an ETag, it is not known whether the object exists."""
     with HttpServer(lambda asked: Reply(200, body)) as server, pytest.raises(UnconfirmedError):
         _complete(stores_at(server.url))
 
 
 @pytest.mark.parametrize("status", [400, 501])
 def test_a_server_without_checksums_of_objects_is_asked_without(status: int) -> None:
-    """Backblaze B2 refused the mode of a HEAD; without it, the object is there all the same."""
+    """Backblaze B2 refused the checksum mode of a HEAD; the next HEAD has none."""
     has = {"ETag": '"e"', "Content-Length": "4"}
     with HttpServer(
         lambda asked: Reply(status if has_checksums(asked) else 200, b"body", has)

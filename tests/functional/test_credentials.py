@@ -89,7 +89,7 @@ ASSUMED = """<AssumeRoleResponse><AssumeRoleResult><Credentials>
 
 
 class ExpiringS3(MemoryS3):
-    """A store that refuses one access key, from a number of objects on."""
+    """A store that refuses one access key once it has a number of objects."""
 
     def __init__(self, shared: Path) -> None:
         super().__init__()
@@ -180,7 +180,7 @@ def login(program: Program, monkeypatch: pytest.MonkeyPatch) -> Iterator[Login]:
 def test_a_program_of_a_profile_is_started_once(
     login: Login, source: str, more: tuple[str, ...]
 ) -> None:
-    """All processes of a command share what it gives; no record has a secret."""
+    """All processes of a command share its keys; no record has a secret."""
     login.start("run", source, TARGET, "--profile", "process", "-w", "2", *more).ends(0)
     assert len(login.out.objects) == MEMBERS
     assert signers(login.s3) == {"PROCESS"}
@@ -193,9 +193,9 @@ def test_a_program_of_a_profile_is_started_once(
 @pytest.mark.parametrize("workers", ["1", "2"])
 @pytest.mark.parametrize("expires", [False, True])
 def test_a_code_is_typed_once(login: Login, workers: str, *, expires: bool) -> None:
-    """AWS takes a code once; every process signs with the session that it gives.
+    """AWS takes a code once; every process signs with the keys that AWS gives for it.
 
-    Nobody is asked for another one in mid-run.
+    Nobody is asked for another code during the run.
     """
     program = login.program
     if expires:
@@ -225,7 +225,7 @@ def test_a_code_is_typed_once(login: Login, workers: str, *, expires: bool) -> N
 def test_a_profile_that_has_new_keys(
     login: Login, workers: str, refusal: tuple[int, str], more: tuple[str, ...]
 ) -> None:
-    """The next attempt signs with them, in every process."""
+    """The next attempt signs with the new keys, in every process."""
     login.s3.expired, login.s3.holds_for, login.s3.renews = "OLD", 25, "NEW"
     login.s3.refusal = refusal
     login.start("run", SOURCE, TARGET, "--profile", "kept", "-w", workers, *more).ends(0)
@@ -234,7 +234,7 @@ def test_a_profile_that_has_new_keys(
 
 
 def test_expired_variables_end_a_run_at_once(login: Login) -> None:
-    """A process finds no others: nothing is tried again, and the line names the variables."""
+    """A process finds no other keys: nothing is tried again, and the line names the variables."""
     names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
     login.program.variables |= dict(zip(names, ("OLD", "secret", "token"), strict=True))
     login.s3.expired, login.s3.holds_for = "OLD", 25
@@ -355,7 +355,7 @@ def site(program: Program) -> Iterator[Site]:
 
 @pytest.mark.parametrize("way", ["option", "configuration"])
 def test_a_server_that_wants_buckets_in_host_names(site: Site, way: str) -> None:
-    """The option does it, and the configuration; without both the message names the option."""
+    """The option or the configuration reaches it; without both, the message names the option."""
     site.extract().ends(6, "add --addressing-style virtual")
     words = VIRTUAL if way == "option" else ()
     if way == "configuration":
@@ -399,7 +399,7 @@ REQUESTS = 1  # until the link expires: the plan's
 def test_a_new_link_goes_on_where_the_old_one_expired(program: Program) -> None:
     """The offered command extracts what is left, with the new link in place of NEW-URL.
 
-    A space in the name is one in the folder, as it is where the archive comes from S3.
+    A space in the name of the archive is also in the name of the folder, as for archives in S3.
     """
     files, numbers = WebFiles({NAME: build(*ENTRIES)}), itertools.count(1)
 
@@ -423,7 +423,7 @@ def test_a_new_link_goes_on_where_the_old_one_expired(program: Program) -> None:
 
 
 def test_an_archive_without_a_date_has_runs_of_the_first_day(program: Program) -> None:
-    """Where a server tells no Last-Modified, the id has the time of the first run, and stays."""
+    """If a server sends no Last-Modified, the id has the time of the first run, and stays."""
     with HttpServer(WebFiles({"a.zip": build(*ENTRIES)})) as server:
         for _ in range(2):
             ended = program.extract(f"{server.url}/a.zip", "out").ends(0)

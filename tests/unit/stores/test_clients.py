@@ -122,7 +122,7 @@ def test_a_file_that_is_no_configuration_is_an_error(tmp_path: Path) -> None:
 
 
 def test_an_unknown_profile_is_an_error() -> None:
-    """A profile that does not exist is an error of the first client, as no region is."""
+    """The first client reports that the profile does not exist, or that there is no region."""
     with pytest.raises(ProfileNotFound, match="nobody"):
         AwsSession(StoreConfig(profile="nobody")).client("s3")
     with pytest.raises(NoRegionError):
@@ -180,7 +180,7 @@ def test_what_is_read_without_botocore_is_what_botocore_reads(
     *,
     is_plain: bool,
 ) -> None:
-    """Variables and plain profiles; anything else is left to botocore."""
+    """Only variables and plain profiles are read; anything else is left to botocore."""
     (tmp_path / "config").write_text(config)
     (tmp_path / "none").write_text(credentials)
     for name, value in variables.items():

@@ -117,7 +117,7 @@ class Refusing(MemoryBucket):
 
 
 def test_the_first_fault_is_the_one_that_is_told() -> None:
-    """A right that the clean-up lacks must not make a fault final that may be tried again."""
+    """If the clean-up lacks a right, the first error is raised, with a note about the right."""
     store = Refusing()
     calls = Calls(ManualClock(), 1.0, 4)
     work = ObjectRunStore(Location("s3", "work", "runs/a/"), MemorySource(store), store, calls)
@@ -214,7 +214,7 @@ class ScriptedStore(NowhereDestination):
 def test_a_listing_has_all_keys_that_are_asked_for(
     pages: list[list[str]], keys: str, *, in_order: bool, asked: int
 ) -> None:
-    """Keys from "b" to "c" come in the store's order, which is said, by as few pages as can be."""
+    """Keys from "b" to "c" come in the store's order, from as few pages as possible."""
     store = ScriptedStore(*pages)
     listed = list(list_pages(store, "", lambda call: call(), "b", "c"))
     assert "".join(one.key for page in listed for one in page.objects) == keys
@@ -242,7 +242,7 @@ class EndlessStore(NowhereDestination):
     ids=["the same page", "empty pages", "new keys"],
 )
 def test_a_store_does_not_decide_when_a_listing_ends(store: NowhereDestination, pages: int) -> None:
-    """New tokens without an end are a refusal in plain words after as many pages as may be."""
+    """If new tokens never end, the listing is refused after the maximum number of pages."""
     listing = list_pages(store, "out/", lambda call: call())
     assert len(list(islice(listing, pages - 1))) == pages - 1
     with pytest.raises(StorageError, match=r"^out/: the store lists "):
