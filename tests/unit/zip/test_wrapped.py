@@ -158,7 +158,7 @@ def test_offsets_without_proof_are_refused(archive: Sparse, code: str) -> None:
 
 
 def test_the_first_local_header_is_where_it_is_declared() -> None:
-    """A ZIP64 field may move the first member from the offset that was proved: then it is not."""
+    """A ZIP64 field may move the first member away from its proved offset: that is refused."""
     table = HeaderTable()
     size = GIB
     table.add(SELECTED, Member(0, "a", None, 0, size, size, size, 0, 0, 0, None, None))
@@ -210,7 +210,7 @@ def test_a_long_member_may_have_an_impossible_key(selection: Selection, codes: l
 def test_a_long_member_without_a_key_is_not_compared(
     selection: Selection, codes: list[str]
 ) -> None:
-    """Its size above the limit makes it no member with a key, so all other keys are compared."""
+    """If it is too large, it still has no key, and all other keys are compared."""
     policy = Policy(limits=replace(Limits(), member_size=BIG - 1))
     files = [MacFile("big", BIG), MacFile("x", 5), MacFile("X", 5)]
     index = _read_mac(build_mac(*files), policy, selection)
