@@ -306,21 +306,20 @@ def _list_objects(
             yield listed
 
 
-def _list_recent(runs: DeployedRuns, since: float, names: Sequence[str]) -> Iterable[ObjectTypeDef]:
-    """Return the objects that were put since `since`, start runs, and match one of `names`."""
+def _list_recent(runs: DeployedRuns, since: float, names: Sequence[str]) -> Iterator[ObjectTypeDef]:
+    """Yield the objects that were put since `since`, start runs, and match one of `names`."""
     defaults = runs.defaults
     for name in names:
         _check_scope(name, defaults)
     prefixes = sorted({alternative.trigger.prefix for alternative in defaults.all_defaults})
     selections = [_select(name) for name in names] or [(prefix, _is_any_key) for prefix in prefixes]
-    recent = {
-        listed["Key"]: listed
-        for prefix, is_selected in selections
-        for listed in _list_objects(runs, prefix, is_selected)
-        if listed["LastModified"].timestamp() >= since
-        and defaults.covers(_locate(runs, listed["Key"]))
-    }
-    return recent.values()
+    yielded = set[str]()  # the keys; several names may select one
+    for listed in chain.from_iterable(_list_objects(runs, *selection) for selection in selections):
+        key = listed["Key"]
+        is_recent = listed["LastModified"].timestamp() >= since
+        if is_recent and defaults.covers(_locate(runs, key)) and key not in yielded:
+            yielded.add(key)
+            yield listed
 
 
 def _find_unsettled(archive: ObjectTypeDef, runs: DeployedRuns) -> Unsettled | str | None:
