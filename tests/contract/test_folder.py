@@ -26,7 +26,7 @@ from s3unzip.errors import (
 from s3unzip.model import Location
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.files import FileSource
-from s3unzip.stores.folder import OWN, FolderDestination
+from s3unzip.stores.folder import OWN, FolderDestination, own_prefix
 from s3unzip.stores.open import OpenedStores
 from s3unzip.stores.open_folders import MAX_OPEN
 from s3unzip.stores.ports import ObjectFacts, RunStore, StoredObject, Upload
@@ -349,6 +349,21 @@ def test_open_folders_are_few_and_closed(tmp_path: Path) -> None:
         assert 1 < count_open_folders(tmp_path) <= 1 + MAX_OPEN
     del target
     assert count_open_folders(tmp_path) == 0
+
+
+def test_leftovers_are_removed_below_the_folder_only(tmp_path: Path) -> None:
+    """A damaged record may have any key: a folder above the destination is not even opened."""
+    names = [own_prefix("run") + "1", f"out/{own_prefix('run')}2", f"out/a/{own_prefix('run')}3"]
+    (tmp_path / "out/a").mkdir(parents=True)
+    for name in names:
+        (tmp_path / name).touch()
+    target = FolderDestination(f"{tmp_path}/out")
+    for folder in ("../", "a/../../", "./"):
+        assert target.remove_own(f"{target.start}{folder}", "run") == 0
+    assert all((tmp_path / name).exists() for name in names)
+    assert target.remove_own(target.start, "run") == 1
+    assert target.remove_own(f"{target.start}a/", "run") == 1
+    assert [(tmp_path / name).exists() for name in names] == [True, False, False]
 
 
 def test_folders_that_errors_hold_are_closed_with_the_others(tmp_path: Path) -> None:

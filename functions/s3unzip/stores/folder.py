@@ -30,7 +30,7 @@ from io import FileIO
 from pathlib import Path
 
 from s3unzip import errors
-from s3unzip.model import Part, decode, encode
+from s3unzip.model import NO_NAMES, Part, decode, encode
 from s3unzip.object_properties import MODE_KEY, RUN_KEY
 from s3unzip.stores.files import PRIVATE, explaining, translate_error
 from s3unzip.stores.listing import cut_page
@@ -91,7 +91,7 @@ class FolderDestination(Destination):
         """Return `key`; `StorageError`: no member below the folder can have this key."""
         below = key[len(self.start) :]
         parts = below.split("/")
-        if not key.startswith(self.start) or {"", ".", ".."}.intersection(parts) or "\0" in key:
+        if not key.startswith(self.start) or NO_NAMES.intersection(parts) or "\0" in key:
             raise errors.StorageError(f"{key!r}: not a path below {self.root}")
         # The first test is only for speed.
         if OWN in below and any(part.startswith(OWN) for part in parts):

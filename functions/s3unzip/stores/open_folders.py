@@ -24,6 +24,7 @@ from pathlib import Path
 from weakref import WeakSet
 
 from s3unzip import errors
+from s3unzip.model import NO_NAMES
 from s3unzip.object_properties import MTIME_KEY
 from s3unzip.stores.files import explaining, make_folders, translate_error
 from s3unzip.stores.ports import Buffer
@@ -122,6 +123,8 @@ class OpenFolders:
         whole = self._path
         for name in path.split("/"):
             whole = f"{whole.rstrip('/')}/{name}"
+            if name in NO_NAMES:  # ".." would lead out of the root
+                raise errors.StorageError(f"{whole}: not a path below {self._path}")
             try:
                 folder = OpenFolder(self._open_below(folder, name, whole, create=create))
                 self._all.add(folder)
