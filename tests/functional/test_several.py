@@ -97,6 +97,18 @@ def test_one_failure_stops_no_other(program: Program) -> None:
     assert [(program.folder / name).exists() for name in words] == [False, True, True, False, False]
 
 
+@pytest.mark.parametrize("dry_run", [(), ("--dry-run",)])
+def test_the_password_is_asked_for_once(
+    program: Program, dry_run: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All archives are opened with the answer."""
+    answers = ["secret"]
+    monkeypatch.setattr("getpass.getpass", lambda _: answers.pop())
+    words = ("in/a.zip", "in/b.zip", "out", "--password-file", "-", *dry_run)
+    program.run("run", *words, answer="").ends(0)
+    assert not answers
+
+
 @pytest.mark.parametrize("words", ["text.zip", "text.zip in/a.zip"])
 def test_a_quiet_run_says_why_it_failed(program: Program, words: str) -> None:
     """One archive or several: the verdict and its reason, but nothing of what is right."""

@@ -69,7 +69,8 @@ def run(arguments: Arguments) -> int:
     is_one = len(arguments.sources) == 1 and names_one(arguments.sources[0], stores)
     requests = _make_requests(arguments, stores, is_one=is_one)
     if arguments.dry_run:
-        return max(_list_decisions(arguments, request) for request in requests)
+        password = arguments.password()  # once for all archives: it may be asked for
+        return max(_list_decisions(request, arguments, password) for request in requests)
     if is_one:
         return _extract_one(requests[0], arguments, stores)
     return _extract_several(requests, arguments, stores)
@@ -165,13 +166,13 @@ def _extract_one(request: Request, arguments: Arguments, stores: StoreConfig) ->
     return exit_code(report, output.nested_runs)
 
 
-def _list_decisions(arguments: Arguments, request: Request) -> int:
+def _list_decisions(request: Request, arguments: Arguments, password: bytes | None) -> int:
     """Print what a run would do with each member; return 1 if it cannot write a member, else 0."""
     from s3unzip.local.destination_objects import check_extra, decide
 
     config = arguments.config()
     deletes = arguments.delete_extra is not None
-    context = open_context(request.options, config, arguments.password(), request.destination)
+    context = open_context(request.options, config, password, request.destination)
     if deletes:
         check_extra(request, config.work, context.stores)
     counts = Counter[str]()
