@@ -5,7 +5,7 @@
     S3UnzipError                    exit 1
     +- UsageError                   exit 2  the request is wrong: a URL, an option, a setting
     |  +- BudgetError               exit 2  the estimate is above the caller's limit
-    |  +- NothingSelectedError      exit 7  no member is selected, or no member has a name
+    |  +- NothingSelectedError      exit 7  nothing is selected, or no member has a given name
     +- VerdictError                 exit 1  a run is not COMPLETED; only `Report.raise_for_verdict`
     +- ArchiveError                         the archive's bytes are wrong; carries a Finding
     |  +- ZipFormatError                    raised by the ZIP core
@@ -83,7 +83,7 @@ class StorageError(S3UnzipError):
 
 
 class SourceChangedError(StorageError):
-    """The archive was overwritten or deleted since it was planned."""
+    """The archive has been overwritten or deleted since it was planned."""
 
     exit_code = 4
 
@@ -93,7 +93,7 @@ class NotFoundError(StorageError):
 
 
 class AccessDeniedError(StorageError):
-    """A permission is missing, the owner is another, or a KMS key is denied or disabled."""
+    """A permission is missing, the bucket has another owner, or a KMS key is denied or disabled."""
 
 
 class LinkRefusedError(AccessDeniedError):

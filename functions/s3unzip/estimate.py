@@ -36,7 +36,7 @@ LINK_CALLS = 16  # to link the segments of split members
 TASK_GETS = 3  # rows of the task; earlier outcomes and stop.json, which normally do not exist
 SPLIT_GETS = 4  # of a split member
 SPLIT_PUTS = 2
-SCAN_PUTS = 4  # scanned and linked segment, outcomes of scan and slice; of other tasks: outcomes
+SCAN_PUTS = 4  # the segment when scanned and when linked, the outcomes of the scan and its slice
 PLAN_PUTS = 9
 MAX_PARTS = 10_000  # of a multipart upload: AmazonS3/latest/userguide/qfacts.html
 
@@ -279,7 +279,7 @@ def _scan_seconds(task: Task, platform: Platform, bandwidth: float) -> float:
 def _overhead_seconds(
     tasks: Sequence[Task], members: int, platform: Platform, tuning: Tuning
 ) -> float:
-    """Return the seconds besides the tasks: event, cold starts, plan, rounds, report."""
+    """Return the seconds that no task takes: event, cold starts, plan, rounds, report."""
     latency = platform.latency
     plan = members * rates.PLAN_MEMBER_SECONDS / platform.processor
     report = members * rates.REPORT_MEMBER_SECONDS
@@ -360,7 +360,8 @@ def _count_requests(
     for task in tasks:
         counts.update(_task_requests(task, tuning))
         if has_records:
-            # The report reads the outcomes of the task: one GET more.
+            # The report reads the outcomes of the task: one GET more. Tasks other than scans write
+            # only their outcomes.
             counts.update(get=TASK_GETS + 1, put=SCAN_PUTS if task.kind is TaskKind.SCAN else 1)
     if has_records:
         split = sum(task.part == 0 for task in tasks if task.parts > 1)

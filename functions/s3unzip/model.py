@@ -343,7 +343,7 @@ class Request(Struct, frozen=True):
     destination: Location  # a prefix, its key empty or ending in "/"
     options: Options = Options()
     event_time: float | None = None  # Unix seconds: when the archive was put
-    after_success: AfterSuccess | None = None  # no part of the run's identity
+    after_success: AfterSuccess | None = None  # not part of the run's identity
     again: str | None = None  # the run of an older version, which this run follows
     route: Route | None = None  # None: no route of the environment fits the archive
 

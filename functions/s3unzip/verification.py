@@ -289,6 +289,7 @@ class _ObjectComparison:
 
     @property
     def has_reported(self) -> bool:
+        """Whether the caller's function has received a result."""
         return self._each is not None and self.counts.total() + self.proofs.total() > 0
 
     def first_differences(self) -> tuple[Difference, ...]:

@@ -16,7 +16,7 @@ from s3unzip.zip import Member
 from s3unzip.zip.records import METHOD_DEFLATE, METHOD_STORED, is_encrypted
 
 MAX_SEGMENTS = 1_000  # of one member; their multipart upload may have 10,000 parts
-FEW_SEGMENTS = 16  # the tasks of so few fit into an inline Map, together with 40 other tasks
+FEW_SEGMENTS = 16  # so few that their tasks and 40 others fit into an inline Map
 # Compressed bytes. In a shorter segment, the search for a boundary would take the most time.
 MIN_SEGMENT = 16 * MIB
 TASK_OVERHEAD = 0.15  # seconds: dispatch, outcomes, the first byte
