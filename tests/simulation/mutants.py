@@ -31,6 +31,7 @@ TESTS = {  # of the guards in a file, beside the scenes
         "tests/unit/settling/test_loop.py",
         "tests/functional/test_recovery.py",
     ),
+    "settling/results.py": ("tests/unit/settling/test_loop.py",),
     "runs/records.py": ("tests/functional/test_recovery.py",),
     "extraction/uploads.py": ("tests/unit/extraction/test_flow.py",),
 }
@@ -107,6 +108,7 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
             "elif outcomes is None or not outcomes.complete:",
             "elif outcomes is None:",
         ),
+        ("late-stream-counts-too", "counted = replace(outcomes, outcomes=[])", "pass"),
     ],
     "runs/records.py": [
         ("whole-outcomes-emptied", "if recorded is None or not recorded.complete:", "if True:"),
