@@ -58,7 +58,7 @@ _PLAIN_SETTINGS = frozenset(
         *_KEY_SETTINGS,
     }
 )
-# Sections that may have another name for botocore: those with quotes, or with white space other
+# Sections to which botocore may give another name: those with quotes, or with white space other
 # than single spaces.
 _ALIAS = re.compile(r"^profile default$|[\"'\\]|^ |  | $|[^\S ]")
 _URL = re.compile(r"https?://[^/?#\s]+/?")

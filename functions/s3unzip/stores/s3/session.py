@@ -121,7 +121,7 @@ class Session:
             return store
         config: S3Config = {
             "unsigned_payload": self.sends_checksums,
-            "disable_tagging": False,  # else AWS_DISABLE_TAGGING would win
+            "disable_tagging": False,  # otherwise AWS_DISABLE_TAGGING would win
         }
         if self.sends_checksums:
             config["checksum_algorithm"] = "CRC64NVME"
@@ -149,7 +149,7 @@ class Session:
         settings: S3Config = {
             "region": self._aws.bucket_region(bucket),
             "endpoint": url,
-            "aws_endpoint_url_s3": url,  # else AWS_ENDPOINT_URL_S3 would win
+            "aws_endpoint_url_s3": url,  # otherwise AWS_ENDPOINT_URL_S3 would win
             "virtual_hosted_style_request": has_bucket,
             "skip_signature": self.access.unsigned,
             "request_payer": self.access.request_payer,

@@ -65,6 +65,8 @@ def get_object(
 ) -> tuple[ObjectMeta, Iterator[Buffer]]:
     """Return the properties of an object, and its bytes as they arrive.
 
+    botocore reads odd keys, and its request names `call.owner`. obstore reads all other keys.
+
     Args:
         span: the first byte and the one after the last byte. None stands for all bytes.
         etag: the ETag that the object must have.
@@ -97,7 +99,7 @@ def get_object(
         **{name: value for name, value in request.items() if value is not None},
     )
     whole_size = _WHOLE_SIZE.search(body.get("ContentRange", ""))
-    size = 0  # the server does not say the size of the whole object
+    size = 0  # if the server does not say how large the whole object is
     if whole_size is not None:
         size = int(whole_size[1])
     return _describe_answer(call, body, size), read_pieces(body)
