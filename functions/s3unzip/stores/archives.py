@@ -136,7 +136,7 @@ def read_whole_tail(
         return parts.join(tail, count)
     if EOCD_SIGNATURE in tail.data:
         return tail
-    # There is no end record, so the name may be that of an earlier part.
+    # There is no end record, so the name may be that of a piece or of an earlier part.
     advice = advise_name(location)
     if advice is None:
         return tail

@@ -46,7 +46,7 @@ if TYPE_CHECKING:  # they import botocore, obstore, urllib3
     from s3unzip.stores.s3.session import Session
     from s3unzip.stores.web import WebSource
 
-NOWHERE = Location("nowhere", "", "")  # what is written there is lost
+NOWHERE = Location("nowhere", "", "")  # objects that are written there are discarded
 CALLS_AT_ONCE = 32
 # The settings of a `StoreConfig` that a session depends on.
 _session_key = attrgetter(
