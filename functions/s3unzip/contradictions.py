@@ -123,7 +123,7 @@ def check_access(
         destination: the destination. None: there is none, or it is not known yet.
         after_success: what is done to the archive after its run.
     """
-    # Both are the names on the command line, by field; `typed` has only options with a value.
+    # Both map fields to names on the command line; `typed` has only options with a value.
     words = {option.field: option.word for option in read_options(type(access))}
     typed = {field: word for field, word in words.items() if getattr(access, field)}
     unsigned = words["unsigned"]

@@ -138,7 +138,7 @@ def _may_start(verb: str, arguments: Arguments, *, count: int, dollars: float) -
 def _queue(runs: DeployedRuns, keys: list[str]) -> int:
     """Queue an event for each key of the ingest bucket; return how many were queued."""
     queued = 0
-    now = time.time()  # as the event's time, so that old archives do not go ahead of new ones
+    now = time.time()  # the time of all events, so that old archives are not ahead of new ones
     bucket = runs.defaults.own.trigger.bucket
     events = [(Location("s3", bucket, key), now) for key in keys]
     try:

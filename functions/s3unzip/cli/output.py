@@ -289,7 +289,7 @@ class RunOutput(RunDisplay):
 
 
 def print_problem(report: Report) -> None:
-    """Print why a run has a nonzero exit code, without totals or advice; else print nothing."""
+    """Print why the exit code of a run is not 0, without totals or advice; else print nothing."""
     if exit_code(report):
         _print_verdict(report, _title(report), sys.stderr)
     if report.archive_left:
