@@ -324,10 +324,15 @@ def _billed_seconds(
     at_once: int,
     platform: Platform,
 ) -> float:
-    """Return the seconds of all functions together.
+    """Return the billed seconds of all functions together.
 
-    A direct run is one function: its overhead and its longest task, without the time that the
-    event takes to arrive.
+    Args:
+        seconds: of each task.
+        bound: its `seconds` are those of the longest task.
+        overhead: seconds from the event until the first task; a function is not billed for the
+            `EVENT_SECONDS` among them, in which the event arrives.
+        at_once: how many tasks run at the same time.
+        platform: where the run takes place; a direct run takes one function.
     """
     if platform.direct:
         return overhead + bound.seconds - rates.EVENT_SECONDS

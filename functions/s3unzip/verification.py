@@ -350,14 +350,14 @@ class _ObjectComparison:
             try:
                 job()
             except S3UnzipError:
-                self.calls.end()
+                self.calls.end()  # now: `map_ahead` raises the error only in the job's turn
                 raise
 
         try:
             # Up to four jobs of each thread wait, so that a slow one does not stop the others.
             for _ in map_ahead(run, jobs, threads, 4 * threads):
                 pass
-        except BaseException:  # Ctrl-C, too: the threads end at their next page
+        except BaseException:  # also Ctrl-C; the threads end at their next request
             self.calls.end()
             raise
 

@@ -126,10 +126,12 @@ def read_puts(body: str, config: LambdaConfig) -> Iterator[ArchivePut]:
     for put in puts:
         if not config.covers(put.source):
             continue
+        # `OWN_SENDERS` name only archives that were scanned before.
+        waits_for_scan = config.scan and put.scan is None and not put.sender.startswith(OWN_SENDERS)
         fault = _find_fault(put)
         if fault is not None:
             faults.append(f"{put.source.key[:100]!r} {fault}")
-        elif config.scan and put.scan is None and not put.sender.startswith(OWN_SENDERS):
+        elif waits_for_scan:
             logger.info("archive waits for the result of its scan", key=put.source.key)
         else:
             yield put

@@ -124,7 +124,8 @@ def _find_sources(arguments: Arguments, stores: StoreConfig) -> list[Location]:
     """
     from s3unzip.api.extraction import find_archives
 
-    is_only_source = len(arguments.sources) == 1  # then `run` has listed it already
+    # `run` has looked up an only source already, and found that it names several archives.
+    is_only_source = len(arguments.sources) == 1
     try:
         return find_archives(arguments.sources, stores, is_listed=is_only_source)
     except NotFoundError as error:

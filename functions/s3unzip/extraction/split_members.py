@@ -331,7 +331,7 @@ def _inflate_slice(attempt: TaskAttempt, row: PlannedMember) -> Iterator[bytes]:
     position = attempt.slice.offset  # in the object
     for number in attempt.slice.segments:
         record = attempt.records.find_segment(row.member.index, number, "linked")
-        segment = deflate.LinkedSegment.from_bytes(record or b"")
+        segment = deflate.LinkedSegment.from_bytes(record or b"")  # no record: as a damaged one
         start, stop = segment.span
         data = read_range(attempt, ByteRange(data_start + start, data_start + stop))
         for content in deflate.inflate_segment(segment, data):

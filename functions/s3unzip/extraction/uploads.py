@@ -53,7 +53,7 @@ def begin_upload(run_step: Step, row: PlannedMember) -> Upload:
     upload_id = run_step.calls.run(
         "create", lambda: run_step.destination.create_upload(row.key, facts)
     )
-    if run_step.context.uploads is not None:
+    if run_step.context.uploads is not None:  # local records: `recovery` aborts forgotten uploads
         run_step.context.uploads.note(upload_id, run_step.run.id)
     return Upload(row.key, upload_id)
 
@@ -199,12 +199,12 @@ def choose_part_size(size: int, min_part: int, limits: PartLimits) -> int:
 
 def copy_sizes(size: int, preferred: int, limits: PartLimits) -> list[int]:
     """Return nearly equal part sizes for a copy of `size` bytes, near `preferred` if possible."""
-    max_size = max(
-        min(preferred, limits.max_bytes), math.ceil(size / limits.max_parts), limits.min_bytes
-    )
+    smallest_size = max(limits.min_bytes, math.ceil(size / limits.max_parts))
+    wanted_size = max(smallest_size, min(preferred, limits.max_bytes))
     # Each part must have at least `min_bytes` and at most `max_bytes`, which bounds their number.
-    parts = min(math.ceil(size / max_size), size // limits.min_bytes)
-    return cut_evenly(size, max(1, parts, math.ceil(size / limits.max_bytes)))
+    most = size // limits.min_bytes
+    fewest = max(1, math.ceil(size / limits.max_bytes))
+    return cut_evenly(size, max(fewest, min(most, math.ceil(size / wanted_size))))
 
 
 def cut_evenly(size: int, parts: int) -> list[int]:

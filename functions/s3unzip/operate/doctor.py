@@ -316,11 +316,10 @@ def diagnose(runs: DeployedRuns) -> Iterator[CheckResult]:
     """Run every check of an environment, and one check per route."""
     for name, check in ACCOUNT_CHECKS.items():
         yield run_check(name, partial(check, runs))
-    # If `runs.defaults` cannot be read, other checks have reported why.
-    with contextlib.suppress(S3UnzipError):
-        for number, defaults in enumerate(runs.defaults.routes):
-            if defaults.route is not None:
-                yield run_check(f"route {defaults.route.name}", partial(check_route, runs, number))
+    with contextlib.suppress(S3UnzipError):  # `runs.defaults`; other checks have reported why
+        for number, config in enumerate(runs.defaults.routes):
+            if config.route is not None:  # one of them is the environment's own, without a route
+                yield run_check(f"route {config.route.name}", partial(check_route, runs, number))
 
 
 def _read_alarms(runs: DeployedRuns) -> list[Any]:

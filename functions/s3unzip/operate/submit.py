@@ -311,8 +311,11 @@ def _list_recent(runs: DeployedRuns, since: float, names: Sequence[str]) -> Iter
     defaults = runs.defaults
     for name in names:
         _check_scope(name, defaults)
-    prefixes = sorted({alternative.trigger.prefix for alternative in defaults.all_defaults})
-    selections = [_select(name) for name in names] or [(prefix, _is_any_key) for prefix in prefixes]
+    if names:
+        selections = [_select(name) for name in names]
+    else:  # every key below the prefixes that start runs
+        prefixes = sorted({config.trigger.prefix for config in defaults.all_defaults})
+        selections = [(prefix, _is_any_key) for prefix in prefixes]
     yielded = set[str]()  # the keys; several names may select one
     for listed in chain.from_iterable(_list_objects(runs, *selection) for selection in selections):
         key = listed["Key"]

@@ -62,6 +62,8 @@ def spend(budget: Budget, report: Report, context: Context) -> Budget:
 def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], list[NestedRun]]:
     """Return the nested archives to extract, and the refused ones with their reasons.
 
+    Of the archives beyond the limit, only the first is refused: it stands for all.
+
     Args:
         run: the run that extracted them.
         context: of the step.
@@ -78,7 +80,7 @@ def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], 
     # the same in each run. One more than the limit shows that there are too many.
     archives = nsmallest(limit + 1, candidates, key=attrgetter("index"))
     prefixes = Counter(_nested_prefix(archive.key) for archive in archives[:limit])
-    taken = _find_taken(records, prefixes)
+    taken_messages = _find_taken(records, prefixes)
     calls = context.calls()
     destination = context.stores.destination(run.destination)
     accepted: list[Outcome] = []
@@ -94,9 +96,9 @@ def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], 
         elif prefixes[prefix] > 1:
             reason = "nested-prefix-taken"
             message = f"{prefixes[prefix]} archives would be extracted to {prefix}"
-        elif prefix in taken:
+        elif prefix in taken_messages:
             reason = "nested-prefix-taken"
-            message = taken[prefix]
+            message = taken_messages[prefix]
         elif not is_same_object(archive, run.options, destination, calls):
             reason = "nested-changed"
             message = "the object was replaced after it was extracted"

@@ -214,15 +214,15 @@ def failures(shown: Shown) -> Markup:
     if not (reasons or rows):
         return NOTHING
     listed = [failure.reason for failure in report.failures[: len(rows)]]
-    content = [element("div", {"id": "reasons"}, _reasons(reasons, listed))]
+    content = [element("div", {"id": "reasons"}, _reasons_table(reasons, listed))]
     if rows:
         content.append(_filter(listed))
         content.append(element("div", {"id": "failed"}, _failed_members(shown, rows)))
     return Markup("".join(content))
 
 
-def _reasons(reasons: list[Ranked], listed: list[str]) -> Markup:
-    """Return the table of reasons; `listed` has the reason of each failure that has a row."""
+def _reasons_table(reasons: list[Ranked], listed: list[str]) -> Markup:
+    """Return the table of reasons; `listed` are those in the rows of the table of failures."""
     if not reasons:
         return NOTHING
     columns = (
@@ -235,7 +235,9 @@ def _reasons(reasons: list[Ranked], listed: list[str]) -> Markup:
         row(
             columns,
             [
-                Markup(f"{text(reason.sentence)} {_reason(reason, listed)}{aside(reason.advice)}"),
+                Markup(
+                    f"{text(reason.sentence)} {_code_button(reason, listed)}{aside(reason.advice)}"
+                ),
                 figure(f"{reason.members:,}"),
                 bar(reason.members, largest, "bad"),
             ],
@@ -245,7 +247,7 @@ def _reasons(reasons: list[Ranked], listed: list[str]) -> Markup:
     return table("Failures by reason", columns, rows)
 
 
-def _reason(reason: Ranked, listed: list[str]) -> Markup:
+def _code_button(reason: Ranked, listed: list[str]) -> Markup:
     """Return a button that filters the rows by a reason; only the code if no row has the reason."""
     if reason.code not in listed:
         return element("span", {"class": "mono"}, text(reason.code))

@@ -341,8 +341,8 @@ class FolderDestination(Destination):
     def upload_part(
         self, upload: Upload, number: int, offset: int, body: Buffer, crc32: int
     ) -> Part:
-        own = self._own_key(upload.upload_id)
-        with explaining(own), self._open_own(own, os.O_WRONLY) as file:
+        unfinished = self._own_key(upload.upload_id)
+        with explaining(unfinished), self._open_own(unfinished, os.O_WRONLY) as file:
             write_at(file.fileno(), body, offset)
         etag = f'"{crc32:08x}"'  # files have none; this one is never compared
         return Part(number, etag, len(body), crc32)

@@ -218,10 +218,10 @@ def _check_extras(member: Member, extras: records.Extras, policy: Policy) -> Ite
         path = _read_local_path(member, payload, policy)
         if path == member.path:
             continue
-        if len(payloads) > 1:  # most readers ignore all of them, others use different ones
+        if len(payloads) > 1:  # most readers ignore all of them: a warning is enough
             yield "lfh-unicode-path-duplicate"
             return
-        member.judge(
+        member.judge(  # raises, unless the policy is lenient
             "lfh-unicode-path-mismatch",
             f"its local Unicode path field names {cut_name(path)!r}",
             policy,

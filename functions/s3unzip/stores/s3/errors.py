@@ -397,9 +397,10 @@ def _describe(answer: ServerAnswer, call: Call) -> str:
         code = f"HTTP {answer.status}"
     cause = ": ".join(part for part in (code, answer.message.rstrip(".")) if part)
     text = f"{call}: {cause or 'no answer'}"
-    advice = _advise(answer, call)
-    if is_unsupported(answer):  # the options matter more than the code
-        advice = _advise_without(answer, call)
+    if is_unsupported(answer):  # whatever the code: an option of the request is the cause
+        advice = _advise_without_options(answer, call)
+    else:
+        advice = _advise(answer, call)
     if advice:
         text += f"; {advice}"
     if answer.request:
@@ -428,7 +429,7 @@ def _advise(answer: ServerAnswer, call: Call) -> str:
     return ""
 
 
-def _advise_without(answer: ServerAnswer, call: Call) -> str:
+def _advise_without_options(answer: ServerAnswer, call: Call) -> str:
     """Return the advice to leave out options whose headers the server may not implement.
 
     A server that names no header may have refused any header of the call.
