@@ -1,10 +1,10 @@
-"""The deflate core: split one raw deflate stream over workers. Bytes in, values out, no I/O.
+"""The deflate core: split one raw deflate stream among several workers, without doing any I/O.
 
-``docs/deflate-splitting.md`` explains the method. `segments` says where the boundaries of segments
-are searched for, and inflates one segment. `boundary` finds the bit where a segment begins; it
-needs numpy, which other workers never load. `splitting` scans segments without the output before
-them, links the scans and inflates the linked segments. `crc32_combine` (isal) computes the CRC-32
-of the whole from those of the parts.
+``docs/deflate-splitting.md`` explains the method. `segments` computes where to search for the
+boundaries of segments, and inflates one segment. `boundary` finds the bit where a segment begins;
+it needs numpy, which other workers never load. `splitting` scans segments without the output that
+precedes them, links the scans and inflates the linked segments. `crc32_combine` (isal) computes the
+CRC-32 of the whole output from the CRC-32s of its parts.
 
 >>> import zlib
 >>> from s3unzip import deflate
@@ -14,7 +14,7 @@ of the whole from those of the parts.
 >>> len(content), crc32 == zlib.crc32(content)
 (1048576, True)
 
-All errors are below `DeflateError` and `SegmentRecordError`.
+All errors are instances of `DeflateError` or `SegmentRecordError`.
 """
 
 from typing import TYPE_CHECKING
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
         scan_segment,
         split_inflate,
     )
-else:  # few members are split
+else:  # imported on demand, because few members are split
     __getattr__, *_ = lazy_names(
         __name__,
         {

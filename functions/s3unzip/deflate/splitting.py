@@ -1,19 +1,20 @@
-"""Inflate one stream in segments: locate their boundaries, scan, link and inflate them.
+"""Inflate one stream in segments: locate the boundaries, then scan, link and inflate the segments.
 
-A segment may copy from its window, the last 32 KiB of the output before it. The worker that scans
-the segment does not have this window. So `SegmentScan` inflates the segment twice, after two
-invented windows that differ at every position. A byte is known if it is equal in both outputs. Two
-different bytes together give the position in the window from which the byte was copied. The second
-inflate stops as soon as both outputs are equal for 32 KiB, because they cannot differ after that.
-Segment 0 has no window, so it is inflated once.
+A segment can copy bytes from its window, the last 32 KiB of the output before the segment. The
+worker that scans the segment does not have this window. Therefore `SegmentScan` inflates the
+segment twice, with two invented windows that differ at every position. If a byte is equal in both
+outputs, its value is known. If it differs, the two values together are the position in the window
+from which the byte was copied. The second inflation stops as soon as 32 KiB of both outputs are
+equal, because the outputs cannot differ after that. Segment 0 has no window, so it is inflated only
+once.
 
 Rules:
 
-* Each call of `scan_segment` and of `inflate_segment` may run on a machine of its own.
-* All workers must use equal segmentations. They then find the same boundaries.
-* A call may be repeated: the same bytes give the same value.
+* Each call of `scan_segment` and `inflate_segment` can run on a different machine.
+* All workers must use equal segmentations, so that they find the same boundaries.
+* A call can be repeated: the same bytes always produce the same result.
 * `link_segments` needs all scans. If it refuses them, inflate the member as one stream.
-* No function checks a CRC-32: the directory declares one for the whole member.
+* No function checks a CRC-32, because the directory declares only that of the whole member.
 """
 
 import zlib
@@ -41,16 +42,16 @@ from s3unzip.deflate.segments import (
 )
 from s3unzip.finding import DeflateError, Finding, SegmentRecordError
 
-_MAX_SCANS: Final = 3  # scans of one segment; each false boundary costs one
-_STEP_BYTES = 1 << 16  # bytes of input between two comparisons of both outputs
-_MAX_RECORD = 2 * WINDOW_SIZE + 4_096  # maximum number of bytes of an inflated record
+_MAX_SCANS: Final = 3  # maximum number of scans of a segment; each false boundary costs one scan
+_STEP_BYTES = 1 << 16  # number of input bytes between two comparisons of the two outputs
+_MAX_RECORD = 2 * WINDOW_SIZE + 4_096  # maximum size of an inflated record, in bytes
 
 
 class Record(Struct, frozen=True):
-    """A value that one worker writes for another: deflated MessagePack, 100 bytes to 65 KiB."""
+    """A value from one worker to another, stored as deflated MessagePack of 100 bytes to 65 KiB."""
 
     def to_bytes(self) -> bytes:
-        """Return the deflated bytes of the record."""
+        """Return the record as deflated bytes."""
         return zlib.compress(msgpack.encode(self), 1)
 
     @classmethod
@@ -58,7 +59,7 @@ class Record(Struct, frozen=True):
         """Return the record that `to_bytes` wrote.
 
         Raises:
-            SegmentRecordError: Another version wrote it, or it is damaged.
+            SegmentRecordError: The record is damaged, or a different version wrote it.
         """
         try:
             inflate = zlib.decompressobj()
@@ -71,38 +72,38 @@ class Record(Struct, frozen=True):
 
 
 class ScannedSegment(Record, frozen=True, tag="scanned 3"):
-    """A segment between two bits of the member's compressed data, and its last bytes of output.
+    """A segment between two bits of the member's compressed data, with its last bytes of output.
 
-    `first` and `second` are the last 32 KiB of output after the first and after the second invented
-    window. If the segment has less output, they begin with the end of the invented window, so the
-    positions of these bytes are known, too. Only for segment 0 may `first` be shorter.
+    `first` and `second` are the last 32 KiB of output after the first and the second invented
+    window. If the segment has less output, both begin with the end of the invented window, so the
+    positions of those bytes are also known. `first` can be shorter only for segment 0.
     """
 
     start_bit: int
-    stop_bit: int | None  # None: to the end of the stream
+    stop_bit: int | None  # None: the end of the stream
     arrival: Arrival
     first: bytes
     second: bytes | None = None  # None: equal to the first
 
     def resolve(self, window: bytes, history: int) -> bytes:
-        """Return the true last bytes, which are the window of the next segment.
+        """Return the actual last bytes, which are the window of the next segment.
 
         Args:
             window: the output before the segment, at most the last 32 KiB.
-            history: number of bytes of output of this segment and all segments before it.
+            history: total output of this segment and all earlier segments, in bytes.
 
         Raises:
             IndexError: A byte was copied from before the beginning of the stream.
         """
-        # A byte of an invented window that would lie before the beginning of the stream is dropped.
+        # Drop the bytes of an invented window that would lie before the beginning of the stream.
         start = max(0, len(self.first) - history)
-        if self.second is None:  # no byte was copied from the window
+        if self.second is None:  # no byte is copied from the window
             return self.first[start:]
         missing = WINDOW_SIZE - len(window)
         padded = bytes(missing) + window
         resolved = bytearray(self.first[start:])
         for index, (low, high) in enumerate(zip(resolved, self.second[start:], strict=True)):
-            if low != high:  # the byte was copied from this position of the window
+            if low != high:  # the byte is copied from this position in the window
                 position = low | (high & 0x7F) << 8  # see `FIRST_WINDOW` and `SECOND_WINDOW`
                 if position < missing:
                     raise IndexError(f"window of {len(window)} bytes has no position {position}")
@@ -113,43 +114,43 @@ class ScannedSegment(Record, frozen=True, tag="scanned 3"):
 class SegmentScan:
     """Scans the bits from `start_bit` to `stop_bit`; feed it `segment_span`, then call `finish`.
 
-    It needs about 1 MiB of memory.
+    A scan needs about 1 MiB of memory.
     """
 
     def __init__(self, start_bit: int, stop_bit: int | None = None) -> None:
         self._start_bit = start_bit
         self._stop_bit = stop_bit
-        # For each inflater, the last 32 KiB of its window and its output.
+        # For each inflater, the last 32 KiB of its window followed by its output.
         self._tails = [b""]
         if start_bit:
             self._tails = [FIRST_WINDOW, SECOND_WINDOW]
         self._inflaters = [SegmentInflater(start_bit, stop_bit, window) for window in self._tails]
 
     def feed(self, chunk: Buffer) -> None:
-        """Take the next bytes."""
+        """Scan the next bytes of the segment."""
         for start in range(0, len(chunk), _STEP_BYTES):
             data = chunk[start : start + _STEP_BYTES]
             self._add_outputs([inflater.feed(data) for inflater in self._inflaters])
 
     def _add_outputs(self, outputs: Sequence[Iterable[bytes]]) -> None:
-        """Take the next output of each inflater; drop the second one if its tail is equal."""
+        """Add the next output of each inflater; drop the second inflater if the tails are equal."""
         self._tails = list(map(_extend_tail, self._tails, outputs))
-        if self._tails[1:] == self._tails[:1]:  # then all later output is equal, too
+        if self._tails[1:] == self._tails[:1]:  # then all later output is also equal
             del self._tails[1], self._inflaters[1]
 
     def finish(self) -> ScannedSegment:
-        """Return the scanned segment; its `arrival` says whether the data is bad."""
+        """Return the scanned segment; its `arrival` shows whether the data is bad."""
         endings = [inflater.finish() for inflater in self._inflaters]
         self._add_outputs([[last_output] for last_output, _ in endings])
         _, arrival = endings[0]
         if arrival.ending in {"missed", "broken"}:
-            # Nothing is linked to such a segment, so its last bytes are left out.
+            # No other segment is linked to this segment, so its last bytes are left out.
             return ScannedSegment(self._start_bit, self._stop_bit, arrival, b"")
         return ScannedSegment(self._start_bit, self._stop_bit, arrival, *self._tails)
 
 
 def _extend_tail(tail: bytes, outputs: Iterable[bytes]) -> bytes:
-    """Return the last 32 KiB of `tail` and the outputs after it."""
+    """Return the last 32 KiB of `tail` followed by `outputs`."""
     for output in outputs:
         if len(output) < WINDOW_SIZE:
             tail = (tail + output)[-WINDOW_SIZE:]
@@ -159,12 +160,12 @@ def _extend_tail(tail: bytes, outputs: Iterable[bytes]) -> bytes:
 
 
 def preload() -> None:
-    """Start to import `boundary`, and with it numpy, in a thread; `locate` waits for the import."""
+    """Start importing `boundary`, and therefore numpy, in a thread; `locate` waits for it."""
     Thread(target=import_module, args=["s3unzip.deflate.boundary"], daemon=True).start()
 
 
 def locate(layout: Segmentation, segment: int, read: Read) -> int | None:
-    """Return the bit where `segment` begins, or None if it joins the previous segment."""
+    """Return the first bit of `segment`, or None if it joins the previous segment."""
     if segment == 0:
         return 0
     # numpy takes 60 ms to import; `preload` imports it while the caller waits for its first bytes.
@@ -178,13 +179,14 @@ def scan_segment(
 ) -> ScannedSegment | None:
     """Scan `segment` up to the next boundary, or return None if it joins the previous segment.
 
-    Reads about 1.5 MiB to find each boundary, and the segment once for each scan. A scan that
-    missed a false boundary is repeated up to the next boundary. The last of `_MAX_SCANS` scans is
-    returned even if it missed, and `link_segments` refuses it.
+    Reads about 1.5 MiB to find each boundary, and reads the segment once for each scan. If a scan
+    misses its stop bit, which is then a false boundary, it is repeated up to the next boundary. The
+    last of `_MAX_SCANS` scans is returned even if it misses, and `link_segments` refuses it.
 
     Args:
-        max_joined: how many segments may join this one, or None for any number. If more would join,
-            the function returns None, and `link_segments` then refuses the other scans.
+        max_joined: maximum number of segments that can join this segment, or None for no limit. If
+            more segments would join, the function returns None, and `link_segments` then refuses
+            the other scans.
     """
     start_bit = locate(layout, segment, read)
     if start_bit is None:
@@ -196,7 +198,7 @@ def scan_segment(
     boundaries = (bit for bit in stop_bits if bit is not None)
     for _ in range(_MAX_SCANS):
         stop_bit = next(boundaries, None)
-        # Without a boundary all later segments join this one, unless these are too many.
+        # Without a boundary, all later segments join this segment, unless there are too many.
         if stop_bit is None and segment + max_joined < layout.count:
             return None
         scan = SegmentScan(start_bit, stop_bit)
@@ -209,37 +211,37 @@ def scan_segment(
 
 
 class LinkedSegment(Record, frozen=True, tag="linked 3"):
-    """A segment that can be inflated alone."""
+    """A segment that can be inflated on its own."""
 
     start_bit: int
-    stop_bit: int | None  # None: to the end of the stream
+    stop_bit: int | None  # None: the end of the stream
     span: Span  # the compressed bytes that are needed to inflate it
     window: bytes  # the output before the segment, at most the last 32 KiB
-    offset: int  # where the output begins in the member
-    length: int  # bytes of output
+    offset: int  # offset of the output in the member
+    length: int  # size of the output, in bytes
 
 
 def link_segments(scans: Iterable[ScannedSegment], compressed_size: int) -> Iterator[LinkedSegment]:
     """Yield the segments of the stream in order, each with its window.
 
-    The chain begins at bit 0. It goes from a segment's stop bit to the scan that starts there. A
-    scan that does not start at the stop bit of another is ignored: either its boundary was false,
-    or the previous segment continued through its bytes. The function holds one window and one scan
-    at a time, and takes a few ms for each segment.
+    The chain begins at bit 0. The segment after a scan is the scan that starts at its stop bit. A
+    scan that does not start at the stop bit of another scan is ignored: either its boundary is
+    false, or the previous segment continues through its bytes. The function holds one window and
+    one scan in memory at a time, and needs a few ms for each segment.
 
     Args:
-        scans: in rising order of `start_bit`; the first one starts at bit 0.
-        compressed_size: number of the member's compressed bytes, all of which the stream must use.
+        scans: all scans in ascending order of `start_bit`; the first scan starts at bit 0.
+        compressed_size: the member's compressed size in bytes; the stream must use all of them.
 
     Raises:
-        DeflateError: The scans do not make up a whole stream: the data is corrupt, or a boundary is
-            false. To learn which, inflate the stream from its beginning.
+        DeflateError: The scans do not form a complete stream: either the data is corrupt, or a
+            boundary is false. To find out which, inflate the stream from its beginning.
     """
     window = b""
     offset = 0
     next_bit = 0
     for scan in scans:
-        if scan.start_bit < next_bit:  # it starts inside the segment before it
+        if scan.start_bit < next_bit:  # the scan starts inside the previous segment
             continue
         if scan.start_bit > next_bit:  # the scan that starts at `next_bit` is missing
             break
@@ -264,7 +266,7 @@ def link_segments(scans: Iterable[ScannedSegment], compressed_size: int) -> Iter
 
 
 def _check_arrival(scan: ScannedSegment, compressed_size: int) -> None:
-    """Refuse a scan that ended neither at its stop bit nor with the last byte of the member."""
+    """Refuse a scan that ended neither at its stop bit nor at the last byte of the member."""
     arrival = scan.arrival
     if arrival.fault is not None:
         raise DeflateError(arrival.fault)
@@ -294,8 +296,8 @@ def inflate_segment(segment: LinkedSegment, chunks: Iterable[Buffer]) -> Iterato
         chunks: the bytes of ``segment.span``, in chunks of any length.
 
     Raises:
-        DeflateError: The bytes are corrupt, or differ from the scanned ones. Some output may have
-            been yielded before.
+        DeflateError: The bytes are corrupt, or differ from the scanned bytes. Some output might
+            already have been yielded.
     """
     inflater = SegmentInflater(segment.start_bit, segment.stop_bit, segment.window)
     for chunk in chunks:
@@ -322,11 +324,11 @@ def _unlike_scan(segment: LinkedSegment, output: str) -> DeflateError:
 def split_inflate(data: bytes, segments: int) -> tuple[bytes, int]:
     """Inflate a raw deflate stream in `segments`; return the output and its CRC-32.
 
-    This function shows the order of the calls.
+    This function shows the order of the calls. The caller must compare the CRC-32 with a trusted
+    value.
 
     Raises:
-        DeflateError: The stream is corrupt, or its segments do not join. The caller must
-            still compare the CRC-32 with one that it trusts.
+        DeflateError: The stream is corrupt, or its segments cannot be linked.
     """
     layout = cut(len(data), -(-len(data) // segments))
 
