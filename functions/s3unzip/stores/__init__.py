@@ -1,15 +1,15 @@
 """The stores: sources of archives, destinations of members, and the objects of runs.
 
-`ports` has the interfaces. `calls` retries and counts each request. The adapters are `s3`,
-`folder`, `files` and `web`; `open` opens the one that a location names. The other
-packages import the interfaces only; the programs (cli, local, aws, operate) open the adapters.
+`ports` defines the interfaces. `calls` retries and counts each request. The adapters are `s3`,
+`folder`, `files` and `web`; `open` opens the one that a location names. Only the programs (cli,
+local, aws, operate) open adapters; the other packages import just the interfaces.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-if TYPE_CHECKING:  # importing this package loads none of its modules
+if TYPE_CHECKING:  # importing this package must not load its modules
     from s3unzip.model import Location
     from s3unzip.stores.archives import Source
     from s3unzip.stores.calls import Calls
@@ -20,7 +20,7 @@ class Stores(Protocol):
     """Opens the right adapter for a location."""
 
     def end_startup(self) -> None:
-        """From now on, retry servers that cannot be reached: each one has answered before."""
+        """From now on, also retry unreachable servers: each of them has answered before."""
 
     def source(self, location: Location) -> Source:
         """Return the adapter that reads `location`."""
@@ -29,4 +29,4 @@ class Stores(Protocol):
         """Return the adapter that writes below `location`."""
 
     def run_store(self, run: str, calls: Calls | None = None) -> RunStore:
-        """Return the store of one run's objects; `calls` retry and count each request."""
+        """Return the store for the objects of one run; `calls` retries and counts each request."""

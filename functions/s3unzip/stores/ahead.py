@@ -1,4 +1,4 @@
-"""Calls that run ahead: while the consumer uses one result, the next calls run in threads."""
+"""Calls that run ahead: threads run the next calls while the consumer uses a result."""
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -18,9 +18,9 @@ T = TypeVar("T")
 def stream_ahead(
     archive: PinnedArchive, whole: ByteRange, calls: Calls, tuning: Tuning
 ) -> Iterator[memoryview]:
-    """Yield `whole` in pieces of about a MiB; ranges of `read_piece` bytes are read ahead.
+    """Yield `whole` in pieces of about a MiB; read ranges of `read_piece` bytes ahead.
 
-    Pieces are small, because allocating pages for large buffers costs more than reading into them.
+    Pieces are small because allocating pages for large buffers takes longer than filling them.
     """
     for pieces in read_ahead(
         lambda want: list(calls.stream(archive, want)),
@@ -37,10 +37,10 @@ def read_ahead(
     """Yield what `read` returns for each piece of `whole`, in order.
 
     Each piece has `piece_length` bytes; the last one may be shorter. At most `ahead` pieces are
-    being read or wait for the consumer, so the memory is bounded and a slow consumer stops the
-    reading.
+    being read or waiting for the consumer, so memory use is bounded, and reading pauses while the
+    consumer is slow.
     """
-    if whole.length <= piece_length:  # one piece needs no thread
+    if whole.length <= piece_length:  # a single piece needs no thread
         if whole.length:
             yield read(whole)
         return
@@ -54,14 +54,14 @@ def read_ahead(
 def map_ahead(
     call: Callable[[S], T], values: Iterable[S], at_once: int, ahead: int | None = None
 ) -> Generator[T, None, None]:
-    """Yield what `call` returns for each value, in order.
+    """Yield the result of `call` for each value, in order.
 
     Args:
-        call: runs in a thread.
-        values: are taken in the consumer's thread.
-        at_once: calls that run at the same time.
-        ahead: the bound on values that are in progress or wait for the consumer. With more than
-            `at_once`, one slow call does not stop the others. None: `at_once`.
+        call: function to run in a thread.
+        values: arguments for the calls. They are iterated in the consumer's thread.
+        at_once: maximum number of concurrent calls.
+        ahead: maximum number of values in progress or waiting for the consumer. If it is greater
+            than `at_once`, one slow call does not hold up the others. Defaults to `at_once`.
     """
     remaining = iter(values)
     pool = ThreadPoolExecutor(at_once, thread_name_prefix="ahead")
@@ -74,5 +74,6 @@ def map_ahead(
             yield result
     finally:
         # The garbage collector closes an abandoned generator, perhaps in a thread that is just
-        # starting. A wait would never end there, because `threading` holds the lock that it needs.
+        # starting. Waiting there would deadlock, because `threading` holds the lock that the wait
+        # needs.
         pool.shutdown(wait=False, cancel_futures=True)

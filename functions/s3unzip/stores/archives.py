@@ -1,17 +1,17 @@
-"""Archives of one or more parts: find the parts, pin them, check them, and read them as one.
+"""Archives with one or more parts: find, pin and check the parts, and read them as one.
 
 Rules:
 
-* An archive has one name. A split archive (APPNOTE 8.3.3) is named by its last part: ``a.z01``,
-  ``a.z02``, ... ``a.z99``, ``a.z100``, ... and then ``a.zip``. A file that was cut into pieces is
-  named by its first piece: ``a.zip.001``, ``a.zip.002``, ...
-* Each part is pinned to its own version. The pin of the archive has the sum of the sizes, and the
-  ETag and version of the part that the location names.
-* If a part is missing, or there are too many parts, the tail has a refusal. No error is raised,
-  because the run needs an id and a report.
-* A part of the wrong size shifts all parts after it. `check_parts` and `blaming_parts` detect such
-  a part by the directory. Their messages blame the parts.
-* `ports.PinnedArchive` joins the parts to one address space.
+* An archive has one name. A split archive (APPNOTE 8.3.3) has the name of its last part: ``a.z01``,
+  ``a.z02``, ... ``a.z99``, ``a.z100``, ... and then ``a.zip``. A file that was cut into pieces has
+  the name of its first piece: ``a.zip.001``, ``a.zip.002``, ...
+* Each part is pinned to its own version. The pin of the archive contains the total size of the
+  parts, and the ETag and version of the part at the given location.
+* If a part is missing, or there are too many parts, the tail contains a refusal. No error is
+  raised, because the run still needs an id and a report.
+* A part with the wrong size shifts all parts after it. `check_parts` and `blaming_parts` detect
+  such a part from the central directory. Their messages name the parts as the cause.
+* `ports.PinnedArchive` joins the parts into one address space.
 """
 
 import re
@@ -45,24 +45,25 @@ _PIECE = re.compile(r"\.zip\.([0-9]{3,})\Z", re.IGNORECASE)
 
 
 class Source(Protocol):
-    """A store of archives. Each method is one attempt: see `stores.ports`."""
+    """A store of archives. Each method makes one attempt: see `stores.ports`."""
 
     def stat(self, location: Location) -> Tail:
-        """Return the current version, as a tail without bytes, with one request."""
+        """Return the current version, as a tail without bytes, using one request."""
 
     def stream(self, location: Location, pin: Pin, want: ByteRange) -> Iterator[Buffer]:
-        """Yield the bytes of a range of one version as they come, with one request.
+        """Yield a range of bytes from one version as they arrive, using one request.
 
-        At most a few MiB come at once. A broken body raises `ServiceFaultError` after the bytes
-        that came; the caller resumes with a new range, which begins at the next byte. The pin is
-        that of the one object at `location`: a part of a split archive has its own.
+        Each piece has at most a few MiB. If the body breaks, `ServiceFaultError` is raised after
+        the bytes that arrived; the caller resumes with a new range that begins at the next byte.
+        The pin belongs to the single object at `location`: each part of a split archive has its own
+        pin.
         """
 
     def tail(self, location: Location, length: int) -> Tail:
         """Return the last `length` bytes and the pin.
 
         This method requests the size first, then the range. Sources whose stores can send both in
-        one answer override it.
+        one response override this method.
         """
         count_request("head")
         current = self.stat(location)
@@ -72,10 +73,10 @@ class Source(Protocol):
         return current._replace(data=data, missing=end.length - len(data))
 
     def pinned(self, location: Location, pin: Pin, end: bytes = b"") -> PinnedArchive:
-        """Return a reader of exactly that version, of every part; no request.
+        """Return a reader for exactly that version of every part, without sending a request.
 
         Args:
-            end: the last bytes of that version, if they are in memory.
+            end: last bytes of that version, if they are in memory.
         """
         if not pin.parts:
             return PinnedArchive([partial(self.stream, location, pin)], [pin.size], end)
@@ -87,30 +88,32 @@ class Source(Protocol):
             readers.append(partial(self.stream, part, part_pin))
         return PinnedArchive(readers, [part_pin.size for part_pin in pin.parts], end)
 
-    def delete(self, location: Location, pin: Pin) -> None:  # noqa: ARG002 - for S3 and files
-        """Delete the version and no other; nothing happens if it is gone.
+    def delete(self, location: Location, pin: Pin) -> None:  # noqa: ARG002 - used by S3 and files
+        """Delete only this version; do nothing if it no longer exists.
 
-        `SourceChangedError`: another version is there, and stays. A call of this method or of `tag`
-        may be repeated. Both count each request after their first one (`count_request`).
+        Raises `SourceChangedError` if a different version is there, and leaves that version alone.
+        Calls to this method and to `tag` can be repeated. Both methods count each request after
+        their first one (`count_request`).
         """
         raise UsageError(f"{location.public}: only s3:// objects and files can be changed")
 
-    def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:  # noqa: ARG002 - for S3
-        """Add `tags` to the tags of the version.
+    def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:  # noqa: ARG002 - used by S3
+        """Add `tags` to the existing tags of the version.
 
-        `SourceChangedError`: the version is gone. `StorageError`: it cannot be tagged.
+        Raises `SourceChangedError` if the version is gone, and `StorageError` if it cannot be
+        tagged.
         """
-        self.delete(location, pin)  # it raises the error
+        self.delete(location, pin)  # this raises the error
 
-    def tags(self, location: Location, pin: Pin) -> dict[str, str]:  # noqa: ARG002 - for S3
-        """Return the tags of the version, with one request; only objects in S3 can have tags."""
+    def tags(self, location: Location, pin: Pin) -> dict[str, str]:  # noqa: ARG002 - used by S3
+        """Return the tags of the version, using one request; only objects in S3 can have tags."""
         return {}
 
 
 def read_end(
     source: Source, location: Location, calls: Calls, length: int, store: Store = "source"
 ) -> Tail:
-    """Return the last `length` bytes of one object; a broken body is resumed."""
+    """Return the last `length` bytes of one object; resume a body that breaks."""
     tail = calls.run("get", lambda: source.tail(location, length), store)
     if not tail.missing:
         return tail
@@ -125,18 +128,18 @@ def read_whole_tail(
 ) -> Tail:
     """Return the last `length` bytes of an archive, and a pin that covers all its parts.
 
-    If the parts cannot be joined, the tail has a refusal.
+    If the parts cannot be joined, the tail contains a refusal.
     """
     parts = _Parts(source, location, calls, max_parts)
     if is_first_piece(location):
         return parts.read_pieces(length)
     tail = read_end(source, location, calls, length)
-    count = count_disks(tail.data)  # how many parts the end record names
+    count = count_disks(tail.data)  # number of parts according to the end record
     if count > 1:
         return parts.join(tail, count)
     if EOCD_SIGNATURE in tail.data:
         return tail
-    # There is no end record, so the name may be that of a piece or of an earlier part.
+    # There is no end record, so this may be a piece or an earlier part.
     advice = advise_name(location)
     if advice is None:
         return tail
@@ -148,7 +151,7 @@ def _refuse(tail: Tail, code: str, message: str) -> Tail:
 
 
 class _Parts(Struct, frozen=True):
-    """Finds the parts of the archive at `location`, and joins them to one tail."""
+    """Finds the parts of the archive at `location`, and joins them into one tail."""
 
     source: Source
     location: Location
@@ -156,14 +159,14 @@ class _Parts(Struct, frozen=True):
     max_parts: int
 
     def join(self, tail: Tail, count: int) -> Tail:
-        """Return the tail of a split archive of `count` parts; `tail` is the last part's."""
+        """Return the tail of a split archive with `count` parts; `tail` is from the last part."""
         if count > self.max_parts:
             message = f"{count:,} parts, the limit is {self.max_parts:,}"
             return _refuse(tail, "too-many-parts", message)
         if locate_part(self.location, 1, count) is None:  # the name follows no pattern
             message = f"it has {count:,} parts; name it NAME.zip, beside NAME.z01 and the others"
             return _refuse(tail, "part-missing", message)
-        earlier = range(1, count)  # `tail` is of part `count`
+        earlier = range(1, count)  # `tail` belongs to part `count`
         parts = list(map_ahead(lambda number: self._stat(number, count), earlier, PARTS_AT_ONCE))
         missing = [number for number, part in zip(earlier, parts, strict=True) if part is None]
         if missing:
@@ -176,10 +179,11 @@ class _Parts(Struct, frozen=True):
         return tail._replace(pin=_join_pins([*pins, tail.pin], tail.pin))
 
     def read_pieces(self, length: int) -> Tail:
-        """Return the tail of an archive that was cut into pieces; the first piece is named."""
+        """Return the tail of an archive that was cut into pieces; `location` is the first piece."""
         pieces = [self.calls.run("head", lambda: self.source.stat(self.location))]
-        # At most one piece more than the limit is requested. The count is not known yet, and the
-        # name of a piece does not depend on it, so its own number stands for the count.
+        # At most one piece beyond the limit is requested. The number of pieces is not yet known,
+        # and the name of a piece does not depend on it, so the number of the piece is passed as the
+        # count.
         numbers = range(2, self.max_parts + 2)
         for part in map_ahead(lambda number: self._stat(number, number), numbers, PARTS_AT_ONCE):
             if part is None:
@@ -193,7 +197,7 @@ class _Parts(Struct, frozen=True):
         if len(pieces) > self.max_parts:
             message = f"more than {self.max_parts:,} parts, the limit"
             return _refuse(tail, "too-many-parts", message)
-        # If the archive begins like a ZIP and has no end record, its last pieces are missing.
+        # If the archive begins like a ZIP file but has no end record, its last pieces are missing.
         beginning = self.calls.read(archive, ByteRange(0, min(len(LOCAL_SIGNATURE), pin.size)))
         if beginning == LOCAL_SIGNATURE and EOCD_SIGNATURE not in data:
             next_name = _name_part(self.location, len(pieces) + 1, len(pieces) + 1)
@@ -202,7 +206,7 @@ class _Parts(Struct, frozen=True):
         return tail
 
     def _stat(self, number: int, count: int) -> Tail | None:
-        """Return part `number`, as a tail without bytes; None if it is missing."""
+        """Return part `number` as a tail without bytes, or None if the part is missing."""
         part = locate_part(self.location, number, count)
         if part is None:
             return None
@@ -213,24 +217,24 @@ class _Parts(Struct, frozen=True):
 
 
 def _join_pins(pins: Sequence[Pin], named: Pin) -> Pin:
-    if len(pins) == 1:  # one piece is a whole archive
+    if len(pins) == 1:  # a single piece is a whole archive
         return named
     return replace(named, size=sum(pin.size for pin in pins), parts=tuple(pins))
 
 
 def _name_part(location: Location, number: int, count: int) -> str:
-    # `locate_part` finds it, because the name has led to the parts before.
+    # `locate_part` finds this part, because it found the parts before it.
     return _part_name(locate_part(location, number, count) or location)
 
 
 @contextmanager
 def blaming_parts(disks: Disks) -> Iterator[None]:
-    """Report members that overlap as a wrong size of a part, if the archive is split."""
+    """In a split archive, report overlapping members as a part with the wrong size."""
     try:
         yield
     except RejectedError as refusal:
         finding = refusal.finding
-        # A part of the wrong size causes these two codes.
+        # A part with the wrong size causes these two codes.
         if not disks.is_split or finding.code not in {"overlap", "member-out-of-bounds"}:
             raise
         message = f"by the sizes of the parts, {finding.message}"
@@ -243,9 +247,9 @@ def check_parts(
     read: Callable[[ByteRange], bytes],
     location: Location,
 ) -> None:
-    """Check that each part has the local header of its first member where the directory says.
+    """Check that the first local header in each part is where the directory places it.
 
-    The member before it must end at or before that offset. For each part in which a member begins,
+    The preceding member must end at or before that offset. For each part in which a member begins,
     two local headers are read.
     """
     if not disks.is_split:
@@ -256,24 +260,24 @@ def check_parts(
     )
     for boundary, fault in zip(boundaries, faults, strict=True):
         if fault is not None:
-            # Disks are counted from 0, parts from 1.
+            # Disks are numbered from 0, parts from 1.
             name = _name_part(location, boundary.disk + 1, disks.last + 1)
             raise RejectedError(Finding("part-wrong", f"{name} {fault}"))
 
 
 def _find_fault(boundary: Boundary, disks: Disks, read: Callable[[ByteRange], bytes]) -> str | None:
-    """Return the fault of the part of a split archive that begins at a boundary.
+    """Return what is wrong with the part of a split archive that begins at a boundary.
 
-    The text follows the name of the part. None: the part has no fault.
+    The returned text follows the name of the part. None means that nothing is wrong.
     """
     offset = boundary.first.offset
     if read(ByteRange(offset, offset + len(LOCAL_SIGNATURE))) != LOCAL_SIGNATURE:
         return f"has no member at byte {offset - disks.starts[boundary.disk]:,}"
     previous = boundary.previous
     if previous is None or previous.stop - previous.offset < LOCAL_LENGTH:
-        return None  # there is no whole local header to read before this part
+        return None  # no complete local header precedes this part
     header = read(ByteRange(previous.offset, previous.offset + LOCAL_LENGTH))
-    # How far the data of the previous member would reach into this part.
+    # Number of bytes by which the data of the previous member would extend into this part.
     excess = find_data_stop(previous, header) - previous.stop
     if excess <= 0:
         return None
@@ -281,33 +285,33 @@ def _find_fault(boundary: Boundary, disks: Disks, read: Callable[[ByteRange], by
 
 
 def locate_part(location: Location, number: int, count: int) -> Location | None:
-    """Return where part `number` of `count` is; the first part has number 1.
+    """Return the location of part `number` of `count`; parts are numbered from 1.
 
-    Returns None if the name does not say how the other parts are named.
+    Returns None if the names of the other parts cannot be derived from the name of the archive.
     """
     if not location.store.has_neighbours:
         return None
     path, question_mark, query = _split_query(location)
     numbering = _PIECE.search(path)
-    if numbering is not None and int(numbering[1]) == 1:  # a first piece: a.zip.001
+    if numbering is not None and int(numbering[1]) == 1:  # the first piece: a.zip.001
         path = path[: numbering.start(1)] + str(number).zfill(len(numbering[1]))
     elif not path.lower().endswith(".zip"):
         return None
-    elif number < count:  # a.zip is the last part; its earlier parts are a.z01 (A.Z01 for A.ZIP)
+    elif number < count:  # a.zip is the last part; earlier parts are a.z01 etc. (A.Z01 for A.ZIP)
         path = f"{path[: -len('ip')]}{number:02}"
     return replace(location, key=path + question_mark + query)
 
 
 def is_first_piece(location: Location) -> bool:
-    """Return whether the name is that of the first piece of a file that was cut."""
+    """Return whether the name belongs to the first piece of a file that was cut into pieces."""
     piece = _PIECE.search(_part_name(location))
     return piece is not None and int(piece[1]) == 1
 
 
 def advise_name(location: Location) -> str | None:
-    """Return advice on which part to name as the archive.
+    """Return advice on which part to specify as the archive.
 
-    None: the name is neither that of a piece nor that of an earlier part.
+    Returns None if the name is neither that of a piece nor that of an earlier part.
     """
     name = _part_name(location)
     piece = _PIECE.search(name)
@@ -326,7 +330,7 @@ def _part_name(location: Location) -> str:
 
 
 def _split_query(location: Location) -> tuple[str, str, str]:
-    """Return the path, the question mark and the query; the last two are "" except for a URL."""
+    """Return the path, the question mark and the query; only a URL can have the last two."""
     if not location.store.is_url:
         return location.key, "", ""
     return location.key.partition("?")

@@ -1,15 +1,15 @@
-"""Calls to object stores: counted, retried with full jitter, slowed when a store says so.
+"""Calls to object stores: counted, retried with full jitter, and slowed on request of a store.
 
 Rules:
 
-* One `Calls` belongs to one step (a plan, a task, a report). So it counts for the whole step, and
-  a store that throttles slows all threads of the step.
-* All `Calls` of a process share one `FaultBudget`. So the process waits once for a store that does
-  not answer, and each step does not wait anew.
-* A call is one attempt. After a `ServiceFaultError` it is repeated, so it must be safe to repeat.
-  Any other `S3UnzipError` is an answer, which shows that the store works.
-* Threads may call `run`, `paced` and `stream` at once. After `end` no call is repeated, and calls
-  that are under way end by themselves.
+* Each `Calls` object belongs to one step (a plan, a task, a report). It therefore counts the
+  requests of the whole step, and a store that throttles slows down all threads of the step.
+* All `Calls` objects of a process share one `FaultBudget`, so that the process waits only once for
+  a store that does not respond, and not once for each step.
+* A call is one attempt. After a `ServiceFaultError` the call is repeated, so it must be safe to
+  repeat. Any other `S3UnzipError` is a response, which shows that the store works.
+* Threads may call `run`, `paced` and `stream` concurrently. After `end`, no call is repeated, and
+  calls in progress are left to finish.
 * This module knows nothing about stores: it runs the calls that it receives.
 """
 
@@ -36,47 +36,48 @@ from s3unzip.zip import ByteRange
 
 T = TypeVar("T")
 _log = logging.getLogger("s3unzip.calls")
-FIRST_CALLS = 4  # paced calls at once, at the beginning of a step
-CUT = 0.7  # a throttled call reduces the calls at once to this share
-WARN_AFTER = 2.0  # seconds without a success
-GATHER_SECONDS = 1.0  # a piece of a body is passed on after this time, if it is smaller than a MiB
-MIN_RATE = 1024  # bytes a second of a body; a slower store is treated as a silent one
-TAIL_SECONDS = 60.0  # after this time, an end of an archive that comes too slowly is a fault
+FIRST_CALLS = 4  # concurrent paced calls at the beginning of a step
+CUT = 0.7  # a throttled call multiplies the limit on concurrent calls by this factor
+WARN_AFTER = 2.0  # seconds without a successful call before the user is warned
+GATHER_SECONDS = 1.0  # a piece smaller than a MiB is passed on after this time
+MIN_RATE = 1024  # bytes of a body per second; a slower store is treated as silent
+TAIL_SECONDS = 60.0  # maximum time to wait for the end of an archive that arrives too slowly
 
-# The `Calls` whose call runs in this thread.
+# The `Calls` object whose call is running in this thread.
 _current: ContextVar[Calls | None] = ContextVar("calls", default=None)
 
 
 def count_request(kind: Kind) -> None:
-    """Count one more request: adapters do so before each request after the first one of a call."""
+    """Count one more request. Adapters call this before each request of a call but the first."""
     calls = _current.get()
     if calls is not None:
         calls.count(kind)
 
 
 class AimdLimiter:
-    """How many calls may run at once: cut when throttled, grown slowly.
+    """The limit on concurrent calls: reduced by throttling, then slowly raised.
 
-    The limit starts at a few and doubles while all goes well, so that a destination that refuses
-    everything gets a few requests, not one from each thread. Then TCP's rule holds (Chiu and Jain,
-    1989): one more call after as many successes as there are calls at once, and a cut by a share.
-    Only calls that began after the last cut can cause the next one.
+    The limit starts low and doubles as long as calls succeed, so that a destination that refuses
+    everything receives only a few requests, not one from each thread. From then on, the rule of TCP
+    applies (Chiu and Jain, 1989): after as many successes as the limit, the limit rises by one, and
+    throttling multiplies it by `CUT`. Only calls that began after the last cut can cause the next
+    cut.
     """
 
     def __init__(self, max_concurrency: int, first: int = FIRST_CALLS) -> None:
         self._max_concurrency = max_concurrency
-        self.limit = min(max_concurrency, first)  # how many calls may run at once now
-        self._starting = True  # no call has been throttled
-        self._active = 0  # calls that run now
-        self._successes = 0  # since the limit last changed
-        self._cuts = 0  # how often the limit was cut
-        self._waiting = 0  # threads that wait for their call to start
+        self.limit = min(max_concurrency, first)  # current maximum number of concurrent calls
+        self._starting = True  # whether no call has been throttled yet
+        self._active = 0  # number of calls that are running
+        self._successes = 0  # successful calls since the limit last changed
+        self._cuts = 0  # number of times that the limit was cut
+        self._waiting = 0  # number of threads waiting to start their call
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
 
     def run(self, call: Callable[[], T]) -> T:
-        """Return what `call` returns; first wait until fewer than `limit` calls run."""
-        with self._lock:  # not the condition: its `with` is ten times as slow
+        """Wait until fewer than `limit` calls are running, then return the result of `call`."""
+        with self._lock:  # entering the condition itself is ten times as slow
             while self._active >= self.limit:
                 self._waiting += 1
                 self._changed.wait()
@@ -93,7 +94,7 @@ class AimdLimiter:
         finally:
             with self._lock:
                 self._active -= 1
-                if throttled and cuts == self._cuts:  # no cut since this call began
+                if throttled and cuts == self._cuts:  # the limit was not cut since this call began
                     self._cuts += 1
                     self._starting = False
                     self._successes = 0
@@ -101,11 +102,11 @@ class AimdLimiter:
                 elif succeeded and self.limit < self._max_concurrency:
                     self._grow()
                 if self._waiting:
-                    self._changed.notify(2)  # this call has ended, and the limit may have grown
+                    self._changed.notify(2)  # this call has finished, and the limit may have risen
         return value
 
     def _grow(self) -> None:
-        """Count a success; raise the limit after each one at first, later after `limit` of them."""
+        """Count a success; raise the limit, at first after each one, later after every `limit`."""
         self._successes += 1
         if self._starting or self._successes >= self.limit:
             self._successes = 0
@@ -113,14 +114,14 @@ class AimdLimiter:
 
 
 class Calls:
-    """Runs calls for one step.
+    """Runs the calls of one step.
 
     Args:
-        clock: of the process.
-        budget: seconds for which calls are repeated, if `faults` is None.
-        at_once: paced calls that may run at the same time.
-        first: paced calls that may run at once when the step begins: see `AimdLimiter`.
-        faults: the budget that all calls of the process share; None: this step has its own.
+        clock: clock of the process.
+        budget: seconds for which calls are repeated; used only if `faults` is None.
+        at_once: maximum number of concurrent paced calls.
+        first: maximum number of concurrent paced calls when the step begins: see `AimdLimiter`.
+        faults: budget shared by all calls of the process. If None, this step has its own.
     """
 
     def __init__(
@@ -133,26 +134,27 @@ class Calls:
     ) -> None:
         self._clock = clock
         self._faults = faults or FaultBudget(budget)
-        self._random = random.Random()  # noqa: S311 - jitter, not a secret
+        self._random = random.Random()  # noqa: S311 - used for jitter, not for secrets
         self._counts: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._ended = threading.Event()
-        # The fault that spent the budget. No call of this step is repeated after it.
+        # The fault that used up the budget. After this fault, no call of this step is repeated.
         self._last_fault: ServiceFaultError | None = None
         self.pace = AimdLimiter(at_once, first)
 
     def run(self, kind: Kind, call: Callable[[], T], store: Store | None = None) -> T:
-        """Return what `call` returns, trying again while the budget lasts.
+        """Return the result of `call`; retry while the budget lasts.
 
-        The budget counts the seconds since the first fault that no success has followed: of this
-        call, of calls of its kind, or of all calls to the store. The time of failing
-        calls counts, too: a store that lets calls time out spends the budget as soon as one that
-        refuses them.
+        The budget limits the time since the first fault that was not followed by a success. Faults
+        are tracked for this call, for calls of its kind, and for all calls to the store. The
+        duration of failing calls is included: a store where calls time out uses up the budget as
+        fast as a store that refuses them.
 
         Args:
-            kind: the kind of request to count.
-            call: sends the request; it may run more than once.
-            store: receives the request. None: the source for "get", else the destination.
+            kind: kind of request to count.
+            call: function that sends the request. It may be called more than once.
+            store: store that receives the request. Defaults to the source for "get", and to the
+                destination for other kinds.
         """
         target: Store = store or ("source" if kind == "get" else "destination")
         progress = _Progress(self._clock.now())
@@ -164,7 +166,7 @@ class Calls:
             except ServiceFaultError as fault:
                 if not self._wait_for_retry(progress, (target, kind), fault):
                     raise
-            except S3UnzipError:  # an answer
+            except S3UnzipError:  # a response of the store, not a fault
                 self._faults.note_success(target, kind, progress.began)
                 raise
             else:
@@ -172,9 +174,9 @@ class Calls:
                 return value
 
     def _attempt(self, call: Callable[[], T], store: Store) -> T:
-        """Return what `call` returns, while this thread waits for `store`.
+        """Return the result of `call`, marking this thread as waiting for `store`.
 
-        Further requests of `call` are counted here.
+        Further requests sent by `call` are counted in this object.
         """
         token = _current.set(self)
         self._faults.waiting[get_ident()] = store, self._clock.now()
@@ -182,7 +184,7 @@ class Calls:
             return call()
         finally:
             _current.reset(token)
-            self._faults.waiting.pop(get_ident(), None)  # a call inside this one may have done it
+            self._faults.waiting.pop(get_ident(), None)  # a nested call may have removed it
 
     def end(self) -> None:
         """Stop all retries: the step has failed, so its other threads need not wait."""
@@ -190,18 +192,18 @@ class Calls:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the step has failed, so that the work of its threads is not needed."""
+        """Whether the step has failed, so that the work of its threads is no longer needed."""
         return self._ended.is_set()
 
     def reopen(self) -> None:
-        """Allow retries again after the other threads have ended, so that outcomes are written."""
+        """Allow retries again once the other threads have finished, so outcomes can be written."""
         self._ended.clear()
         self._last_fault = None
 
     def paced(self, kind: Kind, call: Callable[[], T]) -> T:
-        """Do what `run` does for the destination, with at most `pace.limit` calls at once."""
+        """Like `run`, but for the destination, with at most `pace.limit` concurrent calls."""
 
-        def call_unless_spent() -> T:  # the budget may be spent while the call waits for the pace
+        def call_unless_spent() -> T:  # the budget may run out while the call waits for its turn
             spent = self._last_fault or self._faults.find_spent(
                 "destination", kind, self._clock.now()
             )
@@ -213,21 +215,21 @@ class Calls:
         return self.run(kind, partial(self.pace.run, call_unless_spent))
 
     def read(self, archive: PinnedArchive, want: ByteRange, store: Store = "source") -> bytes:
-        """Return the bytes of `want`, as `stream` does."""
+        """Return the bytes that `stream` yields for `want`."""
         return b"".join(self.stream(archive, want, store))
 
     def stream(
         self, archive: PinnedArchive, want: ByteRange, store: Store = "source"
     ) -> Iterator[Buffer]:
-        """Yield the bytes of `want` in pieces of about a MiB; a broken body is resumed.
+        """Yield the bytes of `want` in pieces of about a MiB; resume a body that breaks.
 
-        A request that brings `MIN_RATE` bytes a second is a success, even if its body breaks. A
-        store that sends less for the whole budget ends the call, as a silent one does. Bytes in
-        memory need no request.
+        A request that delivers `MIN_RATE` bytes per second is a success, even if its body breaks.
+        If a store is slower than that for the whole budget, the call fails, as it does for a silent
+        store. Bytes in memory need no request.
         """
         position = want.start
         progress = _Progress(self._clock.now())
-        while position < want.stop:  # each request ends at the latest with a part of the archive
+        while position < want.stop:  # a request never extends beyond a part of the archive
             missing = want._replace(start=position)
             if archive.holds(missing):
                 yield from archive.stream(missing)
@@ -239,20 +241,20 @@ class Calls:
                     slowness = self._note_progress(progress, len(data), store)
                     paused = self._clock.now()
                     yield data
-                    # The time that the consumer took does not count as the store's.
+                    # Time spent by the consumer does not count against the store.
                     progress.began += self._clock.now() - paused
                     if slowness is not None and position < want.stop:
-                        raise slowness  # and it is handled below, like a body that breaks
+                        raise slowness  # handled below, like a body that breaks
             except ServiceFaultError as fault:
                 if not self._wait_for_retry(progress, (store, "get"), fault):
                     raise
 
     def _gather(self, chunks: Iterator[Buffer], store: Store) -> Iterator[Buffer]:
-        """Yield chunks joined to about a MiB; after a fault, yield the last ones before raising."""
+        """Join chunks into pieces of about a MiB; on a fault, yield the last chunks, then raise."""
         gathered: list[Buffer] = []
         size = 0
         began = self._clock.now()
-        next_chunk = partial(next, chunks, None)  # it returns None at the end of the body
+        next_chunk = partial(next, chunks, None)  # returns None at the end of the body
         try:
             while (chunk := self._attempt(next_chunk, store)) is not None:
                 gathered.append(chunk)
@@ -272,7 +274,7 @@ class Calls:
     def _note_progress(
         self, progress: _Progress, size: int, store: Store
     ) -> ServiceFaultError | None:
-        """Note that bytes came; return a fault if the store was too slow for the whole budget."""
+        """Note that bytes arrived; return a fault if the store was too slow for a whole budget."""
         now = self._clock.now()
         seconds = now - progress.began
         progress.size += size
@@ -287,31 +289,32 @@ class Calls:
         return None
 
     def count(self, kind: Kind | Literal["retries", "throttled"]) -> None:
-        """Count a request; `run` counts its own."""
+        """Count a request; `run` already counts the requests that it makes."""
         with self._lock:
             self._counts[kind] += 1
 
     @property
     def requests(self) -> Requests:
-        """The requests so far."""
+        """The requests counted so far."""
         with self._lock:
             return Requests(**self._counts)
 
     def _wait_for_retry(
         self, progress: _Progress, request: tuple[Store, Kind], fault: ServiceFaultError
     ) -> bool:
-        """Wait until the call may be tried again; return False if it may not.
+        """Wait until the call may be retried; return False if it must not be retried.
 
-        It may not if the budget is spent, the step has ended, or the worker has no time left.
+        The call is not retried if the budget is spent, the step has ended, or the worker has no
+        time left.
 
         Args:
-            progress: of the call.
-            request: the store and the kind of the call.
-            fault: the error that ended the last attempt.
+            progress: progress of the call.
+            request: store and kind of the call.
+            fault: error that ended the last attempt.
         """
-        if isinstance(fault, ExpiredKeysError):  # waiting brings no new keys
+        if isinstance(fault, ExpiredKeysError):  # waiting does not produce new keys
             self._last_fault = fault
-        if self._last_fault is not None:  # a call of this step has spent the budget
+        if self._last_fault is not None:  # a call of this step has used up the budget
             fault.gave_up = True
             fault.is_down = self._last_fault.is_down
             return False
@@ -319,7 +322,7 @@ class Calls:
         failing_since = self._count_fault(progress, request, fault)
         while not self._ended.is_set():
             delay = draw_delay(progress.failures, self._random)
-            outage_seconds = self._clock.now() - failing_since + delay  # when the delay ends
+            outage_seconds = self._clock.now() - failing_since + delay  # until the delay ends
             if outage_seconds > self._faults.seconds:
                 self._last_fault = fault
                 fault.gave_up = True
@@ -334,7 +337,7 @@ class Calls:
             if outage_seconds >= WARN_AFTER:
                 self._faults.warn_once(*request, fault, self._faults.seconds - outage_seconds)
             self._clock.sleep(delay)
-            # Without a turn, the call waits again: another one tries the store.
+            # If another call has the turn to try the store, this call waits again.
             if not self._ended.is_set() and self._faults.take_turn(store, self._clock.now()):
                 self.count("retries")
                 return True
@@ -343,7 +346,7 @@ class Calls:
     def _count_fault(
         self, progress: _Progress, request: tuple[Store, Kind], fault: ServiceFaultError
     ) -> float:
-        """Count a failed attempt; return when the outage of the store, or of this call, began."""
+        """Count a failed attempt; return the time when the outage of the store or call began."""
         if isinstance(fault, ThrottledError):
             self.count("throttled")
         now = self._clock.now()
@@ -354,18 +357,18 @@ class Calls:
 
 
 class _Progress(Struct):
-    """The progress of a call, or of a body since its bytes last came fast enough."""
+    """The progress of a call, or of a body since its bytes last arrived fast enough."""
 
-    # In Unix seconds: when the last attempt began, or when the body last came fast enough. The
-    # seconds that the consumer of a body took are added.
+    # Unix time when the last attempt began, or when the body last arrived fast enough. The time
+    # spent by the consumer of a body is added.
     began: float
-    size: int = 0  # bytes of the body that have come
-    failures: int = 0  # attempts that have failed
-    first_fault: float | None = None  # when the first of them failed, in Unix seconds
+    size: int = 0  # number of bytes of the body that have arrived
+    failures: int = 0  # number of failed attempts
+    first_fault: float | None = None  # Unix time of the first failure
 
 
 def _join(chunks: Sequence[Buffer]) -> Buffer:
-    if len(chunks) == 1:  # it need not be copied
+    if len(chunks) == 1:  # a single chunk need not be copied
         return chunks[0]
     return b"".join(chunks)
 
@@ -377,10 +380,10 @@ def _too_slow(size: int, seconds: float) -> ServiceFaultError:
 
 
 def read_until_fault(chunks: Iterator[Buffer]) -> bytes:
-    """Return a body, or its beginning if it breaks.
+    """Return a body, or the bytes before the point where it breaks.
 
     Raises:
-        ServiceFaultError: the body came more slowly than `MIN_RATE` until it broke, or for
+        ServiceFaultError: the body was slower than `MIN_RATE` until it broke, or for
             `TAIL_SECONDS`.
     """
     began = time.monotonic()
@@ -392,7 +395,8 @@ def read_until_fault(chunks: Iterator[Buffer]) -> bytes:
             if waited > TAIL_SECONDS and len(body) < MIN_RATE * waited:
                 raise _too_slow(len(body), waited)
     except ServiceFaultError:
-        # A body that came fast enough is useful: the caller requests only the missing bytes.
+        # A partial body that arrived fast enough is useful: the caller requests only the missing
+        # bytes.
         if len(body) < MIN_RATE * (time.monotonic() - began):
             raise
     return bytes(body)
