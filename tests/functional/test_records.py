@@ -55,11 +55,14 @@ def test_runs_are_a_table(program: Program) -> None:
 
 
 def test_old_records_of_ended_runs_are_removed(program: Program, run: str) -> None:
-    """Records older than the given days are removed; a run that `resume` can continue stays."""
+    """Old records are removed; those of runs at work, or that `resume` can continue, stay."""
     program.extract("damaged.zip", "out", "-q")
     assert program.run("runs", "--prune", "1").out == "0 runs removed\n"
     _lose_report(program, run)
-    program.run("runs", "--prune", "0").prints("1 run removed").says("1 older run stays")
+    with lock_run(str(program.home), run):  # a process works on it
+        pruned = program.run("runs", "--prune", "0")
+    assert (pruned.out, pruned.err) == ("1 run removed\n", "")
+    program.run("runs", "--prune", "0").prints("0 runs removed").says("1 older run stays")
     (line,) = program.run("runs", "--json").lines
     assert (line["run"], line["state"]) == (run, "UNFINISHED")
     program.run("runs", "--prune", "1", "--env", "dev").ends(2, "work.expire_days")

@@ -142,8 +142,8 @@ def _prune(arguments: Arguments, days: float) -> int:
     if resumable:
         verb = choose_form(resumable, "stays", "stay")
         sys.stderr.write(
-            f"{show_count(resumable, 'older run')} {verb}, because s3unzip resume can continue "
-            f"{choose_form(resumable, 'it', 'them')}\n"
+            f"{show_count(resumable, 'older run')} {verb}, because s3unzip resume may be able to "
+            f"continue {choose_form(resumable, 'it', 'them')}\n"
         )
     return 0
 

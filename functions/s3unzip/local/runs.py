@@ -241,7 +241,7 @@ class LocalRuns(RunList):
         resumable = 0
         for run in known_runs(self.work_location):
             folder = self._folder(run)
-            if folder.stat().st_mtime >= before:
+            if folder.stat().st_mtime >= before or self.state(run) == RUNNING:
                 continue
             if self._is_resumable(run):
                 resumable += 1
