@@ -1,4 +1,4 @@
-"""What each worker does with a task: one attempt, whose counts it sends, and how that ends."""
+"""Attempts at tasks: how a worker does one, which counts it sends, and how the attempt ends."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from s3unzip.stores.open import OpenedStores
 from s3unzip.stores.ports import AskForKeys, LocalClock
 from s3unzip.zip import Policy
 
-# What a task sends: its counts since the last message, the outcomes of members that failed, or a
-# line about a store that does not answer.
+# What a worker sends during a task: the counts since its last message, the outcomes of members that
+# failed, or a line about a store that does not answer.
 TaskMessage = Counter[str] | tuple[Outcome, ...] | str
 OpenContext = Callable[[LocalClock, Progress, AskForKeys | None], Context]  # picklable
 
@@ -34,7 +34,7 @@ def open_context(
     progress: Progress | None,
     ask: AskForKeys | None = None,
 ) -> Context:
-    """Return the context of this process; its stores are opened when they are first asked for."""
+    """Return the context of this process; each store is opened on its first use."""
     start_logging()
     stores = OpenedStores(config, ask=ask)
     uploads = None
@@ -49,15 +49,15 @@ class AttemptEnd(Struct, frozen=True):
     """How one attempt of a task ended."""
 
     error: S3UnzipError | None = None
-    lost: bool = False  # its counts may not be on record
+    lost: bool = False  # the counts of the attempt may not be on record
     died: bool = False  # the worker process died
 
 
 class SendingProgress(Progress):
-    """The progress of a worker: it sends what a task counts, from any thread, one at a time."""
+    """The progress of a worker; any thread may report to it, and it sends one message at a time."""
 
     def __init__(self) -> None:
-        self.send: Callable[[TaskMessage], object] = lambda _: None  # the worker sets it
+        self.send: Callable[[TaskMessage], object] = lambda _: None  # set by the worker
         self.lock = threading.Lock()
 
     def _send(self, message: TaskMessage) -> None:
@@ -65,7 +65,7 @@ class SendingProgress(Progress):
             self.send(message)
 
     def finished(self, counts: Mapping[str, int]) -> None:
-        """Send increments."""
+        """Send the increments of the counts."""
         self._send(Counter(counts))
 
     def failed(self, outcomes: Sequence[Outcome]) -> None:
@@ -73,14 +73,15 @@ class SendingProgress(Progress):
         self._send(tuple(outcomes))
 
     def trouble(self, message: str) -> None:
-        """Send a line about a store that does not answer."""
+        """Send a line that reports a store that does not answer."""
         self._send(message)
 
 
 def do_attempt(run: Run, task: Task, context: Context) -> AttemptEnd:
-    """Do one attempt of a task; return its error instead of raising it: other tasks go on.
+    """Attempt a task once; return the error instead of raising it, so that other tasks continue.
 
-    An error that is neither an `S3UnzipError` nor a lack of memory is a bug, and is raised.
+    An error that is neither an `S3UnzipError` nor caused by a lack of memory is a bug, and is
+    raised.
     """
     is_over = threading.Event()
     threading.Thread(target=_report_silence, args=(run, context, is_over), daemon=True).start()
@@ -102,9 +103,9 @@ def do_attempt(run: Run, task: Task, context: Context) -> AttemptEnd:
 
 
 def _report_silence(run: Run, context: Context, is_over: threading.Event) -> None:
-    """Tell the progress, until `is_over`, if a store does not answer.
+    """Report to the progress, until `is_over` is set, that a store does not answer.
 
-    Its calls may wait for minutes before they fail.
+    A call to a store can wait for minutes before it fails.
     """
     faults = context.faults
     progress = context.progress

@@ -1,10 +1,10 @@
 """What a run does to the objects of its destination: ``--dry-run`` and ``--delete-extra``.
 
-A dry run decides what a run would do with each key, and writes nothing.
+A dry run determines what a run would do with each key, but writes nothing.
 
-Objects below the run's prefix that are not members of its archive are extra. Only a run that wrote
-all members deletes them, and only below a prefix that belongs to its archive alone. The caller must
-confirm before the first object is deleted.
+Objects below the run's prefix that are not members of its archive are extra. Extra objects are
+deleted only by a run that wrote all members, and only below a prefix that belongs to its archive
+alone. The caller must confirm the deletion before it begins.
 """
 
 import os
@@ -35,12 +35,12 @@ OPTION = "--delete-extra"
 
 
 class Decision(Struct, frozen=True, omit_defaults=True):
-    """The action of a run on one object: a line of ``s3unzip run --dry-run --json``."""
+    """What a run does with one object: a line of the output of ``s3unzip run --dry-run --json``."""
 
     key: str
     size: int  # uncompressed bytes
     action: str  # write, overwrite, unchanged, refuse, fail or delete
-    reason: str | None = None  # code, if the action is refuse or fail
+    reason: str | None = None  # reason code if the action is refuse or fail
     message: str | None = None
 
 
@@ -56,8 +56,9 @@ def decide(
     Args:
         request: archive, destination and options.
         context: the context of this process.
-        check: called with the directory; may raise to stop here.
-        delete_extra: also yield extra objects to delete, unless a member fails or is refused.
+        check: called with the directory; may raise an exception to stop here.
+        delete_extra: whether to also yield the extra objects to delete. They are left out if a
+            member fails or is refused.
     """
     check_request(request)
     calls = context.calls()
@@ -70,13 +71,13 @@ def decide(
         key=lambda row: row.key,
     )
     listed = _list_objects(request.destination, reading.template.prefix, context, calls)
-    lacks_member = bool(reading.index.failures)  # the destination would lack a member
+    lacks_member = bool(reading.index.failures)  # whether the destination would lack a member
     for decision in _decide_members(rows, listed.keys(), request, context, calls=calls):
         lacks_member |= decision.action == "refuse"
         yield decision
     for member, finding in reading.index.failures:
         yield Decision(
-            key_of(member.path.lstrip("/")),  # a refused name may begin with slashes
+            key_of(member.path.lstrip("/")),  # the name of a refused member may begin with slashes
             member.size,
             "fail",
             reason=finding.code,
@@ -101,8 +102,8 @@ def _decide_members(
     """Yield the decision about each selected member.
 
     Args:
-        rows: the members, by key.
-        listed_keys: of the objects below the run's prefix.
+        rows: the members, sorted by key.
+        listed_keys: the keys of the objects below the run's prefix.
         request: archive, destination and options.
         context: the context of this process.
         calls: counts and retries the requests.
@@ -132,12 +133,12 @@ def check_extra(request: Request, home: Location, stores: Stores) -> None:
 
     Args:
         request: archive, destination and options.
-        home: where the records of this machine's runs are.
-        stores: read these records.
+        home: the location of the records of this machine's runs.
+        stores: used to read these records.
 
     Raises:
-        UsageError: not all members are extracted. Or the prefix is missing, or objects below it
-            are the archive, the records of runs, or members of another archive.
+        UsageError: not all members are extracted, the prefix is missing, or the objects below the
+            prefix include the archive, the records of runs, or members of another archive.
     """
     check_delete_extra(request.options, OPTION)
     target = request.destination
@@ -167,10 +168,11 @@ def clear_extra(
     """Delete the extra objects below the prefix of a completed run; return its report.
 
     Args:
-        report: of the run. If it is not COMPLETED, nothing is listed or deleted.
-        context: the context of this process; the requests are added to the report.
-        confirm: called with the extra objects, in the order of the keys; nothing is deleted unless
-            it returns True. It is not called if there are none.
+        report: the report of the run. If its verdict is not COMPLETED, nothing is listed or
+            deleted.
+        context: the context of this process. Its requests are added to the report.
+        confirm: called with the extra objects, sorted by key; nothing is deleted unless it returns
+            True. It is not called if there are no extra objects.
     """
     if report.verdict is not Verdict.COMPLETED:
         return report
@@ -178,7 +180,7 @@ def clear_extra(
     records = RunRecords.open(context.stores, report.run, calls)
     run = records.read_plan().run
     members = {outcome.key for outcome in records.outcome_lines()}
-    if len(members) != report.extracted + report.unchanged:  # a member might be deleted as extra
+    if len(members) != report.extracted + report.unchanged:  # an extra object might be a member
         raise ServiceFaultError(f"{OPTION}: the records of {run.id} do not have all members")
     if run.options.marker:
         members.add(run.key_prefix + MARKER)
@@ -188,7 +190,7 @@ def clear_extra(
         destination = context.stores.destination(run.destination)
         for start in range(0, len(extra), PAGE_KEYS):
             keys = [listed.key for listed in extra[start : start + PAGE_KEYS]]
-            calls.run("delete", partial(destination.delete, keys))  # one request for each page
+            calls.run("delete", partial(destination.delete, keys))  # one request per page of keys
 
     def add_requests(recorded: Report) -> Report:
         return replace(recorded, requests=recorded.requests + calls.requests)
@@ -199,14 +201,14 @@ def clear_extra(
 def _list_objects(
     location: Location, prefix: str, context: Context, calls: Calls
 ) -> dict[str, StoredObject]:
-    """Return the objects of a destination whose keys begin with `prefix`, by key."""
+    """Return the objects of a destination whose keys begin with `prefix`, mapped by key."""
     destination = context.stores.destination(location)
     pages = list_pages(destination, prefix, partial(calls.paced, "list"))
     return {listed.key: listed for page in pages for listed in page.objects}
 
 
 def _is_below(location: Location, above: Location) -> bool:
-    """Return whether `location` is below `above`; links to files and folders are resolved."""
+    """Return whether `location` is below `above`, after links to files and folders are resolved."""
     if (location.scheme, location.bucket) != (above.scheme, above.bucket):
         return False
     if not location.store.is_local:
@@ -222,7 +224,7 @@ def _check_runs(request: Request, cleared: Location, home: Location, stores: Sto
             continue
         destination = plan.run.destination
         prefix = plan.run.key_prefix
-        # One of the two prefixes is below the other.
+        # One of the two prefixes contains the other.
         if (destination.scheme, destination.bucket) == (cleared.scheme, cleared.bucket) and (
             prefix.startswith(cleared.key) or cleared.key.startswith(prefix)
         ):

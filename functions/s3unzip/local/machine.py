@@ -1,7 +1,7 @@
 """Runs on this machine: the loop of `settling.loop`, with tasks that worker processes do.
 
-A `Machine` has what the runs of one command share: stores, workers, locks. The records of a run are
-the same as on AWS, in a folder.
+A `Machine` holds the stores, workers and locks that the runs of one command share. The records of a
+run are the same as on AWS, but they are kept in a folder.
 """
 
 from __future__ import annotations
@@ -63,17 +63,18 @@ from s3unzip.zip import Policy
 
 _log = logging.getLogger("s3unzip.machine")
 
-SERVICE_FAULT = "service-fault"  # the reason of a run whose store did not answer
-MAX_SHOWN = 3  # folders that a warning names
+SERVICE_FAULT = "service-fault"  # reason of a run that ended because a store did not answer
+MAX_SHOWN = 3  # maximum number of folders to name in a warning
 
 
 class Machine:
-    """The runs of one command; a context manager that ends its workers and releases its runs.
+    """The runs of one command; a context manager that ends its workers and unlocks its runs.
 
     Args:
         context: the context of this process; its progress receives the counts of the workers.
-        workers: do the tasks. None: a thread of this process does them.
-        stores: how the workers reach stores; the runs below its `work` are locked. None: no locks.
+        workers: the workers that do the tasks. If None, a thread of this process does them.
+        stores: how the workers reach stores. Runs whose records are below its `work` location are
+            locked. If None, no run is locked.
     """
 
     def __init__(
@@ -99,22 +100,23 @@ class Machine:
         check: Callable[[Reading], None] | None = None,
         planned: Callable[[Plan], None] | None = None,
     ) -> Report:
-        """Extract one archive from scratch (`resume` goes on with a run); return the report.
+        """Extract one archive from scratch; return the report. To continue a run, call `resume`.
 
         Args:
             request: archive, destination and options.
-            check: called with the directory before anything is written; may raise to stop the run.
-            planned: called with the plan before the first task begins; may also raise to stop the
-                run.
+            check: called with the directory before anything is written; may raise an exception to
+                stop the run.
+            planned: called with the plan before the first task begins; may also raise an exception
+                to stop the run.
         """
         context = self.context
         calls = context.calls()
-        # Either store may ask a person for an MFA code, so no progress is shown yet.
+        # Either store might ask the user for an MFA code, so no progress is shown yet.
         tail = read_tail(context.stores.source(request.source), request.source, context, calls)
         if self._stores is not None:
             sign_in(self._stores, request.destination)
         self._progress.phase("plan")
-        if tail.modified is None:  # with the time of its first run here, all runs have one id
+        if tail.modified is None:  # the time of its first run here gives all its runs the same id
             first_time = None
             if self._stores is not None and self._stores.work.store.is_local:
                 dateless = run_id(request, tail.pin, modified=None)
@@ -142,20 +144,20 @@ class Machine:
         return self._do_rounds(settled)
 
     def _begin_anew(self, run: str) -> None:
-        """Lock a run, and drop the records and uploads of an earlier run with the same id."""
+        """Lock a run, and delete the records and uploads of any earlier run with the same id."""
         self._lock(run)
         if self._home is not None:
             note_start(self._home, run)
         calls = self.context.calls()
         records = RunRecords.open(self.context.stores, run, calls)
-        with suppress(UnreadableRecordError):  # then the uploads of the earlier run are unknown
+        with suppress(UnreadableRecordError):  # if unreadable, the run's uploads are unknown
             plan = records.find_plan()
             if plan is not None:
                 drop_leftovers(Step(plan.run, "plan", self.context, calls))
         records.forget()
 
     def check_cost(self, plan: Plan, max_cost: float) -> None:
-        """Raise `BudgetError` if the estimate of a plan is above `max_cost` dollars."""
+        """Raise `BudgetError` if the estimated cost of a plan is above `max_cost` dollars."""
         from s3unzip.estimate import check_budget, estimate  # noqa: PLC0415 - rare
 
         run = plan.summary.run
@@ -175,19 +177,19 @@ class Machine:
         *,
         failed: bool = False,
     ) -> Report:
-        """Do what is left of a run; return its report.
+        """Do the remaining work of a run; return its report.
 
         Args:
             run: the id of the run.
             show: called with the plan before the first task begins.
-            failed: also repeat the members that failed.
+            failed: whether to extract the failed members again.
         """
         self._lock(run)
         plan = RunRecords.open(self.context.stores, run).read_plan()
         if show is not None:
             show(plan)
         run_step = Step(plan.run, "resume", self.context, self.context.calls())
-        with suppress(UnreadableRecordError):  # then the run begins anew
+        with suppress(UnreadableRecordError):  # if unreadable, the run begins anew
             remove_leftovers(run_step)
             if self._home is not None:
                 forget_lost(run_step, self._home)
@@ -197,8 +199,8 @@ class Machine:
     def run_nested(self, report: Report) -> Iterator[NestedRun]:
         """Extract the archives that a run extracted, level by level; yield the result of each.
 
-        All share one budget: each archive may use what those before it have not used. The results
-        are also written to ``nested.jsonl`` of the outer run.
+        All nested archives share one budget: each can use what the archives before it left. The
+        results are also written to ``nested.jsonl`` of the outer run.
         """
         if not has_nested(report):
             return
@@ -235,9 +237,9 @@ class Machine:
             records.write_nested(results)
 
     def _open_inner(self) -> Machine:
-        """Return a machine for nested archives: it reads from the destination of this one.
+        """Return a machine for nested archives; it reads from the destination of this machine.
 
-        Returns this machine if the same options reach source and destination.
+        Returns this machine if the same options are used to reach source and destination.
         """
         stores = self._stores and self._stores.at_destination()
         if stores is None or stores == self._stores:
@@ -259,10 +261,11 @@ class Machine:
             self._locked.add(run)
 
     def _do_rounds(self, settled: loop.Settled) -> Report:
-        """Run one round after another; return the report of the run.
+        """Do the rounds of a run one after another; return the report of the run.
 
         Raises:
-            InterruptedRunError: Ctrl-C, or a stop on record; finished members are on record.
+            InterruptedRunError: the user pressed Ctrl-C or a stop is on record. The finished
+                members are on record.
         """
         context = self.context
         records = RunRecords.open(context.stores, settled.next.run)
@@ -276,7 +279,7 @@ class Machine:
         try:
             while settled.report is None:
                 state = settled.next
-                # The tasks of a large round are only on record.
+                # The tasks of a large round are only in its record.
                 tasks = state.tasks or list(records.read_round(state.round))
                 has_scans = any(task.kind is TaskKind.SCAN for task in tasks)
                 self._progress.phase("scan" if has_scans else "extract")
@@ -285,7 +288,7 @@ class Machine:
                 self._progress.phase("link" if has_scans else "report")
                 settled = _settle(state, records, context, fault)
                 if settled.report is not None and settled.report.reason == STOPPED:
-                    raise KeyboardInterrupt  # noqa: TRY301 - it ends as after Ctrl-C
+                    raise KeyboardInterrupt  # noqa: TRY301 - handled in the same way as Ctrl-C
             _make_folders(run, records, context)
         except KeyboardInterrupt as interrupt:
             raise _report_interruption(settled, run, records, context) from interrupt
@@ -317,8 +320,9 @@ def open_machine(
     Args:
         stores: how this process and the workers reach stores.
         policy: the limits for archives.
-        tuning: None: the defaults for this number of workers.
-        processes: the maximum number, including this one. None: one for each processor.
+        tuning: the tuning of the run; None selects the defaults for this number of workers.
+        processes: the maximum number of processes, including this one; None selects one for each
+            processor.
         progress: receives the counts of the workers.
     """
     if processes is None:
@@ -336,7 +340,7 @@ def _settle(
 ) -> loop.Settled:
     """Settle a round.
 
-    The run ends if a store did not answer in the round (`fault`), or does not answer now.
+    The run ends if a store did not answer during the round (`fault`), or does not answer now.
     """
     if fault is not None and records.find_stop() is None:
         records.write_stop(Stop(Verdict.FAILED, SERVICE_FAULT, str(fault)))
@@ -345,13 +349,13 @@ def _settle(
     except ServiceFaultError as new_fault:
         if fault is not None:
             raise
-        return _settle(state, records, context, new_fault)  # again, to report the fault
+        return _settle(state, records, context, new_fault)  # settle again to report the fault
 
 
 def _report_interruption(
     settled: loop.Settled, run: Run, records: RunRecords, context: Context
 ) -> InterruptedRunError:
-    """Write the report of a run that is stopped; return the error that says how to go on."""
+    """Write the report of an interrupted run; return an error that explains how to resume it."""
     if not is_stopped(records):
         records.write_stop(Stop(Verdict.FAILED, STOPPED, "the run was stopped by a signal"))
     report = settled.report or loop.settle(settled.next, context).report
@@ -365,10 +369,10 @@ def _report_interruption(
 
 
 def _make_folders(run: Run, records: RunRecords, context: Context) -> None:
-    """Create the archive's folders, even without files, if the destination is a folder.
+    """Create the archive's folders, even empty ones, if the destination is a folder.
 
-    The members are written first. So if a member has the name of a folder, its file stays and a
-    warning is logged.
+    The members are written first. If a member has the same name as a folder, its file is therefore
+    kept and a warning is logged.
     """
     destination = context.stores.destination(run.destination)
     if not isinstance(destination, FolderDestination):
@@ -391,7 +395,7 @@ def describe_machine(job: Job, stores: StoreConfig | None, workers: int) -> Plat
 
     Args:
         job: the source and the destination of the run.
-        stores: how its stores are reached; None: their use costs nothing.
+        stores: how the run's stores are reached. If None, the use of the stores costs nothing.
         workers: the number of processes.
     """
     if stores is None or not (job.source.store.is_billed or job.destination.store.is_billed):

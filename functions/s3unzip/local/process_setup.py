@@ -1,14 +1,15 @@
-"""Set up a process of this machine: its logging, its threads on the processors, its allocator.
+"""Set up a process of this machine: its logging, its thread scheduling and its memory allocator.
 
 A worker has tens of threads that wait for the interpreter's lock or for a PUT, each for
 microseconds. Linux moves each woken thread to an idle processor, where it preempts the running
-thread and loses its cache. This took a third of the CPU time for 20,000 small members. So workers
-use `SCHED_BATCH` (sched(7)): a woken thread preempts nothing.
+thread and loses its cached data. With 20,000 small members, this took a third of the CPU time.
+Workers therefore use `SCHED_BATCH` (sched(7)), under which a woken thread preempts no other thread.
 
 A worker allocates and frees buffers all the time, in several threads. By default, glibc returns the
 end of a heap to the system as soon as it is free, then requests it again. The kernel's work for new
-pages then costs as much as inflating into them. After the first large buffer, glibc also keeps
-large buffers in the heaps of the threads, where they leave holes. Fixed thresholds prevent both.
+pages then costs as much as inflating into them. After the first large buffer is freed, glibc also
+keeps large buffers in the heaps of the threads, where they leave holes. Fixed thresholds prevent
+both problems.
 """
 
 import contextlib
@@ -18,16 +19,16 @@ import sys
 
 from s3unzip.printable import printable
 
-LOG_LEVEL = "S3UNZIP_LOG_LEVEL"  # worker processes inherit it
-TRIM_THRESHOLD = -1  # M_TRIM_THRESHOLD of malloc.h
-MMAP_THRESHOLD = -3  # M_MMAP_THRESHOLD
-LARGE = 4 * 1024**2  # smaller buffers are too frequent for a system call each
-MAX_KEPT = 64 * 1024**2  # free bytes at the end of a heap
+LOG_LEVEL = "S3UNZIP_LOG_LEVEL"  # inherited by worker processes
+TRIM_THRESHOLD = -1  # M_TRIM_THRESHOLD in malloc.h
+MMAP_THRESHOLD = -3  # M_MMAP_THRESHOLD in malloc.h
+LARGE = 4 * 1024**2  # in bytes; smaller buffers are too frequent to make a system call for each
+MAX_KEPT = 64 * 1024**2  # maximum number of free bytes at the end of a heap
 
 
 class _PrintableFormatter(logging.Formatter):
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the base class's
-        return printable(super().formatMessage(record))  # messages quote servers
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the base class's name
+        return printable(super().formatMessage(record))  # messages can quote text from servers
 
 
 def start_logging() -> None:
@@ -46,22 +47,22 @@ def start_logging() -> None:
 
 
 def available_processors() -> list[int]:
-    """Return the processors that this process may use."""
+    """Return the processors that this process is allowed to use."""
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
 
 
 def yield_to_others() -> None:
-    """Use `SCHED_BATCH` for this process and its future threads: a woken one preempts nothing."""
+    """Use `SCHED_BATCH` for this process and its new threads: they preempt nothing when woken."""
     if hasattr(os, "SCHED_BATCH"):
-        with contextlib.suppress(OSError):  # a sandbox may forbid it
-            if os.sched_getscheduler(0) == os.SCHED_OTHER:  # otherwise the user chose a policy
+        with contextlib.suppress(OSError):  # a sandbox can forbid the call
+            if os.sched_getscheduler(0) == os.SCHED_OTHER:  # otherwise, the user chose a policy
                 os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def tune_allocator() -> None:
-    """Let glibc keep freed small buffers, and return large ones to the system.
+    """Let glibc keep small freed buffers, and return large ones to the system.
 
     Does nothing without glibc.
     """

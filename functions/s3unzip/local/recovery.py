@@ -2,16 +2,16 @@
 
 The rules:
 
-1. Files are not synced while a run is at work. So a power failure may lose members and parts that
-   are on record as done: a file may be missing, cut short, or hold zeros.
-2. Before a run goes on, each member on record is checked again. Its file must exist with the right
-   size: one call for each member. If the machine was restarted since a process worked on the run,
-   the file is read and its CRC-32 compared, and no part of a split member counts as done. The next
-   round does lost members again.
-3. Damaged records count as absent (`runs.records`).
+1. Files are not synced during a run. A power failure can therefore lose members and parts that are
+   on record as done: a file may be missing, truncated or filled with zeros.
+2. Before a run continues, each member on record is checked again. Its file must exist and have the
+   right size, which takes one call for each member. If the machine was restarted since a process
+   worked on the run, the file is also read to compare its CRC-32, and no part of a split member
+   counts as done. The next round extracts the lost members again.
+3. Damaged records are treated as missing (`runs.records`).
 4. A killed worker leaves files whose names begin with the mark of its run. They are removed from
    the folders of the run's members.
-5. The caller holds the lock of the run (`local.runs`), so no other process writes now.
+5. The caller holds the lock of the run (`local.runs`), so no other process writes at the same time.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def may_have_lost(home: str, run: str, destination: Destination) -> bool:
 
 
 def forget_lost(step: Step, home: str) -> None:
-    """Delete the outcomes of members that are on record as done, but are not in the folder.
+    """Delete the outcomes of members that are on record as done but are missing from the folder.
 
-    Does nothing if the destination is not a folder. `home` is the folder of the records.
+    Does nothing if the destination is not a folder. `home` is the folder that holds the records.
     """
     destination = step.destination
     if not isinstance(destination, FolderDestination):
@@ -55,21 +55,21 @@ def forget_lost(step: Step, home: str) -> None:
 
     lost = forget_outcomes(step, is_lost)
     if lost:
-        step.records.store.delete([REPORT])  # it counts the lost members as extracted
+        step.records.store.delete([REPORT])  # the report counts the lost members as extracted
         _log.warning("members on record that are not in the folder: %d; done again", lost)
-    if restarted:  # parts of split members may be lost, too
+    if restarted:  # parts of split members may also be lost
         for task in list(step.records.tasks()):
             if task.slice is not None:
                 step.records.delete_outcomes(task.id)
 
 
 def remove_leftovers(step: Step) -> int:
-    """Remove the temporary files of killed workers of the run; return their number."""
+    """Remove the temporary files of the run's killed workers; return the number of files."""
     destination = step.destination
     if not isinstance(destination, FolderDestination):
         return 0
-    folders = {destination.start}  # the destination itself, and those of the members
-    spans = {task.rows for task in step.records.tasks()}  # the slices of a member share one
+    folders = {destination.start}  # the destination itself and the folders of the members
+    spans = {task.rows for task in step.records.tasks()}  # all slices of a member have one span
     for span in spans:
         folders.update(dirname(row.key) + "/" for row in step.read_rows(span))
     return sum(destination.remove_own(folder, step.run.id) for folder in folders)

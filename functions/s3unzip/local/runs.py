@@ -1,16 +1,17 @@
-"""The runs of this machine: which there are, their folders, their locks, and their uploads.
+"""The runs of this machine: their ids, folders, locks and uploads.
 
-A second process at a run would replace the plan of the first, delete its outcomes and abort its
-uploads. So a run is locked before any of its files is written. The kernel holds the lock, on a file
-in the run's folder, and releases it whenever and however the process ends.
+If a second process worked on a run, it would replace the plan of the first process, delete its
+outcomes and abort its uploads. A run is therefore locked before any of its files is written. The
+lock is on a file in the run's folder; the kernel releases it whenever and however the process ends.
 
-Two runs may write the same keys at once. A run that drops the uploads of killed workers finds them
-by their keys. So each multipart upload has a file below ``uploads/``, beside the runs, with the id
-of its run.
+Two runs may write the same keys concurrently. A run that aborts the uploads of its killed workers
+finds the uploads by their keys. To show which run each multipart upload belongs to, it has a file
+below ``uploads/``, next to the runs, that contains the id of its run.
 
 * The file is written after the upload begins, and removed shortly before or after the upload ends.
-  An upload may be dropped if it has no file, if no process works on its run, or by its own run.
-* A killed process leaves its files. They are ignored when no process works on their run.
+  A run may abort its own uploads, and any upload that has no file or whose run no process works on.
+* A killed process leaves its files behind. Such files are ignored when no process works on their
+  run.
 """
 
 from __future__ import annotations
@@ -44,12 +45,13 @@ LOCK = "lock"
 BOOT = "boot"
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
-DAY_FOLDER = re.compile(r"\d{4}-\d\d-\d\d")  # has the runs of archives that were put on that day
-# `is_at_work` of another process holds the lock of an idle run for a moment, so try again.
+DAY_FOLDER = re.compile(r"\d{4}-\d\d-\d\d")  # holds the runs of archives stored on that day
+# Another process that calls `is_at_work` holds the lock of an idle run for a moment, so the lock is
+# tried several times.
 TRIES = 5
-PAUSE = 0.02  # seconds
-ENDED = "ENDED"  # the state of a run on which no process works
-STOP_SECONDS = 60.0  # limit of waiting for a stopped run to end
+PAUSE = 0.02  # seconds between two tries
+ENDED = "ENDED"  # state of a run that no process works on
+STOP_SECONDS = 60.0  # maximum time to wait for a stopped run to end
 
 
 def lock_run(home: str, run: str) -> BufferedWriter:
@@ -80,7 +82,7 @@ def lock_run(home: str, run: str) -> BufferedWriter:
 
 
 def _explain_denial(error: OSError, folder: Path) -> Exception:
-    """Return `error`, or one with advice if it says that access to the records is denied."""
+    """Return `error`, or an error with advice if access to the records was denied."""
     if error.errno not in {errno.EACCES, errno.EPERM, errno.EROFS}:
         return error
     denial = translate_error(error, str(error.filename or folder))
@@ -90,7 +92,7 @@ def _explain_denial(error: OSError, folder: Path) -> Exception:
 def was_restarted(home: str, run: str) -> bool:
     """Return whether the machine may have been restarted since a process worked on `run`.
 
-    Returns True if this is not known.
+    Returns True if this cannot be determined.
     """
     try:
         boot_id = Path(home, "runs", run, BOOT).read_bytes()
@@ -107,7 +109,7 @@ def note_start(home: str, run: str) -> None:
 
 
 def read_boot_id() -> bytes:
-    """Return the id of the machine's current boot; empty if the system has none."""
+    """Return the id of the machine's current boot; empty if the system has no such id."""
     with suppress(OSError):
         return BOOT_ID.read_bytes()
     with suppress(OSError):  # macOS
@@ -123,15 +125,15 @@ def is_at_work(home: str, run: str) -> bool:
     try:
         with Path(home, "runs", run, LOCK).open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:  # that process holds the lock
+    except BlockingIOError:  # another process holds the lock
         return True
-    except OSError:  # no process ever worked on it, or this user may not read the lock
+    except OSError:  # no process has worked on it, or this user cannot read the lock
         return False
     return False
 
 
 def known_runs(home: Location) -> list[str]:
-    """Return the ids of the runs below `home`, by the times of their folders, the latest first."""
+    """Return the ids of the runs below `home`, by the times of their folders, latest first."""
     folder = Path(home.key, "runs")
     try:
         folders = [
@@ -159,14 +161,14 @@ def find_dated(home: Location, run: str) -> float | None:
 
 
 def runs_of_archive(home: Location, source: Location) -> list[str]:
-    """Return the ids of the runs below `home` that may be of `source`, the earliest first."""
-    # The ids of older versions of s3unzip have more of the stem, and a hash of eight digits.
+    """Return the ids of the runs below `home` that may be runs of `source`, earliest first."""
+    # Ids from older versions of s3unzip contain more of the stem and an eight-digit hash.
     pattern = rf"[^/]+/\d+-{re.escape(run_stem(source))}[A-Za-z0-9-]*-[0-9a-f]{{8,16}}"
     return [run for run in reversed(known_runs(home)) if re.match(pattern, run)]
 
 
 class OpenUploads:
-    """The notes of multipart uploads whose runs have their records below `home`."""
+    """The files that associate each multipart upload with its run; `home` holds the records."""
 
     def __init__(self, home: str) -> None:
         self._home = home
@@ -180,7 +182,7 @@ class OpenUploads:
             path.write_text(run)
 
     def forget(self, upload_id: str) -> None:
-        """Forget an upload that is complete or aborted."""
+        """Remove the note about an upload that is complete or aborted."""
         path = self._path_of(upload_id)
         with explaining(str(path)):
             path.unlink(missing_ok=True)
@@ -194,12 +196,12 @@ class OpenUploads:
         return owner != run and is_at_work(self._home, owner)
 
     def _path_of(self, upload_id: str) -> Path:
-        """Return the file of an upload; its id may be too long for the name of a file."""
+        """Return the path of an upload's file. An upload id can be too long for a file name."""
         return self._folder / hashlib.sha256(upload_id.encode()).hexdigest()[:32]
 
 
 class LocalRuns(RunList):
-    """The runs of this machine; their state is `RUNNING` or `ENDED`."""
+    """The runs of this machine; the state of each is `RUNNING` or `ENDED`."""
 
     environment = None
     location = "here"
@@ -210,14 +212,14 @@ class LocalRuns(RunList):
         self.stores = OpenedStores(config)
 
     def recent(self, limit: int) -> Iterator[RecentRun]:
-        """Yield runs, latest first; each run's time is that of its last change."""
+        """Yield runs, latest first; the time of each run is the time of its last change."""
         for run in known_runs(self.work_location)[:limit]:
             yield RecentRun(run, "", self._folder(run).stat().st_mtime)
 
     def begun(self, limit: int) -> Iterator[str]:
         """Yield the runs that have a record or are in progress.
 
-        The folder of a run that never began may have only its lock.
+        The folder of a run that never began might contain only its lock.
         """
 
         def has_begun(run: str) -> bool:
@@ -227,15 +229,15 @@ class LocalRuns(RunList):
         return islice(filter(has_begun, known_runs(self.work_location)), limit)
 
     def has(self, run: str) -> bool:
-        """Return whether there is a folder of a run."""
+        """Return whether a run has a folder."""
         return run in known_runs(self.work_location)
 
     def prune(self, before: float) -> tuple[int, int]:
-        """Remove the records of runs that ended and did not change after `before`, in Unix seconds.
+        """Remove the records of ended runs that have not changed since `before`, in Unix seconds.
 
         Returns:
-            the number of runs that were removed, and of those that stay because `resume` can
-            continue them.
+            the number of runs that were removed, and the number of runs that were kept because
+            `resume` can continue them.
         """
         removed = 0
         resumable = 0
@@ -246,18 +248,18 @@ class LocalRuns(RunList):
             if self._is_resumable(run):
                 resumable += 1
                 continue
-            # `lock_run` raises `UsageError` if a process works on the run: then it stays.
+            # `lock_run` raises `UsageError` if a process works on the run, which is then kept.
             with suppress(UsageError), lock_run(self.work_location.key, run):
                 shutil.rmtree(folder)
                 removed += 1
-            with suppress(OSError):  # the folder of the day is not empty: it has other runs
+            with suppress(OSError):  # the folder of the day is not empty: it contains other runs
                 folder.parent.rmdir()
         return removed, resumable
 
     def _is_resumable(self, run: str) -> bool:
-        """Return whether a run did not reach its end; True if its records cannot be read.
+        """Return whether a run did not finish; True if its records cannot be read.
 
-        A run that was stopped did not reach it: `resume` can continue the run.
+        A run that was stopped did not finish: `resume` can continue it.
         """
         records = self.records(run)
         try:
@@ -266,8 +268,8 @@ class LocalRuns(RunList):
         except UnreadableRecordError:
             return True
         if report is None:
-            return is_planned  # without a plan there is nothing to resume
-        # The archive is left if the action on it is still to be done.
+            return is_planned  # without a plan, there is nothing to resume
+        # `archive_left` means that the action on the archive has not been done yet.
         return report.verdict is Verdict.FAILED or report.archive_left
 
     def _folder(self, run: str) -> Path:
@@ -282,21 +284,22 @@ class LocalRuns(RunList):
         return StoreConfig()
 
     def state(self, run: str) -> str:
-        """Return `RUNNING` while a process plans the run or works on it, else `ENDED`."""
+        """Return `RUNNING` if a process plans the run or works on it, and `ENDED` otherwise."""
         return RUNNING if is_at_work(self.work_location.key, run) else ENDED
 
     def stop(self, run: str) -> bool:
-        """Stop the run and wait for its end; return False if it had ended.
+        """Stop the run and wait for it to end; return False if it had already ended.
 
-        The process of the run sees the stop on record, lets its workers write their outcomes, and
-        writes the report.
+        The process that works on the run sees the recorded stop, lets its workers write their
+        outcomes, and writes the report.
         """
         records = self.records(run)
         deadline = time.monotonic() + STOP_SECONDS
         if self.state(run) != RUNNING:
             return False
         while self.state(run) == RUNNING:
-            # Look each time: a run that begins deletes all its records, including this stop.
+            # The stop is checked each time: a run that begins deletes all its records, including
+            # this stop.
             if records.find_stop() is None:
                 records.write_stop(
                     Stop(Verdict.FAILED, STOPPED, "the run was stopped by s3unzip abort")

@@ -1,13 +1,13 @@
-"""Both ends of a worker process: the program's, `WorkerProcess`, and its own, `work`.
+"""Both ends of a worker process: `WorkerProcess` in the program, and `work` in the process.
 
-The messages between them are pickled:
+The messages between the two ends are pickled:
 
 * The program sends its `OpenContext`, then tasks, one at a time. It also sends the keys that the
-  worker asks for, or why there are none, and `END_TASK` if the worker must end its task.
-* The worker sends the counts of the task and how the attempt ends. It asks for the keys that sign
+  worker asks for, or the reason why there are none, and `END_TASK` if the worker must end its task.
+* The worker sends the counts of the task and how the attempt ended. It asks for the keys that sign
   its requests.
-* A worker whose standard input ends, because the program did, ends at once. Another pipe, the
-  lifeline, ends it even if a thread holds the interpreter's lock.
+* A worker exits immediately when its standard input is closed because the program has exited. A
+  second pipe, the lifeline, ends the worker even if a thread holds the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ from s3unzip.local.process_setup import tune_allocator, yield_to_others
 from s3unzip.model import Run, Task
 from s3unzip.stores.ports import Keys, KeysRequest, LocalClock
 
-DEATH_SECONDS = 1.0  # from the end of a process's output until its exit code
+DEATH_SECONDS = 1.0  # maximum time from the end of a process's output to its exit code
 PROGRAM = "from s3unzip.local.worker_process import work; work({lifeline})"
-END_TASK = "end"  # the message on which a worker ends its task
-PIPE_ERRORS = (EOFError, OSError, pickle.UnpicklingError)  # the process at the other end has died
+END_TASK = "end"  # the message that makes a worker end its task
+PIPE_ERRORS = (EOFError, OSError, pickle.UnpicklingError)  # the process at the other end died
 KeysAnswer = Keys | S3UnzipError | None
 
 
 class WorkerProcess:
-    """A worker that is a process; it starts with its first task, and again after its death."""
+    """A worker process; it is started for its first task, and started again after it dies."""
 
     def __init__(self, open_context: OpenContext) -> None:
         self._open_context = open_context
         self._process: subprocess.Popen[bytes] | None = None
-        self._lifeline = -1  # the end of a pipe that only this program holds
+        self._lifeline = -1  # the end of a pipe that only this program holds open
 
     def do_attempt(self, run: Run, task: Task, take: Callable[[TaskMessage], object]) -> AttemptEnd:
-        """Let the process do a task; pass its counts to `take`, and answer its questions."""
+        """Send a task to the process; pass its counts to `take`, and answer requests for keys."""
         for message in self._request_attempt(run, task):
             if isinstance(message, AttemptEnd):
                 return message
@@ -70,7 +70,7 @@ class WorkerProcess:
     def _request_attempt(
         self, run: Run, task: Task
     ) -> Iterator[TaskMessage | KeysRequest | AttemptEnd]:
-        """Send a task; yield the messages about it. They end only if the process dies."""
+        """Send a task; yield the messages about it. The messages end only if the process dies."""
         with contextlib.suppress(*PIPE_ERRORS):
             if self._process is None:
                 lifeline, self._lifeline = os.pipe()
@@ -82,10 +82,10 @@ class WorkerProcess:
             answers = cast("BinaryIO", self._process.stdout)
             _send(self._process, (run, task))
             while True:
-                yield pickle.load(answers)  # noqa: S301 - our own
+                yield pickle.load(answers)  # noqa: S301 - our own data
 
     def _answer(self, request: KeysRequest) -> None:
-        """Send the process the keys that it asks for, or the error."""
+        """Send the process the keys that it asks for, or the error that occurred."""
         from s3unzip.stores.s3.credentials import answer_worker  # noqa: PLC0415 - few need it
 
         answer: KeysAnswer
@@ -97,8 +97,8 @@ class WorkerProcess:
             _send(cast("subprocess.Popen[bytes]", self._process), answer)
 
     def _explain_death(self) -> str:
-        """Return the end of a message: why the kernel killed the process; empty if it did not."""
-        if self._process is None:  # it could not start
+        """Return the end of a message: why the kernel killed the process; empty if not killed."""
+        if self._process is None:  # the process could not be started
             return ""
         with contextlib.suppress(subprocess.TimeoutExpired):
             if self._process.wait(DEATH_SECONDS) == -signal.SIGKILL:
@@ -115,12 +115,12 @@ class WorkerProcess:
                 _send(self._process, END_TASK)
 
     def close(self) -> None:
-        """Kill the process, if it was started."""
+        """Kill the process if it was started."""
         if self._process is not None:
             self._process.kill()
             self._process.communicate()
             self._process = None
-        if self._lifeline >= 0:  # it is open even if the process could not start
+        if self._lifeline >= 0:  # the lifeline is open even if the process could not be started
             os.close(self._lifeline)
             self._lifeline = -1
 
@@ -132,10 +132,10 @@ def _send(process: subprocess.Popen[bytes], message: object) -> None:
 
 
 def _start_process(lifeline: int) -> subprocess.Popen[bytes]:
-    """Start a Python that finds the same modules as this one, and ends when `lifeline` closes."""
+    """Start a Python process that finds the same modules, and ends when `lifeline` is closed."""
     search_path = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
     return subprocess.Popen(  # noqa: S603 - this very Python
-        # -P: imports nothing from the working directory
+        # With -P, nothing is imported from the working directory.
         [sys.executable, "-P", "-c", PROGRAM.format(lifeline=lifeline)],
         pass_fds=[lifeline],
         stdin=subprocess.PIPE,
@@ -145,13 +145,13 @@ def _start_process(lifeline: int) -> subprocess.Popen[bytes]:
 
 
 def work(lifeline: int) -> None:
-    """Do the tasks that come by standard input until it ends: the program of a worker process."""
-    # The kernel ends this process by SIGIO when the program's end of the lifeline is closed. The
-    # program never writes to it, so there is no other SIGIO (O_ASYNC in open(2)).
+    """Run the program of a worker process: do tasks from standard input until it is closed."""
+    # The kernel ends this process with SIGIO when the program's end of the lifeline is closed. The
+    # program never writes to the lifeline, so SIGIO has no other cause (O_ASYNC in open(2)).
     fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC)
     answers = os.fdopen(os.dup(1), "wb")
-    # What a library prints must not be taken for a message: it goes to standard error.
+    # What a library prints must not be mistaken for a message, so it is sent to standard error.
     with contextlib.suppress(OSError):  # standard error is closed
         os.dup2(2, 1)
     tune_allocator()
@@ -168,7 +168,7 @@ def work(lifeline: int) -> None:
             answers.flush()
 
     def ask(request: KeysRequest) -> Keys | None:
-        with keys_lock:  # one thread asks at a time, so the next answer is its own
+        with keys_lock:  # one thread asks at a time, so the next answer is for that thread
             with progress.lock:
                 send(request)
             answer = keys.get()
@@ -179,7 +179,7 @@ def work(lifeline: int) -> None:
     progress.send = send
     context: Context = _receive()(clock, progress, ask)
     threading.Thread(target=_sort_messages, args=(tasks, keys, clock), daemon=True).start()
-    gc.freeze()  # the collector does not visit the objects that exist now
+    gc.freeze()  # the garbage collector ignores all objects that exist now
     while True:
         run, task = tasks.get()
         end = do_attempt(run, task, context)
@@ -200,7 +200,7 @@ def _sort_messages(
     keys: queue.SimpleQueue[KeysAnswer],
     clock: LocalClock,
 ) -> None:
-    """Put the messages from the program into the queues; stop the clock if the task must end."""
+    """Put the program's messages into the queues; stop the clock if the task must end."""
     while True:
         message = _receive()
         if message == END_TASK:

@@ -1,11 +1,12 @@
-"""The workers of runs on this machine: this process and others, which each do one task at a time.
+"""The workers of runs on this machine: this process and other processes.
 
 Rules:
 
-* The first worker is a thread of this process. Each further worker is another Python process
+* Each worker does one task at a time.
+* The first worker is a thread of this process. Each additional worker is another Python process
   (`worker_process`), to which a thread of this process sends tasks.
-* If a worker process is killed, only its own task is repeated. The process is started again for the
-  next task.
+* If a worker process is killed, only its current task is repeated. The process is started again for
+  the next task.
 """
 
 from __future__ import annotations
@@ -44,30 +45,30 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("s3unzip.workers")
 
-MAX_DEATHS = 5  # of workers in a row, without a task that ends
-TROUBLE_SECONDS = 30.0  # until the same line is shown again
-LOOK_SECONDS = 0.5  # between two checks whether another process stopped the run
-WORKER_STOP_SECONDS = 20.0  # time for a stopped worker to write its outcomes
-SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}  # of a terminal: the program acts on them
+MAX_DEATHS = 5  # maximum number of worker deaths in a row without a finished task
+TROUBLE_SECONDS = 30.0  # minimum time before the same line is shown again
+LOOK_SECONDS = 0.5  # time between two checks whether another process stopped the run
+WORKER_STOP_SECONDS = 20.0  # maximum time for a stopped worker to write its outcomes
+SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}  # the signals that end the program
 
 
 class WorkerTally:
-    """Adds up the counts of all tasks, and passes increases of the sums on to a progress.
+    """Adds up the counts of all tasks, and reports each increase of the sums to a progress display.
 
-    The counts of a lost attempt without a record are subtracted, so a sum may fall. The progress
-    never falls: it gets the next increase once the sum is above its maximum so far.
+    The counts of a lost attempt without a record are subtracted, so a sum can fall. The displayed
+    sum never falls: the next increase is reported when the sum exceeds its previous maximum.
     """
 
     def __init__(self, progress: Progress | None) -> None:
         self._progress = progress or Progress()
-        self._sums: Counter[str] = Counter()  # of all attempts but the lost ones
-        self._shown: Counter[str] = Counter()  # the maximum of each sum, which the progress has
+        self._sums: Counter[str] = Counter()  # sums of all attempts except the lost ones
+        self._shown: Counter[str] = Counter()  # the maximum of each sum, as displayed
         self._failed_keys: set[str] = set()
-        self._troubles: dict[str, float] = {}  # the time at which each was last passed on
+        self._troubles: dict[str, float] = {}  # when each line was last shown
         self._lock = threading.Lock()
 
     def note_recorded(self, counts: Mapping[str, int], *, new_run: bool) -> None:
-        """Set the sums to the recorded counts of a run, before one of its rounds begins."""
+        """Set the sums to the recorded counts of a run before one of its rounds begins."""
         with self._lock:
             if new_run:
                 self._shown.clear()
@@ -76,7 +77,7 @@ class WorkerTally:
             self._show_increase()
 
     def take(self, attempt_counts: Counter[str], message: TaskMessage) -> None:
-        """Take a message of an attempt; add its counts to the sums, and to those of the attempt."""
+        """Take a message from an attempt; add its counts to the sums and to `attempt_counts`."""
         with self._lock:
             match message:
                 case str():
@@ -89,26 +90,26 @@ class WorkerTally:
                     self._show_failed(outcomes)
 
     def subtract(self, attempt: Counter[str]) -> None:
-        """Subtract the counts of a lost attempt that are not on record."""
+        """Subtract those counts of a lost attempt that are not on record."""
         with self._lock:
             self._sums.subtract(attempt)
 
     def _show_increase(self) -> None:
-        increase = self._sums - self._shown  # a difference of counters has no negative counts
+        increase = self._sums - self._shown  # subtracting counters drops negative counts
         self._shown.update(increase)
         if increase:
             self._progress.finished(increase)
 
     def _show_failed(self, outcomes: Sequence[Outcome]) -> None:
-        """Pass on the outcomes of members that no earlier attempt reported."""
+        """Report the outcomes of those members that no earlier attempt reported."""
         new = [outcome for outcome in outcomes if outcome.key not in self._failed_keys]
         self._failed_keys.update(outcome.key for outcome in new)
         if new:
             self._progress.failed(new)
 
     def _show_trouble(self, message: str) -> None:
-        """Pass on a line, unless another worker reported the same trouble a short time ago."""
-        # Cut off the cause and the time of the next try, which differ between workers.
+        """Show a line unless another worker has just reported the same trouble."""
+        # Remove the cause and the time of the next try, which differ between workers.
         trouble = message.partition(" (")[0].partition(", retrying")[0]
         now = time.monotonic()
         if now - self._troubles.get(trouble, -math.inf) > TROUBLE_SECONDS:
@@ -117,18 +118,19 @@ class WorkerTally:
 
 
 class Workers:
-    """Does the tasks of runs; a context manager that ends the processes.
+    """The workers that do the tasks of runs; a context manager that ends the worker processes.
 
     Args:
         processes: the maximum number of workers, including this process.
         context: the context of this process; its progress receives the counts of the tasks.
-        open_context: called once in each further process; None: there are no further processes.
+        open_context: called once in each additional process. If None, there are no additional
+            processes.
     """
 
     def __init__(
         self, processes: int, context: Context, open_context: OpenContext | None = None
     ) -> None:
-        # Another process needs a context of its own.
+        # Each additional process needs a context of its own.
         self.processes = processes if open_context is not None else 1
         self._context = context
         self._open_context = open_context
@@ -154,21 +156,21 @@ class Workers:
         at_once: int,
         new_run: bool,
     ) -> ServiceFaultError | None:
-        """Attempt each task once; the next round does the members without an outcome.
+        """Attempt each task once; members without an outcome are left for the next round.
 
-        If an error ends the run, it is recorded, and tasks that have not begun are not done.
+        An error that ends the run is recorded, and the tasks that have not begun are not done.
 
         Args:
             run: the run.
             tasks: the tasks of one round.
-            at_once: the maximum number of workers.
+            at_once: the maximum number of concurrent workers.
             new_run: whether this is the first round since the run began or was resumed.
 
         Returns:
-            The fault that must end the run: a store that does not answer, or workers that die.
+            The fault that must end the run, if any: a store does not answer, or workers keep dying.
 
         Raises:
-            KeyboardInterrupt: Ctrl-C, or the run was stopped; the workers have been ended.
+            KeyboardInterrupt: Ctrl-C was pressed or the run was stopped; the workers have ended.
         """
         records = RunRecords.open(self._context.stores, run.id)
         recorded = set(records.list_outcomes()) - {PLAN_TASK}
@@ -187,9 +189,9 @@ class Workers:
                 for future in ended:
                     future.result()  # raises the error of its thread
                 if running and is_stopped(records):
-                    raise KeyboardInterrupt  # noqa: TRY301 - the same end as after Ctrl-C
+                    raise KeyboardInterrupt  # noqa: TRY301 - handled in the same way as Ctrl-C
                 if pending.ending_fault is not None and running:
-                    self._stop(workers, futures)  # they would wait for the store in vain
+                    self._stop(workers, futures)  # waiting for the store would be in vain
                     break
         except BaseException:
             pending.drop()
@@ -200,7 +202,7 @@ class Workers:
     def _stop(
         self, workers: Sequence[_ThreadWorker | WorkerProcess], futures: Sequence[Future[None]]
     ) -> None:
-        """Let workers write the outcomes of their tasks, and end them."""
+        """Let workers write the outcomes of their tasks, then end the workers."""
         for worker in workers:
             worker.stop()
         wait(futures, WORKER_STOP_SECONDS)
@@ -211,7 +213,7 @@ class Workers:
         if not self._workers:
             self._workers = [_ThreadWorker(self._context)]
         if self._open_context is not None and len(self._workers) < count:
-            # Most runs start no process, and `pickle` and `subprocess` take 2 ms.
+            # Most runs start no process, and importing `pickle` and `subprocess` takes 2 ms.
             from s3unzip.local.worker_process import WorkerProcess  # noqa: PLC0415
 
             while len(self._workers) < count:
@@ -221,9 +223,9 @@ class Workers:
     def _do_pending(
         self, worker: _ThreadWorker | WorkerProcess, run: Run, pending: _PendingTasks
     ) -> None:
-        """Do tasks with one worker until none is pending."""
+        """Do tasks with one worker until no task is pending."""
         while (task := pending.take()) is not None:
-            counts = Counter[str]()  # of this attempt
+            counts = Counter[str]()  # the counts of this attempt
             end = worker.do_attempt(run, task, partial(self._tally.take, counts))
             if end.lost and not pending.is_recorded(task):
                 self._tally.subtract(counts)
@@ -237,30 +239,31 @@ def is_stopped(records: RunRecords) -> bool:
 
 
 def _start_thread(work: Callable[[], None], future: Future[None]) -> None:
-    """Call `work` in a new thread; its end, or its error, is the result of `future`.
+    """Call `work` in a new thread; store its end, or its error, as the result of `future`.
 
-    An executor is not used: if Ctrl-C arrives while it starts a thread, the exit hangs.
+    No executor is used: if Ctrl-C is pressed while an executor starts a thread, the program hangs
+    on exit.
     """
 
     def call() -> None:
-        # Only the main thread handles the signals of a terminal. A process that this thread starts
-        # inherits the mask.
+        # Only the main thread handles the signals of a terminal. Processes that this thread starts
+        # inherit its signal mask.
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         try:
             work()
-        except BaseException as error:  # noqa: BLE001 - `do_all` raises it
+        except BaseException as error:  # noqa: BLE001 - raised by `do_all`
             future.set_exception(error)
         else:
             future.set_result(None)
 
     try:
         threading.Thread(target=call, daemon=True).start()
-    except RuntimeError as error:  # no memory for the stack of the thread
+    except RuntimeError as error:  # there is no memory for the thread's stack
         future.set_exception(error)
 
 
 class _PendingTasks:
-    """The tasks of one round that have not begun; threads may share it."""
+    """The tasks of one round that have not begun; threads can share this object."""
 
     def __init__(
         self,
@@ -273,16 +276,16 @@ class _PendingTasks:
         self._tasks = list(reversed(tasks))  # `take` pops the last one
         self._records = records
         task_ids = {task.id for task in tasks}
-        # The reports of earlier attempts that are on record, by task.
+        # The recorded reports of earlier attempts, by task.
         self._reports = {report.task: report for report in reports if report.task in task_ids}
-        # The run ends after this many faults in a row: one for each worker, but at least two.
+        # The number of consecutive faults that ends the run: one for each worker, but at least two.
         self._max_faults = max_faults
         self._faults = 0
-        self._deaths = 0  # workers in a row that died
+        self._deaths = 0  # number of consecutive worker deaths
         self._is_dropped = False
         self._lock = threading.RLock()  # `note_end` calls `drop`
-        self.ending_fault: ServiceFaultError | None = None  # the run must end at once
-        self.gave_up: ServiceFaultError | None = None  # the run must end after the running tasks
+        self.ending_fault: ServiceFaultError | None = None  # ends the run immediately
+        self.gave_up: ServiceFaultError | None = None  # ends the run after the running tasks
 
     def take(self) -> Task | None:
         with self._lock:
@@ -291,9 +294,9 @@ class _PendingTasks:
             return self._tasks.pop()
 
     def is_recorded(self, task: Task) -> bool:
-        """Return whether a lost attempt of a task wrote its record before its worker died."""
+        """Return whether the record of a task was written before the attempt's worker died."""
         report = self._records.find_task_report(task.id)
-        if report is None or report == self._reports.get(task.id):  # an earlier attempt wrote it
+        if report is None or report == self._reports.get(task.id):  # from an earlier attempt
             return False
         self._reports[task.id] = report
         return True
@@ -304,10 +307,10 @@ class _PendingTasks:
             self._is_dropped = True
 
     def note_end(self, task: Task, end: AttemptEnd) -> None:
-        """Note how an attempt of a task ended; if its worker died, the task is pending again.
+        """Note how an attempt at a task ended; if its worker died, the task is pending again.
 
-        All pending tasks are dropped after an error of the whole run, if a store is down, and after
-        too many faults or deaths in a row.
+        All pending tasks are dropped after an error that ends the run, if a store is down, and
+        after too many consecutive faults or deaths.
         """
         error = end.error
         with self._lock:
@@ -317,12 +320,12 @@ class _PendingTasks:
                 return
             _log.info("%s did not end: %s", task.id, error)
             if not isinstance(error, ServiceFaultError):
-                self.drop()  # the attempt has recorded the error as the run's stop
+                self.drop()  # the attempt has recorded the error as the stop of the run
                 return
             if error.gave_up:  # another round would wait for the store in vain
                 self.gave_up = error
             self._deaths += end.died
-            self._faults += not end.lost  # a lost attempt says nothing about the store
+            self._faults += not end.lost  # a lost attempt is no evidence about the store
             if end.died and not self._is_dropped:
                 self._tasks.append(task)
             if self._deaths > MAX_DEATHS or self._faults >= self._max_faults or error.is_down:
@@ -336,8 +339,8 @@ class _ThreadWorker:
     def __init__(self, context: Context) -> None:
         self._clock = LocalClock(context.clock)
         self._progress = SendingProgress()
-        # The stores, with their connections, are shared. `faults` is not: the new one, which
-        # `replace` makes of None, warns through this progress.
+        # The stores and their connections are shared. `faults` is not: `replace` creates a new one
+        # because of the None, and its warnings are sent through this progress.
         self._context = replace(context, clock=self._clock, progress=self._progress, faults=None)
 
     def do_attempt(self, run: Run, task: Task, take: Callable[[TaskMessage], object]) -> AttemptEnd:

@@ -1,9 +1,9 @@
-"""The runs of this machine, or of a deployed environment; and the progress of one of them.
+"""The runs of this machine or of a deployed environment, and the progress of one of these runs.
 
-Commands use a `RunList`, whose subclasses are in `local.runs` and `operate.runs`. The progress of a
-run at work comes from its records. The first line of a task's outcomes is its report. Only this
-line is read, and the outcomes after it if members failed. The stage of a report says which of its
-numbers count.
+Commands use a `RunList`, whose subclasses are in `local.runs` and `operate.runs`. The progress of
+an active run is read from its records. The first line of a task's outcomes is its report. Only this
+line is read, and also the following outcomes if members failed. The stage of a report determines
+which of its numbers count.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
     from s3unzip.stores import Stores
     from s3unzip.stores.config import StoreConfig
 
-RUNNING = "RUNNING"  # the state of a run that is at work
-MAX_RUNS = 1_000  # the latest ones, which `find` compares with a name
+RUNNING = "RUNNING"  # the state of an active run
+MAX_RUNS = 1_000  # number of the latest runs that `find` compares with a name
 
 
 class RecentRun(NamedTuple):
     """A run in a list of runs."""
 
     run: str
-    state: str  # `RUNNING` while it is at work, otherwise empty
-    time: float  # Unix seconds
+    state: str  # `RUNNING` if the run is active, otherwise empty
+    time: float  # time of the run, in Unix seconds
 
 
 class MapCounts(NamedTuple):
-    """How many items of a run's last Map are in each state."""
+    """The number of items in each state, from the last Map of a run."""
 
     waiting: int
     running: int
@@ -49,14 +49,14 @@ class MapCounts(NamedTuple):
 
 
 class RunList(ABC):
-    """The runs of this machine, or of a deployed environment."""
+    """The runs of this machine or of a deployed environment."""
 
-    environment: str | None  # None: this machine
-    location: str  # for messages: "here", "in prod"
-    nothing_yet: str  # the message if there is no run
+    environment: str | None  # name of the environment; None for this machine
+    location: str  # where the runs are, for messages: "here", "in prod"
+    nothing_yet: str  # message to show if there are no runs
     work_location: Location
     stores: Stores
-    found_by = ""  # with a space before it: the options with which a command finds these runs
+    found_by = ""  # options with which a command finds these runs, with a space before them
 
     def records(self, run: str) -> RunRecords:
         """Return the records of one run."""
@@ -67,7 +67,7 @@ class RunList(ABC):
 
         Args:
             name: ``latest``, an id, the name of an execution, or the beginning of an id or of the
-                archive's stem in it.
+                archive's stem in an id.
         """
         run = run_of_execution(name)
         if run == "latest":
@@ -76,7 +76,7 @@ class RunList(ABC):
             raise NotFoundError(self.nothing_yet)
         begun = self.begun(MAX_RUNS)
         matches = [full for full in begun if full.startswith(run) or full[STEM_AT:].startswith(run)]
-        # Without a match, the run may be older than the latest `MAX_RUNS`.
+        # If no run matches, the run may be older than the latest `MAX_RUNS` runs.
         if run in matches or (not matches and self.has(run)):
             return run
         if not matches:
@@ -87,67 +87,67 @@ class RunList(ABC):
 
     @abstractmethod
     def recent(self, limit: int) -> Iterator[RecentRun]:
-        """Yield runs, the latest first."""
+        """Yield runs, latest first."""
 
     def begun(self, limit: int) -> Iterator[str]:
-        """Yield the ids of the runs that `find` compares with a name, the latest first."""
+        """Yield the ids of the runs that `find` compares with a name, latest first."""
         return (recent.run for recent in self.recent(limit))
 
     def has(self, run: str) -> bool:
-        """Return whether there is a run with this id; it may have no record yet."""
+        """Return whether there is a run with this id; the run might not have any records yet."""
         return self.state(run) is not None
 
     @abstractmethod
     def state(self, run: str) -> str | None:
-        """Return the state of a run, `RUNNING` while it is at work; None: it never began."""
+        """Return the state of a run: `RUNNING` if the run is active; None if it never began."""
 
     @abstractmethod
     def stop(self, run: str) -> bool:
-        """Stop a run and wait for its end; return False if it had ended."""
+        """Stop a run and wait for it to end; return False if it had already ended."""
 
     @abstractmethod
     def connections(self, run: str) -> StoreConfig:
         """Return how the stores of a run are reached."""
 
     def map_counts(self, run: str) -> MapCounts | None:  # noqa: ARG002 - of a deployed run
-        """Return the item counts of the last Map of a run; None: it had no Map."""
+        """Return the item counts of the last Map of a run; None if the run had no Map."""
         return None
 
 
 class RunProgress(Struct, frozen=True, omit_defaults=True):
-    """A line of ``s3unzip watch --json``, printed when a figure changes; the report is the last."""
+    """A line of ``s3unzip watch --json``, printed when a figure changes; a report comes last."""
 
     run: str
-    state: str = ""  # of the execution; empty on one machine
-    members: int | None = None  # that the run selected; None: it is still being planned
-    extracted: int = 0  # by tasks that ended, as all counts
+    state: str = ""  # state of the execution; empty on one machine
+    members: int | None = None  # number of selected members; None while the run is being planned
+    extracted: int = 0  # all counts include only tasks that have ended
     unchanged: int = 0
     failed: int = 0
     bytes_written: int = 0
-    tasks: int = 0  # of the first round
+    tasks: int = 0  # number of tasks in the first round
     tasks_done: int = 0
     rounds: int = 0
-    running: int | None = None  # tasks of the Map at work
-    waiting: int | None = None  # tasks of the Map that have not begun
-    lost: int | None = None  # tasks of the Map without a result
-    throttled: int = 0  # requests
-    retries: int = 0  # requests
-    first_object: float | None = None  # Unix seconds
+    running: int | None = None  # tasks of the current Map that are running
+    waiting: int | None = None  # tasks of the current Map that have not begun
+    lost: int | None = None  # tasks of the current Map without a result
+    throttled: int = 0  # number of throttled requests
+    retries: int = 0  # number of retries of requests
+    first_object: float | None = None  # when the first object was finished, in Unix seconds
 
 
 class RunSnapshot(Struct, frozen=True):
     """The state of a run's records at one moment."""
 
     progress: RunProgress
-    summary: PlanSummary | None = None  # None: the run has no plan yet
-    counts: Counter[str] = field(default_factory=Counter)  # as `count_progress` returns them
-    failures: tuple[Outcome, ...] = ()  # new ones, since the snapshot before
+    summary: PlanSummary | None = None  # summary of the plan; None if the run has no plan yet
+    counts: Counter[str] = field(default_factory=Counter)  # counts that `count_progress` returned
+    failures: tuple[Outcome, ...] = ()  # failures since the previous snapshot
 
 
 class RunWatcher:
-    """Reads the records of a run repeatedly, each time only the new ones.
+    """Reads the records of a run repeatedly; each reading includes only new records.
 
-    A snapshot lists at most `max_failures` of the new failures.
+    A snapshot lists at most `max_failures` new failures.
     """
 
     def __init__(self, records: RunRecords, max_failures: int = 20) -> None:
@@ -157,7 +157,7 @@ class RunWatcher:
         self._finished: dict[str, TaskReport] = {}
 
     def read(self) -> RunSnapshot:
-        """Return the progress of the run until now.
+        """Return the current progress of the run.
 
         Raises:
             ServiceFaultError: the store does not answer.
@@ -179,7 +179,7 @@ class RunWatcher:
             failed=counts["failed"],
             bytes_written=counts["bytes_written"],
             tasks=plan.tasks,
-            # Records of the stage DONE are of members: settling wrote them, not a task.
+            # Records of the stage DONE are for members: settling wrote them, not a task.
             tasks_done=sum(report.stage is not Stage.DONE for report in reports),
             rounds=len(self._records.list_rounds()),
             throttled=sum(report.requests.throttled for report in reports),
@@ -198,7 +198,7 @@ class RunWatcher:
         ]
         for task, report in zip(tasks, map_ahead(self._find_report, tasks, READERS), strict=True):
             if report is None or report.unfinished:
-                continue  # the next reading tries it again
+                continue  # retried at the next reading
             self._finished[task] = report
             if len(failures) >= self._max_failures or not gives_outcome(report.stage):
                 continue
@@ -212,8 +212,8 @@ class RunWatcher:
         return tuple(failures.values())[: self._max_failures]
 
     def _find_report(self, task: str) -> TaskReport | None:
-        """Return the report of a task; None: it cannot be read now."""
+        """Return the report of a task; None if it cannot be read now."""
         try:
             return self._records.find_task_report(task)
-        except ServiceFaultError:  # the next reading tries it again
+        except ServiceFaultError:  # retried at the next reading
             return None
