@@ -1,13 +1,13 @@
-"""The ZIP core: bytes in, values out. It does no I/O and knows no object store.
+"""The ZIP core: it parses and decodes bytes, does no I/O, and does not depend on an object store.
 
-To plan, `locate_directory` finds the central directory, a `DirectoryReader` reads its headers into
-an `Index`, and `inspect_prefix` checks the bytes before the first member. To extract, call
-`open_member`, then `decode_whole` or a `MemberDecoder`, then `close_member`. `CHECKS` lists what is
-refused and why. `Policy` has the limits, and decides the effect of each check. All errors are below
-`ZipFormatError`.
+To plan a run, use `locate_directory` to find the central directory, a `DirectoryReader` to read its
+headers into an `Index`, and `inspect_prefix` to check the bytes before the first member. To extract
+a member, call `open_member`, then `decode_whole` or a `MemberDecoder`, then `close_member`.
+`CHECKS` is the list of all checks, with the reasons for refusals. `Policy` contains the limits, and
+determines the effect of each check. All errors are instances of `ZipFormatError`.
 
-A function that needs bytes returns `Reads`, a generator that yields a `ByteRange` and is sent its
-bytes. `drive` runs it with a function that reads a range:
+A function that needs bytes returns `Reads`, a generator that yields a `ByteRange` and is sent the
+bytes in that range. `drive` runs the generator with a function that reads a range:
 
 >>> from s3unzip import zip as zipformat
 >>> raw = bytes.fromhex("504b0506") + bytes(18)  # an archive without members
@@ -52,6 +52,6 @@ from s3unzip.zip.values import (
 
 if TYPE_CHECKING:
     from s3unzip.zip.decode import GzipMember, MemberDecoder, decode_whole, gzip_length
-else:  # they load the decompressors, which only a worker needs
+else:  # imported on demand: these modules load the decompressors, which only a worker needs
     _DECODE = ("GzipMember", "MemberDecoder", "decode_whole", "gzip_length")
     __getattr__, *_ = lazy_names(__name__, {"s3unzip.zip.decode": _DECODE})

@@ -1,8 +1,9 @@
 """Read the headers of the central directory (APPNOTE 4.3.12) into an index, and check it.
 
-The headers of a directory have few different forms (signature, versions, flags, method) and traits
-(disk, attributes). So each pair of form and traits is interpreted once, and cached by its bytes.
-`keys` checks the keys; `local` and `decode` compare the directory with the archive's data.
+The headers of a directory have only a few different forms (signature, versions, flags, method) and
+traits (disk, attributes). Each pair of form and traits is therefore interpreted once, and cached by
+its bytes. `keys` checks the keys; `local` and `decode` compare the directory with the data in the
+archive.
 """
 
 import stat
@@ -52,39 +53,39 @@ from s3unzip.zip.records import (
 )
 from s3unzip.zip.values import FLAG_WRAPPED, WRAP, Cipher, Member, Reads, reject
 
-_FORM = struct.Struct("<4sHHHHHHI")  # form and traits
+_FORM = struct.Struct("<4sHHHHHHI")  # the form and the traits of a header
 _SLASH = ord("/")
 
-# The maximum length of a stream without content, by method: some writers store such a stream for a
-# directory. An empty stream of another method has up to 32 bytes (xz).
+# The maximum length of a stream without content, by method. Some writers store such a stream for a
+# directory. Empty streams of other methods have up to 32 bytes (xz).
 _EMPTY_STREAM = {records.METHOD_STORED: 0, records.METHOD_DEFLATE: 5, records.METHOD_DEFLATE64: 5}
 _EMPTY_OTHER = 32
-_MAX_OVERHEAD = 28  # maximum of `Cipher.overhead`
-# Compressed bytes above which a deflated member may have 4 GiB more than it declares.
+_MAX_OVERHEAD = 28  # the maximum of `Cipher.overhead`
+# A deflated member with more compressed bytes than this can have 4 GiB more than it declares.
 _MAX_UNWRAPPED = WRAP // records.MAX_DEFLATE_RATIO
 
 
 class _HeaderForm(NamedTuple):
-    """The values that follow from a header's form and traits."""
+    """The values that are derived from the form and the traits of a header."""
 
     method: int
     flags: int
     disk: int
-    mode: int | None  # mode bits of Unix
+    mode: int | None  # Unix mode bits
     is_encrypted: bool
     is_folder: bool  # the attributes declare a directory
-    findings: tuple[tuple[str, str], ...]  # codes and messages, only for a file
+    findings: tuple[tuple[str, str], ...]  # codes and messages; they apply only to a file
 
 
 @lru_cache(maxsize=1 << 12)
 def _read_form(raw: bytes) -> _HeaderForm:
-    """Interpret the form and the traits of a header; `raw` is both, joined."""
+    """Interpret the form and the traits of a header; `raw` is the form followed by the traits."""
     _, made_by, needed, flags, method, disk, _, attributes = _FORM.unpack(raw)
     host = made_by >> 8  # 4.4.2: the upper byte is the system that wrote the attributes
-    mode = attributes >> 16  # Unix systems write the mode into the upper half
+    mode = attributes >> 16  # Unix systems store the mode in the upper half
     is_unix = host in records.UNIX_HOSTS
-    # Some writers declare another host and write a Unix mode, nearly always with the owner's read
-    # permission. Windows never sets this bit of its attributes.
+    # Some writers declare a different host but write a Unix mode, nearly always with read
+    # permission for the owner. Windows never sets this bit in its attributes.
     file_type = 0
     if is_unix or mode & stat.S_IRUSR:
         file_type = stat.S_IFMT(mode)
@@ -109,7 +110,7 @@ def _read_form(raw: bytes) -> _HeaderForm:
         findings.append(("unsupported-method", records.describe_method(method)))
     unix_mode = None
     if is_unix:
-        unix_mode = mode or None  # 0: the writer declared no mode
+        unix_mode = mode or None  # 0 means that the writer declared no mode
     is_dos_folder = attributes & records.ATTRIBUTE_DIRECTORY and host in records.DOS_HOSTS
     return _HeaderForm(
         method=method,
@@ -128,9 +129,9 @@ _FIXED = struct.Struct("<12sIIIIHHH8sI")
 
 
 class DirectoryReader:
-    """Reads a directory's bytes in pieces of any size, and checks the index that they make.
+    """Reads the bytes of a directory in pieces of any size, and checks the resulting index.
 
-    The reader needs memory for one piece and about 300 bytes for each header; see `Limits`.
+    The reader needs memory for one piece, and about 300 bytes for each header; see `Limits`.
     """
 
     def __init__(
@@ -143,19 +144,19 @@ class DirectoryReader:
         self._warnings = Counter(location.warnings)
         self._unread = b""
         self._position = location.start  # offset of `_unread`
-        # The name of the header that `_read` interprets, the absolute offset of its local header,
-        # and the first finding that fails its member.
+        # The name in the header that `_read` is interpreting, the absolute offset of its local
+        # header, and the first finding that fails its member.
         self._raw_name = b""
         self._offset = 0
         self._failure: tuple[str, str] | None = None
-        self._wrapped_bytes = 0  # compressed bytes of members with `FLAG_WRAPPED`
+        self._wrapped_bytes = 0  # total compressed size of the members with `FLAG_WRAPPED`
         self._on_last_disk = 0  # number of headers that begin on the last disk of the directory
-        # Whether declared offsets count from the start of a disk, or are modulo 4 GiB.
+        # Whether declared offsets are relative to the start of a disk, or are modulo 4 GiB.
         self._has_relative_offsets = location.is_wrapped or location.disks.is_split
-        self._declared_size = 0  # sum of the members' sizes
+        self._declared_size = 0  # total size of the members
 
     def feed(self, chunk: bytes) -> None:
-        """Read the headers that `chunk` completes."""
+        """Read all headers that are complete with `chunk`."""
         data = self._unread + chunk
         first = len(self._table.kinds)  # number of the first header in `data`
         stop = self._read_headers(data)
@@ -165,13 +166,13 @@ class DirectoryReader:
         self._keys.check(first)
 
     def _read_headers(self, data: bytes) -> int:
-        """Read the whole headers at the beginning of `data`; return where they end."""
+        """Read all complete headers at the beginning of `data`; return the position after them."""
         at = 0
         length = len(data)
         limit = self._policy.limits.members
         disks = self._location.disks
-        # Where the last disk of the directory begins, as a position in `data`.
-        last_disk_at = length  # an archive that is not split needs no count
+        # The position in `data` at which the last disk of the directory begins.
+        last_disk_at = length  # an archive that is not split needs no count for the last disk
         if disks.is_split:
             last_disk_at = disks.starts[disks.disk_of(self._location.stop)] - self._position
         kinds = self._table.kinds
@@ -191,7 +192,7 @@ class DirectoryReader:
             extra_at = name_at + name_length
             extra_stop = extra_at + extra_length
             stop = extra_stop + comment_length
-            if stop > length:  # `chunk` of the next `feed` has the end of the header
+            if stop > length:  # the end of the header is in a later chunk
                 break
             self._raw_name = data[name_at:extra_at]
             extras = NO_EXTRAS
@@ -207,7 +208,7 @@ class DirectoryReader:
         return at
 
     def _add_sizes(self, first: int) -> None:
-        """Add the declared sizes of header `first` and all later ones; enforce the limit."""
+        """Add the declared sizes of header `first` and all later headers; enforce the limit."""
         self._declared_size += sum(self._table.sizes[first:])
         limit = self._policy.limits.total_size
         if self._declared_size > limit:
@@ -232,13 +233,13 @@ class DirectoryReader:
             mtime = read_dos_time(dos_time)
         name = self._read_name(form, extras)
         is_folder = False
-        # A folder only by its attributes must have a valid name, or be the destination (no path).
+        # A folder only by its attributes needs a valid name or no path (for the destination itself).
         if name.is_directory or (form.is_folder and (name.failure is None or not name.path)):
             is_empty = _is_empty(form, crc32, sizes)
             is_folder = self._judge_folder(name, sizes, is_empty=is_empty)
             if is_empty:  # ignore the declared sizes
                 sizes = Sizes(0, 0, lacks_value=sizes.lacks_value)
-        # A lower bound: the local header's name and extra field are not read yet.
+        # This is a lower bound: the name and the extra field of the local header are still unknown.
         stop = self._offset + LOCAL_LENGTH + sizes.compressed
         member = Member(
             index=len(self._table.kinds),
@@ -260,9 +261,9 @@ class DirectoryReader:
             self._judge_out_of_bounds(stop, lacks_value=sizes.lacks_value)
         kind = SELECTED
         if is_folder:
-            kind = FOLDER if name.path else PLACELESS  # the destination itself
+            kind = FOLDER if name.path else PLACELESS  # without a path: the destination itself
         if self._failure:
-            kind = NAMELESS if is_folder or name.failure else FAILED  # only FAILED has a key
+            kind = NAMELESS if is_folder or name.failure else FAILED  # NAMELESS members have no key
             self._table.faults[member.index] = self._failure
         self._table.add(kind, member)
 
@@ -276,21 +277,21 @@ class DirectoryReader:
             self._judge("name-empty", f"it is {show_name(self._raw_name)!r}")
         if form.findings or form.is_encrypted:
             member = self._read_encryption(form, extras, member)
-        # With ZIP64 records no size is cut to 32 bits.
+        # In an archive with ZIP64 records, no size is cut to 32 bits.
         is_large = member.compressed_size > _MAX_UNWRAPPED and not self._location.is_zip64
         if is_large and _can_wrap(form, extras, member):
             self._wrapped_bytes += member.compressed_size
             size = wrapped.guess_size(member.size, member.compressed_size)
             member = replace(member, size=size, flags=member.flags | FLAG_WRAPPED)
         size = member.size
-        # The two sizes of a stored member are nearly always equal; then only the limit is checked.
+        # The two sizes of a stored member are nearly always equal. Then only the limit is checked.
         needs_check = member.method or member.cipher or size != member.compressed_size
         if needs_check or size > self._policy.limits.member_size:
             self._check_sizes(form, member)
         return member
 
     def _judge_out_of_bounds(self, stop: int, *, lacks_value: bool) -> None:
-        """Judge an archive with a member that would end at `stop`, past the directory's start."""
+        """Judge an archive with a member that would end at `stop`, after the directory begins."""
         message = f"it would end at {stop}, the directory begins at {self._location.start}"
         if lacks_value:
             message += "; a ZIP64 value is missing"
@@ -311,8 +312,8 @@ class DirectoryReader:
         self._warnings[code] += 1
 
     def _set_absolute_offset(self, sizes: Sizes) -> None:
-        """Set `_offset` from an offset that counts from the start of a disk, or is modulo 4 GiB."""
-        # The offset of the first member is taken as declared.
+        """Set `_offset` from an offset that is relative to a disk, or is modulo 4 GiB."""
+        # The offset of the first member is used as declared.
         if self._location.is_wrapped and self._table.stops:
             self._offset = wrapped.place_after(sizes.offset, self._table.stops[-1])
             return
@@ -322,7 +323,7 @@ class DirectoryReader:
             self._judge_archive("multi-disk", f"the member begins on {missing}")
 
     def _check_extras(self, form: _HeaderForm, extras: Extras, sizes: Sizes) -> None:
-        """Judge malformed fields, and a sentinel without a value."""
+        """Judge malformed extra fields, and a sentinel without a value."""
         if extras.overrun:
             self._judge("cd-extra-malformed", "an extra field is longer than its block")
         if extras.stray:
@@ -335,11 +336,11 @@ class DirectoryReader:
             self._judge(code, "a field is at its ZIP64 sentinel without a value")
 
     def _can_be_literal(self, form: _HeaderForm, sizes: Sizes) -> bool:
-        """Return whether the sentinels of a header without a ZIP64 field can be its sizes.
+        """Return whether the sentinels in a header without a ZIP64 field can be actual sizes.
 
-        4.4.8, 4.4.9: a sentinel stands for another value only if that field exists. Writers store a
-        file of exactly 4 GiB - 1 this way; its end and CRC-32 are still checked. Sizes that no
-        member can have show that the field is missing.
+        A sentinel stands for another value only if the ZIP64 field exists (4.4.8, 4.4.9). Writers
+        store a file of exactly 4 GiB - 1 in this way. The end and the CRC-32 of the file are still
+        checked. If no member can have the declared sizes, the field is missing.
         """
         if form.method == records.METHOD_STORED and not form.is_encrypted:
             return sizes.size == sizes.compressed
@@ -356,7 +357,7 @@ class DirectoryReader:
         encoded, is_utf8 = self._choose_name(form, extras)
         name = read_name(encoded, is_utf8=is_utf8, policy=self._policy)
         self._warnings.update(name.warnings)
-        if name.failure and name.path:  # a directory may have no path; `_judge_file` checks files
+        if name.failure and name.path:  # only a directory can lack a path; see `_judge_file`
             self._judge(name.failure, f"it cannot be written; its bytes are {encoded[:40].hex()}")
         # A raw name is stored only if it differs from the path or is not ASCII.
         if name.path.isascii() and name.path.encode("ascii") == raw:
@@ -366,7 +367,8 @@ class DirectoryReader:
     def _choose_name(self, form: _HeaderForm, extras: Extras) -> tuple[bytes, bool]:
         """Return the bytes of the name, and whether they are UTF-8.
 
-        The Unicode path field replaces the header's name, unless a flag marks the name as UTF-8.
+        The Unicode path field replaces the name in the header, unless a flag marks that name as
+        UTF-8.
         """
         unicode_path, code = read_unicode_path(extras, self._raw_name)
         if code == "unicode-path-duplicate":
@@ -386,9 +388,10 @@ class DirectoryReader:
         return self._raw_name, True
 
     def _judge_folder(self, name: Name, sizes: Sizes, *, is_empty: bool) -> bool:
-        """Judge the size of a directory; return whether the header makes a folder.
+        """Judge the size of a directory; return whether the header creates a folder.
 
-        A directory by its attributes alone is a file if it has content, so that nothing is lost.
+        A header that is a directory only by its attributes is treated as a file if it has content,
+        so that no data is lost.
         """
         if not name.is_directory:
             self._warnings["dir-attr-without-slash"] += 1
@@ -404,7 +407,7 @@ class DirectoryReader:
         return is_empty or name.is_directory
 
     def _read_encryption(self, form: _HeaderForm, extras: Extras, member: Member) -> Member:
-        """Judge the form's findings; return the member with its cipher and compression method."""
+        """Judge the findings of the form; return the member with its cipher and its method."""
         for code, message in form.findings:
             self._judge(code, message)
         if not form.is_encrypted:
@@ -433,10 +436,10 @@ class DirectoryReader:
         return replace(member, method=method, cipher=cipher)
 
     def _check_sizes(self, form: _HeaderForm, member: Member) -> None:
-        """Judge the declared size of a file by its compressed size and by the limits."""
+        """Compare the declared size of a file with its compressed size and with the limits."""
         limits = self._policy.limits
         size = member.size
-        # The length of the decrypted data is known if the cipher is, or if there is none.
+        # The length of the decrypted data is known if the cipher is known or there is no cipher.
         has_plain_length = member.cipher is not None or not form.is_encrypted
         length = member.compressed_size
         if member.cipher is not None:
@@ -452,9 +455,9 @@ class DirectoryReader:
             self._judge(code, f"declares {size} bytes in {member.compressed_size}")
 
     def finish(self) -> Reads[Index]:
-        """Check that the directory ended after a header; return the checked index.
+        """Check that the directory ends after a complete header; return the checked index.
 
-        Reads local headers if the archive `is_wrapped`.
+        If the archive `is_wrapped`, local headers are read.
         """
         self._check_end()
         if self._location.is_wrapped:
@@ -469,7 +472,7 @@ class DirectoryReader:
             selected = self._members(order, SELECTED)
         failed = array("I", sorted(table.faults))
         inflation = 0.0
-        if self._wrapped_bytes:  # members with `FLAG_WRAPPED` share the rest of the limit
+        if self._wrapped_bytes:  # the members with `FLAG_WRAPPED` share the rest of the limit
             inflation = (self._policy.limits.total_size - self._declared_size) / self._wrapped_bytes
         return Index(
             table=table,
@@ -482,13 +485,13 @@ class DirectoryReader:
         )
 
     def _members(self, order: Sequence[int], *kinds: int) -> Members[Member]:
-        """Return the members of these kinds in this order of the numbers of all headers."""
+        """Return the members of `kinds`; `order` contains the numbers of all headers in order."""
         kind_of = self._table.kinds
         numbers = array("I", (number for number in order if kind_of[number] in kinds))
         return Members(self._table, numbers, self._table.member)
 
     def _unwrap(self) -> Reads[None]:
-        """Set the sizes of members of 4 GiB or more, and the offsets of the members after them."""
+        """Set the sizes of members of 4 GiB or more, and the offsets of the members that follow."""
         table = self._table
         limit = self._policy.limits.member_size
         long_members = yield from wrapped.find_long_members(table, self._location.start)
@@ -496,23 +499,23 @@ class DirectoryReader:
         for number in long_members:
             self._wrapped_bytes += table.compressed_sizes[number]
             code, _ = table.faults.get(number, ("", ""))
-            # This fault was found from the lower 32 bits of both sizes, so it proves nothing.
+            # Discard this fault: it was derived from only the lower 32 bits of both sizes.
             if code == "bomb-ratio":
                 del table.faults[number]
                 table.kinds[number] = SELECTED
-            # Only members with a key can fail here: `KeyChecker.finish` expects no others.
+            # Only members that have a key can fail here, as `KeyChecker.finish` expects.
             if table.sizes[number] > limit and table.kinds[number] in (SELECTED, FAILED):
                 table.fail_header(
                     number,
                     "bomb-member-size",
                     f"it has at least {table.sizes[number]} bytes, the limit is {limit}",
                 )
-        # Sum the corrected sizes again.
+        # Compute the total again from the corrected sizes.
         self._declared_size = 0
         self._add_sizes(0)
 
     def _check_end(self) -> None:
-        """Refuse a directory with bytes after its last header, or with a wrong count of headers."""
+        """Refuse a directory with bytes after its last header, or with a wrong header count."""
         location = self._location
         declared = location.entries
         count = len(self._table.kinds)
@@ -522,7 +525,7 @@ class DirectoryReader:
             code = "cd-truncated" if count < declared else "cd-trailing-bytes"
             reject(code, f"{unread} bytes after {count} of {declared} headers", unread_at)
         if count != declared:
-            # Without ZIP64, some writers cut the count to its lower 16 bits.
+            # Without ZIP64, some writers store only the lower 16 bits of the count.
             if location.is_zip64 or count % (1 << 16) != declared:
                 reject("count-mismatch", f"{declared} declared, {count} found", unread_at)
             self._warnings["count-wrapped"] += 1
@@ -534,10 +537,10 @@ class DirectoryReader:
 def _is_empty(form: _HeaderForm, crc32: int, sizes: Sizes) -> bool:
     """Return whether a directory has no content, whatever size it declares.
 
-    Some writers declare the size that the folder has on its disk. The CRC-32 of an empty file is 0.
-    A stream that is no longer than `_EMPTY_STREAM` allows cannot have content with this CRC-32.
-    Encrypted data and streams of other methods can. So such a directory must have no compressed
-    bytes if it declares a size.
+    Some writers declare the size of the folder on the disk. The CRC-32 of an empty file is 0. A
+    stream that is not longer than `_EMPTY_STREAM` allows cannot have content with this CRC-32. But
+    encrypted data and streams of other methods can. A directory with such data that declares a size
+    must therefore have no compressed bytes.
     """
     if crc32:
         return False
@@ -550,7 +553,7 @@ def _is_empty(form: _HeaderForm, crc32: int, sizes: Sizes) -> bool:
 
 
 def _can_wrap(form: _HeaderForm, extras: Extras, member: Member) -> bool:
-    """Return whether a deflated member may have 4 GiB more than its header declares."""
+    """Return whether a deflated member can have 4 GiB more than its header declares."""
     if form.method != records.METHOD_DEFLATE or form.is_encrypted or extras.of(ZIP64):
         return False
     return member.size + WRAP <= member.compressed_size * records.MAX_DEFLATE_RATIO

@@ -1,8 +1,8 @@
-"""The registry of checks: every reason and warning code, and the policy that decides its effect.
+"""The registry of checks: all codes of reasons and warnings, and the policy for their effects.
 
-Checks are numbered; one check can have several codes. The module that makes a check explains it.
-The adapters of archive sources make check 55, and the planner checks the parts of a split archive;
-these checks are only registered here.
+Checks are numbered, and a check can have several codes. Each check is explained in the module that
+performs it. The adapters for archive sources perform check 55, and the planner checks the parts of
+a split archive; these checks are only registered here.
 """
 
 from enum import Enum
@@ -14,10 +14,10 @@ MIB = 1 << 20
 GIB = 1 << 30
 TIB = 1 << 40
 
-# A line has a code, the number of its check, three letters, and a sentence about the finding. The
-# first letter says which bytes the check needs (Index, Local, Data, Key, Source). The second one is
-# the effect of a finding (Reject the archive, fail the Member, Warn), and the third one its effect
-# under a lenient policy.
+# Each line contains a code, the number of its check, three letters, and a sentence about the
+# finding. The first letter is the kind of bytes that the check needs (Index, Local, Data, Key,
+# Source). The second letter is the effect of a finding (Reject the archive, fail the Member, Warn),
+# and the third letter is its effect under a lenient policy.
 _TABLE = """\
 no-eocd 1 IRR This is not a ZIP archive, or its end is missing.
 trailing-data 2 IRW Bytes follow the end of the archive.
@@ -146,7 +146,7 @@ source-changed 55 SRR The archive was replaced or deleted while it was read.
 
 
 class Phase(Enum):
-    """Which bytes a check needs."""
+    """The kind of bytes that a check needs."""
 
     INDEX = "index"
     LOCAL = "local"
@@ -164,10 +164,10 @@ class Action(Enum):
 
 
 class Check(NamedTuple):
-    """One code, with the number of its check, the bytes that the check needs, and a sentence.
+    """A code, with the number of its check, the bytes that the check needs, and a sentence.
 
-    `default` is the effect of a finding, `lenient` its effect under a lenient policy. They differ
-    only where users may accept a finding that others refuse.
+    `default` is the normal effect of a finding, and `lenient` is its effect under a lenient policy.
+    The two effects differ only where some users might accept a finding that other users refuse.
     """
 
     code: str
@@ -179,13 +179,13 @@ class Check(NamedTuple):
 
     @property
     def is_policy(self) -> bool:
-        """Whether a lenient policy turns the code into a warning."""
+        """Whether a lenient policy turns a finding with this code into a warning."""
         return self.lenient is not self.default
 
 
 def _read_table() -> dict[str, Check]:
-    """Return the checks of `_TABLE` by their codes."""
-    # The table has only the first letter of each name.
+    """Return the checks in `_TABLE` by their codes."""
+    # The table contains only the first letter of each name.
     phases = {phase.name[0]: phase for phase in Phase}
     actions = {action.name[0]: action for action in Action}
     checks = {}
@@ -206,18 +206,20 @@ CHECKS = _read_table()
 
 
 class Limits(Struct, frozen=True, forbid_unknown_fields=True):
-    """Limits that no archive can change; sizes in bytes.
+    """Limits that no archive can change; sizes are in bytes.
 
-    `ratio` is for deflate, which cannot exceed 1,032:1, so a higher declared ratio is false.
-    Other methods have no bound, so a high ratio is only a warning. `decoder_memory` limits the
-    memory that a stream header may request: LZMA dictionaries and zstd windows. `parts` limits the
-    files of a split archive, which are all named in the input of each worker.
+    `ratio` applies to deflate, which cannot exceed 1,032:1, so a higher declared ratio is false.
+    Other methods have no maximum ratio, so a high ratio is only a warning. `decoder_memory` limits
+    the memory that a stream header can request for an LZMA dictionary or a zstd window. `parts`
+    limits the number of files in a split archive, because the input of each worker contains the
+    names of all of them.
 
-    Reading a directory takes at most about 300 bytes for each member, plus `names_size`, plus twice
-    `folder_memory`, whatever the names are. `names_size` limits the total length of all names in
-    UTF-8. A name that cannot be a key is cut, and only its beginning counts. `folder_memory` is
-    used to compare keys with folders, and directories with each other. When it is used up, a clash
-    may be counted twice, and a directory that is listed twice may not be noticed.
+    Reading a directory needs at most about 300 bytes of memory for each member, plus `names_size`,
+    plus twice `folder_memory`, whatever the names are. `names_size` limits the total length of all
+    names in UTF-8. A name that cannot be a key is cut, and only its beginning counts. The memory of
+    `folder_memory` is used to compare keys with folders, and directories with each other. If this
+    memory is used up, a clash might be counted twice, and a directory that is listed twice might
+    not be noticed.
     """
 
     members: int = 10_000_000
@@ -235,11 +237,12 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
 class Policy(Struct, frozen=True):
     """The effects of findings, and the limits.
 
-    `lenient` turns the checks that are matters of choice into warnings: a backslash becomes a
-    slash, trailing bytes are ignored, a symbolic link is written as its target's text. `encoding`
-    is used for names that neither declare UTF-8 nor are ASCII; without it they are UTF-8 if valid,
-    else cp437. `password` opens encrypted members; without it they fail. `repr` leaves it out, so
-    it appears in no log.
+    If `lenient` is True, the checks that are a matter of choice only produce warnings: a backslash
+    becomes a slash, trailing bytes are ignored, and a symbolic link is written as a file that
+    contains the path of its target. `encoding` is the encoding of names that are not ASCII and do
+    not declare UTF-8. Without an encoding, such a name is read as UTF-8 if it is valid UTF-8, and
+    as cp437 otherwise. `password` decrypts encrypted members; without a password they fail. The
+    password is left out of `repr`, so it appears in no log.
     """
 
     lenient: bool = False

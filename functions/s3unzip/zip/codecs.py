@@ -1,13 +1,13 @@
-"""The decompressors by method (APPNOTE 4.4.5), each bounded in output and memory.
+"""The decompressors for the compression methods (APPNOTE 4.4.5), with limits on output and memory.
 
-Rules of each decompressor:
+Rules for all decompressors:
 
-* Call `push` with the next input only after `pull` has returned nothing.
-* `pull` returns at most `max_length` bytes. It returns nothing if it needs input, or if the stream
+* Call `push` with the next input only after `pull` has returned no bytes.
+* `pull` returns at most `max_length` bytes. It returns no bytes if it needs input, or if the stream
   has ended.
 * A stream that is corrupt, or needs too much memory, fails the member.
-* `ended` says whether the stream has ended and all its output was pulled.
-* `spare` is the number of pushed bytes after the end of the stream. With Deflate64 the number is
+* `ended` is True if the stream has ended and all of its output has been pulled.
+* `spare` is the number of pushed bytes after the end of the stream. For Deflate64, the number is
   not exact, but it is 0 only if no byte follows the stream.
 
 `decode` checks the size, the CRC-32 and the end of a stream.
@@ -28,38 +28,39 @@ from s3unzip.zip import records
 from s3unzip.zip.checks import Policy
 from s3unzip.zip.values import Buffer, Member
 
-# The stubs declare this class as an instance.
+# The type stubs wrongly declare this class as an instance.
 IGZIP_ERROR = cast("type[Exception]", isal_zlib.error)
 _STREAM_ERRORS = (OSError, EOFError, ValueError, lzma.LZMAError, IGZIP_ERROR)
 
-# These libraries do not bound their output, so their input is cut. A Deflate64 match yields up to
-# 65,538 bytes for 18 bits: a slice yields at most 8 MB. Whether inflate64 accepts a broken stream
-# depends on the lengths of its inputs, so a stream is always cut in the same way.
+# The libraries for Deflate64 and zstd do not limit their output, so their input is cut into slices.
+# A Deflate64 match of 18 bits yields up to 65,538 bytes, so a slice yields at most 8 MB. Whether
+# inflate64 accepts a broken stream depends on the lengths of its inputs, so a stream is always cut
+# in the same way.
 _DEFLATE64_SLICE = 256
-# A zstd block of 4 bytes yields up to 128 KiB: a slice yields at most 16 MiB.
+# A zstd block of 4 bytes yields up to 128 KiB, so a slice yields at most 16 MiB.
 _ZSTD_SLICE = 512
 
-# ISA-L's error messages begin with these texts, which tell a user nothing.
+# The error messages of ISA-L begin with these texts, which are meaningless to a user.
 _IGZIP_FAULTS = {
     "Error -1": "deflate: a block has an impossible header",
     "Error -2": "deflate: a code has no symbol",
     "Error -3": "deflate: a match points before the beginning of the data",
 }
 
-# When a stream ends, its decompressor copies the input that it did not use. A short slice bounds
-# this copy for members that consist of streams of a few bytes.
+# When a stream ends, its decompressor copies the unused input. Short slices limit the cost of this
+# copy for members that consist of many streams of a few bytes.
 _SLICE = 16 * 1024
 _ONLY_STREAM_SLICE = 64 * 1024  # for a method that allows only one stream
 
-# The header before an LZMA stream in a ZIP (5.8.8): version, length of the properties (always 5),
-# properties.
+# The header before an LZMA stream in a ZIP file (5.8.8) contains the version, the length of the
+# properties (always 5), and the properties.
 _LZMA_HEADER_LENGTH = 9
 _UNKNOWN_SIZE = (1 << 64) - 1
-_LZMA_OVERHEAD = 16 << 20  # memory besides the dictionary: probability tables and buffers
-_MIN_DICTIONARY = 4096  # bytes; liblzma accepts no smaller one
-_MAX_MARKER = 64  # bytes of input that contain any end marker
+_LZMA_OVERHEAD = 16 << 20  # memory for the probability tables and buffers, without the dictionary
+_MIN_DICTIONARY = 4096  # size in bytes of the smallest dictionary that liblzma accepts
+_MAX_MARKER = 64  # number of input bytes that is enough for any end marker
 
-# RFC 8878, 3.1.1 and 3.1.2: frames, and skippable frames.
+# The magics of frames and of skippable frames (RFC 8878, 3.1.1 and 3.1.2).
 _ZSTD_MAGICS = (
     b"\x28\xb5\x2f\xfd",
     *(bytes((low,)) + b"\x2a\x4d\x18" for low in range(0x50, 0x60)),
@@ -67,7 +68,7 @@ _ZSTD_MAGICS = (
 
 
 class _Stored:
-    """No compression (method 0): the stream ends where the directory says."""
+    """No compression (method 0): the directory declares where the stream ends."""
 
     def __init__(self, member: Member, _: Policy) -> None:
         self._input_left = member.compressed_size
@@ -89,19 +90,19 @@ class _Stored:
 
 
 def explain_igzip(error: Exception) -> str:
-    """Return a message that says what is wrong with a deflate stream (RFC 1951)."""
+    """Return a message that describes what is wrong with a deflate stream (RFC 1951)."""
     prefix = str(error)[: len("Error -1")]
     return _IGZIP_FAULTS.get(prefix, f"deflate: {error}")
 
 
 class _SlicedStream:
-    """One stream of a library that does not bound its output, with the interface of bz2 and lzma.
+    """A stream in the interface of bz2 and lzma, for a library that does not limit its output.
 
-    `decompress` is the method of `library` that takes a slice, at most `max_slice` bytes of input.
-    Some libraries do not report how much input they used. Then the lengths of the slices depend
-    only on `input_left`, the number of bytes up to the end of the member, and not on how the input
-    arrives. The last byte is a slice of its own: if the stream has ended before it, bytes follow
-    the stream.
+    `decompress` is the method of `library` that decompresses a slice, at most `max_slice` bytes of
+    input. Some libraries do not report how much input they have used. For these libraries, the
+    lengths of the slices depend only on `input_left`, the number of bytes up to the end of the
+    member, and not on how the input arrives. The last byte is a separate slice: if the stream ends
+    before this byte, there are bytes after the stream.
     """
 
     def __init__(
@@ -114,7 +115,7 @@ class _SlicedStream:
         self._library = library
         self._decompress = decompress
         self._max_slice = max_slice
-        self._input_left = input_left  # None: the library reports the input that it did not use
+        self._input_left = input_left  # None if the library reports the unused input
         self._input = memoryview(b"")  # bytes that the library has not used
         self._output = memoryview(b"")
 
@@ -131,11 +132,11 @@ class _SlicedStream:
         return self._input
 
     def _slice_length(self) -> int:
-        """Return the length of the next slice, or 0 if more input must come first."""
+        """Return the length of the next slice, or 0 if more input is needed first."""
         length = min(self._max_slice, len(self._input))
         if self._input_left is None:
             return length
-        # All bytes but the last one, in full slices; then the last byte.
+        # First all bytes except the last one, in full slices, and then the last byte.
         full_length = min(self._max_slice, max(1, self._input_left - 1))
         return full_length if length >= full_length else 0
 
@@ -155,16 +156,16 @@ class _SlicedStream:
 
 
 class _StreamChain:
-    """One stream, or several in a row that together are the content of one member.
+    """One or more consecutive streams that together contain the content of a member.
 
-    ``cat a.bz2 b.bz2`` is a bzip2 file, and parallel compressors write such files. xz files can
-    also have several streams (xz file format 1.2.1, section 2: "a file contains one or more
-    streams"), with padding between them, four zeros at a time. zstd files can have several streams,
-    too (RFC 8878, 3).
+    ``cat a.bz2 b.bz2`` produces a valid bzip2 file, and parallel compressors write such files. An
+    xz file can also contain several streams (xz file format 1.2.1, section 2: "a file contains one
+    or more streams"), with padding between the streams in multiples of four zero bytes. A zstd file
+    can also contain several streams (RFC 8878, 3).
 
-    `start` makes the decompressor for one stream. Each later stream begins with one of `magics`,
-    which are equally long; without `magics` there is only one stream. `padding` may stand between
-    streams, and after the last one.
+    `start` creates the decompressor for one stream. Each later stream begins with one of `magics`,
+    which all have the same length. Without `magics`, there is only one stream. `padding` can appear
+    between streams, and after the last stream.
     """
 
     def __init__(
@@ -188,7 +189,7 @@ class _StreamChain:
         self._errors = errors
         self._stream = start()
         self._input = memoryview(b"")  # pushed bytes that no stream has received
-        # The last slice that a stream received, and after it the bytes of `_input`.
+        # The last slice that a stream received, followed by the bytes in `_input`.
         self._slice_and_rest = memoryview(b"")
         self._late = 0  # number of bytes pushed after the last stream
 
@@ -204,7 +205,7 @@ class _StreamChain:
         if self._late:
             self._late += len(data)
             return
-        if self._input:  # after a stream, and too short to be recognised as a magic
+        if self._input:  # input after a stream that is too short to be recognised as a magic
             data = b"".join((self._input, data))
         self._input = memoryview(data)
 
@@ -218,7 +219,7 @@ class _StreamChain:
         return b""
 
     def _decompress(self, max_length: int) -> Buffer:
-        """Give the stream its next slice of input, if it needs one; return its output."""
+        """Pass the next slice of input to the stream, if it needs input; return its output."""
         chunk = memoryview(b"")
         if self._stream.needs_input:
             self._slice_and_rest = self._input
@@ -229,16 +230,16 @@ class _StreamChain:
         except self._errors as error:
             _fail(self._member, error)
         if self._stream.eof:
-            # Give back what the stream has not used. It uses a whole slice before it gets the next
-            # one, so the unused bytes are the end of the last slice.
+            # Put back the bytes that the stream has not used. A stream uses a whole slice before it
+            # receives the next slice, so the unused bytes are the end of the last slice.
             slice_length = len(self._slice_and_rest) - len(self._input)
             self._input = self._slice_and_rest[slice_length - len(self._stream.unused_data) :]
         return output
 
     def _start_next(self) -> bool:
-        """Start the next stream if its magic follows; return whether it does.
+        """Start the next stream if a magic follows; return whether a stream was started.
 
-        Input that is too short for a magic is kept until the next `push`. Other input is spare.
+        Input that is too short for a magic is kept until the next `push`. Any other input is spare.
         """
         while self._padding and self._input[: len(self._padding)] == self._padding:
             self._input = self._input[len(self._padding) :]
@@ -252,7 +253,7 @@ class _StreamChain:
 
 
 def _fail(member: Member, error: Exception) -> NoReturn:
-    """Fail a member because its decompressor raised `error`."""
+    """Fail a member whose decompressor raised `error`."""
     if isinstance(error, IGZIP_ERROR):
         member.fail("corrupt-stream", explain_igzip(error))
     code = "corrupt-stream"
@@ -265,19 +266,19 @@ def _fail(member: Member, error: Exception) -> NoReturn:
 class _Lzma:
     """LZMA with a header that only ZIP uses: version, length of the properties, properties.
 
-    liblzma receives a header of the old `.lzma` format, which has the same properties and the size,
-    and then the raw stream. So the library knows where the stream ends (if flag bit 1 is set, at
-    its end marker), and obeys a memory limit. The dictionary need not be larger than the member.
+    liblzma receives a header in the old `.lzma` format, with the same properties and the size, and
+    then the raw stream. This lets the library find the end of the stream (its end marker, if flag
+    bit 1 is set) and enforce a memory limit. The dictionary need not be larger than the member.
     """
 
     def __init__(self, member: Member, policy: Policy) -> None:
         self._member = member
         self._has_marker = bool(member.flags & records.FLAG_LZMA_EOS)
-        self._output_left = member.size  # bytes not returned yet
-        self._input_left = member.compressed_size  # bytes not pushed yet
+        self._output_left = member.size  # number of bytes that are still to be returned
+        self._input_left = member.compressed_size  # number of bytes that are still to be pushed
         self._memory_limit = policy.limits.decoder_memory
         self._stream: lzma.LZMADecompressor | None = None  # None until its header has arrived
-        self._input: Buffer = b""  # bytes pushed, but not decompressed yet
+        self._input: Buffer = b""  # pushed bytes that are not decompressed yet
         self._late = 0  # number of bytes pushed after the end of the stream
 
     @property
@@ -315,11 +316,12 @@ class _Lzma:
         return output
 
     def _limit_output(self, max_length: int) -> int:
-        """Return how many bytes may be decompressed now, at most `max_length`.
+        """Return the number of bytes that can be decompressed now, at most `max_length`.
 
-        Some writers add an end marker to a stream of declared size. liblzma accepts it, unless its
-        input is cut inside the marker. So the last byte of output is decompressed alone, after the
-        whole input has arrived, or enough of it for a marker.
+        Some writers add an end marker to a stream whose size is declared. liblzma accepts the
+        marker, unless the input is cut inside the marker. Therefore the last byte of output is
+        decompressed separately, when the rest of the input, or enough of it for a marker, has
+        arrived.
         """
         if self._has_marker:
             return max_length
@@ -330,9 +332,9 @@ class _Lzma:
         return max_length
 
     def _start(self) -> lzma.LZMADecompressor | None:
-        """Replace the header in the input with one of `.lzma`; return a decompressor for it.
+        """Replace the header in the input with a `.lzma` header; return a decompressor for it.
 
-        Returns None if more input must come first.
+        Returns None if more input is needed first.
         """
         if len(self._input) < _LZMA_HEADER_LENGTH:
             return None
@@ -347,7 +349,8 @@ class _Lzma:
                 f"lzma: a dictionary of {dictionary} bytes, the limit is {self._memory_limit}",
             )
         size = _UNKNOWN_SIZE if self._has_marker else self._member.size
-        # header[4] has the literal and position bits; the dictionary and the size follow.
+        # header[4] contains the literal and position bits. The dictionary size and the size of the
+        # output follow.
         lzma_header = header[4:5] + dictionary.to_bytes(4, "little") + size.to_bytes(8, "little")
         self._input = b"".join((lzma_header, self._input[_LZMA_HEADER_LENGTH:]))
         return lzma.LZMADecompressor(
@@ -365,14 +368,14 @@ def _open_xz(member: Member, policy: Policy) -> _StreamChain:
 
 
 def _open_zstd(member: Member, policy: Policy) -> _StreamChain:
-    """Return the chain of a member's zstd frames; each window is at most as large as the limit.
+    """Return the chain of zstd frames in a member; no window can be larger than the limit.
 
-    All frames share a decoder. Creating a decoder takes 8 us, because libzstd queries the CPU's
-    features; an empty frame takes 0.2 us.
+    All frames share a decoder. Creating a decoder takes 8 us, because libzstd queries the features
+    of the CPU, but decoding an empty frame takes only 0.2 us.
     """
     import zstandard  # noqa: PLC0415 - few archives need it
 
-    max_window = max(1024, policy.limits.decoder_memory)  # the library accepts no smaller limit
+    max_window = max(1024, policy.limits.decoder_memory)  # 1024 is the smallest accepted limit
     decoder = zstandard.ZstdDecompressor(max_window_size=max_window)
 
     def start_frame() -> _SlicedStream:
@@ -388,7 +391,7 @@ def _open_zstd(member: Member, policy: Policy) -> _StreamChain:
 
 
 def _open_deflate64(member: Member, _: Policy) -> _StreamChain:
-    # Few archives need inflate64, and its import loads twenty other modules.
+    # Only a few archives need inflate64, and importing it loads twenty other modules.
     import inflate64  # noqa: PLC0415
 
     library = inflate64.Inflater()
@@ -400,7 +403,7 @@ CODECS: dict[int, Callable[[Member, Policy], _Stored | _StreamChain | _Lzma]] = 
     records.METHOD_STORED: _Stored,
     records.METHOD_DEFLATE: lambda member, _: _StreamChain(member, IgzipDecompressor),
     records.METHOD_DEFLATE64: _open_deflate64,
-    # The format bounds the memory of bzip2: its blocks have at most 900 KB.
+    # The bzip2 format itself limits the memory, because its blocks have at most 900 KB.
     records.METHOD_BZIP2: lambda member, _: _StreamChain(member, BZ2Decompressor, (b"BZh",)),
     records.METHOD_LZMA: _Lzma,
     records.METHOD_ZSTD: _open_zstd,

@@ -1,12 +1,13 @@
 """Decrypt and decompress a member's data, and check it against its declared size and CRC-32.
 
-`decode_whole` decodes a small member in one call. A `MemberDecoder` decodes members of any size in
-pieces, and a `GzipMember` converts them to gzip files. All make the same checks.
+`decode_whole` decodes a small member in one call. A `MemberDecoder` decodes a member of any size in
+pieces, and a `GzipMember` converts a member of any size to a gzip file. All three perform the same
+checks.
 
-The ciphers are ZipCrypto (APPNOTE 6.1) and WinZip AES. A small C extension decrypts ZipCrypto at
-80 MB/s; Python code reaches 0.5 MB/s. pycryptodome decrypts WinZip AES, because its counter mode
-can count as WinZip does. Only runs with a password import these libraries. Strong encryption (bit 6
-of the flags) is not supported.
+The supported ciphers are ZipCrypto (APPNOTE 6.1) and WinZip AES. A small C extension decrypts
+ZipCrypto at 80 MB/s; Python code reaches only 0.5 MB/s. pycryptodome decrypts WinZip AES, because
+its counter mode can count in the same way as WinZip. These libraries are imported only in runs with
+a password. Strong encryption (bit 6 of the flags) is not supported.
 """
 
 from __future__ import annotations
@@ -29,29 +30,29 @@ from s3unzip.zip.local import OpenedMember
 from s3unzip.zip.values import WRAP, Buffer, Cipher, Member
 
 PIECE_LENGTH = 1 << 20
-_AES_VERIFIER = 2  # bytes that reveal a wrong password
-_AES_MAC = 10  # bytes of the authentication code
-# Tags of symbolic links and junctions, at the beginning of a REPARSE_DATA_BUFFER ([MS-FSCC] 2.1.2).
+_AES_VERIFIER = 2  # length in bytes of the verifier, which reveals a wrong password
+_AES_MAC = 10  # length of the authentication code, in bytes
+# The tags of symbolic links and junctions at the start of a REPARSE_DATA_BUFFER ([MS-FSCC] 2.1.2).
 _LINK_TAGS = (b"\x0c\0\0\xa0", b"\x03\0\0\xa0")
 _LINK_TAG_LENGTH = 4
 
 _SPARE_MESSAGE = "bytes after the end of the compressed stream"
 
-_GZIP_HEADER = struct.Struct("<4sIH")  # magic, deflate, no flags; time; level and system
+_GZIP_HEADER = struct.Struct("<4sIH")  # magic, method and flags; time; level and system
 _TRAILER = struct.Struct("<II")  # CRC-32, size modulo 2^32
-_STORED_BLOCK = struct.Struct("<BHH")  # final bit (type 0), length, its complement
+_STORED_BLOCK = struct.Struct("<BHH")  # final bit and type 0, length, complement of the length
 _MAX_BLOCK = 0xFFFF
 
 
 class MemberDecoder:
-    """Decodes one member of any size: takes pieces of any length, yields pieces of at most 1 MiB.
+    """Decodes a member of any size from pieces of any length, and yields pieces of at most 1 MiB.
 
     `opened` is the member's local header; without it, one check of the password is skipped.
 
-    The decoder never yields a byte beyond the declared size. The output is checked only when
-    `finish` has returned. If the member `is_wrapped`, only the lower 32 bits of the size are known:
-    then the decoder yields at most `max_size` bytes (if None, as many as the policy allows), and
-    `size` is their number.
+    The decoder never yields more bytes than the declared size. The output is not fully checked
+    before `finish` has returned. If the member `is_wrapped`, only the lower 32 bits of the size are
+    known. Then the decoder yields at most `max_size` bytes, or if `max_size` is None, at most as
+    many as the policy allows. `size` is the number of these bytes.
 
     Raises:
         MemberError: the member is encrypted, and there is no password.
@@ -78,12 +79,12 @@ class MemberDecoder:
             self._max_size = largest_size(member, policy) if max_size is None else max_size
         self._input_length = 0
         self._first_bytes = b""  # the first bytes of the content of a reparse point
-        self.warnings: list[str] = []  # their codes, complete when `finish` has returned
+        self.warnings: list[str] = []  # codes of warnings; complete when `finish` has returned
         self.size = 0
         self.crc32 = 0
 
     def feed(self, data: Buffer) -> Iterator[Buffer]:
-        """Yield the content of `data`; exhaust the iterator before the next call.
+        """Yield the decoded content of `data`; exhaust the iterator before the next call.
 
         Raises:
             MemberError: the stream is corrupt, too long, or needs too much memory.
@@ -93,7 +94,7 @@ class MemberDecoder:
             data = self._decrypt(self._cipher, data)
         self._codec.push(data)
         member = self._member
-        # The codec may return one byte more than is allowed, which shows that there is more.
+        # The codec can return one byte more than is allowed, to reveal content that is too long.
         while output := self._codec.pull(min(PIECE_LENGTH, self._max_size - self.size + 1)):
             self.size += len(output)
             if self.size > self._max_size:
@@ -105,7 +106,7 @@ class MemberDecoder:
             yield output
 
     def _decrypt(self, cipher: _ZipCrypto | _WinZipAes, data: Buffer) -> Buffer:
-        """Return the decrypted content of `data`; start the cipher when its lead is complete."""
+        """Return the decrypted bytes of `data`; start the cipher when its lead is complete."""
         missing = cipher.lead_length - len(self._lead)
         if missing:
             self._lead += data[:missing]
@@ -124,10 +125,10 @@ class MemberDecoder:
             self.warnings.append("symlink")
 
     def decode(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:
-        """Yield the content; `pieces` are all of the member's compressed bytes.
+        """Yield the content; `pieces` contain all compressed bytes of the member.
 
         Raises:
-            MemberError: the content is not what the directory declares.
+            MemberError: the content differs from what the directory declares.
         """
         try:
             for data in pieces:
@@ -172,8 +173,8 @@ def check_end(
 ) -> tuple[str, ...]:
     """Check how a stream ended; return the codes of warnings.
 
-    `ended` says whether the stream ended within the member's compressed bytes. `spare` is the
-    number of bytes after the end of the stream, and `size` that of its output.
+    `ended` is True if the stream ended within the member's compressed bytes. `spare` is the number
+    of bytes after the end of the stream, and `size` is the number of bytes of output.
     """
     if not ended:
         member.fail(
@@ -190,10 +191,10 @@ def check_end(
 
 
 def check_crc(member: Member, crc32: int) -> int:
-    """Return the data's CRC-32, if it is the declared one.
+    """Return the CRC-32 of the data, after comparing it with the declared CRC-32.
 
     Raises:
-        MemberError: the CRC-32 is not the declared one.
+        MemberError: the CRC-32 differs from the declared CRC-32.
     """
     if crc32 != member.crc32:
         member.fail("crc-mismatch", f"the data has {crc32:08x}, {member.crc32:08x} is declared")
@@ -220,14 +221,14 @@ def decode_member(
 ) -> Decoded:
     """Decode a whole member; the content of a stored member is `data` itself.
 
-    `data` has all of the member's compressed bytes. `opened` is its local header, which an
-    encrypted member may need. The function allocates at most the declared size and one byte; the
-    caller bounds that by choosing members.
+    `data` contains all compressed bytes of the member. `opened` is the member's local header, which
+    can be needed for an encrypted member. The function allocates at most the declared size plus one
+    byte; the caller limits this memory by calling the function only for small members.
 
     Raises:
-        MemberError: the content is not what the directory declares.
+        MemberError: the content differs from what the directory declares.
     """
-    # Nearly all members take one of the first two branches, which cost less than a decoder.
+    # For nearly all members, one of the first two branches is used. They cost less than a decoder.
     is_ordinary = member.cipher is None and not member.flags & records.FLAG_REPARSE
     if is_ordinary and member.method == records.METHOD_DEFLATE:
         return _inflate_whole(member, data, policy)
@@ -241,7 +242,7 @@ def decode_member(
 
 
 def _inflate_whole(member: Member, data: Buffer, policy: Policy) -> Decoded:
-    """Return the content of a deflated member, with one call of the library."""
+    """Return the content of a deflated member, using a single call of the library."""
     stream = isal_zlib.decompressobj(-isal_zlib.MAX_WBITS)
     try:
         content = stream.decompress(data, member.size + 1)
@@ -258,10 +259,10 @@ def _inflate_whole(member: Member, data: Buffer, policy: Policy) -> Decoded:
 class _ZipCrypto:
     """Traditional encryption (APPNOTE 6.1)."""
 
-    lead_length = 12  # bytes (6.1.5)
+    lead_length = 12  # in bytes (6.1.5)
 
     def __init__(self, member: Member, password: bytes, opened: OpenedMember | None) -> None:
-        # The extension alone: importing its package would change the module `zipfile`.
+        # Import only the extension, because importing its package would patch the module `zipfile`.
         from _zipdecrypter import StandardZipDecrypter  # noqa: PLC0415
 
         self._member = member
@@ -270,14 +271,15 @@ class _ZipCrypto:
         self.doubt = ""
 
     def start(self, lead: bytes) -> None:
-        """Check the last byte of the lead, which is encrypted like the data.
+        """Check the last byte of the lead, which is encrypted in the same way as the data.
 
-        It is the high byte of the CRC-32 (6.1.6). A streaming writer does not know the CRC-32 yet:
-        Info-ZIP uses the high byte of the time in the local header.
+        This byte is the high byte of the CRC-32 (6.1.6). When a streaming writer writes the lead,
+        the CRC-32 is still unknown, and Info-ZIP uses the high byte of the time in the local
+        header.
         """
         check_bytes = [self._member.crc32 >> 24]
         if self._member.flags & records.FLAG_DESCRIPTOR:
-            if self._opened is None:  # the time is not known, so any byte may be right
+            if self._opened is None:  # the time is unknown, so any byte could be correct
                 check_bytes.extend(range(256))
             else:
                 check_bytes.append(self._opened.time_high)
@@ -296,7 +298,7 @@ class _ZipCrypto:
 class _WinZipAes:
     """WinZip AES: salt and verifier (the lead), data in counter mode, 10 bytes of HMAC-SHA1."""
 
-    doubt = ""  # the verifier has proved the password
+    doubt = ""  # no doubt, because the verifier has confirmed the password
 
     def __init__(self, member: Member, cipher: Cipher, password: bytes) -> None:
         self._member = member
@@ -308,7 +310,7 @@ class _WinZipAes:
         self._mac = bytearray()
 
     def start(self, lead: bytes) -> None:
-        """Derive the keys from the password and the salt, and compare the verifier."""
+        """Derive the keys from the password and the salt, and check the verifier."""
         from Crypto.Cipher import AES  # noqa: PLC0415
         from Crypto.Util import Counter  # noqa: PLC0415
 
@@ -317,10 +319,10 @@ class _WinZipAes:
             "sha1",
             self._password,
             salt=lead[:-_AES_VERIFIER],
-            iterations=1000,  # the number that WinZip defines
+            iterations=1000,  # the number in the WinZip specification
             dklen=2 * length + _AES_VERIFIER,
         )
-        # The derived bytes: the key of AES, the key of HMAC, the verifier.
+        # The derived bytes are the AES key, the HMAC key and the verifier.
         if not hmac.compare_digest(keys[2 * length :], lead[-_AES_VERIFIER:]):
             self._member.fail("wrong-password", "the verifier differs")
         counter = Counter.new(128, initial_value=1, little_endian=True)
@@ -346,10 +348,10 @@ def _open_cipher(
 ) -> _ZipCrypto | _WinZipAes | None:
     """Return the member's cipher, or None if its data is not encrypted.
 
-    The `start` of a cipher takes the first `lead_length` bytes and checks the password by them.
-    Then `decrypt` takes the data in order, in pieces of any size. `doubt` is added to messages
-    about the decrypted data. It says that the password may still be wrong; it is empty before
-    `start`, or if `start` has proved the password.
+    The `start` method of a cipher is called with the first `lead_length` bytes and uses them to
+    check the password. Then `decrypt` is called with the data in order, in pieces of any size.
+    `doubt` is added to messages about the decrypted data, to warn that the password might still be
+    wrong. It is empty before `start` is called, and also if `start` has confirmed the password.
     """
     if member.cipher is None:
         return None
@@ -361,7 +363,7 @@ def _open_cipher(
 
 
 def gzip_length(member: Member) -> int:
-    """Return the length of a member as a gzip file."""
+    """Return the length of the gzip file for a member."""
     frame = _GZIP_HEADER.size + _TRAILER.size
     if _is_copied(member):
         return frame + member.compressed_size
@@ -375,14 +377,16 @@ def _is_copied(member: Member) -> bool:
 
 
 class GzipMember(MemberDecoder):
-    """Converts one member to a gzip file (RFC 1952) without compressing anything.
+    """Converts a member to a gzip file (RFC 1952) without compressing any data.
 
     The stream of a deflated member is copied between a header of 10 bytes and a trailer of 8 bytes,
-    and inflated only to check it. Any other member is written as stored blocks (RFC 1951, 3.2.4).
-    So all objects of a run are gzip files, and their lengths follow from the directory.
+    and is inflated only for checking. Any other member is written as stored blocks (RFC 1951,
+    3.2.4). Therefore all objects of a run are gzip files, and their lengths can be computed from
+    the directory.
 
-    With `trust_crc` a deflate stream is not inflated to check it; its errors appear when a reader
-    unpacks the file. When `decode` is exhausted, `crc32` is the CRC-32 of the content.
+    If `trust_crc` is True, a deflate stream is not checked by inflating it, and its errors appear
+    only when a reader unpacks the file. When `decode` is exhausted, `crc32` is the CRC-32 of the
+    content.
     """
 
     def __init__(
@@ -398,11 +402,11 @@ class GzipMember(MemberDecoder):
         self._trusts_crc = trust_crc
 
     def decode(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:
-        """Yield the gzip file; `pieces` are all of the member's compressed bytes."""
+        """Yield the gzip file; `pieces` contain all compressed bytes of the member."""
         mtime = self._member.mtime or 0
         if not 0 <= mtime < 1 << 32:
-            mtime = 0  # RFC 1952: unknown
-        # 0xFF in the upper byte: the system is unknown, like the level.
+            mtime = 0  # an unknown time (RFC 1952)
+        # 0xFF in the upper byte is an unknown system, and the level is also unknown.
         yield _GZIP_HEADER.pack(b"\x1f\x8b\x08\0", mtime, 0xFF00)
         if not _is_copied(self._member):
             yield from self._store(pieces)
@@ -413,12 +417,12 @@ class GzipMember(MemberDecoder):
         yield _TRAILER.pack(self.crc32, self._member.size & 0xFFFF_FFFF)
 
     def _copy_checked(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:
-        """Yield the stream; inflate it only to check it."""
+        """Yield the stream; inflate it only for checking."""
         for data in pieces:
             deque(self.feed(data), maxlen=0)  # exhaust the iterator
             yield data
         self.finish()
-        if self._codec.spare:  # a lenient policy allows spare bytes, but gzip has no place for them
+        if self._codec.spare:  # a lenient policy allows spare bytes, but a gzip file cannot
             self._member.fail("compressed-trailing-bytes", _SPARE_MESSAGE)
 
     def _copy_unchecked(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:
@@ -438,15 +442,15 @@ class GzipMember(MemberDecoder):
         waiting = bytearray()
         for output in super().decode(pieces):
             waiting += output
-            # Of a content with any bytes, at least one stays for the last block, which has the
-            # final bit. The decoder enforces the declared size.
+            # Unless the content is empty, keep at least one byte for the last block, in which the
+            # final bit is set. The decoder enforces the declared size.
             full_blocks = min(len(waiting), content_left - 1) // _MAX_BLOCK
             for start in range(0, full_blocks * _MAX_BLOCK, _MAX_BLOCK):
-                # Not final. The complement of the maximum length is 0.
+                # The block is not final. The complement of the maximum length is 0.
                 yield _STORED_BLOCK.pack(0, _MAX_BLOCK, 0)
                 yield bytes(waiting[start : start + _MAX_BLOCK])
             del waiting[: full_blocks * _MAX_BLOCK]
             content_left -= full_blocks * _MAX_BLOCK
-        # The final block. The exclusive or with 16 set bits is the complement of its length.
+        # The final block. An exclusive OR with 16 set bits produces the complement of its length.
         yield _STORED_BLOCK.pack(1, content_left, content_left ^ _MAX_BLOCK)
         yield bytes(waiting)

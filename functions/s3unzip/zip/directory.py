@@ -1,9 +1,9 @@
 """Find the central directory of an archive, and check the bytes before the first member.
 
-Offsets may not count the bytes before the archive: self-extractors put a program there, scripts
-their first line. Or offsets are modulo 4 GiB (see `wrapped`). An archive that has two meanings is
-refused. An archive that follows another complete archive is also refused, because other readers may
-read the first one.
+Offsets do not always include the bytes before the archive, such as the program of a self-extractor
+or the first line of a script. Offsets can also be modulo 4 GiB (see `wrapped`). An archive that has
+two meanings is refused. An archive that follows another complete archive is also refused, because
+other readers might read the first archive.
 """
 
 from msgspec import Struct
@@ -22,27 +22,27 @@ from s3unzip.zip.eocd import (
 from s3unzip.zip.local import is_local_header, read_local_header
 from s3unzip.zip.values import ONE_DISK, WRAP, ByteRange, Disks, Reads, reject
 
-# Bytes of a prefix that are searched for a whole archive.
+# The number of bytes at the beginning of a prefix to search for a whole archive.
 MAX_SEARCHED = 64 * MIB
 _SEARCH_CHUNK = 4 * MIB
 
 # The first bytes of a split archive (8.5.3), and of a split archive that has only one part (8.5.4).
 SPANNING_SIGNATURES = (records.DESCRIPTOR_SIGNATURE, b"PK00")
 
-# A local header with larger values is taken for random bytes.
+# A local header with larger values is assumed to be random bytes.
 _MAX_METHOD = 99
 _MAX_NAME = 4096
 
 
 class DirectoryLocation(Struct, frozen=True):
-    """Where the central directory is, in absolute offsets of an archive of `size` bytes.
+    """The location of the central directory, in absolute offsets in an archive of `size` bytes.
 
-    Add `prefix` to every offset in the archive. `entries` is the declared number of headers:
-    compare it, never allocate by it. `held` is the end of the directory that the tail already
-    contains: read only the `missing` bytes, then feed `held`. `entries_here` is the declared number
-    of headers that begin on the last disk of the directory. Without ZIP64 records both numbers are
-    modulo 65,536: several writers count with 16 bits, however many members they write. If it
-    `is_wrapped`, offsets are modulo 2^32 (see `wrapped`).
+    Add `prefix` to every offset in the archive. `entries` is the declared number of headers; use it
+    only for comparison, and never to allocate memory. `held` is the end of the directory, which the
+    tail already contains: read only the `missing` bytes, then feed `held`. `entries_here` is the
+    declared number of headers that begin on the last disk of the directory. Without ZIP64 records,
+    both numbers are modulo 65,536, because several writers use 16-bit counts for any number of
+    members. If the archive `is_wrapped`, offsets are modulo 2^32 (see `wrapped`).
     """
 
     start: int
@@ -66,13 +66,14 @@ class DirectoryLocation(Struct, frozen=True):
 def locate_directory(
     tail: bytes, size: int, policy: Policy, disks: Disks = ONE_DISK
 ) -> Reads[DirectoryLocation]:
-    """Find the central directory of an archive of `size` bytes; `tail` has its last bytes.
+    """Find the central directory of an archive of `size` bytes; `tail` contains its last bytes.
 
-    With a tail of at least `TAIL_LENGTH` bytes the function reads only a few more bytes. `disks`
-    are the files of a split archive. If its end record is on disk 0, they are pieces of one disk.
+    If the tail has at least `TAIL_LENGTH` bytes, the function reads only a few more bytes. `disks`
+    are the files of a split archive. If the end record is on disk 0, these files are pieces of one
+    disk.
 
     Raises:
-        RejectedError: the archive has no directory, a broken one, or two.
+        RejectedError: the archive has no directory, a broken directory, or two directories.
     """
     archive = ArchiveBytes(tail, size, policy)
     end = yield from read_end(archive, disks)
@@ -83,7 +84,7 @@ def locate_directory(
     start = end.record.directory_offset + prefix
     is_zip64 = end.locator_shift is not None
     can_wrap = prefix % WRAP == 0 and not is_zip64 and not end.disks.is_split
-    # A multiple of 4 GiB is a real prefix, or the upper bits that the declared offsets lack.
+    # A multiple of 4 GiB is either a real prefix or the missing upper bits of the declared offsets.
     is_wrapped = (
         prefix > 0 and can_wrap and (yield from _has_wrapped_offsets(archive, start, prefix))
     )
@@ -132,7 +133,7 @@ def _check_limits(end: DirectoryEnd, policy: Policy) -> None:
 def _check_empty(archive: ArchiveBytes, stop: int) -> Reads[None]:
     """Refuse an empty directory if headers or a ZIP64 end record precede its end record.
 
-    Readers that search for signatures would use these.
+    Readers that search for signatures would use those headers or that record.
     """
     start = max(0, stop - EOCD_ROOM)
     data = yield from archive.read(start, stop)
@@ -145,7 +146,7 @@ def _check_empty(archive: ArchiveBytes, stop: int) -> Reads[None]:
             )
     for at in records.find_all(data, records.ZIP64_EOCD_SIGNATURE):
         size = int.from_bytes(data[at + 4 : at + ZIP64_LEAD], "little")
-        # At least the length of a plain record, and not past the end record.
+        # The record is at least as long as a plain record, and does not extend past the end record.
         if records.ZIP64_EOCD_LENGTH - ZIP64_LEAD <= size <= len(data) - at - ZIP64_LEAD:
             reject(
                 "zip64-ambiguous",
@@ -155,10 +156,11 @@ def _check_empty(archive: ArchiveBytes, stop: int) -> Reads[None]:
 
 
 def _find_prefix(archive: ArchiveBytes, end: DirectoryEnd) -> Reads[int]:
-    """Return how many bytes must be added to the offsets of the archive.
+    """Return the number of bytes to add to the offsets in the archive.
 
-    Either offsets are absolute, or none of them counts the bytes before the archive (the program of
-    a self-extractor). Refuses an archive that can be read in both ways or in neither.
+    Either all offsets are absolute, or all of them exclude the bytes before the archive, such as
+    the program of a self-extractor. Refuses an archive that can be read in both ways, or in neither
+    way.
     """
     declared = end.record.directory_offset
     size = end.record.directory_size
@@ -173,15 +175,15 @@ def _find_prefix(archive: ArchiveBytes, end: DirectoryEnd) -> Reads[int]:
     if prefix == 0:
         return 0
     at_declared = yield from archive.read(declared, min(declared + 4, end.stop))
-    # The directory is either at its declared offset or directly before its end record. An empty one
-    # has no signature that shows its place.
+    # The directory is either at its declared offset or directly before its end record. An empty
+    # directory has no signature to show its position.
     is_empty = size == 0 and at_declared != records.CENTRAL_SIGNATURE
     at_adjusted = b""
     if size >= records.CENTRAL_LENGTH and not end.disks.is_split:
         at_adjusted = yield from archive.read(declared + prefix, declared + prefix + 4)
         if at_declared == records.CENTRAL_SIGNATURE == at_adjusted:
             reject("cd-ambiguous", f"directories at {declared} and {declared + prefix}", declared)
-    # The parts of a split archive have no bytes before them.
+    # There are no bytes before the parts of a split archive.
     if end.disks.is_split or not (is_empty or at_adjusted == records.CENTRAL_SIGNATURE):
         reject(
             "gap-before-eocd",
@@ -194,11 +196,11 @@ def _find_prefix(archive: ArchiveBytes, end: DirectoryEnd) -> Reads[int]:
 def _check_prefix(archive: ArchiveBytes, prefix: int, code: str) -> Reads[None]:
     """Refuse bytes before the archive that begin with a local header.
 
-    They are not the program of a self-extractor.
+    Such bytes are not the program of a self-extractor.
     """
     first_bytes = yield from archive.read(0, 4)
     if first_bytes == records.LOCAL_SIGNATURE:
-        yield from _refuse_stacked(archive, prefix)  # a better message, if they are an archive
+        yield from _refuse_stacked(archive, prefix)  # has a better message for a whole archive
         reject(
             code,
             f"the directory is {prefix} bytes after its declared offset, "
@@ -208,16 +210,16 @@ def _check_prefix(archive: ArchiveBytes, prefix: int, code: str) -> Reads[None]:
 
 
 def _has_wrapped_offsets(archive: ArchiveBytes, start: int, prefix: int) -> Reads[bool]:
-    """Return whether the offsets are stored modulo 2^32; if not, they leave out the prefix.
+    """Return whether the offsets are stored modulo 2^32; otherwise they do not count the prefix.
 
-    The first member decides: its local header is at its declared offset, or `prefix` bytes later.
-    Refuses an archive that has the header at both places or at neither. `prefix` is a multiple of
-    2^32; the directory begins at `start`.
+    The first member decides: if offsets are modulo 2^32, its local header is at its declared
+    offset, and otherwise `prefix` bytes later. Refuses an archive with that header at both places,
+    or at neither place. `prefix` is a multiple of 2^32; the directory begins at `start`.
     """
     header = yield from archive.read(start, start + records.CENTRAL_LENGTH)
     if len(header) < records.CENTRAL_LENGTH:  # the directory is empty
         return False
-    # 4.3.12: the length of the name, and the offset of the local header.
+    # The length of the name, and the offset of the local header (4.3.12).
     name_length = int.from_bytes(header[28:30], "little")
     offset = int.from_bytes(header[42:46], "little")
     name_at = start + records.CENTRAL_LENGTH
@@ -239,14 +241,16 @@ def _has_wrapped_offsets(archive: ArchiveBytes, start: int, prefix: int) -> Read
 def inspect_prefix(tail: bytes, location: DirectoryLocation, first: int) -> Reads[list[str]]:
     """Return the warnings about the bytes before offset `first`, the `first` of an `Index`.
 
-    `tail` has the archive's last bytes. The first and the last `EOCD_ROOM` bytes before `first` are
-    searched for a record, and the first `MAX_SEARCHED` bytes for a whole archive. Offsets that
-    count the prefix have one meaning. So an archive in a self-extractor's program is only a
-    warning: readers that search from the first byte extract that one.
+    `tail` contains the last bytes of the archive. Of the bytes before `first`, the first and the
+    last `EOCD_ROOM` bytes are searched for a record, and the first `MAX_SEARCHED` bytes for a whole
+    archive. Offsets that count the prefix have only one meaning. Then an archive in the program of
+    a self-extractor causes only a warning, because readers that search from the first byte would
+    extract that archive.
 
     Raises:
-        RejectedError: there is another archive (`stacked-archive`) or a record
-            (`offsets-ambiguous`), and the offsets do not count it, or this archive has no members.
+        RejectedError: the bytes contain another archive (`stacked-archive`) or a record
+            (`offsets-ambiguous`), and either the offsets do not count these bytes, or this archive
+            has no members.
     """
     if first == 0:
         return []
@@ -259,8 +263,8 @@ def inspect_prefix(tail: bytes, location: DirectoryLocation, first: int) -> Read
         start = max(EOCD_ROOM, first - EOCD_ROOM)
         last_bytes = yield from archive.read(start, first)
         hidden_at = _find_record(last_bytes, start, first)
-    # If the offsets do not count these bytes, or there are no members, the archive may have two
-    # meanings.
+    # If the offsets do not count these bytes, or if there are no members, the archive might have
+    # two meanings.
     if location.prefix or first == location.start:
         yield from _refuse_stacked(archive, first)
         if hidden_at is not None:
@@ -269,9 +273,9 @@ def inspect_prefix(tail: bytes, location: DirectoryLocation, first: int) -> Read
                 f"a ZIP record at {hidden_at}, among the {first} bytes before the members",
                 hidden_at,
             )
-    elif hidden_at is None and first > 2 * EOCD_ROOM:  # the bytes between were not searched
+    elif hidden_at is None and first > 2 * EOCD_ROOM:  # the bytes in the middle were not searched
         hidden_at = yield from _find_archive(archive, 0, min(first, MAX_SEARCHED))
-    if location.prefix:  # `locate_directory` has warned
+    if location.prefix:  # `locate_directory` has already warned about the prefix
         return []
     warnings = ["prefix-adjusted"]
     if hidden_at is not None:
@@ -297,14 +301,14 @@ def _find_archive(archive: ArchiveBytes, start: int, stop: int) -> Reads[int | N
         for at in records.find_all(data, records.EOCD_SIGNATURE):
             if _has_directory(data, at):
                 return start - len(overlap) + at
-        # A directory at the end of this chunk may have its end record in the next one.
+        # The end record of a directory at the end of this chunk can be in the next chunk.
         overlap = data[-_SEARCH_CHUNK:]
         start += len(chunk)
     return None
 
 
 def _has_directory(data: bytes, at: int) -> bool:
-    """Return whether an end record lies at `at`, and its directory right before it."""
+    """Return whether there is an end record at `at`, directly preceded by its directory."""
     if not _has_end_record(data, at, len(data)):
         return False
     end = read_eocd(data, at)
@@ -315,8 +319,8 @@ def _has_directory(data: bytes, at: int) -> bool:
 def _find_record(data: bytes, base: int, stop: int) -> int | None:
     """Return the offset of the first local header or end record in `data`, or None.
 
-    `data` begins at offset `base` of a prefix that ends at `stop`. A signature alone is not enough:
-    programs that read ZIPs contain it as a constant.
+    `data` begins at offset `base` of a prefix that ends at `stop`. A signature alone is not enough,
+    because programs that read ZIP files contain the signatures as constants.
     """
     for signature, has_record in (
         (records.LOCAL_SIGNATURE, _has_local_header),
@@ -329,13 +333,13 @@ def _find_record(data: bytes, base: int, stop: int) -> int | None:
 
 
 def _has_local_header(data: bytes, at: int, stop: int) -> bool:
-    """Return whether a local header with plausible values lies between `at` and `stop`."""
+    """Return whether there is a local header with plausible values at `at` that ends by `stop`."""
     if at + records.LOCAL_LENGTH > len(data):
         return False
     header = read_local_header(data, at)
     name_at = at + records.LOCAL_LENGTH
     return (
-        data[at + 4] <= records.MAX_VERSION  # the version that is needed to extract
+        data[at + 4] <= records.MAX_VERSION  # version needed to extract
         and header.method <= _MAX_METHOD
         and 0 < header.name_length <= _MAX_NAME
         and at + header.length <= stop
@@ -344,8 +348,8 @@ def _has_local_header(data: bytes, at: int, stop: int) -> bool:
 
 
 def _has_central_header(data: bytes, at: int) -> bool:
-    """Return whether a whole directory header lies at `at`."""
-    # 4.3.12: the lengths of the name, the extra field and the comment.
+    """Return whether there is a complete directory header at `at`."""
+    # The lengths of the name, the extra field and the comment (4.3.12).
     fields = (data[at + start : at + start + 2] for start in (28, 30, 32))
     lengths = (int.from_bytes(field, "little") for field in fields)
     stop = at + records.CENTRAL_LENGTH + sum(lengths)
@@ -353,7 +357,7 @@ def _has_central_header(data: bytes, at: int) -> bool:
 
 
 def _has_end_record(data: bytes, at: int, stop: int) -> bool:
-    """Return whether an end record with plausible values lies between `at` and `stop`."""
+    """Return whether there is an end record with plausible values at `at` that ends by `stop`."""
     if at + records.EOCD_LENGTH > len(data):
         return False
     end = read_eocd(data, at)
