@@ -233,7 +233,7 @@ class DirectoryReader:
             mtime = read_dos_time(dos_time)
         name = self._read_name(form, extras)
         is_folder = False
-        # A folder only by its attributes needs a valid name or no path (for the destination itself).
+        # A folder only by its attributes needs a valid name, or no path (the destination itself).
         if name.is_directory or (form.is_folder and (name.failure is None or not name.path)):
             is_empty = _is_empty(form, crc32, sizes)
             is_folder = self._judge_folder(name, sizes, is_empty=is_empty)

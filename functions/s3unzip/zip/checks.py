@@ -216,10 +216,10 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
 
     Reading a directory needs at most about 300 bytes of memory for each member, plus `names_size`,
     plus twice `folder_memory`, whatever the names are. `names_size` limits the total length of all
-    names in UTF-8. A name that cannot be a key is cut, and only its beginning counts. The memory of
-    `folder_memory` is used to compare keys with folders, and directories with each other. If this
-    memory is used up, a clash might be counted twice, and a directory that is listed twice might
-    not be noticed.
+    names in UTF-8. A name that cannot be a key is cut, and only its beginning counts.
+    `folder_memory` limits the memory for comparing keys with folders, and directories with each
+    other. If this memory is used up, a clash might be counted twice, and a directory that is listed
+    twice might not be noticed.
     """
 
     members: int = 10_000_000

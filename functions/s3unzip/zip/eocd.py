@@ -1,7 +1,7 @@
 """The end record of an archive (APPNOTE 4.3.16), joined with its ZIP64 records (4.3.14, 4.3.15).
 
-Exactly one end record must end the archive. If the values of the ZIP64 record and of the end record
-differ, the archive has two meanings, and is refused.
+Exactly one end record must be at the end of the archive. If the values in the ZIP64 record and in
+the end record differ, the archive has two meanings and is refused.
 """
 
 from struct import Struct
@@ -24,30 +24,30 @@ from s3unzip.zip.records import (
 )
 from s3unzip.zip.values import ONE_DISK, WRAP, ByteRange, Disks, Reads, reject
 
-# Bytes that can contain the end record and its longest comment.
+# Number of bytes that is enough for the end record with the longest possible comment.
 EOCD_ROOM = MAX_COMMENT + EOCD_LENGTH
-# The last bytes, which can contain the end record, its longest comment, and the ZIP64 records.
+# Number of last bytes that is enough for the end record, the longest comment and the ZIP64 records.
 TAIL_LENGTH = EOCD_ROOM + ZIP64_LOCATOR_LENGTH + ZIP64_EOCD_LENGTH
 
-# 4.3.16 and 4.3.14, from the number of the disk to the offset of the directory.
+# The fields from the number of the disk to the offset of the directory (4.3.16 and 4.3.14).
 _EOCD = Struct("<4xHHHHII")
 _ZIP64_EOCD = Struct("<16xIIQQQQ")
-# 4.3.15: disk and offset of the ZIP64 end record, number of disks.
+# The disk and the offset of the ZIP64 end record, and the number of disks (4.3.15).
 _ZIP64_LOCATOR = Struct("<4xIQI")
-ZIP64_LEAD = 12  # bytes of a ZIP64 end record that its length does not count (4.3.14.1)
-# 7.3.4: the ZIP64 end record of an encrypted directory has the directory's offset and, in at least
-# 28 bytes after those of a plain record, the algorithm.
+ZIP64_LEAD = 12  # bytes at the start of a ZIP64 end record that its length excludes (4.3.14.1)
+# The ZIP64 end record of an encrypted directory contains the offset of the directory. The algorithm
+# is in the bytes that follow those of a plain record, at least 28 in number (7.3.4).
 _ENCRYPTED_EOCD = Struct("<48xQ18xH")
 _ALGORITHMS = range(0x6601, 0x6802)  # ids of encryption algorithms (7.2.3.2)
 
-_MAX_PADDING = MIB  # NULs after an archive, up to which an end record is searched for
-_LOCATOR_SEARCH = 4_096  # bytes before the end record that are searched for a misplaced locator
+_MAX_PADDING = MIB  # number of NULs at the end of a file to skip in the search for an end record
+_LOCATOR_SEARCH = 4_096  # number of bytes before the end record to search for a misplaced locator
 
-_FORMAT_LENGTH = 264  # first bytes that identify tar and the formats below
+_FORMAT_LENGTH = 264  # number of first bytes that identify a tar file or a format listed below
 
-# First bytes of files that people mistake for a ZIP archive. Text is compared in lower case and
-# without leading spaces. Sources:
-# https://www.garykessler.net/library/file_sigs.html and each format's specification.
+# The first bytes of files that people mistake for ZIP archives. Text is compared in lower case and
+# without leading whitespace. Sources: https://www.garykessler.net/library/file_sigs.html and the
+# specification of each format.
 _SIGNATURES = (
     (LOCAL_SIGNATURE, "a ZIP archive"),
     (b"\x1f\x8b", "gzip"),
@@ -70,7 +70,7 @@ _SIGNATURES = (
 
 
 class EndRecord(NamedTuple):
-    """The values of an end record (4.3.16), or of a ZIP64 end record (4.3.14)."""
+    """The values in an end record (4.3.16) or in a ZIP64 end record (4.3.14)."""
 
     disk: int
     directory_disk: int
@@ -88,7 +88,7 @@ _SENTINELS = EndRecord(
     directory_size=SENTINEL_32,
     directory_offset=SENTINEL_32,
 )
-# The fields of an end record in messages.
+# The names of the fields of an end record, as used in messages.
 _FIELD_NAMES = (
     "disk", "directory disk", "members on this disk", "members", "directory size",
     "directory offset",
@@ -101,7 +101,7 @@ def read_eocd(data: bytes, at: int) -> EndRecord:
 
 
 def find_eocd_stop(data: bytes, at: int) -> int:
-    """Return where the comment of the end record at `at` ends."""
+    """Return the position at which the comment of the end record at `at` ends."""
     return at + EOCD_LENGTH + int.from_bytes(data[at + 20 : at + 22], "little")
 
 
@@ -109,7 +109,7 @@ class DirectoryEnd(NamedTuple):
     """The end record or the ZIP64 end record of an archive; its directory must end at `stop`.
 
     The offset of the directory is absolute. `locator_shift` is the number of bytes by which the
-    offset in the ZIP64 locator is too low, or None without a locator.
+    offset in the ZIP64 locator is too low, or None if there is no locator.
     """
 
     record: EndRecord
@@ -129,9 +129,9 @@ class ArchiveBytes:
         self.warnings: list[str] = []
 
     def read(self, start: int, stop: int) -> Reads[bytes]:
-        """Return bytes [start, stop) of the archive; b"" if `start` lies before its first byte.
+        """Return the bytes [start, stop) of the archive, or b"" if `start` is negative.
 
-        Refuses the archive if the answer has fewer bytes.
+        Refuses the archive if fewer bytes than requested are received.
         """
         if start < 0:
             return b""
@@ -144,7 +144,7 @@ class ArchiveBytes:
         return answer + self.tail[: max(0, stop - self.tail_start)]
 
     def judge(self, code: str, message: str, offset: int) -> None:
-        """Refuse the archive, or note a warning."""
+        """Refuse the archive, or record a warning."""
         if not self.policy.tolerates(code):
             reject(code, message, offset)
         self.warnings.append(code)
@@ -156,7 +156,7 @@ def read_end(archive: ArchiveBytes, disks: Disks) -> Reads[DirectoryEnd]:
     If the end record is on disk 0, the files in `disks` are pieces of one disk.
 
     Raises:
-        RejectedError: there is no end record, or several, or they disagree.
+        RejectedError: there is no end record, there are several, or the records disagree.
     """
     window = yield from _read_window(archive)
     window_start = archive.size - len(window)
@@ -170,8 +170,8 @@ def read_end(archive: ArchiveBytes, disks: Disks) -> Reads[DirectoryEnd]:
 def _read_window(archive: ArchiveBytes) -> Reads[bytes]:
     """Return enough of the last bytes of an archive to contain an end record.
 
-    If all of them are NULs, `_MAX_PADDING` more bytes are returned. Refuses an archive without an
-    end record.
+    If all of these bytes are NULs, `_MAX_PADDING` more bytes are returned. Refuses an archive
+    without an end record.
     """
     size = archive.size
     window = yield from archive.read(max(0, size - EOCD_ROOM), size)
@@ -184,11 +184,11 @@ def _read_window(archive: ArchiveBytes) -> Reads[bytes]:
 
 
 def _find_eocd(archive: ArchiveBytes, window: bytes) -> Reads[int]:
-    """Return the absolute offset of the one end record in `window`, the archive's last bytes."""
+    """Return the absolute offset of the only end record in `window`, the end of the archive."""
     base = archive.size - len(window)
     stops = _find_stops(window)
     padding_at = _find_padding(window)
-    # The stops of end records that only padding may follow.
+    # The stops of the end records that are followed by nothing or only by padding.
     final_stops = [stop for stop in stops.values() if padding_at <= stop <= len(window)]
     if not final_stops:
         return base + (yield from _find_complete_eocd(archive, window, stops))
@@ -201,7 +201,7 @@ def _find_eocd(archive: ArchiveBytes, window: bytes) -> Reads[int]:
             f"end records at {offset} and {base + positions[-1]} both end the archive",
             offset,
         )
-    # The comment reaches to the end or the padding, so a later signature lies in it.
+    # The comment extends to the end or to the padding, so any later signature is in the comment.
     inner_at = window.find(EOCD_SIGNATURE, positions[0] + 1)
     if inner_at >= 0:
         reject(
@@ -217,29 +217,29 @@ def _find_eocd(archive: ArchiveBytes, window: bytes) -> Reads[int]:
 def _find_complete_eocd(archive: ArchiveBytes, window: bytes, stops: dict[int, int]) -> Reads[int]:
     """Return the position of the last complete end record in `window`; judge the bytes after it.
 
-    If a later end record is cut short, only a lenient policy uses the complete one.
+    If a later end record is cut short, the complete end record is used only under a lenient policy.
     """
     base = archive.size - len(window)
     if not stops:
         reject("no-eocd", f"no end record in the last {len(window)} bytes")
     last = max(stops)
-    # The caller has handled those that end with the window.
+    # The caller has already handled the end records that end with the window.
     complete = [at for at, stop in stops.items() if stop < len(window)]
     if not complete or (last != complete[-1] and not archive.policy.lenient):
         reject("eocd-comment-truncated", "the comment runs past the end", base + last)
     stop = stops[complete[-1]]
     message = f"{len(window) - stop} bytes after the end of the archive"
     first_bytes = yield from archive.read(0, min(archive.size, _FORMAT_LENGTH))
-    if _guess_format(first_bytes) == "tar":  # the tar file contains a ZIP archive
+    if _guess_format(first_bytes) == "tar":  # a tar file that contains a ZIP archive
         message += "; the first bytes look like tar"
     archive.judge("trailing-data", message, base + stop)
     return complete[-1]
 
 
 def _find_padding(window: bytes) -> int:
-    """Return where the NULs, or the single line break, at the end of `window` begin.
+    """Return the start of the NULs, or of the single line break, at the end of `window`.
 
-    Some transfers add a line break to a file, others fill its last block with NULs.
+    Some file transfers add a line break to a file, and others fill its last block with NULs.
     """
     for line_break in (b"\r\n", b"\n"):
         if window.endswith(line_break):
@@ -248,7 +248,7 @@ def _find_padding(window: bytes) -> int:
 
 
 def _find_stops(window: bytes) -> dict[int, int]:
-    """Return where the comment of each end record ends, by the position of the record."""
+    """Return the end of each end record's comment, by the position of the record."""
     return {
         at: find_eocd_stop(window, at)
         for at in find_all(window, EOCD_SIGNATURE)
@@ -261,9 +261,9 @@ def _join_zip64(
 ) -> Reads[DirectoryEnd]:
     """Join the end record at `at` with its ZIP64 records, if there are any (4.3.14, 4.3.15).
 
-    Without a locator, or with bytes that only look like one, the end record stands alone.
+    If there is no locator, or if bytes only look like a locator, only the end record is used.
     """
-    # A sentinel says that the ZIP64 record has the value.
+    # A sentinel means that the actual value is in the ZIP64 record.
     needs_zip64 = SENTINEL_32 in (eocd.directory_size, eocd.directory_offset)
     needs_zip64 |= SENTINEL_16 in eocd[:4]  # the disks and the counts
     locator_at = at - ZIP64_LOCATOR_LENGTH
@@ -275,7 +275,7 @@ def _join_zip64(
     locator_disk, locator_offset, disk_count = _ZIP64_LOCATOR.unpack(raw)
     declared = disks.absolute(locator_disk, locator_offset)
     directory = disks.absolute(eocd.directory_disk, eocd.directory_offset)
-    # The directory contains the bytes that look like a locator.
+    # Here, the bytes that look like a locator are inside the directory.
     if not needs_zip64 and directory + eocd.directory_size > locator_at:
         yield from _refuse_ambiguous(archive, declared, locator_at)
         return DirectoryEnd(_place_directory(disks, eocd, at), at, disks)
@@ -283,7 +283,7 @@ def _join_zip64(
     fixed = yield from archive.read(record_at, record_at + ZIP64_EOCD_LENGTH)
     record = EndRecord._make(_ZIP64_EOCD.unpack(fixed))
     _compare_zip64(disks, eocd, record, at)
-    # A count of 0 disks is accepted as 1.
+    # A count of 0 disks is treated as 1.
     if locator_disk > disks.last or max(1, disk_count) != len(disks.starts):
         reject("multi-disk", f"the locator declares {disk_count} disks", locator_at)
     record = _place_directory(disks, record, record_at)
@@ -291,14 +291,15 @@ def _join_zip64(
 
 
 def _place_directory(disks: Disks, record: EndRecord, at: int) -> EndRecord:
-    """Check the disk numbers of the record at `at`; make its directory's offset absolute.
+    """Check the disk numbers in the record at `at`; make the offset of its directory absolute.
 
-    The record must declare the disk on which it lies, and no later disk for the directory.
+    The record must declare the disk on which it is stored. The disk that it declares for the
+    directory must not be a later one.
     """
     disk = record.disk
     if disk != disks.disk_of(at) or record.directory_disk > disk:
         reject("multi-disk", f"disk {disk}, directory on disk {record.directory_disk}", at)
-    has_all = record.directory_disk == disk  # the record's disk has all headers
+    has_all = record.directory_disk == disk  # all headers are on the disk of the record
     if record.disk_entries > record.entries or (has_all and record.disk_entries != record.entries):
         code = "multi-disk" if disk else "count-mismatch"
         reject(code, f"{record.disk_entries} of {record.entries} members on disk {disk}", at)
@@ -310,9 +311,9 @@ def _place_directory(disks: Disks, record: EndRecord, at: int) -> EndRecord:
 
 
 def _refuse_ambiguous(archive: ArchiveBytes, declared: int, locator_at: int) -> Reads[None]:
-    """Refuse a locator inside a directory that needs no ZIP64 record, if it leads to one.
+    """Refuse a locator inside a directory that needs no ZIP64 record, if it leads to such a record.
 
-    If it leads to none, the bytes are the end of a name or comment and only look like a locator.
+    Otherwise, the bytes only look like a locator, and are the end of a name or comment.
     """
     last_at = locator_at - ZIP64_EOCD_LENGTH
     for record_at in (declared, last_at):
@@ -331,10 +332,10 @@ def _check_without_zip64(
 ) -> Reads[None]:
     """Refuse the end record at `at`, which has no locator before it, if its values need ZIP64.
 
-    Also refuse a misplaced locator. Two values may be equal to their sentinels by chance. A count
-    may be exactly 65,535, because writers use ZIP64 only above it: the reader of the headers
-    compares the count. The offset may be exactly 4 GiB - 1, if the directory begins there, modulo
-    2^32 (see `wrapped`).
+    Also refuse a misplaced locator. Two values can be equal to their sentinels by chance. A count
+    can be exactly 65,535, because writers use ZIP64 only for higher counts; the count is compared
+    when the headers are read. The offset can be exactly 4 GiB - 1 if the directory begins there,
+    modulo 2^32 (see `wrapped`).
     """
     bytes_before = yield from archive.read(max(0, at - _LOCATOR_SEARCH), at)
     if ZIP64_LOCATOR_SIGNATURE in bytes_before:
@@ -348,10 +349,11 @@ def _check_without_zip64(
 
 
 def _find_zip64_record(archive: ArchiveBytes, declared: int, locator_at: int) -> Reads[int]:
-    """Return where the ZIP64 end record is: it must end at the locator.
+    """Return the offset of the ZIP64 end record, which must end at the locator.
 
-    If bytes before the archive are not counted, the locator's offset is too low by their number. So
-    the record is searched for first right before the locator, and then at the declared offset.
+    If offsets do not count the bytes before the archive, the offset in the locator is too low by
+    the number of these bytes. Therefore the function looks for the record directly before the
+    locator first, and then at the declared offset.
     """
     plain_at = locator_at - ZIP64_EOCD_LENGTH
     record_at = plain_at
@@ -363,7 +365,7 @@ def _find_zip64_record(archive: ArchiveBytes, declared: int, locator_at: int) ->
         message = f"it points at {declared}, but no record from there ends at {locator_at}"
         reject("zip64-locator-mismatch", message, locator_at)
     _check_zip64_length(archive, raw, record_at, locator_at)
-    if record_at < plain_at:  # it is longer than a plain record
+    if record_at < plain_at:  # the record is longer than a plain record
         yield from _refuse_encrypted(archive, record_at, plain_at)
         archive.judge(
             "zip64-extensible-data", f"{plain_at - declared} bytes of extensible data", declared
@@ -376,9 +378,10 @@ def _find_zip64_record(archive: ArchiveBytes, declared: int, locator_at: int) ->
 
 
 def _check_zip64_length(archive: ArchiveBytes, raw: bytes, record_at: int, locator_at: int) -> None:
-    """Refuse a ZIP64 end record that does not end at its locator; `raw` are its first bytes.
+    """Refuse a ZIP64 end record that does not end at its locator; `raw` contains its first bytes.
 
-    libgsf also counts the first `ZIP64_LEAD` bytes in the record's length: that is only a warning.
+    libgsf includes the first `ZIP64_LEAD` bytes in the length of the record. This causes only a
+    warning.
     """
     stop = record_at + ZIP64_LEAD + int.from_bytes(raw[4:ZIP64_LEAD], "little")
     is_plain = record_at == locator_at - ZIP64_EOCD_LENGTH
@@ -393,17 +396,17 @@ def _check_zip64_length(archive: ArchiveBytes, raw: bytes, record_at: int, locat
 
 
 def _refuse_encrypted(archive: ArchiveBytes, record_at: int, plain_at: int) -> Reads[None]:
-    """Refuse an encrypted central directory (7.3.4), because none of it can be read.
+    """Refuse an encrypted central directory (7.3.4), because no part of it can be read.
 
-    The extensible data of other records may look like that of an encrypted directory. So a
-    directory that begins with the signature of a header is not encrypted.
+    The extensible data of other records can look like that of an encrypted directory. Therefore a
+    directory that begins with the signature of a header is treated as not encrypted.
 
     Args:
         archive: the archive.
-        record_at: where the ZIP64 end record begins.
-        plain_at: where the record would begin if it had the length of a plain one.
+        record_at: offset of the ZIP64 end record.
+        plain_at: offset that the record would have if it were as long as a plain record.
     """
-    if plain_at - record_at < 28:  # no room for the algorithm
+    if plain_at - record_at < 28:  # the record is too short to contain the algorithm
         return
     raw = yield from archive.read(record_at, record_at + _ENCRYPTED_EOCD.size)
     offset, algorithm = _ENCRYPTED_EOCD.unpack(raw)
@@ -415,11 +418,11 @@ def _refuse_encrypted(archive: ArchiveBytes, record_at: int, plain_at: int) -> R
 
 
 def _compare_zip64(disks: Disks, eocd: EndRecord, record: EndRecord, at: int) -> None:
-    """Refuse an end record with a value that is neither a sentinel nor that of the ZIP64 record.
+    """Refuse an end record with a value that is neither a sentinel nor that in the ZIP64 record.
 
     If the ZIP64 record is on an earlier disk than the end record at `at`, it declares its own disk
-    and the count of headers there. Then the end record must declare the last disk, and no headers
-    on it.
+    and the number of headers on that disk. Then the end record must declare the last disk, without
+    any headers on that disk.
     """
     if disks.is_split and disks.disk_of(at) != record.disk:
         record = record._replace(disk=disks.last, disk_entries=0)
@@ -429,7 +432,7 @@ def _compare_zip64(disks: Disks, eocd: EndRecord, record: EndRecord, at: int) ->
 
 
 def _describe_foreign(first_bytes: bytes, size: int, searched: int) -> str:
-    """Describe a file of `size` bytes that has no end record in its last `searched` bytes."""
+    """Describe a file of `size` bytes without an end record in its last `searched` bytes."""
     if size == 0:
         return "the file is empty"
     text_before = f"its last {searched:,} bytes hold"
@@ -439,23 +442,24 @@ def _describe_foreign(first_bytes: bytes, size: int, searched: int) -> str:
 
 
 def _guess_format(first_bytes: bytes) -> str:
-    """Return the name of the format of a file that begins with these bytes, at least one."""
-    if first_bytes[257:].startswith(b"ustar"):  # the magic of tar is in the middle of its header
+    """Return the format name of a file that begins with `first_bytes`, which must not be empty."""
+    if first_bytes[257:].startswith(b"ustar"):  # the magic of tar is in the middle of the header
         return "tar"
-    text = first_bytes.lstrip()[:15].lower()  # no signature of a text format is longer
+    text = first_bytes.lstrip()[:15].lower()  # text formats have no longer signatures than this
     for signature, name in _SIGNATURES:
         if first_bytes.startswith(signature) or text.startswith(signature):
             return name
-    if min(first_bytes) >= ord("\t"):  # no control character that binary data would have
+    if min(first_bytes) >= ord("\t"):  # there are no control characters as in binary data
         return "text"
     return "no format that s3unzip knows"
 
 
 def count_disks(tail: bytes) -> int:
-    """Return how many disks an archive has, according to the end record in its last bytes.
+    """Return the number of disks of an archive, according to the end record in its last bytes.
 
-    Of several end records, the one that ends the archive is used, or else the last one. If there
-    is none, the function returns 1, and `locate_directory` refuses the archive.
+    If there are several end records, the function uses the record that ends the archive, or
+    otherwise the last record. If there is no end record, the function returns 1, and
+    `locate_directory` refuses the archive.
     """
     window = tail[-EOCD_ROOM:]
     stops = _find_stops(window)
@@ -466,7 +470,7 @@ def count_disks(tail: bytes) -> int:
     last_disk = read_eocd(window, at).disk
     if last_disk != SENTINEL_16:
         return last_disk + 1
-    # The locator ends where the end record begins.
+    # The locator, if there is one, ends where the end record begins.
     locator_stop = len(tail) - len(window) + at
     locator = tail[max(0, locator_stop - ZIP64_LOCATOR_LENGTH) : locator_stop]
     if len(locator) < ZIP64_LOCATOR_LENGTH or not locator.startswith(ZIP64_LOCATOR_SIGNATURE):

@@ -1,7 +1,7 @@
-"""Select members of a directory, and check whether their keys can exist beside each other.
+"""Select members of a directory, and check whether their keys can exist side by side.
 
-Keys are compared by hashes, so the memory for a key does not depend on its length. Keys of members
-that are not selected are not checked.
+Keys are compared by their hashes, so the memory for a key does not depend on its length. The keys
+of members that are not selected are not checked.
 """
 
 from array import array
@@ -16,18 +16,18 @@ from s3unzip.zip.members import FAILED, FOLDER, NAMELESS, PLACELESS, SELECTED, H
 from s3unzip.zip.names import cut_name, fold_form, fold_key, utf8_length
 from s3unzip.zip.values import reject
 
-_HASH_BYTES = 100  # memory that a hash takes in a set, including room to grow
-_FOLDERS_AT_ONCE = 8192  # equal folders among these are hashed only once
+_HASH_BYTES = 100  # memory for a hash in a set, including room for growth
+_FOLDERS_AT_ONCE = 8192  # size of a group of folders in which equal folders are hashed only once
 
 
 class Selection(NamedTuple):
-    """The options that decide which members are extracted, and under which keys."""
+    """The options that determine which members are extracted, and the keys of these members."""
 
-    key_of: Callable[[str], str] = str  # destination key of a member's path
-    reserved: str | None = None  # a key that the run writes itself
-    selects: Callable[[str], bool] | None = None  # whether a path is selected; None: all are
-    limit: int | None = None  # select at most this many members: the first ones in the directory
-    # Returns the key of a folder that the archive lists, or None if the folder is not made. The
+    key_of: Callable[[str], str] = str  # returns the destination key for the path of a member
+    reserved: str | None = None  # a key to which the run itself writes
+    selects: Callable[[str], bool] | None = None  # whether a path is selected; None selects all
+    limit: int | None = None  # the maximum number of members to select, in directory order
+    # Returns the key for a folder that the archive lists, or None if the folder is not created. The
     # function itself is None if the destination has no folders.
     folder_key: Callable[[str], str | None] | None = None
 
@@ -37,14 +37,14 @@ def _hash_folders(
 ) -> Iterator[int]:
     """Yield the hashes of the folders and of all their parents.
 
-    Usually each hash is yielded once. When the yielded hashes take `memory` bytes, all of them are
-    forgotten and may be yielded again.
+    Each hash is usually yielded only once. When the yielded hashes need `memory` bytes, all of them
+    are forgotten and can be yielded again.
     """
     max_hashes = max(1, memory // _HASH_BYTES)
     hashes = set[int]()
     while chunk := set(islice(folders, _FOLDERS_AT_ONCE)):
         for folder in chunk:
-            path = fold(folder)  # then each of its parents, up to one that was yielded before
+            path = fold(folder)  # then its parents, up to the first that was already yielded
             while path and (key_hash := hash(path)) not in hashes:
                 if len(hashes) >= max_hashes:
                     hashes.clear()
@@ -54,12 +54,12 @@ def _hash_folders(
 
 
 class KeyChecker:
-    """Checks the keys of a table's members; fails members whose keys cannot exist.
+    """Checks the keys of the members in a table; fails members whose keys cannot exist.
 
     Rules:
 
-    * Call `check` after the headers of each piece of the directory were added, then `finish` once.
-    * Both methods change the kinds and faults of the table's headers, and cut long names.
+    * Call `check` after adding the headers of each piece of the directory, then call `finish` once.
+    * Both methods change the kinds and faults of the headers in the table, and cut long names.
     """
 
     def __init__(self, table: HeaderTable, policy: Policy, selection: Selection) -> None:
@@ -69,13 +69,13 @@ class KeyChecker:
         self._reserved = fold_key(selection.reserved or "")
         self._selected_count = 0
         self._names_size = 0
-        self._directories: set[int] = set()  # hashes of their paths
+        self._directories: set[int] = set()  # hashes of the paths of directories
         # The hashes of all folded keys. Only SELECTED and FAILED headers have keys.
         self._hashes: array[int] = array("q")
         self.warnings: Counter[str] = Counter()
 
     def check(self, start: int) -> None:
-        """Check the names of header `start` and all later ones, and the keys of their members."""
+        """Check the names in header `start` and all later headers, and the keys of the members."""
         table = self._table
         key_of = self._selection.key_of
         max_bytes = self._policy.limits.key_bytes
@@ -86,7 +86,7 @@ class KeyChecker:
             if kind == FOLDER:
                 self._check_directory(number)
                 continue
-            # The options select members; a folder that is not made is not one of them.
+            # The options select members. A folder that is not created is not a member.
             if is_selective and kind != PLACELESS and not self._selects(number):
                 table.leave_out(number, max_bytes)
                 continue
@@ -94,7 +94,7 @@ class KeyChecker:
                 table.cut_path(number)
                 continue
             key = key_of(table.path(number))
-            # UTF-8 has at most four bytes per character, so short keys need not be measured.
+            # A character has at most four bytes in UTF-8, so short keys need not be measured.
             if 4 * len(key) > max_bytes and (length := utf8_length(key)) > max_bytes:
                 table.fail_header(
                     number,
@@ -104,7 +104,7 @@ class KeyChecker:
                 )
                 table.cut_path(number)
                 continue
-            # The trailing slash lets a prefix be compared by whole segments.
+            # The trailing slash ensures that a prefix is compared by whole segments.
             if self._reserved and f"{fold_key(key)}/".startswith(f"{self._reserved}/"):
                 table.fail_header(
                     number, "name-reserved", "the run writes its completion marker under this key"
@@ -112,7 +112,7 @@ class KeyChecker:
             keys.append(key)
             if is_selective:  # a failed member does not count towards the limit
                 self._selected_count += table.kinds[number] == SELECTED
-        # Nearly always all keys are ASCII, for which `str.lower` does the same and is faster.
+        # Nearly always, all keys are ASCII. Then `str.lower` has the same result and is faster.
         fold = str.lower if all(map(str.isascii, keys)) else fold_key
         self._hashes.extend(map(hash, map(fold, keys)))
         self._names_size += table.names_size(start)
@@ -130,7 +130,7 @@ class KeyChecker:
         return selects is None or selects(self._table.path(number))
 
     def _check_directory(self, number: int) -> None:
-        """Warn about a directory that is listed twice; do not make one whose name is too long."""
+        """Warn about a directory that is listed twice; skip a directory whose name is too long."""
         table = self._table
         path = table.path(number)
         if hash(path) in self._directories:
@@ -138,14 +138,14 @@ class KeyChecker:
         elif len(self._directories) < self._policy.limits.folder_memory // _HASH_BYTES:
             self._directories.add(hash(path))
         if utf8_length(path) > self._policy.limits.key_bytes:
-            table.kinds[number] = PLACELESS  # each key below it would be longer than its path
+            table.kinds[number] = PLACELESS  # all keys below the folder would also be too long
             table.cut_path(number)
 
     def finish(self) -> None:
         """Judge keys that are equal to each other or to a folder; free the memory for all keys.
 
         Raises:
-            RejectedError: two members have one key, and the policy is not lenient.
+            RejectedError: two members have the same key, and the policy is not lenient.
         """
         hashes = set(self._hashes)
         if len(hashes) < len(self._hashes):  # at least two keys have the same hash
@@ -157,9 +157,9 @@ class KeyChecker:
             self._judge_folders(clashes, self._selection.folder_key)
 
     def _group_repeated(self) -> Iterator[Sequence[int]]:
-        """Yield each group of members whose folded keys share a hash: their numbers, rising."""
+        """Yield the numbers, in ascending order, of members whose folded keys have equal hashes."""
         numbers = array("I", self._table.numbers(SELECTED, FAILED))  # in the order of `_hashes`
-        # The sort is stable: the numbers of equal hashes keep their order.
+        # The sort is stable, so members with equal hashes stay in order.
         order = array("I", sorted(range(len(numbers)), key=self._hashes.__getitem__))
         for _, positions in groupby(order, self._hashes.__getitem__):
             member_numbers = array("I", map(numbers.__getitem__, positions))
@@ -169,11 +169,11 @@ class KeyChecker:
     def _judge_group(self, numbers: Sequence[int]) -> None:
         """Judge members whose folded keys have the same hash.
 
-        If two keys are equal, the archive is refused; under a lenient policy the later member is
-        kept. If keys differ from the first key only in case or Unicode form, one warning is
+        If two keys are equal, the archive is refused, but under a lenient policy the later member
+        is kept. If any keys differ from the first key only in case or Unicode form, one warning is
         counted.
         """
-        last_numbers: dict[str, int] = {}  # the last member with each key
+        last_numbers: dict[str, int] = {}  # number of the last member with each key
         for number in numbers:
             key = self._selection.key_of(self._table.path(number))
             if key in last_numbers:
@@ -188,7 +188,7 @@ class KeyChecker:
                 break
 
     def _resolve_duplicate(self, earlier: int, number: int, key: str) -> None:
-        """Refuse the archive because of two members with one key, or drop the earlier member."""
+        """Refuse an archive with two members that have the same key, or drop the earlier member."""
         if not self._policy.lenient:
             message = f"members {earlier} and {number} are {key!r}"
             raise RejectedError(
@@ -198,9 +198,9 @@ class KeyChecker:
         self._table.drop(earlier)
 
     def _find_clashes(self, hashes: set[int]) -> set[int]:
-        """Return those hashes of folded keys that are also hashes of folders of other keys.
+        """Return the hashes of folded keys that are also hashes of folders of other keys.
 
-        Count warnings about these keys, and about a key that S3 treats specially.
+        Count warnings about these keys, and about a key that S3 treats in a special way.
         """
         parents = (key.rpartition("/")[0] for key in self._keys(SELECTED, FAILED))
         folders = chain(parents, map(self._selection.key_of, self._selected_folders()))
@@ -222,20 +222,21 @@ class KeyChecker:
                 yield path
 
     def _judge_folders(self, clashes: set[int], folder_key: Callable[[str], str | None]) -> None:
-        """Judge members whose keys are also folders, at a destination whose keys are paths.
+        """Judge members whose keys are also folders, for a destination whose keys are paths.
 
-        A member without content becomes the folder: some writers list folders as empty files. One
-        with content fails if other members lie below it, because the destination cannot have both.
-        It fails in each run, so that the result does not depend on which is written first.
+        A member without content becomes the folder, because some writers list folders as empty
+        files. A member with content fails if there are other members below its key, because the
+        destination cannot contain both a file and a folder with the same path. The member fails in
+        every run, so that the result does not depend on the order in which members are written.
         """
         table = self._table
-        # `clashes` has hashes of folded keys. From here on keys are compared without folding.
-        clashing: dict[int, int] = {}  # numbers by the hashes of their keys
+        # `clashes` contains hashes of folded keys. From here on, keys are compared without folding.
+        clashing: dict[int, int] = {}  # numbers of members by the hashes of their keys
         for number in table.numbers(SELECTED):
             key = self._selection.key_of(table.path(number))
             if hash(fold_key(key)) in clashes:
                 clashing[hash(key)] = number
-        # First the folders that other members lie below, then also those that the archive lists.
+        # First find the folders that contain other members, then add those that the archive lists.
         memory = self._policy.limits.folder_memory
         parents = (key.rpartition("/")[0] for key in self._keys(SELECTED))
         used_folders = set(clashing).intersection(_hash_folders(parents, memory))

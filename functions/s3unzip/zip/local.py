@@ -1,6 +1,6 @@
 """Compare a member's local header (APPNOTE 4.3.7) and data descriptor (4.3.9) with the directory.
 
-Their bytes are in the same range as the data, so these checks cost no extra request.
+The bytes of both are in the same range as the data, so these checks need no extra request.
 """
 
 import struct
@@ -14,12 +14,13 @@ from s3unzip.zip.checks import Policy
 from s3unzip.zip.names import cut_name, read_name, show_name
 from s3unzip.zip.values import WRAP, Buffer, Member
 
-HEAD_LENGTH = 1024  # bytes that contain nearly every local header
+HEAD_LENGTH = 1024  # number of bytes that is enough for nearly every local header
 # A name and an extra field have at most 65,535 bytes each (4.3.7).
 MAX_HEADER = records.LOCAL_LENGTH + 2 * 65_535
-# Bytes to read after a member's data, at most up to the next listed header. The longest descriptor
-# has 24 bytes (4.3.9); the bytes after it are searched for a local header that is not listed. Most
-# members follow each other directly, so there are rarely more bytes.
+# The maximum number of bytes to read after a member's data; reading also stops at the next listed
+# header. The longest descriptor has 24 bytes (4.3.9), and the bytes after the descriptor are
+# searched for a local header that is not listed. Most members follow each other directly, so there
+# are rarely more bytes.
 AFTER_LENGTH = 64 * 1024
 
 _LOCAL = struct.Struct("<4sxxHHxxxxIIIHH")
@@ -28,7 +29,7 @@ _WIDE_DESCRIPTOR = struct.Struct("<IQQ")
 
 
 class LocalHeader(Struct, frozen=True, gc=False):
-    """The fixed fields of a local header; version, time and date are left out."""
+    """The fixed fields of a local header, without the version, the time and the date."""
 
     signature: bytes
     flags: int
@@ -41,7 +42,7 @@ class LocalHeader(Struct, frozen=True, gc=False):
 
     @property
     def length(self) -> int:
-        """Bytes of the header with its name and its extra field."""
+        """The length of the header in bytes, including its name and its extra field."""
         return records.LOCAL_LENGTH + self.name_length + self.extra_length
 
 
@@ -56,9 +57,10 @@ def is_local_header(raw: bytes, name: bytes) -> bool:
 
 
 def find_data_stop(member: Member, raw: bytes) -> int:
-    """Return where a member's data ends, according to its local header at the beginning of `raw`.
+    """Return the end of a member's data, according to the local header at the beginning of `raw`.
 
-    Without a local header it returns the member's offset; `open_member` reports the fault.
+    If there is no local header, the function returns the member's offset, and `open_member` reports
+    the fault.
     """
     if not raw.startswith(records.LOCAL_SIGNATURE):
         return member.offset
@@ -68,24 +70,24 @@ def find_data_stop(member: Member, raw: bytes) -> int:
 class OpenedMember(NamedTuple):
     """A local header that agrees with the directory.
 
-    `is_complete` says whether it has the directory's CRC-32 and sizes. If not, only the descriptor
-    has them.
+    `is_complete` is True if the local header contains the same CRC-32 and sizes as the directory.
+    Otherwise, only the descriptor contains them.
     """
 
-    data_start: int  # offset of the data from the start of the header
+    data_start: int  # offset of the data, relative to the start of the header
     has_descriptor: bool
     warnings: tuple[str, ...] = ()
-    time_high: int = 0  # byte 11, a check of the password if the member is encrypted
+    time_high: int = 0  # byte 11 of the header, used to check the password of an encrypted member
     is_complete: bool = False
 
 
-# The CRC-32, compressed size and size that a header or a descriptor declares.
+# The CRC-32, the compressed size and the size that a header or a descriptor declares.
 _Content = tuple[int, int, int]
 _describe_content = "CRC {:08x}, {} compressed bytes for {}".format
 
 
 def _declared_content(member: Member) -> _Content:
-    """Return what the member's headers declare; if it `is_wrapped`, sizes are modulo 2^32."""
+    """Return the values in the headers of a member, modulo 2^32 if the member `is_wrapped`."""
     if member.is_wrapped:
         return member.crc32, member.compressed_size % WRAP, member.size % WRAP
     return member.crc32, member.compressed_size, member.size
@@ -94,15 +96,15 @@ def _declared_content(member: Member) -> _Content:
 def open_member(member: Member, raw: Buffer, policy: Policy) -> OpenedMember | int:
     """Check a member's local header; `raw` begins at `member.offset`.
 
-    Bytes of `raw` after the header are ignored. If the header is longer than `raw`, the function
-    returns the length that `raw` must have in the next call.
+    Any bytes in `raw` after the header are ignored. If the header is longer than `raw`, the
+    function returns the length that `raw` must have in the next call.
 
     Raises:
         MemberError: the local header disagrees with the directory.
     """
     room = member.stop - member.offset
     if len(raw) < records.LOCAL_LENGTH:
-        if len(raw) >= room:  # no header fits before the next one
+        if len(raw) >= room:  # there is no room for a header before the next header
             member.fail("lfh-truncated", f"{room} bytes for a header")
         return min(room, HEAD_LENGTH)
     header = read_local_header(raw)
@@ -130,14 +132,14 @@ def open_member(member: Member, raw: Buffer, policy: Policy) -> OpenedMember | i
         header.length,
         has_descriptor=bool(header.flags & records.FLAG_DESCRIPTOR),
         warnings=tuple(warnings),
-        # The time takes bytes 10 and 11, the lower byte first.
+        # The time is in bytes 10 and 11, with the lower byte first.
         time_high=raw[11] if records.is_encrypted(header.flags) else 0,
         is_complete=_compare_content(member, header, extras),
     )
 
 
 def _is_plain_copy(header: LocalHeader, name: bytes, member: Member) -> bool:
-    """Return whether a header without extras repeats all that the directory declares."""
+    """Return whether a header without extra fields repeats all values in the directory."""
     if header.extra_length or header.flags & (records.ENCRYPTION_FLAGS | records.FLAG_DESCRIPTOR):
         return False
     return (
@@ -151,9 +153,9 @@ def _is_plain_copy(header: LocalHeader, name: bytes, member: Member) -> bool:
 
 
 def _compare_content(member: Member, header: LocalHeader, extras: records.Extras) -> bool:
-    """Refuse a CRC-32 or a size that differs from the directory's; return whether all are equal.
+    """Refuse a CRC-32 or a size that differs from the directory; return whether all are equal.
 
-    A header that announces a descriptor may have zeros or sentinels instead.
+    A header that announces a descriptor can contain zeros or sentinels instead of these values.
     """
     sizes = records.resolve_zip64(extras, records.Sizes(header.size, header.compressed))
     local = (header.crc32, sizes.compressed, sizes.size)
@@ -172,7 +174,7 @@ def _compare_content(member: Member, header: LocalHeader, extras: records.Extras
 
 
 def _compare_names(member: Member, name: bytes, policy: Policy) -> Iterator[str]:
-    """Refuse a local header that names another path; yield a warning if only the bytes differ."""
+    """Refuse a local header with a different path; yield a warning if only the bytes differ."""
     if name == member.name_bytes:
         return
     normalised = _normalise(member, name, policy)
@@ -182,7 +184,7 @@ def _compare_names(member: Member, name: bytes, policy: Policy) -> Iterator[str]
 
 
 def _normalise(member: Member, raw: bytes, policy: Policy) -> tuple[str, bool] | None:
-    """Return the path of a raw name, and whether it names a directory; None for a bad name."""
+    """Return the path of a raw name, and whether it is a directory; None for an invalid name."""
     name = read_name(raw, is_utf8=bool(member.flags & records.FLAG_UTF8), policy=policy)
     if name.failure is not None:
         return None
@@ -190,9 +192,9 @@ def _normalise(member: Member, raw: bytes, policy: Policy) -> tuple[str, bool] |
 
 
 def _check_coding(member: Member, header: LocalHeader, extras: records.Extras) -> None:
-    """Refuse a local header whose compression or encryption differs from the directory's."""
+    """Refuse a local header with a compression or encryption that differs from the directory."""
     is_aes = member.cipher is not None and member.cipher.version > 0
-    # With AES, both headers declare method 99; its field has the method of the compression.
+    # With AES, both headers declare method 99, and the AES field contains the compression method.
     method = records.METHOD_AES if is_aes else member.method
     differing_flags = (header.flags ^ member.flags) & records.ENCRYPTION_FLAGS
     is_encrypted = records.is_encrypted(header.flags | member.flags)
@@ -230,10 +232,10 @@ def _check_extras(member: Member, extras: records.Extras, policy: Policy) -> Ite
 
 
 def _read_local_path(member: Member, payload: bytes, policy: Policy) -> str:
-    """Return the member's path according to one Unicode path field of its local header.
+    """Return the member's path according to a Unicode path field in its local header.
 
-    A field that is not valid, for example with the checksum of another name, is ignored: then the
-    path comes from the declared name.
+    An invalid field, for example with the checksum of a different name, is ignored, and the path is
+    that of the declared name.
     """
     raw, _ = records.read_unicode_path(
         records.Extras({records.UNICODE_PATH: [payload]}), member.name_bytes
@@ -245,14 +247,14 @@ def _read_local_path(member: Member, payload: bytes, policy: Policy) -> str:
 
 
 def close_member(member: Member, opened: OpenedMember, tail: Buffer) -> list[str]:
-    """Check what follows a member's data: its descriptor, then the gap; return warnings.
+    """Check the bytes after a member's data, a descriptor and then a gap; return warnings.
 
-    `tail` begins where the data ends. It has all bytes up to `member.stop`, or at least the first
-    `AFTER_LENGTH` of them; later bytes are ignored.
+    `tail` begins where the data ends. It contains all bytes up to `member.stop`, or at least the
+    first `AFTER_LENGTH` of them; later bytes are ignored.
 
-    LibreOffice and other writers announce a descriptor and leave it out. It may be absent if the
-    local header is complete, because it would only repeat the header's values. The next header must
-    then begin where the data ends.
+    LibreOffice and some other writers announce a descriptor but do not write it. The descriptor can
+    be absent if the local header is complete, because it would only repeat values in the header.
+    The next header must then begin where the data ends.
 
     Raises:
         MemberError: the data descriptor disagrees with the directory.
@@ -272,12 +274,12 @@ def close_member(member: Member, opened: OpenedMember, tail: Buffer) -> list[str
 def _check_descriptor(member: Member, opened: OpenedMember, tail: Buffer) -> tuple[int, str | None]:
     """Return the length of the descriptor, or 0 if it is absent, and the code of a warning.
 
-    A descriptor (4.3.9) may have a signature, and its sizes have 32 or 64 bits. Nothing declares
-    which of the four forms is used, so one of them must match the directory.
+    A descriptor (4.3.9) can have a signature, and its sizes have 32 or 64 bits. The archive does
+    not declare which of these four forms is used, so any one of them must match the directory.
     """
     content = _declared_content(member)
     forms = [_WIDE_DESCRIPTOR.pack(*content)]
-    if max(content) <= records.SENTINEL_32:  # all values fit into 32 bits; this form is usual
+    if max(content) <= records.SENTINEL_32:  # all values fit in 32 bits, which is the usual form
         forms.insert(0, _DESCRIPTOR.pack(*content))
     start = bytes(tail[: _WIDE_DESCRIPTOR.size + len(records.DESCRIPTOR_SIGNATURE)])
     for signature, warning in (
@@ -288,7 +290,7 @@ def _check_descriptor(member: Member, opened: OpenedMember, tail: Buffer) -> tup
             if start.startswith(signature + form):
                 return len(signature + form), warning
     data_stop = member.offset + opened.data_start + member.compressed_size
-    # Without a descriptor, the next header begins where the data ends.
+    # If there is no descriptor, the next header begins where the data ends.
     is_at_next = data_stop == member.stop or start.startswith(records.LOCAL_SIGNATURE)
     if not (opened.is_complete and is_at_next):
         code = "size-unproven" if member.is_long else "dd-mismatch"

@@ -1,8 +1,9 @@
-"""The index of an archive: members to extract, members that fail, and warnings, in little memory.
+"""A compact index of an archive: members to extract, members that fail, and warnings.
 
-A header takes about 70 bytes and its name; a `Member` is created on demand. Names that are not
-ASCII are stored as UTF-8: one character outside Latin-1 makes every character of a Python string
-take two or four bytes. A header's number is its position in the directory, from 0.
+Each header needs about 70 bytes of memory plus its name, and `Member` objects are created on
+demand. Names that are not ASCII are stored as UTF-8, because a single character outside Latin-1
+causes every character of a Python string to use two or four bytes. The number of a header is its
+position in the directory, starting from 0.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ from s3unzip.zip.values import FLAG_WRAPPED, SHOWN_NAME, Cipher, Member
 M = TypeVar("M")
 
 # The kinds of headers. Only members of the first two kinds have a key to compare.
-SELECTED = 0  # can be read, and the options select it
+SELECTED = 0  # the member can be read, and the options select it
 FAILED = 1
-NAMELESS = 2  # failed, and its name cannot be a key
+NAMELESS = 2  # the member failed, and its name cannot be a key
 FOLDER = 3
-PLACELESS = 4  # a folder that is not made: the destination itself, or its name is too long for keys
-UNSELECTED = 5  # can be read, and the options do not select it
-DROPPED = 6  # failed and is not selected, or a later member has its key
+PLACELESS = 4  # a folder that is not created: the destination itself, or its name is too long
+UNSELECTED = 5  # the member can be read, but the options do not select it
+DROPPED = 6  # the member failed and is not selected, or a later member has the same key
 _FILE_KINDS = (SELECTED, FAILED, NAMELESS, UNSELECTED, DROPPED)
 
-_NO_TIME = -(1 << 63)  # stands for None in an array
+_NO_TIME = -(1 << 63)  # represents None in an array
 _CIPHERS = (None, Cipher(), *(Cipher(version, key) for version in (1, 2) for key in (1, 2, 3)))
 _CIPHER_CODES = {cipher: code for code, cipher in enumerate(_CIPHERS)}
 
@@ -48,24 +49,24 @@ class HeaderTable:
     """The headers of one directory, by their numbers."""
 
     def __init__(self) -> None:
-        self._paths: list[str | bytes] = []  # UTF-8 where it is not ASCII
+        self._paths: list[str | bytes] = []  # bytes in UTF-8 if the path is not ASCII
         self._raw_names: list[bytes | None] = []
         self._mtimes: array[int] = array("q")
         self._crcs: array[int] = array("I")
         self._methods: array[int] = array("H")
-        self._modes: array[int] = array("H")  # 0: unknown
+        self._modes: array[int] = array("H")  # 0 if unknown
         self._flags: array[int] = array("I")
-        self._ciphers = bytearray()  # positions in `_CIPHERS`
+        self._ciphers = bytearray()  # indexes of ciphers in `_CIPHERS`
         self.offsets: array[int] = array("Q")
-        # A lower bound of each member's end; after `set_stops`, the upper bound, `Member.stop`.
+        # A lower bound for each member's end, or, after `set_stops`, the upper bound `Member.stop`.
         self.stops: array[int] = array("Q")
         self.compressed_sizes: array[int] = array("Q")
         self.sizes: array[int] = array("Q")
         self.kinds = bytearray()
-        self.faults: dict[int, tuple[str, str]] = {}  # code and message, of failed members
+        self.faults: dict[int, tuple[str, str]] = {}  # codes and messages for failed members
 
     def add(self, kind: int, member: Member) -> None:
-        """Append a header; its member ends at `stop` or later."""
+        """Append a header, whose member ends at `member.stop` or later."""
         self.kinds.append(kind)
         if member.path.isascii():
             self._paths.append(member.path)
@@ -73,7 +74,7 @@ class HeaderTable:
         else:
             path = _encode(member.path)
             self._paths.append(path)
-            # Nearly always both names have equal bytes: only one copy stays in memory.
+            # Nearly always, both names have equal bytes. Then only one copy is kept in memory.
             self._raw_names.append(path if path == member.raw_name else member.raw_name)
         self.offsets.append(member.offset)
         self.stops.append(member.stop)
@@ -92,14 +93,14 @@ class HeaderTable:
         self._flags[number] |= FLAG_WRAPPED
 
     def path(self, number: int) -> str:
-        """Return the path of a header."""
+        """Return the path in the header with this number."""
         path = self._paths[number]
         if isinstance(path, str):
             return path
         return path.decode("utf-8", "surrogatepass")
 
     def cut_path(self, number: int) -> None:
-        """Keep only the beginning of a name that will not become a key."""
+        """Keep only the beginning of a name that does not become a key."""
         cut = cut_name(self.path(number))
         # `wrapped` compares the beginning of the declared name with local headers.
         self._raw_names[number] = self.member(number).name_bytes[:SHOWN_NAME]
@@ -117,12 +118,12 @@ class HeaderTable:
             self.cut_path(number)
 
     def drop(self, number: int) -> None:
-        """Mark a header whose member is neither extracted nor reported as failed."""
+        """Mark a header as dropped: its member is neither extracted nor reported as failed."""
         self.kinds[number] = DROPPED
         self.faults.pop(number, None)
 
     def fail_header(self, number: int, code: str, message: str, kind: int = FAILED) -> None:
-        """Fail a member for this reason, which replaces an earlier one."""
+        """Fail a member for the given reason, which replaces any earlier reason."""
         self.faults[number] = (code, message)
         self.kinds[number] = kind
 
@@ -135,7 +136,7 @@ class HeaderTable:
         return map(self.path, self.numbers(*kinds))
 
     def names_size(self, start: int) -> int:
-        """Return how many bytes the names of header `start` and all later ones take."""
+        """Return the total size in bytes of the names in header `start` and all later headers."""
         paths = self._paths[start:]
         raw_names = self._raw_names[start:]
         size = sum(map(len, paths))
@@ -143,12 +144,12 @@ class HeaderTable:
             size += sum(
                 len(raw)
                 for path, raw in zip(paths, raw_names, strict=True)
-                if raw is not None and raw is not path  # both names may be one object
+                if raw is not None and raw is not path  # both names can be the same object
             )
         return size
 
     def member(self, number: int) -> Member:
-        """Return the member of a header."""
+        """Return the member for the header with this number."""
         mtime = self._mtimes[number]
         return Member(
             index=number,
@@ -167,23 +168,23 @@ class HeaderTable:
         )
 
     def refused(self, number: int) -> RefusedMember:
-        """Return the member whose header failed, and the reason."""
+        """Return the failed member for the header with this number, and the reason."""
         member = self.member(number)
         code, message = self.faults[number]
         return RefusedMember(member, Finding(code, message, member.offset, cut_name(member.path)))
 
     def set_stops(self, start: int) -> Sequence[int]:
-        """Set the bound of each member; return the numbers of all headers in order of offsets.
+        """Set the upper bound of each member; return the numbers of all headers by offset.
 
-        The bound is the start of the next local header, or the directory's `start`. Members that
-        share bytes are refused.
+        The upper bound is the start of the next local header, or of the directory (`start`).
+        Members that share bytes are refused.
         """
         offsets = self.offsets
-        order: Sequence[int] = range(len(offsets))  # nearly always the order of offsets
+        order: Sequence[int] = range(len(offsets))  # nearly always already in order of offsets
         if any(map(gt, offsets, islice(offsets, 1, None))):
             order = array("I", sorted(order, key=offsets.__getitem__))
         bounds = array("Q", map(offsets.__getitem__, islice(order, 1, None)))
-        if offsets:  # the bound of the last member is the directory
+        if offsets:  # the upper bound of the last member is the start of the directory
             bounds.append(start)
         # If any member ends after its bound, two members share bytes.
         if any(map(gt, map(self.stops.__getitem__, order), bounds)):
@@ -198,10 +199,11 @@ class HeaderTable:
     def _refuse_overlap(self, order: Sequence[int], bounds: array[int]) -> None:
         """Refuse members that share bytes.
 
-        A member that is listed twice does not overlap itself: it gets the bound of its last header.
+        A member that is listed twice does not overlap itself: the upper bound for its last header
+        applies to all of its headers.
         """
         offsets = self.offsets
-        # Backwards, so that the bound passes from the last of equal headers to the first.
+        # Iterate backwards, to copy the bound of the last of several equal headers to the others.
         for at in range(len(order) - 2, -1, -1):
             number, next_number = order[at : at + 2]
             is_same = offsets[number] == offsets[next_number]
@@ -210,7 +212,7 @@ class HeaderTable:
         for at, bound in enumerate(bounds):
             number = order[at]
             stop = self.stops[number]
-            # The last member cannot reach here: one that ends after `start` was refused before.
+            # This cannot be the last member: a member that ends after `start` was already refused.
             if stop > bound:
                 path = cut_name(self.path(number))
                 next_path = cut_name(self.path(order[at + 1]))
@@ -229,7 +231,7 @@ def _encode(path: str) -> bytes:
 
 
 class Members(Sequence[M]):
-    """A sequence of what `make` returns for the headers with these numbers, made on demand."""
+    """A sequence of the results of `make` for the given header numbers, created on demand."""
 
     def __init__(
         self, table: HeaderTable, numbers: Sequence[int], make: Callable[[int], M]
@@ -244,12 +246,12 @@ class Members(Sequence[M]):
 
     @property
     def size(self) -> int:
-        """The sum of the members' sizes."""
+        """The total size of the members."""
         return sum(map(self._table.sizes.__getitem__, self._numbers))
 
     @property
     def compressed_size(self) -> int:
-        """The sum of the members' compressed sizes."""
+        """The total compressed size of the members."""
         return sum(map(self._table.compressed_sizes.__getitem__, self._numbers))
 
     def __len__(self) -> int:
@@ -271,11 +273,12 @@ class Members(Sequence[M]):
 class Index(Struct, frozen=True):
     """The checked index of one archive.
 
-    `members` can be read; they are in the order of their offsets. `selected` has the members to
-    extract. `failures` has the selected members that fail before their data is read, in directory
-    order. `first` is the offset of the first local header; without one, of the directory.
-    `warnings` counts the warnings by their codes. A member that `is_wrapped` may have `inflation`
-    bytes more than it declares for each of its compressed bytes.
+    `members` contains the members that can be read, in the order of their offsets. `selected`
+    contains the members to extract. `failures` contains the selected members that fail before their
+    data is read, in directory order. `first` is the offset of the first local header, or of the
+    directory if there are no local headers. `warnings` contains the number of warnings for each
+    code. For each of its compressed bytes, a member that `is_wrapped` can have `inflation` bytes
+    more than it declares.
     """
 
     table: HeaderTable
@@ -288,7 +291,7 @@ class Index(Struct, frozen=True):
 
     @property
     def entries(self) -> int:
-        """The number of headers, including those of directories."""
+        """The number of headers, including the headers of directories."""
         return len(self.table.kinds)
 
     @property
@@ -303,10 +306,10 @@ class Index(Struct, frozen=True):
 
     @property
     def paths(self) -> Iterator[str]:
-        """The names of all members, including those that failed or are not selected."""
+        """The names of all members, including members that failed or are not selected."""
         return self.table.paths(*_FILE_KINDS)
 
     @property
     def folders(self) -> Iterator[str]:
-        """The names of directories, without those that are not made."""
+        """The names of all directories, except for folders that are not created."""
         return self.table.paths(FOLDER)

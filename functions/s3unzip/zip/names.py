@@ -1,7 +1,7 @@
 """Decode member names, turn them into safe paths, and fold them as file systems do.
 
-Names become S3 keys. The S3 client refuses no key, so only these checks protect a user who later
-downloads the bucket.
+Names become S3 keys. The S3 client does not refuse any key, so a user who later downloads the
+bucket is protected only by these checks.
 """
 
 import re
@@ -15,43 +15,45 @@ from msgspec.structs import replace
 from s3unzip.zip.checks import Policy
 from s3unzip.zip.values import SHOWN_NAME
 
-# Matches a name that needs no further check: ASCII, no backslash or control character, no empty,
-# "." or ".." segment, no drive letter, no space or dot at a segment's edge. The name of a directory
-# ends with a slash. The quantifiers are possessive: a name that does not match costs one pass.
+# Matches a name that needs no further check: it is ASCII, and has no backslash or control
+# character, no empty, "." or ".." segment, no drive letter, and no space or dot at the edge of a
+# segment. The name of a directory ends with a slash. The quantifiers are possessive, so a name that
+# does not match requires only one pass.
 _SEGMENT = rb"[A-Za-z0-9_+@%=,~()\[\]{}!#$&'-](?:[ .]*+[A-Za-z0-9_+@%=,~()\[\]{}!#$&'-]++)*+"
 is_plain_name = re.compile(rb"%s(?:/%s)*+/?" % (_SEGMENT, _SEGMENT)).fullmatch
 
-# Control characters, and characters that XML 1.0 excludes (section 2.2). Some control a terminal
-# or end a line of a list. S3 accepts such keys, but DeleteObjects cannot name most of them, and
-# ListObjects only with encoding-type=url. A carriage return has a check of its own: S3 has a rule
-# for it in XML, and macOS gives each folder with a custom icon a file "Icon\r".
+# Control characters, and characters that XML 1.0 excludes (section 2.2). Some of them control a
+# terminal or end a line in a list. S3 accepts such keys, but DeleteObjects cannot represent most of
+# them, and ListObjects can represent them only with encoding-type=url. The carriage return has a
+# separate check, because S3 has a rule for carriage returns in XML, and macOS stores a file
+# "Icon\r" in each folder with a custom icon.
 # https://docs.aws.amazon.com/AmazonS3/latest/userguide/object-keys.html
 _CONTROL = re.compile("[\x01-\x0c\x0e-\x1f\x7f\ufffe\uffff\ud800-\udfff]")
 _DRIVE = re.compile(r"[A-Za-z]:")
-# Windows or a shell would drop such a first or last character of a segment.
+# Windows or a shell would drop one of these characters at the start or end of a segment.
 _TRIMMED = re.compile(r"(?:\A|/) |[ .](?:/|\Z)")
-# In Shift-JIS, GBK and Big5 the byte 0x5C after a non-ASCII byte may be half of a character. After
-# an ASCII byte it is always a backslash.
+# In Shift-JIS, GBK and Big5, the byte 0x5C after a non-ASCII byte can be half of a character. After
+# an ASCII byte, 0x5C is always a backslash.
 _HALF_CHARACTER = re.compile(rb"[\x80-\xff]\\")
-# UAX #15, "Stream-Safe Text Format": no text of any language has more combining marks in a row.
-# Normalisation sorts each run of them, in a time that grows with the square of its length.
+# No text in any language has more consecutive combining marks than this (UAX #15, "Stream-Safe Text
+# Format"). Normalisation sorts each run of marks, in time quadratic in the length of the run.
 MAX_MARKS = 30
-# Characters below U+0300 are not combining marks, so only a long run of others must be checked.
+# Characters below U+0300 are not combining marks, so only a long run of higher ones is checked.
 _MAYBE_MARKS = re.compile(f"[^\x00-\u02ff]{{{MAX_MARKS + 1}}}")
 
 
 class Name(Struct, frozen=True, gc=False):
-    """A decoded name; `path` is normalised, `failure` is the code of the check that forbids it."""
+    """A decoded name; `path` is normalised, and `failure` is the code of the check that failed."""
 
     path: str
     is_directory: bool = False
     failure: str | None = None
     warnings: Sequence[str] = ()
-    raw_name: bytes | None = None  # the declared name; None: `path` in ASCII, or unknown
+    raw_name: bytes | None = None  # the declared name; None if it is `path` in ASCII, or unknown
 
 
 def show_name(raw: bytes) -> str:
-    """Return the text of any raw name for messages, cut to `SHOWN_NAME` characters."""
+    """Return a raw name as text for messages, cut to `SHOWN_NAME` characters."""
     return cut_name(raw.decode("utf-8", "backslashreplace"))
 
 
@@ -63,10 +65,10 @@ def cut_name(text: str) -> str:
 
 
 def has_long_marks(text: str) -> bool:
-    """Return whether `text` has more than `MAX_MARKS` combining marks in a row."""
+    """Return whether `text` contains more than `MAX_MARKS` consecutive combining marks."""
     if text.isascii() or not _MAYBE_MARKS.search(text):
         return False
-    # The combining class of a character is 0 if it is not a mark.
+    # The combining class of a character that is not a mark is 0.
     runs = groupby(map(unicodedata.combining, text), bool)
     return any(is_mark and len(list(run)) > MAX_MARKS for is_mark, run in runs)
 
@@ -74,8 +76,8 @@ def has_long_marks(text: str) -> bool:
 def read_name(raw: bytes, *, is_utf8: bool, policy: Policy) -> Name:
     """Decode and check a raw name; see `_decode_name` and `check_name`.
 
-    A finding about the encoding is the name's failure, or its first warning if the policy tolerates
-    it. After such a failure, `path` is for messages only.
+    A finding about the encoding is the failure of the name, or its first warning if the policy
+    tolerates the finding. After such a failure, use `path` only in messages.
     """
     text, code = _decode_name(raw, is_utf8=is_utf8, policy=policy)
     if code is None:
@@ -90,9 +92,9 @@ def _decode_name(raw: bytes, *, is_utf8: bool, policy: Policy) -> tuple[str, str
     """Return the text of a raw name, and the code of a finding about it, or None.
 
     `is_utf8` is flag bit 11 (APPNOTE appendix D). An ASCII name is ASCII in every encoding. Other
-    names have the policy's encoding; without one they are UTF-8 if valid (macOS and many others
-    write UTF-8 without the bit), else cp437. If the name cannot be decoded, the text is for
-    messages only.
+    names are decoded with the policy's encoding. If the policy has no encoding, a name is decoded
+    as UTF-8 if it is valid UTF-8 (macOS and many other writers do not set the bit), and otherwise
+    as cp437. If a name cannot be decoded, use the returned text only in messages.
     """
     if raw.isascii():
         return raw.decode("ascii"), None
@@ -106,7 +108,7 @@ def _decode_name(raw: bytes, *, is_utf8: bool, policy: Policy) -> tuple[str, str
     try:
         return raw.decode("utf-8"), "name-encoding-guess"
     except UnicodeDecodeError:
-        # cp437 is only a guess: a byte 0x5C may be a separator or half of a character.
+        # cp437 is only a guess, so a byte 0x5C could be a separator or half of a character.
         if _HALF_CHARACTER.search(raw):
             return raw.decode("cp437"), "name-guessed-backslash"
         return raw.decode("cp437"), "name-encoding-guess"
@@ -116,7 +118,7 @@ def check_name(text: str, policy: Policy) -> Name:
     """Check and normalise a decoded name: drop `.` and empty segments, and a drive.
 
     A name such as ``./`` is the destination folder itself. Its path is empty, and its failure is
-    `name-empty`; a directory may have such a name.
+    `name-empty`, although a directory is allowed to have such a name.
     """
     slashed = text.replace("\\", "/")
     relative = slashed.lstrip("/")
@@ -126,7 +128,7 @@ def check_name(text: str, policy: Policy) -> Name:
     warnings: list[str] = []
     if not path_segments:
         return Name("", is_directory, "name-empty", warnings)
-    # The first fault that the policy does not tolerate is the failure; the others are warnings.
+    # The first fault that the policy does not tolerate is the failure; tolerated faults only warn.
     for code, is_faulty in (
         ("name-nul", "\0" in text),
         ("name-backslash", "\\" in text),
@@ -144,7 +146,7 @@ def check_name(text: str, policy: Policy) -> Name:
             return Name(text, is_directory, code, warnings)
         if is_faulty:
             warnings.append(code)
-    # Drop the drive, like a leading slash. A colon in a longer segment is part of the name.
+    # Drop the drive, as well as a leading slash. A colon in a longer segment is part of the name.
     while path_segments and len(path_segments[0]) == len("C:") and _DRIVE.match(path_segments[0]):
         del path_segments[0]
     if not path_segments:
@@ -153,14 +155,14 @@ def check_name(text: str, policy: Policy) -> Name:
 
 
 def utf8_length(text: str) -> int:
-    """Return the number of bytes of a text in UTF-8."""
+    """Return the length of a text in UTF-8, in bytes."""
     if text.isascii():
         return len(text)
     return len(text.encode("utf-8", "surrogatepass"))
 
 
 def fold_key(key: str) -> str:
-    """Return the form of a key for file systems that ignore case or Unicode form.
+    """Return the form of a key in file systems that ignore case or Unicode form.
 
     Keys with long runs of combining marks are not normalised, because that takes quadratic time.
     """
@@ -168,12 +170,12 @@ def fold_key(key: str) -> str:
         return key.lower()
     if has_long_marks(key):
         return key.casefold()
-    # Twice, because a folded text may no longer be normalised.
+    # Normalise twice, because text that was normalised might not be normalised after folding.
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", key).casefold())
 
 
 def fold_form(key: str) -> str:
-    """Return the form of a key for file systems that ignore only Unicode form."""
+    """Return the form of a key in file systems that ignore only Unicode form."""
     if has_long_marks(key):
         return key
     return unicodedata.normalize("NFC", key)

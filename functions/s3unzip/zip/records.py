@@ -1,6 +1,7 @@
 """The records of a ZIP file (APPNOTE 4.3): signatures, flags, methods, times, extra fields (4.5).
 
-All numbers are little-endian. The modules that read the records interpret their other fields.
+All numbers are little-endian. All other fields are interpreted by the modules that read the
+records.
 """
 
 import re
@@ -23,7 +24,7 @@ ZIP64_EOCD_SIGNATURE = b"PK\x06\x06"
 ZIP64_LOCATOR_SIGNATURE = b"PK\x06\x07"
 DESCRIPTOR_SIGNATURE = b"PK\x07\x08"
 
-# 4.4.1.4: these values say that the value is in a ZIP64 record or field.
+# A field with one of these values has its actual value in a ZIP64 record or field (4.4.1.4).
 SENTINEL_16 = 0xFFFF
 SENTINEL_32 = 0xFFFF_FFFF
 
@@ -35,7 +36,7 @@ FLAG_STRONG_ENCRYPTION = 1 << 6
 FLAG_UTF8 = 1 << 11
 FLAG_MASKED_HEADER = 1 << 13
 ENCRYPTION_FLAGS = FLAG_ENCRYPTED | FLAG_STRONG_ENCRYPTION | FLAG_MASKED_HEADER
-# Not one of APPNOTE's 16 flags: the external attributes have the bit of a reparse point.
+# In addition to the 16 flags in APPNOTE: the external attributes contain the reparse point bit.
 FLAG_REPARSE = 1 << 16
 
 METHOD_STORED = 0
@@ -46,7 +47,7 @@ METHOD_LZMA = 14
 METHOD_ZSTD = 93
 METHOD_XZ = 95
 METHOD_AES = 99
-# The methods that s3unzip can decompress, with short names.
+# The compression methods that s3unzip can decompress, with their short names.
 METHODS = {0: "Stored", 8: "Defl", 9: "Defl64", 12: "BZip2", 14: "LZMA", 93: "Zstd", 95: "Xz"}
 _UNSUPPORTED_METHODS = {
     1: "shrink", 2: "reduce", 3: "reduce", 4: "reduce", 5: "reduce", 6: "implode",
@@ -54,16 +55,16 @@ _UNSUPPORTED_METHODS = {
     94: "MP3", 96: "JPEG", 97: "WavPack", 98: "PPMd",
 }  # fmt: skip
 
-MAX_DEFLATE_RATIO = 1_032  # two bits stand for at most 258 bytes (RFC 1951)
+MAX_DEFLATE_RATIO = 1_032  # two bits can represent at most 258 bytes (RFC 1951)
 
-# 4.4.2: the external attributes of the first two hosts, Unix and Darwin, have a mode. Those of
-# MS-DOS, OS/2, Windows NTFS and VFAT have DOS attributes.
+# The external attributes of the first two hosts, Unix and Darwin, contain a mode. Those of MS-DOS,
+# OS/2, Windows NTFS and VFAT contain DOS attributes (4.4.2).
 UNIX_HOSTS = (3, 19)
 DOS_HOSTS = (0, 6, 10, 14)
 
-# 4.4.3: the lower byte of "version needed to extract", ten times the version of APPNOTE.
+# The lower byte of "version needed to extract" (4.4.3), which is ten times the APPNOTE version.
 MAX_VERSION = 63
-# FILE_ATTRIBUTE_* of Windows, in the lower half of the external attributes (4.4.15):
+# The Windows constants FILE_ATTRIBUTE_*, in the lower half of the external attributes (4.4.15):
 # https://learn.microsoft.com/windows/win32/fileio/file-attribute-constants
 ATTRIBUTE_DIRECTORY = 0x10
 ATTRIBUTE_REPARSE_POINT = 0x400
@@ -81,7 +82,7 @@ EXTENDED_TIMESTAMP = 0x5455
 UNICODE_PATH = 0x7075
 AES = 0x9901
 
-_FIELD_HEADER = 4  # id and length
+_FIELD_HEADER = 4  # length in bytes of the id and the length of a field
 _AES_FIELD = struct.Struct("<H2sBH")  # version, "AE", strength, method
 
 
@@ -91,26 +92,26 @@ def find_all(data: bytes, signature: bytes) -> Iterator[int]:
 
 
 def is_encrypted(flags: int) -> bool:
-    """Return whether the flags say that the data is encrypted.
+    """Return whether the flags declare that the data is encrypted.
 
-    Bits 6 and 13 give the kind of encryption (4.4.4). They mean nothing without bit 0.
+    Bits 6 and 13 indicate the kind of encryption (4.4.4). They have no meaning without bit 0.
     """
     return bool(flags & FLAG_ENCRYPTED)
 
 
 def describe_method(method: int) -> str:
-    """Return the number and the name of an unsupported compression method, for a message."""
+    """Return the number and the name of an unsupported compression method, for use in a message."""
     return f"compression method {method} ({_UNSUPPORTED_METHODS.get(method, 'unknown')})"
 
 
 @lru_cache(maxsize=1 << 16)
 def read_dos_time(stamp: int) -> int | None:
-    """Return the Unix seconds of a DOS date (high 16 bits) and time (low 16 bits) in UTC.
+    """Convert a DOS date (high 16 bits) and time (low 16 bits) in UTC to Unix seconds.
 
-    Returns None for an invalid date: many writers leave zeros.
+    Returns None if the date is invalid; many writers leave zeros.
     """
-    # 4.4.6. Date: 7 bits for years since 1980, 4 for the month, 5 for the day. Time: 5 bits for
-    # hours, 6 for minutes, 5 for units of two seconds.
+    # The date has 7 bits for the years since 1980, 4 for the month and 5 for the day. The time has
+    # 5 bits for hours, 6 for minutes and 5 for units of two seconds (4.4.6).
     date = stamp >> 16
     time = stamp & 0xFFFF
     try:
@@ -129,10 +130,10 @@ def read_dos_time(stamp: int) -> int | None:
 
 
 class Extras(NamedTuple):
-    """The payloads of one extra block, in order, by the ids of their fields.
+    """The payloads of the fields in an extra block, in order, by the ids of the fields.
 
-    `overrun` says that a field is longer than the rest of the block. `stray` says that 1 to 3 bytes
-    follow the last field.
+    `overrun` is True if a field is longer than the rest of the block. `stray` is True if 1 to 3
+    bytes follow the last field.
     """
 
     fields: dict[int, list[bytes]]
@@ -140,7 +141,7 @@ class Extras(NamedTuple):
     stray: bool = False
 
     def of(self, field_id: int) -> list[bytes]:
-        """Return the payloads of every field with this id."""
+        """Return the payloads of all fields with this id."""
         return self.fields.get(field_id, [])
 
 
@@ -148,7 +149,7 @@ NO_EXTRAS = Extras({})
 
 
 def walk_extras(block: bytes) -> Extras:
-    """Split an extra block into fields; any bytes are accepted."""
+    """Split an extra block into its fields; any bytes are accepted."""
     fields: dict[int, list[bytes]] = {}
     at = 0
     while len(block) - at >= _FIELD_HEADER:
@@ -162,9 +163,10 @@ def walk_extras(block: bytes) -> Extras:
 
 
 class Sizes(Struct, frozen=True, gc=False):
-    """The values of a header that a ZIP64 field can replace (4.5.3).
+    """The values in a header that a ZIP64 field can replace (4.5.3).
 
-    `lacks_value` says that one of them is a sentinel, and the ZIP64 field does not have its value.
+    `lacks_value` is True if one of these values is a sentinel, and the ZIP64 field does not contain
+    the actual value.
     """
 
     size: int
@@ -174,7 +176,7 @@ class Sizes(Struct, frozen=True, gc=False):
     lacks_value: bool = False
 
 
-# The order of the values in a ZIP64 field, their sentinels, their lengths in bytes.
+# The values in a ZIP64 field, in order, with their sentinels and their lengths in bytes.
 _ZIP64_VALUES = (
     ("size", SENTINEL_32, 8),
     ("compressed", SENTINEL_32, 8),
@@ -184,10 +186,10 @@ _ZIP64_VALUES = (
 
 
 def resolve_zip64(extras: Extras, declared: Sizes) -> Sizes:
-    """Replace each sentinel by its value from the ZIP64 field.
+    """Replace each sentinel with the value from the ZIP64 field.
 
-    The field has only the values whose sentinels are declared. Some writers always write all of
-    them, so the bytes after the last value are ignored.
+    The field contains only the values whose sentinels are declared. Some writers always write all
+    of the values, so any bytes after the last needed value are ignored.
     """
     payload = next(iter(extras.of(ZIP64)), b"")
     wide_values: dict[str, Any] = {}
@@ -205,10 +207,10 @@ def resolve_zip64(extras: Extras, declared: Sizes) -> Sizes:
 def read_extended_time(extras: Extras) -> int | None:
     """Return the Unix seconds of the modification time in the extended timestamp (0x5455).
 
-    Returns None without a field that has this time.
+    Returns None if there is no field with this time.
     """
     for payload in extras.of(EXTENDED_TIMESTAMP):
-        # One byte of flags, of which bit 0 announces this time, and 4 bytes of time.
+        # The field has one byte of flags, in which bit 0 announces this time, and 4 bytes of time.
         if len(payload) >= 5 and payload[0] & 1:
             return int.from_bytes(payload[1:5], "little", signed=True)
     return None
@@ -217,8 +219,8 @@ def read_extended_time(extras: Extras) -> int | None:
 def read_aes(extras: Extras) -> tuple[int, Cipher] | None:
     """Return the compression method and the cipher of the AES field.
 
-    Returns None if there is not exactly one field, or if it is not valid. A member with WinZip AES
-    declares method 99. The field has the method of its compression.
+    Returns None unless there is exactly one AES field and the field is valid. A member with WinZip
+    AES declares method 99, and its AES field contains the actual compression method.
     """
     payloads = extras.of(AES)
     if len(payloads) != 1 or len(payloads[0]) < _AES_FIELD.size:
@@ -232,9 +234,9 @@ def read_aes(extras: Extras) -> tuple[int, Cipher] | None:
 def read_unicode_path(extras: Extras, raw_name: bytes) -> tuple[bytes | None, str | None]:
     """Return the UTF-8 name of the Unicode path field (0x7075, 4.6.9), and the code of a finding.
 
-    The name is None without a valid field; the code is None without a finding. A valid field has
-    version 1 and the CRC-32 of the raw name. Its backslashes become slashes if the name then has as
-    many slashes as the raw name.
+    The name is None if there is no valid field, and the code is None if there is no finding. A
+    valid field has version 1 and the CRC-32 of the raw name. The backslashes in the name become
+    slashes if the result has as many slashes as the raw name.
     """
     payloads = extras.of(UNICODE_PATH)
     if not payloads:
@@ -243,7 +245,7 @@ def read_unicode_path(extras: Extras, raw_name: bytes) -> tuple[bytes | None, st
         return None, "unicode-path-duplicate"
     payload = payloads[0]
     checksum = int.from_bytes(payload[1:5], "little")
-    # Version and checksum take 5 bytes; the name follows.
+    # The version and the checksum occupy 5 bytes; the name follows.
     if len(payload) < 5 or payload[0] != 1 or checksum != zlib.crc32(raw_name):
         return None, "unicode-path-stale"
     name = payload[5:]

@@ -1,7 +1,8 @@
 """The values that all modules of the ZIP core share: ranges of bytes, ciphers, members, disks.
 
-A function that needs bytes returns `Reads`, a generator that yields the `ByteRange` it needs, is
-sent exactly those bytes, and returns a value. `drive` runs it with any function that reads a range.
+A function that needs bytes returns `Reads`, a generator that yields the required `ByteRange`, is
+sent exactly those bytes, and returns a value. `drive` runs the generator with any function that
+reads a range.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from s3unzip.zip.checks import Policy
 T = TypeVar("T")
 Buffer = bytes | memoryview
 
-WRAP = 1 << 32  # numbers of 32 bits are modulo this
-# Not one of APPNOTE's 16 flags: the headers may have only the lower 32 bits of the sizes.
+WRAP = 1 << 32  # the modulus of 32-bit numbers
+# In addition to the 16 flags in APPNOTE: the headers might have only the low 32 bits of the sizes.
 FLAG_WRAPPED = 1 << 17
 
-SHOWN_NAME = 200  # characters of a name in messages
+SHOWN_NAME = 200  # maximum length of a name in messages, in characters
 
 
 def reject(code: str, message: str, offset: int | None = None) -> NoReturn:
@@ -34,14 +35,14 @@ def reject(code: str, message: str, offset: int | None = None) -> NoReturn:
 
 
 class ByteRange(NamedTuple):
-    """Bytes of the archive from `start` up to but not including `stop`."""
+    """The range of bytes in the archive from `start` up to but not including `stop`."""
 
     start: int
     stop: int
 
     @property
     def length(self) -> int:
-        """Number of bytes."""
+        """The number of bytes in the range."""
         return self.stop - self.start
 
 
@@ -49,7 +50,7 @@ Reads = Generator[ByteRange, bytes, T]
 
 
 def drive(reads: Reads[T], read: Callable[[ByteRange], bytes]) -> T:
-    """Run `reads` to its end and return its value; `read` returns the bytes of each range."""
+    """Run `reads` to its end and return its value; `read` returns the bytes in a given range."""
     try:
         byte_range = next(reads)
         while True:
@@ -63,7 +64,8 @@ class Cipher(NamedTuple):
     """How a member is encrypted.
 
     Version 0 is ZipCrypto (APPNOTE 6.1). Versions 1 and 2 are AE-1 and AE-2 of WinZip AES: AE-1
-    declares the CRC-32, AE-2 declares 0. Strengths 1, 2, 3 are AES keys of 128, 192, 256 bits.
+    declares the CRC-32, and AE-2 declares 0. Strengths 1, 2 and 3 are AES keys of 128, 192 and 256
+    bits.
     https://www.winzip.com/en/support/aes-encryption/
     """
 
@@ -72,12 +74,12 @@ class Cipher(NamedTuple):
 
     @property
     def key_length(self) -> int:
-        """Bytes of each of the two keys of AES."""
+        """The length in bytes of each of the two keys for WinZip AES."""
         return 8 + 8 * self.strength
 
     @property
     def overhead(self) -> int:
-        """Bytes that the encryption adds: a header, or with AES salt, verifier and code."""
+        """The number of bytes that encryption adds: a header, or salt, verifier and code (AES)."""
         if not self.version:
             return 12
         return self.key_length // 2 + 2 + 10  # the salt is half as long as a key
@@ -86,14 +88,15 @@ class Cipher(NamedTuple):
 class Member(Struct, frozen=True, array_like=True, gc=False):
     """One member to extract, as the central directory describes it.
 
-    `index` is its number in the central directory. `path` is the normalised name. `raw_name` is the
-    declared name, None if that is `path` in ASCII. `offset` is the absolute offset of the local
-    header. At `stop` the next listed local header begins, or the directory: the member must end
-    there or before. `method` is the compression method (APPNOTE 4.4.5), even with a `cipher`.
-    `flags` are the 16 bits of APPNOTE 4.4.4, `records.FLAG_REPARSE` and `FLAG_WRAPPED`: with
-    `FLAG_WRAPPED` only the lower 32 bits of `size` are certain. `mtime` is in Unix seconds (the
-    extended timestamp, else the DOS time read as UTC). `mode` has Unix mode bits. Both are None if
-    they are unknown.
+    `index` is the number of the member in the central directory. `path` is the normalised name.
+    `raw_name` is the declared name, or None if that name is `path` in ASCII. `offset` is the
+    absolute offset of the local header. `stop` is the offset of the next listed local header, or of
+    the directory: the member must end at or before this offset. `method` is the compression method
+    (APPNOTE 4.4.5), even if there is a `cipher`. `flags` are the 16 bits of APPNOTE 4.4.4,
+    `records.FLAG_REPARSE` and `FLAG_WRAPPED`. With `FLAG_WRAPPED`, only the lower 32 bits of `size`
+    are certain. `mtime` is in Unix seconds, from the extended timestamp if there is one, and
+    otherwise from the DOS time, read as UTC. `mode` contains Unix mode bits. `mtime` and `mode` are
+    None if they are unknown.
     """
 
     index: int
@@ -129,7 +132,7 @@ class Member(Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def is_long(self) -> bool:
-        """Whether its headers certainly have only the lower 32 bits of its sizes."""
+        """Whether the headers certainly contain only the lower 32 bits of the sizes."""
         return self.is_wrapped and self.compressed_size >= WRAP
 
     def has_size(self, size: int) -> bool:
@@ -137,8 +140,8 @@ class Member(Struct, frozen=True, array_like=True, gc=False):
         return size == self.size or (self.is_wrapped and (size - self.size) % WRAP == 0)
 
     def with_crc(self, crc32: int) -> Member:
-        """Return the member with this CRC-32, as if the directory declared it."""
-        # AE-2 becomes AE-1, which declares the CRC-32. ZipCrypto (version 0) does so already.
+        """Return the member with the given CRC-32, as if the directory declared that CRC-32."""
+        # AE-2 becomes AE-1, which declares the CRC-32, as ZipCrypto (version 0) already does.
         cipher = self.cipher and self.cipher._replace(version=min(self.cipher.version, 1))
         return replace(self, crc32=crc32, cipher=cipher)
 
@@ -157,12 +160,12 @@ class Member(Struct, frozen=True, array_like=True, gc=False):
 
 
 class Disks:
-    """The disks of a split archive (APPNOTE 8): files of these sizes, read one after the other.
+    """The disks of a split archive (APPNOTE 8): files of the given sizes, read in sequence.
 
-    The records of a split archive have the number of a disk and an offset on that disk. This class
-    converts them to an absolute offset. An archive that was written whole and then cut into files
-    is one disk: its records do not count the files. If there is only one disk, offsets are not
-    compared with its size: other checks do that.
+    The records of a split archive contain the number of a disk and an offset on that disk, which
+    this class converts to an absolute offset. An archive that was written as a whole and then cut
+    into files is one disk, because its records do not count the files. If there is only one disk,
+    offsets are not compared with its size, because other checks do that.
     """
 
     def __init__(self, sizes: Sequence[int] = ()) -> None:
@@ -180,13 +183,13 @@ class Disks:
         return len(self.starts) > 1
 
     def absolute(self, disk: int, offset: int) -> int:
-        """Return the absolute offset of a byte of `disk`; `offset` if the disk is missing."""
+        """Return the absolute offset of a byte on `disk`, or `offset` if the disk is missing."""
         if disk > self.last:
             return offset
         return self.starts[disk] + offset
 
     def describe_missing(self, disk: int, offset: int) -> str | None:
-        """Describe the missing disk, or the missing byte of a disk; None if both exist."""
+        """Describe a missing disk, or a missing byte on a disk; return None if both exist."""
         if disk > self.last:
             return f"disk {disk}"
         if self.is_split and offset >= (length := self._stops[disk] - self.starts[disk]):
@@ -194,8 +197,8 @@ class Disks:
         return None
 
     def disk_of(self, offset: int) -> int:
-        """Return the number of the disk that has the byte at the absolute `offset`."""
-        # The last disk that begins at or before the byte.
+        """Return the number of the disk that contains the byte at the absolute `offset`."""
+        # This is the last disk that begins at or before the byte.
         return bisect_right(self.starts, offset) - 1
 
 
@@ -217,7 +220,7 @@ def find_boundaries(members: Sequence[Member], disks: Disks) -> Iterator[Boundar
     """
     for disk, start in enumerate(disks.starts):
         number = bisect_left(members, start, key=attrgetter("offset"))
-        # The first member at or after `start` may begin on a later disk, or not exist.
+        # The first member at or after `start` might begin on a later disk, or might not exist.
         if number < len(members) and disks.disk_of(members[number].offset) == disk:
             previous = None
             if number:

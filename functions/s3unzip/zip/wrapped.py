@@ -1,21 +1,22 @@
 """Archives above 4 GiB without ZIP64, whose sizes and offsets are modulo 2^32.
 
-macOS writes them (Archive Utility before macOS 15.3, and ditto): it cuts each number to its lower
-32 bits, in both headers, in the data descriptors and in the end record. Its own tools unpack them.
-See https://github.com/thejoshwolfe/yauzl/issues/69. They are read by these rules:
+Such archives are written by macOS (Archive Utility before macOS 15.3, and ditto), which cuts each
+number to its lower 32 bits, in both headers, in the data descriptors and in the end record. The
+tools of macOS can unpack these archives. See https://github.com/thejoshwolfe/yauzl/issues/69.
+s3unzip reads them according to these rules:
 
-1. The directory ends at the end record, so its size says where it begins. If it begins a multiple
-   of 4 GiB after its declared offset, either the offsets are modulo 4 GiB, or they do not count a
-   prefix. The place of the first local header decides.
-2. Members lie in the order of the directory and share no bytes. So a local header lies at the
-   first offset after the member before it whose lower 32 bits are the declared offset.
-3. If 4 GiB or more are left before the directory, they belong to members of 4 GiB or more. All
-   local headers after such a member are as many bytes later. Bisection finds the member: a local
-   header with the right name must be at exactly one of the possible offsets.
+1. The directory ends at the end record, so its start can be computed from its size. If that start
+   is a multiple of 4 GiB after the declared offset, then either the offsets are modulo 4 GiB, or
+   they do not count a prefix. The position of the first local header decides between these cases.
+2. Members are in the order of the directory and do not share bytes. A local header is therefore at
+   the first offset after the previous member whose lower 32 bits are the declared offset.
+3. If 4 GiB or more remain before the directory, these bytes belong to members of 4 GiB or more. All
+   local headers after such a member are shifted by the same number of bytes. Bisection finds the
+   member: a local header with the right name must be at exactly one of the possible offsets.
 4. The size of a stored member is the length of its data. The size of a deflated member is known
-   when the member is inflated: the lower 32 bits of the size, the CRC-32 and the end of the stream
-   must be right. Until then the size is a guess.
-5. All other checks are those of ordinary members, on the lower 32 bits.
+   only when the member has been inflated: the lower 32 bits of the size, the CRC-32 and the end of
+   the stream must be correct. Before that, the size is a guess.
+5. All other checks are the same as for ordinary members, but use only the lower 32 bits.
 """
 
 from collections.abc import Iterator
@@ -27,25 +28,25 @@ from s3unzip.zip.members import HeaderTable
 from s3unzip.zip.values import WRAP, ByteRange, Reads, reject
 
 UNPROVEN = "offsets-unproven"
-MAX_PROBES = 4_096  # offsets at which local headers are searched for
+MAX_PROBES = 4_096  # maximum number of offsets at which to look for local headers
 
 
 def place_after(offset: int, stop: int) -> int:
-    """Return the smallest number, `stop` or higher, whose lower 32 bits are `offset`.
+    """Return the smallest number that is at least `stop` and whose lower 32 bits are `offset`.
 
-    Returns `offset` itself if it is not below `stop`.
+    If `offset` is not below `stop`, returns `offset` itself.
     """
     return offset + max(0, -(-(stop - offset) // WRAP)) * WRAP
 
 
 def guess_size(size: int, compressed: int) -> int:
-    """Return the smallest plausible size of a member; `size` is its lower 32 bits.
+    """Return the smallest plausible size of a member; `size` is the lower 32 bits of that size.
 
-    `compressed` is the full length of its compressed data, in bytes. Below 4 GiB few members have
-    wrapped sizes, but some writers flush so often that deflate doubles the length: the size may be
-    half of `compressed` or more. If `compressed` is 4 GiB or more, deflate is assumed to add at
-    most a thousandth. The minimum is then less than 4 GiB below `compressed`, so a stored member
-    gets exactly the size of its data.
+    `compressed` is the full length of the compressed data, in bytes. If `compressed` is below
+    4 GiB, the size is rarely wrapped. But some writers flush so often that deflate doubles the
+    length, so the size can be as low as half of `compressed`. If `compressed` is 4 GiB or more,
+    deflate is assumed to add at most one thousandth to the length. The minimum is then less than
+    4 GiB below `compressed`, so the result for a stored member is exactly the size of its data.
     """
     min_size = compressed // 2
     if compressed >= WRAP:
@@ -54,34 +55,35 @@ def guess_size(size: int, compressed: int) -> int:
 
 
 def find_long_members(table: HeaderTable, start: int) -> Reads[dict[int, int]]:
-    """Return how many times 4 GiB a member is longer than declared, by the number of its header.
+    """Return the number of 4 GiB wraps to add to each long member's length, by header number.
 
-    The offsets of `table` are the smallest possible ones; the directory begins at `start`. First
-    the local headers beside each multiple of 4 GiB are searched for: they show that the directory
-    is in the order of the offsets, and they cut the headers into spans. Then each span is halved
-    until it has only one member, or all of its members have their declared lengths.
+    The offsets in `table` are the smallest possible offsets, and the directory begins at `start`.
+    The function first looks for the local headers before and after each multiple of 4 GiB. They
+    show that the directory is in the order of the offsets, and they divide the headers into spans.
+    Then each span is halved until it contains only one member, or until all of its members have
+    their declared lengths.
 
     Raises:
-        RejectedError: the local headers do not prove one reading.
+        RejectedError: the local headers do not prove that there is only one interpretation.
     """
-    total = (start - table.stops[-1]) // WRAP  # how many times 4 GiB are missing in the sizes
+    total = (start - table.stops[-1]) // WRAP  # number of 4 GiB wraps that the sizes lack in total
     count = len(table.offsets)
-    # How many times 4 GiB a local header lies after its smallest possible offset, by its number.
+    # The number of 4 GiB wraps to add to the smallest possible offset of each local header.
     times = {0: 0, count: total}
     probes = _Probes(table, start)
-    min_times = 0  # the number of times never decreases from one header to the next
+    min_times = 0  # the number of wraps never decreases from one header to the next
     for number in _find_crossings(table):
         min_times = yield from probes.find(number, range(min_times, total + 1))
         times[number] = min_times
-    if times[0]:  # changed only if the first header is also the last one
+    if times[0]:  # changed only if the first header is also the last header
         reject(UNPROVEN, "the first local header is not at its declared offset", table.offsets[0])
     lengths: dict[int, int] = {}
-    spans = list(pairwise(sorted(times)))  # headers from the first number to before the second
+    spans = list(pairwise(sorted(times)))  # header numbers: the first, and the one after the last
     while spans:
         first, stop = spans.pop()
-        if times[first] == times[stop]:  # none of its members is longer
+        if times[first] == times[stop]:  # no member in the span is longer than declared
             continue
-        if first + 1 == stop:  # this member alone is longer
+        if first + 1 == stop:  # only this member is longer than declared
             lengths[first] = times[stop] - times[first]
             continue
         middle = (first + stop) // 2
@@ -91,11 +93,11 @@ def find_long_members(table: HeaderTable, start: int) -> Reads[dict[int, int]]:
 
 
 def _find_crossings(table: HeaderTable) -> Iterator[int]:
-    """Yield the numbers of the headers beside each multiple of 4 GiB, and of the last header.
+    """Yield the numbers of the headers around each multiple of 4 GiB, and of the last header.
 
     If the directory is not in the order of the offsets, one of these local headers is missing.
     """
-    # Number of multiples of 4 GiB up to each offset, without 0.
+    # The number of multiples of 4 GiB up to each offset, not counting 0.
     multiples = [offset // WRAP for offset in table.offsets]
     last = len(multiples) - 1
     for number in range(1, last):
@@ -105,7 +107,7 @@ def _find_crossings(table: HeaderTable) -> Iterator[int]:
 
 
 class _Probes:
-    """Searches for local headers at offsets that are multiples of 4 GiB apart."""
+    """Looks for local headers at offsets that differ by multiples of 4 GiB."""
 
     def __init__(self, table: HeaderTable, start: int) -> None:
         self._table = table
@@ -113,12 +115,12 @@ class _Probes:
         self._probes_left = MAX_PROBES
 
     def find(self, number: int, times: range) -> Reads[int]:
-        """Return how many times 4 GiB the local header lies after its smallest possible offset.
+        """Return the number of 4 GiB wraps to add to the smallest possible offset of the header.
 
-        `times` has the numbers to try. Refuses the archive unless exactly one of them is right.
+        `times` contains the numbers to try. Refuses the archive unless exactly one is correct.
         """
         member = self._table.member(number)
-        name = member.name_bytes  # only its beginning, if it was cut
+        name = member.name_bytes  # only the beginning of the name if it was cut
         self._probes_left -= len(times)
         if self._probes_left < 0:
             reject(UNPROVEN, f"local headers at more than {MAX_PROBES:,} places", member.offset)
@@ -142,7 +144,7 @@ def lengthen_members(table: HeaderTable, long_members: dict[int, int]) -> None:
 
     `long_members` is the result of `find_long_members`.
     """
-    shift = 0  # bytes by which the long members so far are longer than declared
+    shift = 0  # number of bytes by which the long members so far exceed their declared lengths
     for number in range(min(long_members, default=0), len(table.offsets)):
         length = long_members.get(number, 0) * WRAP
         table.offsets[number] += shift
