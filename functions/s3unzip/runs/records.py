@@ -1,4 +1,4 @@
-"""The records of one run: every object below ``runs/<run id>/``, read and written as values.
+"""The records of one run: each object below ``runs/<run id>/``, read and written as values.
 
 =================  ===========================================================
 run.json           `PlanSummary`; the last record of the plan: if it exists, the plan is complete
@@ -15,19 +15,19 @@ report.json        `Report`; report.html is its page
 The rules of the records:
 
 - Each step writes a record as a whole, and may write it again. One version of an archive always
-  makes the same members, so two writers of a record write the same. Nothing is locked.
-- A fault never replaces the record of a whole task. Only `settling.report` writes a report, and
-  never a worse or an older one over another.
-- A damaged record counts as a missing one. Methods return None for a record that a repeated step
-  writes anew: outcomes, segments, the report. They raise `UnreadableRecordError` for a record that
-  only a plan writes: run.json, the members, the rounds, the outcomes of the plan. Then the run
-  begins anew.
+  produces the same members, so two writers write the same record. Nothing is locked.
+- A fault never replaces the record of a complete task. Only `settling.report` writes reports, and
+  it never replaces a report with a worse or older one.
+- A damaged record is treated as missing. Methods return None for a record that a repeated step
+  writes anew: outcomes, segments and the report. They raise `UnreadableRecordError` for a record
+  that only a plan writes: run.json, the members, the rounds and the outcomes of the plan. The run
+  then begins anew.
 - A `run.json` with another format number was written by another version of s3unzip, and is
   unreadable.
-- Two archives may have equal ids: the archive of a record is compared with that of the request.
+- Two archives can have the same run id, so each record's archive is compared with the request's.
 
-`read_*` methods raise `NotFoundError` where the record is missing, `find_*` methods return None.
-All raise `ServiceFaultError` where the store does not answer.
+If a record is missing, `read_*` methods raise `NotFoundError` and `find_*` methods return None. All
+methods raise `ServiceFaultError` if the store does not answer.
 """
 
 from __future__ import annotations
@@ -79,12 +79,12 @@ NESTED = "nested.jsonl"
 REPORT = "report.json"
 PAGE = "report.html"
 
-RECORD_UNREADABLE = "record-unreadable"  # the reason of a run that is planned anew if resumed
-PLAN_TASK = "plan"  # the task id in the record of the members that the plan refuses
-# All records, but not the lock of one machine. `RUN` is first: without it a run has no plan.
+RECORD_UNREADABLE = "record-unreadable"  # reason of a run that is planned anew when it is resumed
+PLAN_TASK = "plan"  # task id in the record of the members that the plan refuses
+# All records except the lock on one machine. `RUN` is first: a run without it has no plan.
 RECORDS = (RUN, MEMBERS, FOLDERS, ROUNDS, OUTCOMES, SPLIT, STOP, NESTED, REPORT, PAGE)
-PIECE = 1024 * 1024  # the minimum number of bytes that are written at once, except the last
-READERS = 32  # records that are read at once
+PIECE = 1024 * 1024  # minimum size of a written piece, in bytes; the last piece can be smaller
+READERS = 32  # maximum number of records to read concurrently
 _ROUND = re.compile(r"rounds/\d\d+\.jsonl")
 
 
@@ -101,7 +101,7 @@ class TaskOutcomes(Struct, frozen=True):
 
 
 class RunRecords:
-    """The typed records of one run over its run store; threads may share it."""
+    """The typed records of one run in its run store; threads can share this object."""
 
     def __init__(self, store: RunStore, run: str = "") -> None:
         self.store = store
@@ -118,10 +118,10 @@ class RunRecords:
         """Return the summary of the plan.
 
         Raises:
-            UnreadableRecordError: it is damaged, or another version of s3unzip wrote it.
+            UnreadableRecordError: the summary is damaged or from another version of s3unzip.
         """
         data = self.store.read(RUN)
-        number = self._decode(RUN, data, dict).get("format", 3)  # format 3 had no such field
+        number = self._decode(RUN, data, dict).get("format", 3)  # format 3 has no such field
         if number != RECORDS_FORMAT:
             raise errors.UnreadableRecordError(
                 f"{self.run}: another version of s3unzip wrote its records: they have format "
@@ -130,30 +130,30 @@ class RunRecords:
         return self._decode(RUN, data, PlanSummary)
 
     def find_plan(self) -> PlanSummary | None:
-        """Return the summary of the plan; None: the plan is not complete yet."""
+        """Return the summary of the plan; None if the plan is not complete yet."""
         try:
             return self.read_plan()
         except errors.NotFoundError:
             return None
 
     def require_plan(self) -> PlanSummary:
-        """Return the summary of the plan, which a run at work must have."""
+        """Return the summary of the plan, which an active run must have."""
         try:
             return self.read_plan()
         except errors.NotFoundError as error:
             raise self._unreadable(RUN, error) from error
 
     def write_plan(self, plan: PlanSummary) -> None:
-        """Write the summary of the plan, after all its other records.
+        """Write the summary of the plan, after all other records of the plan.
 
         Raises:
-            UsageError: the plan on record is of another archive, which has the same id.
+            UsageError: the plan on record is for another archive whose run has the same id.
         """
         data = encode(replace(plan, format=RECORDS_FORMAT))
         try:
             self.store.create(RUN, data)
         except errors.ConflictError:
-            # A plan of the same archive is replaced, and so is one that cannot be read.
+            # A plan for the same archive is replaced, and so is a plan that cannot be read.
             with suppress(errors.UnreadableRecordError, errors.NotFoundError):
                 check_same_archive(plan.run.id, plan.run.source, plan.run.pin, self.read_plan().run)
             self.store.write(RUN, [data])
@@ -163,7 +163,7 @@ class RunRecords:
 
         Args:
             span: start and stop.
-            key_prefix: of the run. A row without a key gets this prefix and the member's path.
+            key_prefix: the run's key prefix, added to the member's path if a row has no key.
         """
         try:
             rows = decode_lines(self.store.read(MEMBERS, span), PlannedMember)
@@ -175,11 +175,11 @@ class RunRecords:
         ]
 
     def write_rows(self, pieces: Iterable[bytes]) -> None:
-        """Write the member list from encoded lines: there may be millions."""
+        """Write the member list from encoded lines; it can have millions of lines."""
         self.store.write(MEMBERS, pieces)
 
     def folders(self) -> Iterator[str]:
-        """Yield the keys of the archive's folders; none if the destination is not a folder."""
+        """Yield the keys of the archive's folders; no keys if the destination is not a folder."""
         with suppress(errors.NotFoundError):
             for line in split_lines(self.store.stream(FOLDERS)):
                 yield self._decode(FOLDERS, line, str)
@@ -191,7 +191,7 @@ class RunRecords:
     # Rounds
 
     def list_rounds(self) -> list[int]:
-        """Return the numbers of the rounds so far."""
+        """Return the numbers of all rounds so far."""
         names = [name for name in self.store.names(ROUNDS) if _ROUND.fullmatch(name)]
         return sorted(int(name[len(ROUNDS) : -len(".jsonl")]) for name in names)
 
@@ -209,7 +209,7 @@ class RunRecords:
             raise self._unreadable(name, error) from error
 
     def tasks(self) -> Iterator[Task]:
-        """Yield each task once, from the last round that has it."""
+        """Yield each task once, from the last round that contains it."""
         yielded: set[str] = set()
         for task in chain.from_iterable(map(self.read_round, reversed(self.list_rounds()))):
             if task.id not in yielded:
@@ -219,11 +219,11 @@ class RunRecords:
     # Outcomes
 
     def find_outcomes(self, task: str) -> TaskOutcomes | None:
-        """Return the record of a task; None: there is no record that can be read."""
+        """Return the record of a task; None if there is no readable record."""
         return _parse_outcomes(self._find_bytes(outcomes_name(task)))
 
     def plan_outcomes(self) -> Iterator[Outcome]:
-        """Yield the outcomes of the members that the plan refuses; there may be millions."""
+        """Yield the outcomes of the members that the plan refuses; there can be millions."""
         name = outcomes_name(PLAN_TASK)
         count = 0
         try:
@@ -238,11 +238,11 @@ class RunRecords:
             raise self._unreadable(name, f"it has {count:,} of {report.failed:,} outcomes")
 
     def write_outcomes(self, report: TaskReport, outcomes: Iterable[Outcome]) -> None:
-        """Write a task's report and the outcomes of its members, as one object."""
+        """Write a task's report and the outcomes of its members as one object."""
         self.store.write(outcomes_name(report.task), join_lines(chain((report,), outcomes)))
 
     def keep(self, name: str, data: bytes) -> None:
-        """Write a record that is already encoded; complete outcomes on record stay."""
+        """Write a record that is already encoded, unless complete outcomes are on record."""
         if name == RUN:
             self.write_plan(self._decode(RUN, data, PlanSummary))
             return
@@ -266,40 +266,40 @@ class RunRecords:
         return [name.removeprefix(OUTCOMES).removesuffix(".jsonl") for name in names]
 
     def read_outcomes(self, tasks: Iterable[str]) -> Iterator[tuple[str, TaskOutcomes | None]]:
-        """Yield the ids of tasks with their records; several records are read at once."""
+        """Yield the ids of tasks and their records; several records are read concurrently."""
 
         def find(task: str) -> tuple[str, bytes | None]:
             return task, self._find_bytes(outcomes_name(task))
 
-        # Records that are read ahead stay bytes, which need less memory.
+        # Records that are read ahead are kept as bytes, which need less memory than values.
         for task, data in map_ahead(find, tasks, READERS):
             yield task, _parse_outcomes(data)
 
     def each_outcome(self) -> Iterator[tuple[str, Outcome]]:
-        """Yield the outcome of each member on record, with the id of its task."""
+        """Yield the outcome of each member on record, with the id of the member's task."""
         for task, recorded in self.read_outcomes(self.list_outcomes()):
             if recorded is not None and gives_outcome(recorded.report.stage):
                 yield from ((task, outcome) for outcome in recorded.outcomes)
 
     def outcome_lines(self) -> Iterator[Outcome]:
-        """Yield the outcomes of all tasks, without the report in the first line of each."""
+        """Yield the outcomes of all tasks; skip the report in the first line of each record."""
         names = list(self.store.names(OUTCOMES))
         for name, data in zip(names, map_ahead(self.store.read, names, READERS), strict=True):
             for line in filter(None, data.splitlines()[1:]):
                 yield self._decode(name, line, Outcome)
 
     def find_task_report(self, task: str) -> TaskReport | None:
-        """Return a task's report without its outcomes; None: it cannot be read now."""
+        """Return a task's report without its outcomes; None if the report cannot be read now."""
         try:
             first_line = next(split_lines(self.store.stream(outcomes_name(task))), b"")
             return decode(first_line, TaskReport)
         except (errors.NotFoundError, errors.UsageError):
             return None
 
-    # Members that are split over several tasks
+    # Members that are split into several tasks
 
     def find_segment(self, member: int, part: int, state: SegmentState) -> bytes | None:
-        """Return the record of a segment, with its window if it is linked; None: no record."""
+        """Return the record of a segment, with its window if linked; None if there is no record."""
         return self._find_bytes(f"{SPLIT}{member:08d}-{part:04d}-{state}.bin")
 
     def write_segment(self, member: int, part: int, state: SegmentState, data: bytes) -> None:
@@ -309,7 +309,7 @@ class RunRecords:
     # Stop and report
 
     def find_stop(self) -> Stop | None:
-        """Return why the run must end; None: it may go on. A damaged record stops it, too."""
+        """Return why the run must end, or None. A damaged record of the stop also ends the run."""
         data = self._find_bytes(STOP)
         if data is None:
             return None
@@ -327,15 +327,15 @@ class RunRecords:
         self.store.delete([STOP])
 
     def read_report(self) -> Report:
-        """Return the report of a run that ended."""
+        """Return the report of a run that has ended."""
         return self._decode(REPORT, self.store.read(REPORT), Report)
 
     def find_report(self) -> Report | None:
-        """Return the report of a run that ended; None if it has none that can be read."""
+        """Return the report of a run that has ended; None if it has no readable report."""
         return self.look_up_report()[1]
 
     def look_up_report(self) -> tuple[bytes | None, Report | None]:
-        """Return the report as bytes and decoded; None for what is missing or cannot be decoded."""
+        """Return the report as bytes and decoded; None for a missing or undecodable value."""
         data = self._find_bytes(REPORT)
         if data is None:
             return None, None
@@ -348,7 +348,7 @@ class RunRecords:
         """Write a report over the record that `look_up_report` returned.
 
         Raises:
-            ConflictError: another writer has changed the record in between.
+            ConflictError: another writer changed the record in the meantime.
         """
         if over is None:
             self.store.create(REPORT, encode(report))
@@ -374,7 +374,7 @@ class RunRecords:
             self.store.write(NESTED, join_lines(nested))
 
     def forget(self, *, keep: Sequence[str] = ()) -> None:
-        """Delete all records of the run, except those of `RECORDS` that are in `keep`."""
+        """Delete the records of the run that are listed in `RECORDS`, except those in `keep`."""
         prefixes = [prefix for prefix in RECORDS if prefix not in keep]
         names = [name for prefix in prefixes for name in self.store.names(prefix)]
         if names:
@@ -408,13 +408,13 @@ def outcomes_name(task: str) -> str:
 
 
 def join_lines(values: Iterable[object]) -> Iterator[bytes]:
-    """Yield `values` as JSON lines, in pieces of at least `PIECE` bytes, except the last one."""
+    """Yield `values` as JSON lines, in pieces of at least `PIECE` bytes, except the last piece."""
     gathered: list[bytes] = []
-    size = 0  # bytes of the gathered lines
+    size = 0  # total bytes of the collected lines
     for value in values:
         line = encode(value)
         gathered.append(line)
-        size += len(line) + 1  # with its newline
+        size += len(line) + 1  # including the newline
         if size >= PIECE:
             yield b"\n".join(gathered) + b"\n"
             gathered.clear()
@@ -424,27 +424,27 @@ def join_lines(values: Iterable[object]) -> Iterator[bytes]:
 
 
 def split_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the non-empty lines of a stream; only one piece and one line are in memory at once."""
+    """Yield the non-empty lines of a stream; memory holds only one piece and one line at a time."""
     begun_line = b""
     for data in pieces:
         lines = (begun_line + data).split(b"\n")
-        begun_line = lines.pop()  # goes on in the next piece
+        begun_line = lines.pop()  # continued in the next piece
         yield from filter(None, lines)
     if begun_line:
         yield begun_line
 
 
 def _parse_outcomes(data: bytes | None) -> TaskOutcomes | None:
-    """Return the outcomes in a record; None: it is missing or damaged, so the task is repeated."""
+    """Return the outcomes in a record; None if it is missing or damaged: the task is repeated."""
     if data is None:
         return None
-    first_line, *lines = data.splitlines() or [b""]  # an empty line is damaged, too
+    first_line, *lines = data.splitlines() or [b""]  # an empty first line also counts as damaged
     try:
         report = decode(first_line, TaskReport)
         outcomes = [decode(line, Outcome) for line in lines if line]
     except errors.UsageError:
         return None
     counted = report.extracted + report.unchanged + report.failed
-    if len(outcomes) != counted:  # the record was cut short
+    if len(outcomes) != counted:  # the record was truncated
         return None
     return TaskOutcomes(report, outcomes)

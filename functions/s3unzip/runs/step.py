@@ -1,4 +1,4 @@
-"""One step of a run: a plan, an attempt at a task, or a settling; and the faults that end a run."""
+"""One step of a run: a plan, an attempt at a task, or settling; and the faults that end a run."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -21,8 +21,8 @@ from s3unzip.runs.records import RECORD_UNREADABLE, RunRecords, TaskOutcomes
 from s3unzip.stages import Stage, gives_outcome
 from s3unzip.stores.calls import Calls
 
-MAX_FAILURES = 50  # that one update of the display shows; the report counts all of them
-PROGRESS_SECONDS = 0.2  # between two updates of the progress display
+MAX_FAILURES = 50  # maximum per update of the display; the report counts all failures
+PROGRESS_SECONDS = 0.2  # minimum time between two updates of the progress display
 
 
 class Step:
@@ -30,7 +30,7 @@ class Step:
 
     Args:
         run: the run.
-        name: of the step, for messages; an attempt has the id of its task.
+        name: the name of the step, for messages; for an attempt, the id of its task.
         context: the stores, the clock and the limits.
         calls: retries and counts the requests of this step.
     """
@@ -41,12 +41,12 @@ class Step:
         self.name = name
         self.context = context
         self.calls = calls
-        self.started = context.clock.now()  # Unix seconds
+        self.started = context.clock.now()  # in Unix seconds
         self.records = RunRecords.open(stores, run.id, calls)
         self.archive = stores.source(run.source).pinned(run.source, run.pin, context.archive_end)
         self.destination = stores.destination(run.destination)
-        self.bytes_read = 0  # of the archive
-        self.warnings: Counter[str] = Counter()  # by code
+        self.bytes_read = 0  # bytes read from the archive
+        self.warnings: Counter[str] = Counter()  # number of warnings, by code
 
     def read_rows(self, span: tuple[int, int]) -> list[PlannedMember]:
         """Return the members in bytes [start, stop) of the member list."""
@@ -54,7 +54,7 @@ class Step:
 
     def check_time(self) -> None:
         """Raise `DeadlineError` if the worker's time is nearly over."""
-        margin = self.context.tuning.margin_seconds  # to write the outcomes
+        margin = self.context.tuning.margin_seconds  # time to write the outcomes
         if self.context.clock.remaining() < margin:
             raise errors.DeadlineError(
                 f"{self.name}: {margin:.0f} s before the worker's time limit"
@@ -62,30 +62,30 @@ class Step:
 
 
 class TaskAttempt(Step):
-    """A step that does one task; any thread may add outcomes."""
+    """A step that does one task; any thread can add outcomes."""
 
     def __init__(self, run: Run, task: Task, context: Context) -> None:
         super().__init__(run, task.id, context, context.calls())
         self.task = task
         self.outcomes: list[Outcome] = []
         self.put_seconds: list[float] = []
-        self.first_object: float | None = None  # Unix seconds
-        self.uploaded: tuple[Part, ...] = ()  # for a slice of a split member
-        self.has_no_outcome = False  # of a scan or a slice: settling adds the outcome
+        self.first_object: float | None = None  # time of the first object, in Unix seconds
+        self.uploaded: tuple[Part, ...] = ()  # only for a slice of a split member
+        self.has_no_outcome = False  # True for a scan or slice whose outcome settling adds
         self.fault: str | None = None  # the fault that ends this attempt too early
-        # The report of the attempts before this one: without any, it has no cost.
+        # The report of the earlier attempts; without earlier attempts, its cost is zero.
         self._earlier = TaskReport(task.id, task.kind, members=0, started=self.started)
-        self._shown: Counter[str] = Counter()  # the counts that the progress display has
-        self._shown_outcomes = 0  # how many outcomes the display has
-        # `PlannedMember.work` of the members with an outcome. A list, because threads may append to
-        # it at the same time, but not add to a number.
+        self._shown: Counter[str] = Counter()  # the counts that the progress display shows
+        self._shown_outcomes = 0  # number of outcomes shown on the progress display
+        # `PlannedMember.work` of the members with an outcome. This is a list because threads can
+        # append to a list concurrently, but cannot safely add to a number.
         self._works: list[int] = []
-        self._passed = 0  # bytes of the one large member that is being extracted
-        self._next_update = 0.0  # Unix seconds
+        self._passed = 0  # bytes extracted so far of the current large member
+        self._next_update = 0.0  # time of the next update, in Unix seconds
 
     @property
     def slice(self) -> Slice:
-        """The slice of the task, which must have one."""
+        """The slice of the task; an error is raised if the task has none."""
         if self.task.slice is None:
             raise errors.UsageError(f"{self.task.id}: the task has no slice")
         return self.task.slice
@@ -93,13 +93,13 @@ class TaskAttempt(Step):
     def note_extracted(
         self, row: PlannedMember, seconds: float, size: int | None = None, etag: str | None = None
     ) -> None:
-        """Add the outcome of a member that is complete in the destination, and verified.
+        """Add the outcome of a member that is complete and verified in the destination.
 
         Args:
             row: the member.
-            seconds: how long the PUT or the Complete took.
-            size: bytes of the object; None: the member's own size.
-            etag: from the store's answer, without quotes; None: the answer had none.
+            seconds: the duration of the PUT or the Complete request.
+            size: the size of the object in bytes; None means the member's own size.
+            etag: the ETag from the store's answer, without quotes; None if the answer had no ETag.
         """
         self.put_seconds.append(seconds)
         if self.first_object is None:
@@ -109,7 +109,7 @@ class TaskAttempt(Step):
     def note(self, row: PlannedMember, outcome: Outcome) -> None:
         """Add the outcome of a member."""
         self.outcomes.append(outcome)
-        if self.task.is_whole:  # otherwise `count_passed` counts the work of a slice
+        if self.task.is_whole:  # for other tasks, `count_passed` counts the work
             self._works.append(row.work)
             self._passed = 0
 
@@ -118,33 +118,33 @@ class TaskAttempt(Step):
         self.note(row, Outcome.failed(row.member.index, row.key, finding))
 
     def resume(self, earlier: TaskOutcomes) -> None:
-        """Take over the outcomes of an earlier attempt of the task, and its cost."""
+        """Take over the outcomes and the cost of an earlier attempt at the task."""
         self.outcomes.extend(earlier.outcomes)
-        self._shown_outcomes = len(self.outcomes)  # the earlier attempt reported them
+        self._shown_outcomes = len(self.outcomes)  # reported by the earlier attempt
         self._shown = count_progress([earlier.report])
         self._earlier = earlier.report
         self.first_object = earlier.report.first_object
         self.warnings.update(earlier.report.warnings)
 
     def count_passed(self, size: int) -> None:
-        """Count bytes of a large member that were read for the destination."""
+        """Count bytes of a large member that were read to write the member to the destination."""
         self._passed += size
         self.show_progress()
 
     def counting_passed(self, pieces: Iterable[memoryview]) -> Iterator[memoryview]:
-        """Yield `pieces` of a large member, and count their bytes by `count_passed`."""
+        """Yield `pieces` of a large member, and count their bytes with `count_passed`."""
         for data in pieces:
             self.count_passed(len(data))
             yield data
 
     def reset_passed(self) -> None:
-        """Reset the count of `count_passed`: a large member is read again from its first byte."""
+        """Reset the count of `count_passed`: a large member is read again from the start."""
         self._passed = 0
 
     def show_progress(self, *, now: bool = False) -> None:
         """Report new outcomes and bytes to the progress display, a few times a second.
 
-        With `now` they are reported even if the last update was just before.
+        If `now` is true, they are reported even if the last update has only just been made.
         """
         progress = self.context.progress
         if progress is None:
@@ -153,7 +153,7 @@ class TaskAttempt(Step):
         if not now and time < self._next_update:
             return
         self._next_update = time + PROGRESS_SECONDS
-        new = self.outcomes[self._shown_outcomes :]  # other threads may append more
+        new = self.outcomes[self._shown_outcomes :]  # other threads can append more outcomes
         self._shown_outcomes += len(new)
         counts = count_progress([self.report()])
         increase = counts.copy()
@@ -161,19 +161,19 @@ class TaskAttempt(Step):
         self._shown = counts
         progress.finished(increase)
         failed = [outcome for outcome in new if outcome.status is Status.FAILED]
-        if failed and self.task.is_whole:  # settling adds the outcome of a split member
+        if failed and self.task.is_whole:  # settling adds the outcomes of split members
             progress.failed(failed[:MAX_FAILURES])
 
     def report(self) -> TaskReport:
-        """Return the task's report up to now, with the cost of earlier attempts."""
+        """Return the current report of the task, including the cost of earlier attempts."""
         task = self.task
         earlier = self._earlier
         seconds = self.context.clock.now() - self.started
         counts = Counter(outcome.status for outcome in self.outcomes)
-        written = sum(part.size for part in self.uploaded)  # by a slice
+        written = sum(part.size for part in self.uploaded)  # bytes written by a slice
         written += sum(o.size for o in self.outcomes if o.status is Status.EXTRACTED)
         unfinished = task.members - len(self.outcomes)
-        if self.has_no_outcome:  # the task is done without one
+        if self.has_no_outcome:  # the task is finished without an outcome
             unfinished = 0
         return TaskReport(
             task=task.id,
@@ -209,17 +209,17 @@ class TaskAttempt(Step):
 
 
 def count_progress(reports: Iterable[TaskReport], next_tasks: Iterable[Task] = ()) -> Counter[str]:
-    """Add up the reports of tasks for the progress.
+    """Add up the reports of tasks for the progress display.
 
-    Members of scans and slices are not counted: settling gives the split member its outcome. Slices
-    are not counted at all if their member is streamed after all.
+    The members of scans and slices are not counted, because settling adds the outcomes of split
+    members. Slices are not counted at all if their member is eventually streamed.
 
     Args:
-        reports: of the tasks that ended.
-        next_tasks: of the next round.
+        reports: the reports of the tasks that have ended.
+        next_tasks: the tasks of the next round.
     """
     recorded = list(reports)
-    # Numbers of the members that a task has streamed, or will stream.
+    # Indexes of the members that a task has streamed or will stream.
     streamed = {report.member for report in recorded if report.stage is Stage.STREAM}
     streamed |= {task.member for task in next_tasks if task.stage is Stage.STREAM}
     counts: Counter[str] = Counter()
@@ -238,8 +238,8 @@ def count_progress(reports: Iterable[TaskReport], next_tasks: Iterable[Task] = (
 
 SOURCE_CHANGED = "source-changed"
 NOT_IMPLEMENTED = "not-implemented"
-STOPPED = "stopped"  # the reason of a run that its user stopped
-# The reason of a run that a fault ended, by the type of the fault.
+STOPPED = "stopped"  # the reason of a run that the user stopped
+# The reason of a run that a fault ended, by the class of the fault.
 REASONS: dict[type[errors.StorageError], str] = {
     errors.SourceChangedError: SOURCE_CHANGED,
     errors.AccessDeniedError: "access-denied",
@@ -254,7 +254,7 @@ RUN_FAULTS = tuple(REASONS)  # the errors that end the whole run
 
 
 def stop_for(fault: errors.StorageError) -> Stop:
-    """Return the stop of a run that met `fault`, which is one of `RUN_FAULTS`."""
+    """Return the stop of a run that encountered `fault`, which is one of `RUN_FAULTS`."""
     verdict = Verdict.FAILED
     if isinstance(fault, errors.SourceChangedError):
         verdict = Verdict.SOURCE_CHANGED

@@ -1,21 +1,21 @@
-"""The loop of a run: `begin` plans it, `settle` ends a round and gives the next one, or the report.
+"""The loop of a run: `begin` plans it, `settle` ends a round and returns the next or the report.
 
 The same functions run on one machine, in the intake function for a small archive, and as states of
-the state machine. A round is a list of tasks. Later rounds have the tasks that did not end, the
-slices of scanned members, members whose slices did not fit and are streamed, and what a person
-resumes.
+the state machine. A round is a list of tasks. Later rounds contain the tasks that did not end, the
+slices of scanned members, members that are streamed because their slices did not fit, and the tasks
+of a run that a user resumes.
 
 The rules of the loop:
 
-- Each step may be repeated, late or concurrently with another: it reads what is on record and
+- Each step can be repeated late or concurrently with another step. It reads what is on record and
   decides again. ``run.json`` is the last record of a plan, so a plan that exists is complete.
-- A step that is cut off leaves records that the next one completes. A task without a whole record
-  is in the next round; three rounds without progress end the run.
+- A step that is interrupted leaves records that the next step completes. A task without a complete
+  record is repeated in the next round; three rounds without progress end the run.
 - Each run that ends has a verdict, written by `settling.report`.
-- Records that cannot be read end the run as FAILED, with that reason. When such a
-  run is resumed, it begins anew: its records except the report are deleted, and it is planned
-  again. Members that were written are written again, with the same bytes.
-- Records of another archive under the run's id are an error: two archives have the same id.
+- If records cannot be read, the run ends as FAILED, with that reason. When such a run is resumed,
+  it begins anew: its records except the report are deleted, and it is planned again. Members that
+  were written are written again, with the same bytes.
+- Finding another archive's records under the run's id is an error: two archives have the same id.
 """
 
 from __future__ import annotations
@@ -63,22 +63,22 @@ from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import Tail
 from s3unzip.zip import ByteRange
 
-MAX_IDLE_ROUNDS = 3  # consecutive rounds in which no task ended
-EXECUTION_FAILED = "execution-failed"  # the reason of a run whose execution failed
-NOTHING_DONE = -1  # below every count of ended tasks, so the first round after a resume is not idle
-NOT_READABLE = "not-readable"  # the reason of a run whose archive the store refuses to give
+MAX_IDLE_ROUNDS = 3  # maximum number of consecutive rounds in which no task ends
+EXECUTION_FAILED = "execution-failed"  # reason of a run whose execution failed
+NOTHING_DONE = -1  # less than any count of ended tasks: the first round after a resume is not idle
+NOT_READABLE = "not-readable"  # reason of a run whose archive the store refuses to return
 
 
 class Settled(NamedTuple):
     """The result of `begin`, `resume` or `settle`."""
 
     next: Next
-    report: Report | None = None  # of a run that ended
+    report: Report | None = None  # the report of a run that has ended
     is_first: bool = True  # whether the run had no report before
 
 
 class KnownArchive(Struct, frozen=True):
-    """What the caller knows about the archive of a run; None: the caller does not know it."""
+    """What the caller knows about the archive of a run; None for anything that is unknown."""
 
     run: str | None = None  # the id of the run
     pin: Pin | None = None
@@ -94,15 +94,15 @@ def begin(
     check: Callable[[Reading], None] | None = None,
     planned: Callable[[Plan], None] | None = None,
 ) -> Settled:
-    """Plan a run and write its first round; a run that was planned goes on where it stopped.
+    """Plan a run and write its first round; a run that has a plan continues where it stopped.
 
     Args:
         request: the archive, the destination and the options.
         context: the stores, the clock and the limits.
-        archive: what the caller knows about the archive's version; None: nothing.
-        calls: the requests of this step so far; None: it begins here.
-        check: receives the directory that was read, before anything is written; it may raise.
-        planned: receives the plan before it is written; it may raise.
+        archive: what the caller knows about the archive's version; None if nothing is known.
+        calls: the requests of this step so far; None if the step begins here.
+        check: called with the directory before anything is written; may raise an exception.
+        planned: called with the plan before it is written; may raise an exception.
     """
     archive = archive or KnownArchive()
     calls = calls or context.calls()
@@ -121,13 +121,13 @@ def begin(
     if isinstance(plan, Report):
         records = RunRecords.open(context.stores, plan.run, calls)
         report, is_first = write_report(plan, records, began, page_for=context)
-        if archive.run is None:  # even if a better report of an earlier run stays on record
+        if archive.run is None:  # even if an earlier run has a better report, which stays on record
             report = plan
         return Settled(Next(plan.run, "done"), report, is_first=is_first)
     if planned is not None:
         planned(plan)
     settled = _write_plan(plan, context, calls)
-    if begins_anew:  # earlier workers may have left uploads
+    if begins_anew:  # earlier workers may have left uploads behind
         planning = Step(plan.summary.run, "plan", context, calls)
         results = read_results(planning, plan.summary)
         drop_uploads(planning, results.large, results.uploads)
@@ -143,7 +143,7 @@ def _make_plan(
     begins_anew: bool,
     check: Callable[[Reading], None] | None,
 ) -> Plan | Report:
-    """Return the plan of an archive, or the report of a refusal; delete records without a plan."""
+    """Return the plan of an archive or the report of its refusal; delete records without a plan."""
     try:
         tail = archive.tail or _read_tail(request, archive.pin, context, calls)
     except SourceChangedError as change:
@@ -153,7 +153,7 @@ def _make_plan(
         return _report_unplanned(archive.run, request, archive.pin, stop_for(change), now=now)
     run = archive.run or run_id(request, tail.pin, tail.modified)
     records = RunRecords.open(context.stores, run, calls)
-    # Outcomes without a plan are left from a plan that was cut off or cannot be read.
+    # Outcomes without a plan were left by a plan that was interrupted or cannot be read.
     if archive.run is not None and (begins_anew or records.list_outcomes()):
         records.forget(keep=(REPORT, PAGE))
     return make_plan(request, tail, records=records, context=context, calls=calls, check=check)
@@ -163,7 +163,7 @@ def _read_tail(request: Request, pin: Pin | None, context: Context, calls: Calls
     """Return the end of the current archive.
 
     Raises:
-        SourceChangedError: the version `pin`, which the caller knows, is gone or replaced.
+        SourceChangedError: the version `pin`, which the caller knows, was deleted or replaced.
     """
     try:
         tail = read_tail(context.stores.source(request.source), request.source, context, calls)
@@ -178,15 +178,15 @@ def _read_tail(request: Request, pin: Pin | None, context: Context, calls: Calls
 
 
 class RecordedRun(NamedTuple):
-    """The records of a run; None: the record does not exist or cannot be read."""
+    """The records of a run; None for a record that does not exist or cannot be read."""
 
     plan: PlanSummary | None
     report: Report | None
-    begins_anew: bool  # whether it must be planned anew, because its records cannot be read
+    begins_anew: bool  # whether to plan the run anew because its records cannot be read
 
     @property
     def run(self) -> Run | Report | None:
-        """The record that names the archive, the destination and the options."""
+        """The record that contains the archive, the destination and the options."""
         if self.plan is None:
             return self.report
         return self.plan.run
@@ -220,25 +220,26 @@ def _report_unplanned(
 
 
 def _write_plan(plan: Plan, context: Context, calls: Calls) -> Settled:
-    """Write the first round and the plan; a run without tasks is settled at once.
+    """Write the first round and the plan; settle a run without tasks immediately.
 
-    First, the upload of each member that is copied in slices is created. If a fault ends the run
-    there, the stop is recorded, and the copies stay in the round: settling links them later.
+    Before that, the upload of each member that is copied in slices is created. If a fault ends the
+    run at that point, the stop is recorded and the copies stay in the round: settling links them
+    later.
     """
     records = RunRecords.open(context.stores, plan.summary.run.id, calls)
     tasks = list(plan.tasks)
-    done = plan.summary.failed  # members that have their outcome
+    done = plan.summary.failed  # number of members that have their outcome
     try:
         for _, copies in groupby(plan.copies, key=lambda task: task.rows):
             linked = link_copies(Step(plan.summary.run, "plan", context, calls), list(copies))
             tasks += linked
-            if not linked:  # the member has its outcome
+            if not linked:  # the member already has its outcome
                 done += 1
     except RUN_FAULTS as fault:
         records.write_stop(stop_for(fault))
         tasks += plan.copies
     records.write_round(0, tasks)
-    stores = {}  # how the stores are reached, for a later command
+    stores = {}  # how the stores are reached, for later commands
     if context.reached is not None:
         stores = msgspec.to_builtins(context.reached.recorded())
     records.write_plan(replace(plan.summary, requests=calls.requests, stores=stores))
@@ -255,14 +256,14 @@ def resume(
     failed: bool = False,
     after_success: AfterSuccess | None = None,
 ) -> Settled:
-    """Continue a run that stopped, or one that ended with failed members.
+    """Continue a run that stopped, or a run that ended with failed members.
 
     Args:
         run: the id of the run.
         context: the stores, the clock and the limits.
-        calls: the requests of this step so far; None: it begins here.
+        calls: the requests of this step so far; None if the step begins here.
         failed: whether to extract the failed members again.
-        after_success: the rule for the archive; it applies if the run has a report but no plan.
+        after_success: the rule for the archive, used if the run has a report but no plan.
     """
     calls = calls or context.calls()
     records = RunRecords.open(context.stores, run, calls)
@@ -273,10 +274,10 @@ def resume(
         return begin(
             repeat_request(earlier, after_success), context, KnownArchive(run, earlier.pin), calls
         )
-    plan = recorded.plan or records.read_plan()  # raises if the run has no records
+    plan = recorded.plan or records.read_plan()  # raises an error if the run has no records
     step = Step(plan.run, "resume", context, calls)
     if failed:
-        step.calls.read(step.archive, ByteRange(0, 1))  # raises if the archive is gone
+        step.calls.read(step.archive, ByteRange(0, 1))  # raises an error if the archive was deleted
     records.delete_stop()
     try:
         if failed:
@@ -284,7 +285,7 @@ def resume(
         results = read_results(step, plan)
         drop_uploads(step, results.large, results.uploads)
     except UnreadableRecordError as damage:
-        results = read_results(step, plan)  # of the records that can be read
+        results = read_results(step, plan)  # from the records that can be read
         results.stop = stop_for(damage)
     last_round = len(records.list_rounds()) - 1  # rounds are numbered from 0
     resumed = Next(run, "few", last_round, done=NOTHING_DONE, reopened=failed)
@@ -292,10 +293,10 @@ def resume(
 
 
 def repeat_request(run: Run | Report, after_success: AfterSuccess | None) -> Request:
-    """Return the request of a recorded run; a report does not name its rule for the archive."""
+    """Return the request of a recorded run; a report does not contain the rule for the archive."""
     if isinstance(run, Run):
         return run.request
-    if run.options.nested_budget is not None:  # a nested archive is an extracted member: it stays
+    if run.options.nested_budget is not None:  # a nested archive is an extracted member: it is kept
         after_success = None
     return Request(
         run.source,
@@ -308,12 +309,12 @@ def repeat_request(run: Run | Report, after_success: AfterSuccess | None) -> Req
 
 
 def settle(state: Next, context: Context, calls: Calls | None = None) -> Settled:
-    """Read the results of a round; write the next round, or the report.
+    """Read the results of a round; write the next round or the report.
 
     Args:
-        state: what `begin` or the last `settle` returned.
+        state: the state that `begin` or the last `settle` returned.
         context: the stores, the clock and the limits.
-        calls: the requests of this step so far; None: it begins here.
+        calls: the requests of this step so far; None if the step begins here.
     """
     calls = calls or context.calls()
     plan = RunRecords.open(context.stores, state.run, calls).require_plan()
@@ -331,19 +332,19 @@ def settle_failed(  # noqa: PLR0913 - all that is known about it
     request: Request | None = None,
     pin: Pin | None = None,
 ) -> tuple[Report, bool] | None:
-    """Report a run whose execution failed or was stopped; None: nothing is known about the run.
+    """Report a run whose execution failed or was stopped; return None if the run is unknown.
 
-    The report has the time at which the execution ended, so it does not replace a newer one.
+    The report is dated with the end of the execution, so it does not replace a newer report.
 
     Args:
         run: the id of the run.
-        stop: why the execution ended. A recorded stop is preferred, because it is more precise.
+        stop: why the execution ended. A recorded stop takes precedence, because it is more precise.
         context: the stores, the clock and the limits.
-        began, ended: of the execution, in Unix seconds.
-        request, pin: from its input; without a plan, the report names them.
+        began, ended: the start and end of the execution, in Unix seconds.
+        request, pin: from the input of the execution; used in the report if there is no plan.
 
     Returns:
-        The report that is now on record, and whether it is the first one of the run.
+        The report that is now on record, and whether it is the first report of the run.
     """
     calls = context.calls()
     records = RunRecords.open(context.stores, run, calls)
@@ -366,8 +367,8 @@ def settle_failed(  # noqa: PLR0913 - all that is known about it
         if recorded is None:
             return None
         return recorded, False
-    # A FAILED report replaces one that is older than the execution. Another verdict comes from the
-    # records, and replaces only a worse one.
+    # A FAILED report replaces a report that is older than the execution. Another verdict is based
+    # on the records, and replaces only a worse verdict.
     since = began if report.verdict is Verdict.FAILED else 0.0
     return write_report(replace(report, finished=ended), records, since, page_for=context)
 
@@ -375,13 +376,14 @@ def settle_failed(  # noqa: PLR0913 - all that is known about it
 def _finish_round(step: Step, plan: PlanSummary, results: Results, state: Next) -> Settled:
     """Write the next round if tasks remain; otherwise write the report and end the run.
 
-    First, split members are linked or finished: `results` gets their new tasks and outcomes. The
-    run also ends if it has a stop, or after `MAX_IDLE_ROUNDS` rounds without progress.
+    Before that, split members are linked or finished; their new tasks and outcomes are added to
+    `results`. The run also ends if it has a stop, or after `MAX_IDLE_ROUNDS` rounds without
+    progress.
 
     Args:
         step: the step that settles the run.
         plan: the plan of the run.
-        results: of the rounds so far.
+        results: the results of the rounds so far.
         state: the round that ended.
     """
     stop = results.stop or step.records.find_stop()
@@ -413,17 +415,17 @@ def _end_run(
 ) -> Settled:
     """Write the report of a run.
 
-    First, the uploads that no task needs are aborted, and the marker is written if the run is
-    complete and has that option.
+    Before that, the uploads that no task needs are aborted. The marker is also written if the run
+    is complete and has that option.
 
     Args:
         step: the step that settles the run.
         plan: the plan of the run.
-        results: of all rounds.
+        results: the results of all rounds.
         state: the round that ended.
-        stop: why the run ends early; None: nothing stopped it.
+        stop: why the run ends early; None if nothing stopped it.
     """
-    # After the first round, an attempt that was repeated may have left an upload.
+    # After the first round, a repeated attempt may have left an upload behind.
     if state.round and stop is None:
         drop_uploads(step, results.large, results.uploads)
     if stop is not None and stop.verdict is Verdict.SOURCE_CHANGED:
@@ -440,7 +442,7 @@ def _end_run(
 def _state_for_round(
     records: RunRecords, tasks: Sequence[Task], number: int, context: Context
 ) -> Next:
-    """Return the state for a round: a few tasks are in it, many are in the list of the round."""
+    """Return the state for a round; it contains the tasks if they are few, else the list's name."""
     workers = choose_workers(tasks, context.tuning)
     if len(tasks) <= context.tuning.max_few_tasks:
         return Next(records.run, "few", number, tuple(tasks), workers=workers)

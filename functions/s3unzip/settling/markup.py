@@ -1,11 +1,11 @@
-"""HTML as values: text that is escaped, elements, tables.
+"""HTML as values: escaped text, elements and tables.
 
 Rules:
 
-- Only `text` and `element` make markup, and both escape their input. So a name from an archive can
-  never become markup.
-- Hidden characters are spelled out. So a name cannot look like another one.
-- Every size is bounded: `clip` cuts a text, and `folded` folds a long one.
+- Only `text` and `element` create markup, and both escape their input. A name from an archive can
+  therefore never become markup.
+- Hidden characters are spelled out, so that a name cannot look like another name.
+- Every size is bounded: `clip` cuts a text, and `folded` folds a long text.
 """
 
 import html
@@ -16,11 +16,11 @@ from typing import NamedTuple, NewType
 Markup = NewType("Markup", str)
 
 NOTHING = Markup("")
-MAX_UNFOLDED = 200  # maximum characters of a text that is shown in full
-FOLDED_END = 40  # characters of the end of a folded text that stay visible
-NO_BREAK_SPACE = "\u00a0"  # between a figure and its unit
+MAX_UNFOLDED = 200  # maximum length of a text that is shown in full, in characters
+FOLDED_END = 40  # number of characters at the end of a folded text that stay visible
+NO_BREAK_SPACE = "\u00a0"  # used between a figure and its unit
 
-# Characters that show nothing or reorder their neighbours.
+# Characters that are invisible or that reorder their neighbors.
 _HIDDEN = re.compile(
     "[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
     "\ufe00-\ufe0f\ufeff\ufff9-\ufffb]"
@@ -31,8 +31,8 @@ class Column(NamedTuple):
     """A column of a table."""
 
     title: str
-    style: str = ""  # CSS classes of its cells
-    is_header: bool = False  # its cells name their rows
+    style: str = ""  # CSS classes of the column's cells
+    is_header: bool = False  # whether the cells of the column name their rows
 
 
 def text(value: str) -> Markup:
@@ -45,7 +45,7 @@ def text(value: str) -> Markup:
 
 
 def title_text(value: str) -> Markup:
-    """Return text of unknown origin for a place that can hold no elements."""
+    """Return text of unknown origin for a place that cannot contain elements."""
     return plain(_HIDDEN.sub(_spell, value))
 
 
@@ -54,7 +54,7 @@ def _spell(character: re.Match[str]) -> str:
 
 
 def folded(value: str) -> Markup:
-    """Return text of unknown origin as markup; the middle of a long text is folded away."""
+    """Return text of unknown origin as markup, with the middle of a long text folded away."""
     if len(value) <= MAX_UNFOLDED:
         return text(value)
     start = value[: MAX_UNFOLDED - FOLDED_END]
@@ -68,7 +68,7 @@ def folded(value: str) -> Markup:
 
 
 def figure(value: str) -> Markup:
-    """Return a figure whose unit stays on its line."""
+    """Return a figure that stays on the same line as its unit."""
     return plain(value.replace(" ", NO_BREAK_SPACE))
 
 
@@ -78,7 +78,7 @@ def plain(value: str) -> Markup:
 
 
 def element(tag: str, attributes: Mapping[str, str], *children: Markup) -> Markup:
-    """Return an element; attributes without a value are left out."""
+    """Return an element, without the attributes that have no value."""
     shown = "".join(
         f' {name}="{html.escape(value)}"' for name, value in attributes.items() if value
     )
@@ -93,14 +93,14 @@ def table(
     note: str = "",
     foot: Markup = NOTHING,
 ) -> Markup:
-    """Return a table of rows that `row` made.
+    """Return a table of rows that `row` created.
 
-    On a phone a row is drawn as a card. The roles keep it a row for a screen reader.
+    On a phone, each row is displayed as a card. The roles make screen readers treat it as a row.
     """
     titles = [
         element(
             "th",
-            # A title is not in the monospaced font.
+            # A title is not displayed in the monospaced font.
             {"scope": "col", "role": "columnheader", "class": column.style.replace("mono", "")},
             plain(column.title),
         )
@@ -125,8 +125,8 @@ def row(columns: Sequence[Column], cells: Sequence[Markup], *, reason: str = "")
 
     Args:
         columns: the table's columns.
-        cells: one for each column.
-        reason: why a member failed, for the page's filter; empty in other tables.
+        cells: one cell for each column.
+        reason: why a member failed, used by the filter of the page; empty in other tables.
     """
     return element(
         "tr",
@@ -146,9 +146,9 @@ def _cell(column: Column, content: Markup) -> Markup:
 
 
 def bar(part: float, whole: float, tone: str) -> Markup:
-    """Return a bar whose length is the share of a part; `tone` is a CSS class.
+    """Return a bar whose length shows what share of the whole a part is; `tone` is a CSS class.
 
-    A style attribute would need a weaker Content-Security-Policy. An attribute of SVG does not.
+    A style attribute would require a weaker Content-Security-Policy. An SVG attribute does not.
     """
     share = 0.0
     if whole:
@@ -161,17 +161,17 @@ def bar(part: float, whole: float, tone: str) -> Markup:
 
 
 def aside(note: str) -> Markup:
-    """Return a quiet line below a text; nothing for an empty note."""
+    """Return a line in muted style below a text; nothing for an empty note."""
     if not note:
         return NOTHING
     return element("span", {"class": "quiet below"}, text(note))
 
 
 def clip(value: str, limit: int) -> str:
-    """Return `value` as valid UTF-8 of at most `limit` characters, cut in the middle."""
+    """Return `value` as valid UTF-8 of at most `limit` characters, shortened in the middle."""
     valid = value.encode("utf-8", "replace").decode("utf-8")
     if len(valid) <= limit:
         return valid
     half = limit // 2
-    # With the ellipsis, there are `limit` characters.
+    # Including the ellipsis, there are `limit` characters.
     return f"{valid[:half]}…{valid[half + 1 - limit :]}"

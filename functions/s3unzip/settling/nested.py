@@ -1,10 +1,10 @@
-"""Nested archives: which ones are extracted, below which prefix, within which budget.
+"""Nested archives: which archives to extract, below which prefix and within which budget.
 
-A nested archive has a run of its own after the run that extracted it; other modules start it. A
-member is taken for an archive if its name ends in ``.zip``; the plan of its run finds out whether
-it is one. The members of a nested archive are written below its key without the ``.zip``. `Options`
-limits the depth. All runs below one archive share a `Budget`, so it cannot cause more runs or more
-data than the settings allow.
+A nested archive has a run of its own after the run that extracted it; other modules start this run.
+A member is assumed to be an archive if its name ends in ``.zip``; the plan of its run determines
+whether it is one. The members of a nested archive are written below its key without the ``.zip``.
+`Options` limits the depth. All runs below one archive share a `Budget`, so the archive cannot cause
+more runs or more data than the settings allow.
 """
 
 from collections import Counter
@@ -35,7 +35,7 @@ EXTRACTED = frozenset({Verdict.COMPLETED, Verdict.COMPLETED_WITH_ERRORS})
 
 
 def has_nested(report: Report) -> bool:
-    """Return whether a run that ended may have nested archives to extract."""
+    """Return whether a run that has ended may have nested archives to extract."""
     return report.options.nested_depth > 0 and report.verdict in EXTRACTED
 
 
@@ -47,8 +47,8 @@ def first_budget(tuning: Tuning) -> Budget:
 def spend(budget: Budget, report: Report, context: Context) -> Budget:
     """Return the budget that a nested run leaves for the runs below it.
 
-    The members and bytes of its plan are subtracted, not those of its outcomes. So a repeated run
-    leaves the same budget, and the runs below it have the same options and ids.
+    The members and bytes in the run's plan are subtracted, not those in its outcomes. A repeated
+    run therefore leaves the same budget, and the runs below it have the same options and ids.
     """
     archives = max(0, budget.archives - 1)
     plan = RunRecords.open(context.stores, report.run).find_plan()
@@ -60,15 +60,15 @@ def spend(budget: Budget, report: Report, context: Context) -> Budget:
 
 
 def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], list[NestedRun]]:
-    """Return the nested archives to extract, and the refused ones with their reasons.
+    """Return the nested archives to extract, and the refused archives with the reasons.
 
-    Of the archives beyond the limit, only the first is refused: it stands for all.
+    Of the archives beyond the limit, only the first is refused: it represents all of them.
 
     Args:
-        run: the run that extracted them.
-        context: of the step.
-        limit: the maximum number of archives that are considered, the first ones of the directory.
-            The limit bounds the memory.
+        run: the run that extracted the archives.
+        context: the context of the step.
+        limit: the maximum number of archives to consider, starting with the first in the directory.
+            The limit bounds the memory that is used.
     """
     records = RunRecords.open(context.stores, run.id)
     candidates = (
@@ -76,8 +76,9 @@ def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], 
         for outcome in records.outcome_lines()
         if outcome.status is not Status.FAILED and outcome.key.lower().endswith(SUFFIX)
     )
-    # Outcomes are in the order in which PUTs ended, so they are ordered by their index, which is
-    # the same in each run. One more than the limit shows that there are too many.
+    # Outcomes are stored in the order in which their PUTs ended. They are sorted by index here,
+    # because the indexes are the same in each run. One archive more than the limit is enough to
+    # show that there are too many.
     archives = nsmallest(limit + 1, candidates, key=attrgetter("index"))
     prefixes = Counter(_nested_prefix(archive.key) for archive in archives[:limit])
     taken_messages = _find_taken(records, prefixes)
@@ -110,7 +111,7 @@ def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], 
 
 
 def _nested_prefix(key: str) -> str:
-    """Return the prefix of a nested archive's members; empty if a name such as "..zip" has none."""
+    """Return the prefix of a nested archive's members; empty for a name such as "..zip"."""
     if not key.rpartition("/")[2][: -len(SUFFIX)].strip("."):
         return ""
     return key[: -len(SUFFIX)] + "/"
@@ -120,10 +121,10 @@ def nested_request(run: Run, key: str, budget: Budget) -> Request:
     """Return the request that extracts a nested archive.
 
     Args:
-        run: the run that extracted the archive. Its password and rules apply to the archive. Its
-            filters and its key template do not.
-        key: of the archive, at the destination of `run`.
-        budget: for the archive and those inside it.
+        run: the run that extracted the archive. Its password and rules apply to the archive, but
+            its filters and its key template do not.
+        key: the key of the archive at the destination of `run`.
+        budget: the budget for the archive and the archives inside it.
     """
     options = run.options
     return Request(
@@ -145,20 +146,20 @@ def nested_request(run: Run, key: str, budget: Budget) -> Request:
 
 
 def nested_requests(run: Run, report: Report, context: Context) -> Iterator[Request]:
-    """Yield the requests for the nested archives of a run that ended, and record the refused ones.
+    """Yield the requests for a run's nested archives; record the archives that are refused.
 
-    The runs of the archives may be concurrent: each gets an equal share of the budget, so they need
-    no communication.
+    The run has ended. The runs of the archives can be concurrent: each gets an equal share of the
+    budget, so they need no communication.
     """
     budget = first_budget(context.tuning)
     own_budget = run.options.nested_budget
-    if own_budget is not None:  # the run is nested; its archive was already subtracted from a share
+    if own_budget is not None:  # the run is nested; its archive has already been subtracted
         budget = replace(spend(own_budget, report, context), archives=own_budget.archives)
     archives, refused = find_nested(run, context, budget.archives)
     RunRecords.open(context.stores, run.id).write_nested(refused)
     runs = max(1, len(archives))  # 1 avoids a division by zero
     share = Budget(
-        (budget.archives - len(archives)) // runs,  # these archives are spent
+        (budget.archives - len(archives)) // runs,  # these archives are already spent
         budget.members // runs,
         budget.size // runs,
     )
@@ -169,7 +170,7 @@ def nested_requests(run: Run, report: Report, context: Context) -> Iterator[Requ
 def _find_taken(records: RunRecords, prefixes: Collection[str]) -> dict[str, str]:
     """Return the prefixes that members of the outer archive use, each with a sentence on how."""
     taken: dict[str, str] = {}
-    if not prefixes:  # do not read the records
+    if not prefixes:  # the records do not need to be read
         return taken
     for outcome in records.outcome_lines():
         key = outcome.key

@@ -1,4 +1,4 @@
-"""The command that the user types next, after a report."""
+"""The command that the user should type next, after a report."""
 
 import shlex
 from collections.abc import Iterator
@@ -10,23 +10,23 @@ from s3unzip.model import OnConflict, Options, Report, Run, Verdict
 from s3unzip.options import type_options
 from s3unzip.stores.config import StoreConfig
 
-PASSWORD = "--password-file FILE"  # noqa: S105 - what to type
+PASSWORD = "--password-file FILE"  # noqa: S105 - a placeholder
 NEW_LINK = "NEW-URL"
-FAILURES_SHOWN = 5  # members that a report names for each reason
-MAX_COMMAND = 2_000  # characters; a longer command is not suggested
+FAILURES_SHOWN = 5  # maximum number of members that a report names for each reason
+MAX_COMMAND = 2_000  # maximum length in characters; a longer command is not suggested
 
 
 def next_command(
     report: Report, environment: str | None = None, reached: StoreConfig | None = None
 ) -> str | None:
-    """Return the command to type after `report`; None: there is nothing to type.
+    """Return the command to type after `report`; None if no command is needed.
 
     Args:
-        report: of the run.
+        report: the report of the run.
         environment: the run's environment; None or empty for a run on this machine.
-        reached: how the environment is reached, or the stores of a run on this machine; None: by
-            the default options. The records of a run on this machine have it, so its `resume`
-            command does not repeat it.
+        reached: how the environment is reached, or the stores of a run on this machine; None means
+            by the default options. For a run on this machine, the records contain it, so the run's
+            `resume` command does not repeat it.
     """
     resume = f"s3unzip resume {report.run}{environment_options(environment, reached)}"
     match report.verdict:
@@ -44,10 +44,10 @@ def next_command(
 
 
 def environment_options(environment: str | None, reached: StoreConfig | None = None) -> str:
-    """Return the options that name an environment, with a space before them.
+    """Return the options that select an environment, with a space before them.
 
     Args:
-        environment: None or empty: this machine, which needs no options, so the result is empty.
+        environment: None or empty means this machine, which needs no options; the result is empty.
         reached: how the environment is reached.
     """
     if not environment:
@@ -61,16 +61,16 @@ def environment_options(environment: str | None, reached: StoreConfig | None = N
 def _after_failures(
     report: Report, environment: str | None, reached: StoreConfig | None
 ) -> str | None:
-    """Return the command that may extract the failed members, or else lists them.
+    """Return a command that may extract the failed members, or else a command that lists them.
 
-    Returns None if no command can extract them, and the report names all of them.
+    Returns None if no command can extract the failed members and the report names all of them.
     """
     helps = {find_help(code) for code in report.reasons}
     options = environment_options(environment, reached)
     retry: str | None = f"s3unzip resume {report.run} --failed{options}"
     if Help.RUN_WITH_PASSWORD in helps and not report.options.password_ref and not environment:
         retry = _run_again(report, reached, PASSWORD)
-    elif Help.RETRY_WITH_PASSWORD in helps and not environment:  # an environment has a secret
+    elif Help.RETRY_WITH_PASSWORD in helps and not environment:  # environments use secrets
         retry = f"{retry} {PASSWORD}"
     elif not helps & {Help.RETRY_WITH_PASSWORD, Help.RETRY}:
         retry = None
@@ -82,7 +82,7 @@ def _after_failures(
 def _run_again(
     report: Report, reached: StoreConfig | None, more_options: str = "", source: str | None = None
 ) -> str | None:
-    """Return the command that runs the archive again; None: it is too long to type."""
+    """Return the command that runs the archive again; None if the command is too long to type."""
     command = f"{repeat_command(report, reached, source)} {more_options}".rstrip()
     if len(command) > MAX_COMMAND:
         return None
@@ -95,9 +95,9 @@ def repeat_command(
     """Return the command that runs an archive again and leaves extracted members unchanged.
 
     Args:
-        run: the run, or its report.
-        reached: how its stores are reached; None: by the defaults of the options.
-        source: what to type for the archive; None: its location.
+        run: the run or its report.
+        reached: how the stores of the run are reached; None means by the defaults of the options.
+        source: what to type for the archive; None means the location of the archive.
     """
     command = ["s3unzip", "run", source or str(run.source), str(run.destination)]
     command += _list_options(run.options)
@@ -107,12 +107,12 @@ def repeat_command(
 
 
 def _list_options(options: Options) -> Iterator[str]:
-    """Yield the arguments for a run's options; instead of overwriting, unchanged members stay."""
+    """Yield the arguments for a run's options; `SKIP_UNCHANGED` replaces `OVERWRITE`."""
     on_conflict = options.on_conflict
     if on_conflict is OnConflict.OVERWRITE:
         on_conflict = OnConflict.SKIP_UNCHANGED
     yield from ("--on-conflict", on_conflict.value)
-    # `type_options` leaves out defaults, such as OVERWRITE: so the rule is not typed twice.
+    # `type_options` omits defaults such as OVERWRITE, so that the rule is not typed twice.
     yield from type_options(replace(options, on_conflict=OnConflict.OVERWRITE))
     if options.objects is not None:
         yield from type_options(options.objects)

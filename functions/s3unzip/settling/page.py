@@ -2,12 +2,12 @@
 
 Rules:
 
-- The page is made of the report alone, and loads nothing from a network. The same report makes the
-  same bytes, so a repeated step writes the same page.
+- The page is made only from the report, and loads nothing from a network. The same report produces
+  the same bytes, so a repeated step writes the same page.
 - All text from an archive is escaped by `markup`.
-- The Content-Security-Policy lists the script and the style by their hashes. So injected markup
-  could neither run nor load anything.
-- The constants in `page_sections` bound the page for every archive.
+- The Content-Security-Policy lists the script and the style by their hashes. Injected markup could
+  therefore neither run nor load anything.
+- The constants in `page_sections` limit the size of the page for every archive.
 """
 
 import base64
@@ -47,7 +47,7 @@ from s3unzip.settling.page_sections import (
 )
 from s3unzip.version import __version__
 
-VERDICTS = {  # the CSS class and the text of each verdict
+VERDICTS = {  # the CSS class and the text for each verdict
     Verdict.COMPLETED: ("good", "✓ Completed."),
     Verdict.COMPLETED_WITH_ERRORS: ("warn", "▲ Completed with errors."),
     Verdict.REJECTED: ("bad", "✕ Rejected."),
@@ -70,10 +70,10 @@ def render_page(report: Report, context: Context) -> bytes:
 
 
 def make_page(shown: Shown) -> bytes:
-    """Return ``report.html``: UTF-8, self-contained, the same bytes for the same report."""
+    """Return ``report.html`` in UTF-8: self-contained, with the same bytes for the same report."""
     archive = clip(shown.report.source.name.rsplit("/", 1)[-1], MAX_NAME)
     style, verdict = VERDICTS[shown.report.verdict]
-    if shown.report.verdict is Verdict.FAILED and shown.report.reason == STOPPED:  # by a person
+    if shown.report.verdict is Verdict.FAILED and shown.report.reason == STOPPED:  # by a user
         style, verdict = STOPPED_BANNER
     description = _describe_verdict(shown.report, shown.next_command)
     sections = {
@@ -84,7 +84,7 @@ def make_page(shown: Shown) -> bytes:
     }
     present = {title: content for title, content in sections.items() if content}
     values = {
-        # Without the symbol, the space and the full stop.
+        # The symbol, the space and the full stop are removed.
         "TITLE": title_text(f"{archive}: {verdict[2:-1].lower()} · s3unzip"),
         "ARCHIVE": text(archive),
         "VERDICT": element("b", {"class": style}, plain(verdict)) + plain(description),
@@ -94,7 +94,7 @@ def make_page(shown: Shown) -> bytes:
         "SECTIONS": "".join(itertools.starmap(_section, present.items())),
         "VERSION": plain(f"s3unzip {__version__}"),
     }
-    # A placeholder inside a value is not replaced.
+    # Values are not searched for placeholders.
     return re.sub("@@([A-Z]+)@@", lambda name: values[name[1]], _template()).encode()
 
 
@@ -110,7 +110,7 @@ def _section(title: str, content: Markup) -> Markup:
 
 @cache
 def _template() -> str:
-    """Return the template of the page, with its style, script and policy."""
+    """Return the template of the page, including its style, script and policy."""
     script = _read_asset("page.js")
     style = _read_asset("page.css")
     policy = (
@@ -123,17 +123,17 @@ def _template() -> str:
 
 def _read_asset(name: str) -> str:
     asset = Path(__file__).with_name("assets") / name
-    # Browsers turn CR LF into LF before they hash the text.
+    # Browsers convert CR LF to LF before they hash the text.
     return asset.read_text(encoding="utf-8").replace("\r\n", "\n")
 
 
 def _hash(asset: str) -> str:
-    """Return the CSP source that allows exactly this text inline."""
+    """Return the CSP source that allows exactly this text as an inline script or style."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(asset.encode()).digest()).decode()}'"
 
 
 def _describe_verdict(report: Report, next_command: str | None) -> str:
-    """Return sentences that say how many members are in place, and how they were checked."""
+    """Return sentences on how many members are in place and how they were checked."""
     present = report.extracted + report.unchanged
     proof = "checked against the archive\N{RIGHT SINGLE QUOTATION MARK}s sizes and CRC-32s"
     if report.options.trust_crc:
@@ -166,7 +166,7 @@ def _describe_verdict(report: Report, next_command: str | None) -> str:
 
 
 def _cause(shown: Shown) -> Markup:
-    """Return the reason and the message of a report; nothing if it has neither."""
+    """Return the reason and the message of a report; nothing if the report has neither."""
     report = shown.report
     if not (report.reason or report.message):
         return NOTHING
@@ -191,7 +191,7 @@ def _route(shown: Shown) -> Markup:
         ("Run", text(report.run)),
     ]
     if shown.next_command:
-        # The button is hidden until the page's script runs: it does nothing without the script.
+        # The button is hidden until the page's script runs, because it needs the script.
         attributes = {
             "id": "copy",
             "type": "button",

@@ -36,11 +36,11 @@ from s3unzip.settling.markup import (
     text,
 )
 
-MAX_FAILURE_BYTES = 1_000_000  # for the rows of all failures together
-MAX_UNFOLDED_FAILURES = 10  # longer lists begin folded, so that the cost is on the first screen
-MAX_CODES = 50  # reasons and warnings listed
-MAX_NAME = 1_024  # characters of a key: S3's own limit
-MAX_TEXT = 400  # characters of a message or an option
+MAX_FAILURE_BYTES = 1_000_000  # maximum total size of the rows of all failures
+MAX_UNFOLDED_FAILURES = 10  # longer lists are folded, to keep the cost on the first screen
+MAX_CODES = 50  # maximum number of reasons or warnings to list
+MAX_NAME = 1_024  # maximum length of a key in characters: the limit of S3
+MAX_TEXT = 400  # maximum length of a message or an option, in characters
 FAILED_COLUMNS = (
     Column("Key", "mono key", is_header=True),
     Column("Reason", "mono reason"),
@@ -61,16 +61,16 @@ REQUEST_TITLES = {
 
 
 class Shown(NamedTuple):
-    """What a page shows."""
+    """The content of a page."""
 
     report: Report
-    cost: Cost | None  # None: the run cost nothing, or its cost is not known
-    next_command: str | None  # None: nothing is left to do
-    environment_options: str  # with a space before them; empty for a run on this machine
+    cost: Cost | None  # None if the run cost nothing or its cost is unknown
+    next_command: str | None  # None if nothing is left to do
+    environment_options: str  # with a space before the options; empty for a run on this machine
 
 
 class Ranked(NamedTuple):
-    """A code of a failure or a warning, with the number of its members."""
+    """A code of a failure or a warning, with the number of members affected."""
 
     code: str
     members: int
@@ -79,7 +79,7 @@ class Ranked(NamedTuple):
 
 
 def rank(counts: Mapping[str, int], shown: Shown) -> list[Ranked]:
-    """Return the most frequent codes, and all others as one line; equal counts in code order."""
+    """Return the most frequent codes, and one line for all others; codes break ties."""
     ranked = [
         Ranked(
             clip(code, MAX_TEXT),
@@ -103,7 +103,7 @@ def facts(shown: Shown) -> Markup:
     if shown.cost:
         tiles.append(_cost_tile(shown.report, shown.cost))
     columns = max(len(tiles), 3)  # one or two tiles do not fill the row
-    if len(tiles) > 5:  # two rows; the second may have one tile less
+    if len(tiles) > 5:  # two rows; the second can be one tile shorter
         columns = (len(tiles) + 1) // 2
     return element("dl", {"id": "facts", "class": f"facts columns-{columns}"}, *tiles)
 
@@ -111,9 +111,9 @@ def facts(shown: Shown) -> Markup:
 def _tile(
     name: str, value: Markup, note: str = "", tone: str = "", *, has_note: bool = True
 ) -> Markup:
-    """Return one tile: a name, a value, and a note below it.
+    """Return one tile: a name, a value, and a note below the value.
 
-    `tone` is a CSS class. Without `has_note` the note is left out.
+    `tone` is a CSS class. If `has_note` is false, the note is left out.
     """
     if not has_note:
         note = ""
@@ -123,7 +123,7 @@ def _tile(
 
 
 def _member_tiles(report: Report) -> Iterator[Markup]:
-    """Yield the tiles of members: extracted, failed, without an outcome; none if it was refused."""
+    """Yield the tiles for members: extracted, failed, no outcome. A refused archive has none."""
     if report.verdict is Verdict.REJECTED:
         return
     besides = {
@@ -136,7 +136,7 @@ def _member_tiles(report: Report) -> Iterator[Markup]:
         "Members extracted", figure(f"{report.extracted:,}"), note or f"of {report.members:,}"
     )
     files = max(report.members - report.directories, report.failed + report.missing)
-    # "Failed 0" beside members without an outcome would suggest that all is well.
+    # "Failed 0" next to members without an outcome would suggest that all is well.
     if not (report.failed or report.missing):
         yield _tile("Failed", figure("0"), "none")
     for name, count in {"Failed": report.failed, "No outcome": report.missing}.items():
@@ -146,7 +146,7 @@ def _member_tiles(report: Report) -> Iterator[Markup]:
 
 
 def _work_tiles(report: Report) -> Iterator[Markup]:
-    """Yield the tiles of the work: times, rate, bytes, tasks and requests."""
+    """Yield the tiles for the work: times, rate, bytes, tasks and requests."""
     seconds = max(0.0, report.finished - report.started)
     plan_note = f"the plan took {show_seconds(report.plan_seconds)}"
     yield _tile(
@@ -161,7 +161,7 @@ def _work_tiles(report: Report) -> Iterator[Markup]:
         )
     members = report.extracted + report.unchanged
     has_worked = report.plan_seconds + report.task_seconds > seconds / 2
-    # The rate would mislead if the run had one member or mostly waited.
+    # The rate would be misleading if the run had one member or spent most of its time waiting.
     if members > 1 and seconds and has_worked:
         rate = figure(f"{members / seconds:,.0f}") + element("small", {}, figure(" members/s"))
         yield _tile("Rate", Markup(rate), f"{show_bytes(report.bytes_out / seconds)}/s written")
@@ -192,11 +192,11 @@ def _count_calls(requests: Requests) -> list[tuple[str, int]]:
 
 
 def _cost_tile(report: Report, cost: Cost) -> Markup:
-    """Return the tile of the cost: of the run, and per TB or per million members."""
+    """Return the tile for the cost: of the whole run, and per TB or per million members."""
     total = figure(show_dollars(cost.total))
     if not report.extracted:
         return _tile("Cost", total)
-    # Members below 1 MB cost by their number, larger ones by their bytes.
+    # The cost of members below 1 MB depends on their number, that of larger members on their bytes.
     if report.bytes_out > report.extracted * 1e6:
         unit_price = f"{show_dollars(cost.total / report.bytes_out * 1e12)} a TB written"
     else:
@@ -205,10 +205,10 @@ def _cost_tile(report: Report, cost: Cost) -> Markup:
 
 
 def failures(shown: Shown) -> Markup:
-    """Return the failures; nothing if there are none."""
+    """Return the section of failures; nothing if there are no failures."""
     report = shown.report
     reasons = rank(report.reasons, shown)
-    if report.verdict is Verdict.REJECTED:  # the header of the page has the one reason
+    if report.verdict is Verdict.REJECTED:  # the only reason is in the header of the page
         reasons = []
     rows = list(_failure_rows(report))
     if not (reasons or rows):
@@ -222,7 +222,7 @@ def failures(shown: Shown) -> Markup:
 
 
 def _reasons_table(reasons: list[Ranked], listed: list[str]) -> Markup:
-    """Return the table of reasons; `listed` are those in the rows of the table of failures."""
+    """Return the table of reasons; `listed` holds the reasons in the table of failures."""
     if not reasons:
         return NOTHING
     columns = (
@@ -248,7 +248,7 @@ def _reasons_table(reasons: list[Ranked], listed: list[str]) -> Markup:
 
 
 def _code_button(reason: Ranked, listed: list[str]) -> Markup:
-    """Return a button that filters the rows by a reason; only the code if no row has the reason."""
+    """Return a button that filters the rows by a reason; only the code if no row matches."""
     if reason.code not in listed:
         return element("span", {"class": "mono"}, text(reason.code))
     return element(
@@ -264,7 +264,7 @@ def _code_button(reason: Ranked, listed: list[str]) -> Markup:
 
 
 def _filter(listed: list[str]) -> Markup:
-    """Return the form that filters the table; it stays hidden without the page's script."""
+    """Return the form that filters the table; it stays hidden if the page's script does not run."""
     choices = [
         element("option", {"value": reason}, plain(f"{reason} ({listed.count(reason):,})"))
         for reason in sorted(set(listed))
@@ -280,11 +280,11 @@ def _filter(listed: list[str]) -> Markup:
 
 
 def _failure_rows(report: Report) -> Iterator[Markup]:
-    """Yield the rows of the failures that fit the page's budget."""
+    """Yield the rows of failures that fit the size limit of the page."""
     bytes_left = MAX_FAILURE_BYTES
     for failure in report.failures:
         reason = clip(failure.reason, MAX_TEXT)
-        # All keys begin with the destination's key, so the rows leave it out.
+        # All keys begin with the destination's key, so the rows omit it.
         key = clip(failure.key.removeprefix(report.destination.key), MAX_NAME)
         offset = NOTHING
         if failure.offset is not None:
@@ -303,7 +303,7 @@ def _failure_rows(report: Report) -> Iterator[Markup]:
 
 
 def _failed_members(shown: Shown, rows: list[Markup]) -> Markup:
-    """Return the table of failures; its note tells how to list those that have no row."""
+    """Return the table of failures, with a note on how to list the failures that have no row."""
     report = shown.report
     note = f"Keys below {clip(str(report.destination), 2 * MAX_NAME)}."
     unwritten = report.failed + report.missing
@@ -321,7 +321,7 @@ def _failed_members(shown: Shown, rows: list[Markup]) -> Markup:
 
 
 def bill(cost: Cost | None) -> Markup:
-    """Return the cost of each service; nothing if the run cost nothing."""
+    """Return the section with the cost of each service; nothing if the run cost nothing."""
     if cost is None or not cost.lines:
         return NOTHING
     columns = (
@@ -349,7 +349,7 @@ def bill(cost: Cost | None) -> Markup:
 
 
 def details(shown: Shown) -> Markup:
-    """Return the identity of the run, its requests and its warnings."""
+    """Return the section with the identity of the run, its requests and its warnings."""
     report = shown.report
     columns = (Column("Name", is_header=True), Column("Value", "mono"))
     rows = [row(columns, [plain(name), text(value)]) for name, value in _identify(report)]
@@ -374,7 +374,7 @@ def details(shown: Shown) -> Markup:
 
 
 def _identify(report: Report) -> Iterator[tuple[str, str]]:
-    """Yield the run's identifying fields, and the options that differ from the defaults."""
+    """Yield the run's identifying fields and the options that differ from their defaults."""
     yield "Run", report.run
     if report.route is not None:
         yield "Route", report.route.name

@@ -1,25 +1,27 @@
-"""The report of a run: what it says, who may write it, and the action on the archive after it.
+"""The report of a run: its content, who may write it, and the action on the archive after it.
 
 The rules:
 
-- Requests are counted up to the writing of the report, which is not among them.
-- Each step that ends a run writes its report here: settling, the intake function for a small
-  archive, a plan that is refused, the failure of an execution. Later steps amend it here.
-- A verdict never replaces a better one. The best is COMPLETED, then come COMPLETED_WITH_ERRORS,
-  REJECTED, and last FAILED and SOURCE_CHANGED. A verdict replaces an equally good one if its step
-  began to read the records after that one was written.
-- If a person resumes a run to extract its failed members again, any newer verdict may replace
+- Requests are counted up to the writing of the report, excluding the request that writes it.
+- This module writes the report for each step that ends a run: settling, the intake function for a
+  small archive, the refusal of a plan, and the failure of an execution. Later steps also use this
+  module to amend the report.
+- A verdict never replaces a better verdict. The best verdict is COMPLETED, followed by
+  COMPLETED_WITH_ERRORS, then REJECTED, and finally FAILED and SOURCE_CHANGED. A verdict replaces an
+  equally good verdict if its step began to read the records after the old verdict was written.
+- If a user resumes a run to extract its failed members again, any newer verdict may replace
   COMPLETED_WITH_ERRORS.
-- A writer may be repeated, concurrent with others, or late: hours after its execution was stopped.
-  So each writes on the condition that the report it read is still there (If-None-Match, If-Match).
-  If it is not, the writer reads again. A writer whose answer was lost then finds its own report.
-- The page is written just before its report. If another writer's report wins after that, the page
+- A writer can be repeated, concurrent with other writers, or late: hours after its execution was
+  stopped. Each writer therefore writes on the condition that the report that it read is still there
+  (If-None-Match, If-Match). If the report has changed, the writer reads again. If the answer to a
+  successful write is lost, the writer finds its own report.
+- The page is written just before its report. If another writer's report is stored first, the page
   is written again for that report.
-- A report that cannot be read counts as missing. A report of another archive is an error.
-- An archive that is to be deleted or tagged after success is "pending" in the first report. Then it
-  is deleted or tagged, and the report is written again with the result. A failure does not change
-  the verdict. A resumed run or a repeated event repeats the action unless the report on record says
-  that it is done. Each later report says so, too.
+- A report that cannot be read is treated as missing. A report on another archive is an error.
+- An archive that is to be deleted or tagged after success is "pending" in the first report. The
+  archive is then deleted or tagged, and the report is written again with the result. A failure does
+  not change the verdict. A resumed run or a repeated event repeats the action unless the report on
+  record shows that the action is done. Each later report also shows this.
 """
 
 import os
@@ -57,9 +59,9 @@ from s3unzip.settling.results import Results
 from s3unzip.stores.ports import ObjectFacts
 
 NO_REQUESTS = Requests()
-TASKS_FAILED = "tasks-failed"  # the reason of a run in which some tasks did not end
-MAX_TRIES = 20  # attempts to write one report; each fails if another writer was quicker
-# The message about a run, whose id is inserted.
+TASKS_FAILED = "tasks-failed"  # reason of a run in which some tasks did not end
+MAX_TRIES = 20  # maximum attempts to write a report; one fails if another writer is faster
+# The message about a run; the id of the run is inserted.
 OVERTAKEN = f"{{}}: other writers replaced its report before each of {MAX_TRIES} writes"
 
 
@@ -72,17 +74,17 @@ def make_report(
     requests: Requests = NO_REQUESTS,
     rounds: int = 0,
 ) -> Report:
-    """Return the report of a run that ended.
+    """Return the report of a run that has ended.
 
     Args:
         step: the step that settles the run.
         plan: the plan of the run.
-        results: of all rounds.
-        stop: why it ends early; None: nothing stopped it.
-        requests: of the earlier settling steps.
+        results: the results of all rounds.
+        stop: why the run ends early; None if nothing stopped it.
+        requests: the requests of the earlier settling steps.
         rounds: the number of rounds of the run.
     """
-    missing = plan.failed + plan.selected - results.members  # members without an outcome
+    missing = plan.failed + plan.selected - results.members  # number of members without an outcome
     fault = _find_fault(plan.run, results, stop, missing)
     verdict = Verdict.COMPLETED
     if fault is not None:
@@ -108,7 +110,7 @@ def make_report(
 
 
 def _sum_up(plan: PlanSummary, results: Results, verdict: Verdict) -> Report:
-    """Return a report with the sums of the plan and of the tasks."""
+    """Return a report with the totals of the plan and of the tasks."""
     return Report.of(
         plan.run.id,
         plan.run,
@@ -123,7 +125,7 @@ def _sum_up(plan: PlanSummary, results: Results, verdict: Verdict) -> Report:
         failures=tuple(results.failures),
         tasks=plan.tasks,
         workers=plan.workers,
-        # A task that waits ended, but its member has no outcome.
+        # A waiting task has ended, but its member has no outcome.
         tasks_failed=len(results.unfinished) + len(results.waiting),
         bytes_in=results.bytes_read + plan.bytes_read,
         bytes_out=results.bytes_written,
@@ -135,12 +137,12 @@ def _sum_up(plan: PlanSummary, results: Results, verdict: Verdict) -> Report:
 
 
 def _find_fault(run: Run, results: Results, stop: Stop | None, missing: int) -> Stop | None:
-    """Return why some members have no outcome; None: all have one, so a stop does not matter."""
+    """Return why some members have no outcome; None if all have one, even if there is a stop."""
     if not missing:
         return None
     if stop is not None:
         return stop
-    if not (results.unfinished or results.waiting):  # all tasks that are on record have ended
+    if not (results.unfinished or results.waiting):  # all tasks on record have ended
         lost = f"{run.id}: {missing:,} members are in no task: a record of a round is damaged"
         return Stop(Verdict.FAILED, RECORD_UNREADABLE, lost)
     sentence = f"{show_count(missing, 'member')} {choose_form(missing, 'has', 'have')} no outcome"
@@ -149,12 +151,12 @@ def _find_fault(run: Run, results: Results, stop: Stop | None, missing: int) -> 
 
 
 def write_marker(step: Step, report: Report) -> None:
-    """Write the marker object, which says that the run is complete."""
+    """Write the marker object, which indicates that the run is complete."""
     key = step.run.key_prefix + MARKER
     body = encode({"run": report.run, "verdict": report.verdict, "extracted": report.extracted})
     facts = ObjectFacts("application/json", {})
     properties = step.run.options.objects
-    if properties is not None:  # a bucket's policy may refuse objects without them
+    if properties is not None:  # the policy of a bucket can refuse objects without them
         facts = with_properties(facts, properties)
     step.calls.run("put", lambda: step.destination.put(key, body, facts, if_absent=False))
 
@@ -168,42 +170,42 @@ def write_report(
     page_for: Context | None = None,
     reopened: bool = False,
 ) -> tuple[Report, bool]:
-    """Write a report, unless the one on record is better or newer.
+    """Write a report unless the report on record is better or newer.
 
     Args:
-        report: of the run that ended.
-        records: of the run.
-        since: when the step that reports began to read the records, in Unix seconds.
-        looked_up: what `look_up_report` would return, if the caller knows it; None: it is read.
-        page_for: the context that renders the page; None: the report has no page.
-        reopened: whether a person resumed the run to extract the failed members again.
+        report: the report of the run that has ended.
+        records: the records of the run.
+        since: when the reporting step began to read the records, in Unix seconds.
+        looked_up: what `look_up_report` would return; None if the caller does not know it.
+        page_for: the context that renders the page; None if the report has no page.
+        reopened: whether a user resumed the run to extract the failed members again.
 
     Returns:
-        The report that is now on record, and whether it is the first one of the run.
+        The report that is now on record, and whether it is the first report of the run.
     """
     has_page = False
     for _ in range(MAX_TRIES):
         data, earlier = looked_up or records.look_up_report()
-        looked_up = None  # the next attempt reads it
+        looked_up = None  # the next attempt reads the report
         check_same_archive(report.run, report.source, report.pin, earlier)
         report = _keep_done_action(report, earlier)
-        if earlier == report:  # the answer to this write was lost, or it is repeated
+        if earlier == report:  # the answer to this write was lost, or the write is repeated
             return report, True
         if earlier is not None and not may_replace(report, earlier, since, reopened=reopened):
-            if has_page and page_for is not None:  # another writer won after this one's page
+            if has_page and page_for is not None:  # another report was stored after this page
                 records.write_page(render_page(earlier, page_for))
             return earlier, False
         if page_for is not None:
             records.write_page(render_page(report, page_for))
             has_page = True
-        with suppress(ConflictError):  # another writer was quicker: look again
+        with suppress(ConflictError):  # another writer was faster: read the report again
             records.put_report(report, data)
             return report, earlier is None
     raise ServiceFaultError(OVERTAKEN.format(records.run))
 
 
 def may_replace(report: Report, earlier: Report, since: float, *, reopened: bool = False) -> bool:
-    """Return whether a report whose step began at `since` may replace an earlier one."""
+    """Return whether a report whose step began at `since` may replace an earlier report."""
     rank = report.verdict.rank
     earlier_rank = earlier.verdict.rank
     if rank > earlier_rank:
@@ -216,21 +218,21 @@ def amend_report(report: Report, change: Callable[[Report], Report], records: Ru
     """Change the report on record; return the changed report.
 
     Args:
-        report: is changed instead of the one on record if that one cannot be read.
+        report: the report to change if the report on record cannot be read.
         change: returns the changed report.
-        records: of the run.
+        records: the records of the run.
     """
     for _ in range(MAX_TRIES):
         data, recorded = records.look_up_report()
         amended = change(recorded or report)
-        with suppress(ConflictError):  # another writer was quicker: read again
+        with suppress(ConflictError):  # another writer was faster: read the report again
             records.put_report(amended, data)
             return amended
     raise ServiceFaultError(OVERTAKEN.format(records.run))
 
 
 def _plan_source_action(run: Run, report: Report) -> SourceResult | None:
-    """Return the action on the archive for a new report; None: there is no action."""
+    """Return the action on the archive for a new report; None if there is no action."""
     rule = run.after_success
     if rule is None or report.verdict is not Verdict.COMPLETED:
         return None
@@ -244,7 +246,7 @@ def _plan_source_action(run: Run, report: Report) -> SourceResult | None:
 
 
 def _keep_done_action(report: Report, earlier: Report | None) -> Report:
-    """Return `report`; if the earlier report says that the action is done, so does this one."""
+    """Return `report`; mark its action as done if the earlier report marks the action as done."""
     if earlier is None or earlier.after_success is None:
         return report
     if earlier.after_success.state is not SourceState.DONE:
@@ -253,7 +255,7 @@ def _keep_done_action(report: Report, earlier: Report | None) -> Report:
 
 
 def finish_source(rule: AfterSuccess | None, report: Report, context: Context) -> Report:
-    """Delete or tag the archive if the report says that it is left; return the new report."""
+    """Delete or tag the archive if the report marks it as left; return the new report."""
     source = report.source
     pin = report.pin
     if rule is None or pin is None or not report.archive_left:
@@ -265,21 +267,22 @@ def finish_source(rule: AfterSuccess | None, report: Report, context: Context) -
         store = context.stores.source(source)
         if rule.action is SourceAction.DELETE:
             if report.destination.store.is_local:
-                # The members must be on disk before the archive is gone.
+                # The members must be on disk before the archive is deleted.
                 os.sync()
             store.delete(source, pin)
         else:
             store.tag(source, pin, rule.tags)
 
     try:
-        calls.run("head", act)  # either action begins with a HEAD of the archive
+        calls.run("head", act)  # either action begins with a HEAD request for the archive
     except SourceChangedError as error:
         finished = SourceResult(rule.action, SourceState.KEPT, str(error))
     except S3UnzipError as error:
         finished = SourceResult(rule.action, SourceState.FAILED, str(error))
 
     def add_result(recorded: Report) -> Report:
-        # Another step may have done the action: this one's failure must not replace that.
+        # Another step may have done the action: a failure of this step must not replace that
+        # result.
         return _keep_done_action(replace(recorded, after_success=finished), recorded)
 
     return amend_report(report, add_result, RunRecords.open(context.stores, report.run, calls))

@@ -1,13 +1,13 @@
-"""The results of the rounds of a run, and the stages of its split members that settling does.
+"""The results of the rounds of a run, and the stages of split members that settling carries out.
 
 The rules:
 
-- Nothing is kept in memory between two steps: each reads all outcomes of all rounds.
+- Nothing is kept in memory between two steps: each step reads all outcomes of all rounds.
 - A task whose outcomes are missing or cannot be read is treated as not begun.
 - If the records of the plan or of a round cannot be read, the run stops. The outcomes that can be
   read are still counted.
-- `s3unzip.stages` says in which stage a split member is. Settling does the stages `LINK` and
-  `FINISH`; it may do them again, and late.
+- `s3unzip.stages` determines which stage a split member is in. Settling carries out the stages
+  `LINK` and `FINISH`; it may do so repeatedly and late.
 """
 
 from collections import Counter, defaultdict
@@ -40,15 +40,15 @@ from s3unzip.stages import Stage, current_stage, gives_outcome
 from s3unzip.stores.ahead import map_ahead
 from s3unzip.stores.ports import Upload
 
-MEMBERS_AT_ONCE = 8  # split members that are linked or finished at once
+MEMBERS_AT_ONCE = 8  # maximum number of split members to link or finish concurrently
 
-Ended = tuple[Task, TaskOutcomes]  # a task that ended, and its record
+Ended = tuple[Task, TaskOutcomes]  # a task that has ended, and its record
 
 
 class Results(Struct):
-    """The results of the rounds so far: sums over tasks and outcomes, and the tasks that remain."""
+    """The results of the rounds so far: totals over tasks and outcomes, and the remaining tasks."""
 
-    max_failures: int  # the maximum length of `failures`, because each takes memory
+    max_failures: int  # the maximum length of `failures`, because each failure takes up memory
     counts: Counter[Status] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
     warnings: Counter[str] = field(default_factory=Counter)
@@ -57,34 +57,34 @@ class Results(Struct):
     bytes_read: int = 0
     bytes_written: int = 0
     task_seconds: float = 0.0
-    first_object: float | None = None  # Unix seconds; when the earliest object was finished
+    first_object: float | None = None  # when the earliest object was finished, in Unix seconds
     fault: str | None = None  # the last fault that ended an attempt too early
     unfinished: list[Task] = field(default_factory=list)  # tasks for the next round
     large: list[Task] = field(default_factory=list)  # all tasks except batches
-    to_link: list[list[Task]] = field(default_factory=list)  # the scans or copies of each member
-    to_finish: list[list[Ended]] = field(default_factory=list)  # the slices of each member
-    done: int = 0  # tasks that ended, and members that have an outcome; it grows with progress
-    stop: Stop | None = None  # if records cannot be read
+    to_link: list[list[Task]] = field(default_factory=list)  # the scans or copies for each member
+    to_finish: list[list[Ended]] = field(default_factory=list)  # the slices for each member
+    done: int = 0  # number of ended tasks and of members with an outcome; grows with progress
+    stop: Stop | None = None  # set if records cannot be read
 
     @property
     def members(self) -> int:
-        """How many members have an outcome."""
+        """The number of members that have an outcome."""
         return self.counts.total()
 
     @property
     def waiting(self) -> list[Task]:
-        """The tasks that ended, but whose members are not linked or finished yet."""
+        """The tasks that have ended, but whose members are not linked or finished yet."""
         scans = [task for tasks in self.to_link for task in tasks]
         return scans + [task for slices in self.to_finish for task, _ in slices]
 
     @property
     def uploads(self) -> dict[str, tuple[int, int]]:
-        """The span of the row of each split member that has an upload, by the upload's id."""
+        """The spans of the rows of the split members that have an upload, by upload id."""
         tasks = [*self.unfinished, *self.waiting]
         return {task.slice.upload_id: task.rows for task in tasks if task.slice is not None}
 
     def add_task(self, recorded: TaskOutcomes) -> None:
-        """Add the cost of a task, and its outcomes if its stage decides about members."""
+        """Add the cost of a task; also add its outcomes if its stage decides about members."""
         report = recorded.report
         self.requests = self.requests + report.requests
         self.bytes_read += report.bytes_read
@@ -98,7 +98,7 @@ class Results(Struct):
             self.add_outcomes(recorded.outcomes, report.task)
 
     def add_outcomes(self, outcomes: Iterable[Outcome], task: str) -> None:
-        """Add the outcomes of the members of one task."""
+        """Add the outcomes of one task's members."""
         for outcome in outcomes:
             self.counts[outcome.status] += 1
             if outcome.status is not Status.FAILED:
@@ -119,9 +119,9 @@ class Results(Struct):
 
 
 def read_results(step: Step, plan: PlanSummary) -> Results:
-    """Read the outcomes of all tasks of all rounds.
+    """Read the outcomes of all tasks in all rounds.
 
-    If the records of the plan or of a round cannot be read, the results have a stop.
+    If the records of the plan or of a round cannot be read, the results contain a stop.
     """
     results = Results(step.context.tuning.failures_listed)
     try:
@@ -137,7 +137,7 @@ def read_results(step: Step, plan: PlanSummary) -> Results:
 def _read_rounds(records: RunRecords, plan: PlanSummary, results: Results) -> None:
     """Add all tasks and their outcomes to `results`.
 
-    Outcomes without a task in a round are those that settling wrote for split members.
+    Outcomes without a task in a round are outcomes that settling wrote for split members.
     """
     if plan.failed:
         results.add_outcomes(records.plan_outcomes(), PLAN_TASK)
@@ -154,13 +154,13 @@ def _read_rounds(records: RunRecords, plan: PlanSummary, results: Results) -> No
                 members[outcomes.report.member][Stage.DONE] = []
             continue
         if outcomes is not None:
-            # A member that settling ended counts once. Its record is read before that of a late
-            # stream, because "member-" sorts before "stream-".
+            # A member that settling ended counts only once. Its record is read before the record of
+            # a late stream, because "member-" sorts before "stream-".
             counted = outcomes
             if Stage.DONE in members.get(task.member, {}):
                 counted = replace(outcomes, outcomes=[])
             results.add_task(counted)
-            results.done += outcomes.complete  # True is 1
+            results.done += outcomes.complete  # True counts as 1
         if task.stage is not None:
             members[task.member].setdefault(task.stage, []).append((task, outcomes))
         elif outcomes is None or not outcomes.complete:
@@ -174,7 +174,7 @@ _Stages = dict[Stage, list[tuple[Task, TaskOutcomes | None]]]  # the tasks of on
 
 
 def _sort_member(results: Results, stages: _Stages) -> None:
-    """Add the tasks of a split member to `results`, by the stage in which the member is."""
+    """Add the tasks of a split member to `results`, according to the member's current stage."""
     ended = {
         stage: all(outcomes is not None and outcomes.complete for _, outcomes in tasks)
         for stage, tasks in stages.items()
@@ -196,9 +196,9 @@ def _sort_member(results: Results, stages: _Stages) -> None:
 
 
 def do_split_members(step: Step, results: Results) -> None:
-    """Link and finish split members; add the tasks that follow to those that remain.
+    """Link and finish split members; add their next tasks to the remaining tasks.
 
-    The outcome of a member that needs no further task is recorded and added to `results`.
+    If a member needs no further task, its outcome is recorded and added to `results`.
     """
     following: list[Task] = []
     for tasks_or_outcome in (
@@ -219,14 +219,14 @@ def do_split_members(step: Step, results: Results) -> None:
 
 
 def link_copies(step: Step, copies: Sequence[Task]) -> Sequence[Task]:
-    """Return the tasks of a stored member that is copied in slices; empty if it has its outcome."""
+    """Return the tasks of a stored member that is copied in slices; empty if it has an outcome."""
     linked = link_member(step, copies)
     if not isinstance(linked, Outcome):
         return linked
     if linked.status is not Status.FAILED:
         _record_member(step, linked)
         return ()
-    # Give the whole member to one task: the task finds the same fault, and can be repeated.
+    # Assign the whole member to one task, which finds the same fault and can be repeated.
     size = sum(task.size for task in copies)
     return [
         replace(
@@ -242,7 +242,7 @@ def link_copies(step: Step, copies: Sequence[Task]) -> Sequence[Task]:
 
 
 def _record_member(step: Step, outcome: Outcome) -> str:
-    """Write the outcome of a split member as the record of a task of its own; return its id."""
+    """Record the outcome of a split member as a separate task; return the id of that task."""
     task_id = f"member-{outcome.index:08d}"
     count: dict[str, Any] = {outcome.status.value: 1}
     report = TaskReport(
@@ -259,12 +259,12 @@ def _record_member(step: Step, outcome: Outcome) -> str:
 
 
 def forget_outcomes(step: Step, is_forgotten: Callable[[Outcome], bool]) -> int:
-    """Make some members of each task unfinished, so that the next round extracts them.
+    """Mark some members of each task as unfinished, so that the next round extracts them.
 
     Members that the plan refused are left unchanged.
 
     Returns:
-        How many members became unfinished.
+        The number of members that became unfinished.
     """
     records = step.records
     rows = {task.id: task.rows for task in records.tasks()}
@@ -275,7 +275,7 @@ def forget_outcomes(step: Step, is_forgotten: Callable[[Outcome], bool]) -> int:
         remaining = [outcome for outcome in recorded.outcomes if not is_forgotten(outcome)]
         forgotten = len(recorded.outcomes) - len(remaining)
         count += forgotten
-        if forgotten and recorded.report.stage is Stage.DONE:  # the record has this one member
+        if forgotten and recorded.report.stage is Stage.DONE:  # the record has only this member
             records.delete_outcomes(task_id)
         elif forgotten:
             _write_remaining(records, recorded.report, remaining, step.read_rows(rows[task_id]))
@@ -288,11 +288,11 @@ def _write_remaining(
     outcomes: Sequence[Outcome],
     members: Sequence[PlannedMember],
 ) -> None:
-    """Write the record of a task again, with fewer outcomes.
+    """Write the record of a task again with fewer outcomes.
 
     Args:
-        records: of the run.
-        report: of the task.
+        records: the records of the run.
+        report: the report of the task.
         outcomes: the outcomes that remain.
         members: all members of the task.
     """
@@ -311,9 +311,9 @@ def _write_remaining(
 
 
 def drop_slices(step: Step, results: Results) -> None:
-    """Abort the uploads of split members of a run whose archive is gone or replaced.
+    """Abort the uploads of a run's split members because its archive was deleted or replaced.
 
-    Other uploads stay: a run of a newer archive may write the same keys.
+    Other uploads are left alone: a run of a newer archive may write the same keys.
     """
     for upload_id, span in results.uploads.items():
         for row in step.read_rows(span):
@@ -321,12 +321,12 @@ def drop_slices(step: Step, results: Results) -> None:
 
 
 def drop_uploads(step: Step, tasks: Iterable[Task], spared: Collection[str] = ()) -> int:
-    """Abort the uploads that killed workers left; return their number.
+    """Abort the uploads that killed workers left behind; return the number of uploads.
 
     Args:
-        step: the step that drops them.
-        tasks: of the run; a batch has no upload.
-        spared: the ids of the uploads that slices still need; these stay.
+        step: the step that aborts the uploads.
+        tasks: the tasks of the run; a batch has no upload.
+        spared: the ids of the uploads that slices still need; these uploads are left alone.
     """
     spans = {task.rows for task in tasks if task.kind is not TaskKind.BATCH}
     keys = [row.key for span in sorted(spans) for row in step.read_rows(span)]
