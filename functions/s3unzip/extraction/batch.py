@@ -2,11 +2,12 @@
 
 Rules:
 
-* One thread takes members from the stream, checks and decodes them. Other threads PUT them.
-* A bad member gets the outcome `failed`, and the stream goes on at the next member.
-* Only verified bytes are submitted, and a member's outcome is noted after its PUT.
-* The first other error ends the batch: queued PUTs are dropped, those on the wire are awaited.
-* The bytes in memory are bounded: by the `Window` (one member and one piece of the stream), and by
+* One thread takes members from the stream, then checks and decodes them. Other threads PUT them.
+* A bad member gets the outcome `failed`, and the stream continues with the next member.
+* Only verified bytes are submitted, and the outcome of a member is noted after its PUT.
+* The first error of any other kind ends the batch: queued PUTs are dropped, and PUTs on the wire
+  are awaited.
+* The bytes in memory are bounded by the `Window` (one member and one piece of the stream) and by
   the bytes that the `PutPool` may have in flight.
 """
 
@@ -36,15 +37,15 @@ from s3unzip.zip import (
 from s3unzip.zip.decode import Decoded
 
 T = TypeVar("T")
-Ready = tuple[PlannedMember, ObjectFacts]  # a PUT needs these and the bytes
+Ready = tuple[PlannedMember, ObjectFacts]  # what a PUT needs in addition to the bytes of the object
 
-MAX_REFUSALS = 20  # the run ends after this many refused PUTs without one success
+MAX_REFUSALS = 20  # refused PUTs without a single success after which the run ends
 
 
 def extract_batch(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
-    """Extract `rows`, which come in archive order.
+    """Extract `rows`, which are in archive order.
 
-    A member that is larger than declared, by multiples of 4 GiB, is streamed at the end.
+    Members that are larger than declared, by a multiple of 4 GiB, are streamed at the end.
     """
     tuning = attempt.context.tuning
     rows = _drop_unchanged(attempt, rows)
@@ -61,16 +62,16 @@ def extract_batch(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
         pool.close()
         writer.note_refusals()
     except BaseException:
-        attempt.calls.end()  # a PUT that fails now is not tried again
+        attempt.calls.end()  # from now on, a PUT that fails is not retried
         pool.abandon()
-        attempt.calls.reopen()  # the outcomes are still to be written
+        attempt.calls.reopen()  # the outcomes have not been written yet
         raise
     for row in oversized:
         stream_whole(attempt, row)
 
 
 def _drop_unchanged(attempt: TaskAttempt, rows: list[PlannedMember]) -> list[PlannedMember]:
-    """Note the unchanged members, and return the other rows: S3 bills even a refused PUT."""
+    """Note the unchanged members and return the other rows, because S3 bills even a refused PUT."""
     options = attempt.run.options
     unchanged = find_unchanged(
         rows,
@@ -89,7 +90,7 @@ def _drop_unchanged(attempt: TaskAttempt, rows: list[PlannedMember]) -> list[Pla
 
 
 def _group_neighbours(rows: Sequence[PlannedMember], max_gap: int) -> Iterator[list[PlannedMember]]:
-    """Yield groups of rows. One range reads a group: no gap in it is above `max_gap` bytes."""
+    """Yield groups of rows to read with one range; gaps in a group are at most `max_gap` bytes."""
     neighbours: list[PlannedMember] = []
     previous_stop = 0
     for row in rows:
@@ -114,9 +115,9 @@ def _read_stop(member: Member) -> int:
 def _extract_neighbours(
     attempt: TaskAttempt, rows: list[PlannedMember], pool: PutPool[Ready]
 ) -> list[PlannedMember]:
-    """Extract members that are read with one range; return those to be streamed.
+    """Extract members that are read with one range; return the members that must be streamed.
 
-    These are larger than declared, by multiples of 4 GiB.
+    The returned members are larger than declared, by a multiple of 4 GiB.
     """
     oversized: list[PlannedMember] = []
     byte_range = ByteRange(rows[0].member.offset, _read_stop(rows[-1].member))
@@ -133,7 +134,7 @@ def _extract_neighbours(
                 attempt.note_failed(row, error.finding)
         else:
             verified = with_crc(row, decoded.crc32)
-            # Not in the pool's thread, which has just woken: there the same code is slower.
+            # Made here because the same code is slower in the pool's thread, which has just woken.
             facts = object_facts(verified.key, verified.member, attempt.run)
             pool.submit((verified, facts), decoded.content)
         attempt.bytes_read = bytes_before + window.bytes_read
@@ -144,13 +145,13 @@ def _extract_neighbours(
 def _decode_verified(attempt: TaskAttempt, row: PlannedMember, window: Window) -> Decoded:
     """Return the verified object of a member.
 
-    Only the bytes up to the member's own `_read_stop` are used, even if the window has more. So the
-    result does not depend on the other members of the task.
+    Only the bytes up to the `_read_stop` of the member are used, even if the window has more, so
+    the result does not depend on the other members of the task.
 
     Args:
-        attempt: takes the warnings of the member.
+        attempt: the attempt to which warnings about the member are added.
         row: the member.
-        window: the archive's bytes; those before the member are dropped.
+        window: the bytes of the archive; bytes before the member are dropped.
 
     Raises:
         MemberError: the member is not as declared.
@@ -159,7 +160,7 @@ def _decode_verified(attempt: TaskAttempt, row: PlannedMember, window: Window) -
     member = row.member
     raw = window.take(member.offset, _read_stop(member))
     opened = open_member(member, raw, policy)
-    if isinstance(opened, int):  # bytes that the header needs; but `raw` has room for any header
+    if isinstance(opened, int):  # bytes that the header needs; any header fits in `raw`
         raise errors.ServiceFaultError(f"the local header at {member.offset} was cut short")
     stop = opened.data_start + member.compressed_size
     decoded = make_object(
@@ -172,10 +173,10 @@ def _decode_verified(attempt: TaskAttempt, row: PlannedMember, window: Window) -
 
 
 class Window:
-    """Bytes of an archive that arrive and are taken in order, without a copy if possible.
+    """Bytes of an archive that arrive in order and are taken in order, without a copy if possible.
 
-    Holds the bytes from the start of the last `take` to the last one that arrived: one member and
-    one piece of the stream at most.
+    Holds the bytes from the start of the last `take` to the last byte that arrived: at most one
+    member and one piece of the stream.
     """
 
     def __init__(self, chunks: Iterator[Buffer], start: int) -> None:
@@ -185,7 +186,7 @@ class Window:
         self.bytes_read = 0
 
     def take(self, start: int, stop: int) -> memoryview:
-        """Return bytes [start, stop) of the archive; bytes before `start` are dropped."""
+        """Return bytes [start, stop) of the archive, and drop the bytes before `start`."""
         if stop > self._start + len(self._held):
             self._fill(start, stop)
         elif start > self._start:  # all bytes have arrived: drop those before `start`
@@ -207,7 +208,7 @@ class Window:
                     f"the archive's stream ended at {position}, not at {stop}"
                 )
             self.bytes_read += len(chunk)
-            if position + len(chunk) > start:  # else the whole chunk lies in a gap
+            if position + len(chunk) > start:  # otherwise the whole chunk lies in a gap
                 buffers.append(memoryview(chunk)[max(0, start - position) :])
             position += len(chunk)
         self._held = memoryview(buffers[0] if len(buffers) == 1 else b"".join(buffers))
@@ -215,29 +216,29 @@ class Window:
 
 
 class PutPool(Generic[T]):
-    """Threads that write small bodies by `put`, with a bound on the bytes in memory.
+    """Threads that write small bodies with `put`, with a bound on the bytes in memory.
 
-    They share a queue, not futures: at 10,000 members a second the bookkeeping of a future costs as
-    much as the member. One thread submits, and then closes or abandons the pool; it may abandon a
-    closed one. The first error of `put` ends the pool: queued bodies are dropped, and `submit` or
-    `close` raises the error.
+    The threads share a queue and do not use futures: at 10,000 members per second, the bookkeeping
+    for a future costs as much as the member. One thread submits bodies, and then closes or abandons
+    the pool; a closed pool can still be abandoned. The first error that `put` raises ends the pool:
+    queued bodies are dropped, and `submit` or `close` raises the error.
 
     Args:
-        put: writes one body; each thread calls it.
-        threads: PUTs at the same time.
-        max_bytes: of the bodies that are queued or being written.
+        put: function that writes one body; each thread calls it.
+        threads: number of concurrent PUTs.
+        max_bytes: maximum total size of the bodies that are queued or being written.
     """
 
     def __init__(self, put: Callable[[T, Buffer], None], threads: int, max_bytes: int) -> None:
         self._put = put
         self._queue: SimpleQueue[tuple[T, Buffer] | None] = SimpleQueue()
         self._max_bytes = max_bytes
-        # A body is in flight from `submit` until its PUT has ended. There is one for each thread
-        # on the wire, and three are queued, so that no thread waits for the next one.
+        # A body is in flight from `submit` to the end of its PUT. For each thread, one body is on
+        # the wire and three are queued, so that no thread waits for its next body.
         self._max_in_flight = 4 * threads
         self._in_flight = 0
-        self._bytes = 0  # of the bodies in flight
-        self._awaited: int | None = None  # bytes of the body for which `submit` waits
+        self._bytes = 0  # total size of the bodies in flight
+        self._awaited: int | None = None  # size of the body for which `submit` waits
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._error: BaseException | None = None
@@ -249,7 +250,7 @@ class PutPool(Generic[T]):
             thread.start()
 
     def submit(self, ready: T, body: Buffer) -> None:
-        """Wait until there is room, then queue one PUT."""
+        """Wait until there is room for a body, then queue its PUT."""
         size = len(body)
         with self._lock:
             if self._in_flight >= self._max_in_flight or self._bytes + size > self._max_bytes:
@@ -263,8 +264,8 @@ class PutPool(Generic[T]):
     def _wait_for_room(self, size: int) -> None:
         """Wait until at most half of the bytes and bodies are in flight.
 
-        To wake after each PUT would cost two thread switches for each member, which take longer
-        than the member itself.
+        Waking after each PUT would cost two thread switches per member, which take longer than the
+        member itself.
         """
         self._awaited = size
         while self._error is None and not self._has_room(size):
@@ -272,14 +273,14 @@ class PutPool(Generic[T]):
         self._awaited = None
 
     def _has_room(self, size: int) -> bool:
-        """Return whether a waiting `submit` may go on; with nothing in flight, any body fits."""
+        """Return whether a waiting `submit` may continue; any body fits if none is in flight."""
         return not self._in_flight or (
             self._in_flight <= self._max_in_flight // 2
             and self._bytes + size <= self._max_bytes // 2
         )
 
     def close(self) -> None:
-        """Wait for all submitted bodies."""
+        """Wait until all submitted bodies have been written."""
         self._end()
         if self._error is not None:
             raise self._error
@@ -293,7 +294,7 @@ class PutPool(Generic[T]):
         self._end()
 
     def _end(self) -> None:
-        """End each thread after the bodies that are queued now."""
+        """Make each thread end after the bodies that are already queued."""
         for _ in self._threads:
             self._queue.put(None)
         for thread in self._threads:
@@ -306,11 +307,11 @@ class PutPool(Generic[T]):
             try:
                 if self._error is None:  # otherwise the body is dropped
                     self._put(ready, body)
-            except BaseException as error:  # noqa: BLE001 - handed to the thread that submits
+            except BaseException as error:  # noqa: BLE001 - re-raised in the thread that submits
                 with self._lock:
                     self._error = self._error or error
             size = len(body)
-            del queued, body  # its memory is free before `submit` takes another body
+            del queued, body  # free the memory before `submit` accepts another body
             with self._lock:
                 self._bytes -= size
                 self._in_flight -= 1
@@ -321,21 +322,22 @@ class PutPool(Generic[T]):
 
 
 class _Writer:
-    """Writes members by the run's rule on conflicts; each thread does one PUT at a time.
+    """Writes members, following the run's `on_conflict`; each thread does one PUT at a time.
 
-    A refusal is the fault of one member if the store accepts other members. If the bucket refuses
-    everything, the refusal ends the run: otherwise a million members would be refused one by one.
+    If the store accepts other members, a refusal is a fault of the refused member alone. If the
+    bucket refuses every member, the refusal ends the run; otherwise a million members would be
+    refused one by one.
     """
 
     def __init__(self, attempt: TaskAttempt) -> None:
         self._attempt = attempt
         self._if_absent = attempt.run.options.on_conflict is OnConflict.NEVER
-        self._has_success = False  # whether the store accepted any member
+        self._has_success = False  # whether the store has accepted any member
         self._refused: list[tuple[PlannedMember, errors.StorageError]] = []
         self._lock = threading.Lock()
 
     def note_refusals(self) -> None:
-        """Note the refused members as failed, after the last PUT of the batch."""
+        """After the last PUT of the batch, note the refused members as failed."""
         for row, refusal in self._refused:
             self._fail(row, refusal)
 
@@ -350,9 +352,9 @@ class _Writer:
             etag = attempt.calls.paced("put", put)
         except errors.ConflictError:
             attempt.note(row, explain_refusal(row, attempt))
-        except RUN_FAULTS:  # some are a `StorageError`, which would fail this member alone
+        except RUN_FAULTS:  # some are also a `StorageError`, which would fail only this member
             raise
-        except errors.UnsupportedError:  # the store would refuse each member
+        except errors.UnsupportedError:  # the store would refuse every member
             raise
         except errors.NameRefusedError as refusal:
             self._fail(row, refusal)

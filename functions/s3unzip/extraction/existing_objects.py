@@ -1,7 +1,7 @@
-"""Objects that the destination already has: are they members, and may a member replace them?
+"""Objects that already exist in the destination: are they members, and may a member replace them?
 
-An object is a member's if it has the member's size and the CRC-32 of its content. The option
-`on_conflict` has the rule:
+An object is taken for a member if it has the size of the member and the CRC-32 of its content. The
+option `on_conflict` sets the rule:
 
 ================== ==========================================================
 ``overwrite``      write the member; ask nothing
@@ -9,10 +9,10 @@ An object is a member's if it has the member's size and the CRC-32 of its conten
 ``never``          keep an object that is the member; fail if another object has the key
 ================== ==========================================================
 
-The destination is asked before a write, because S3 bills even a refused conditional PUT.
-`resolve_conflict` asks for one member, `find_unchanged` for many small ones, by LIST and HEAD.
-Another writer may create the key after the question: then the store refuses the conditional write,
-and `explain_refusal` asks again.
+The destination is queried before a write, because S3 bills even a refused conditional PUT.
+`resolve_conflict` checks one member; `find_unchanged` checks many small members by LIST and HEAD.
+Another writer may create the key after this check. Then the store refuses the conditional write,
+and `explain_refusal` checks the key again.
 """
 
 import zlib
@@ -34,11 +34,11 @@ from s3unzip.stores.ports import Buffer, Destination, StoredObject
 from s3unzip.zip import Member
 from s3unzip.zip.decode import PIECE_LENGTH
 
-LIST_PRICE = 12  # HEADs that one LIST costs: https://aws.amazon.com/s3/pricing/
+LIST_PRICE = 12  # price of one LIST, in HEADs: https://aws.amazon.com/s3/pricing/
 
 
 def is_member(row: PlannedMember, options: Options, destination: Destination, calls: Calls) -> bool:
-    """Return whether the object under the member's key has its size and its CRC-32."""
+    """Return whether the object under a member's key has the size and the CRC-32 of the member."""
     stored = find_object(row.key, options, destination, calls)
     return stored is not None and has_content(stored, row.member, options)
 
@@ -46,20 +46,21 @@ def is_member(row: PlannedMember, options: Options, destination: Destination, ca
 def is_same_object(
     outcome: Outcome, options: Options, destination: Destination, calls: Calls
 ) -> bool:
-    """Return whether the object is still the one that a run wrote or found unchanged."""
+    """Return whether an object is still the one that a run wrote or found unchanged."""
     stored = find_object(outcome.key, options, destination, calls)
     if stored is None or stored.size != outcome.size:
         return False
-    # The metadata of a streamed AE-2 member has no CRC-32: then the size alone decides.
+    # The metadata of a streamed AE-2 member has no CRC-32: then only the sizes are compared.
     if stored.crc32 is None and destination.keeps_metadata:
         return True
     return stored.crc32 == outcome.crc32
 
 
 def has_content(stored: StoredObject, member: Member, options: Options) -> bool:
-    """Return whether an object has the size of a member, and its content the member's CRC-32.
+    """Return whether an object has the size of a member and content with the CRC-32 of the member.
 
-    The archive declares no CRC-32 for a member with AES of version AE-2: the result is False.
+    For a member that is encrypted with AES (AE-2), the archive declares no CRC-32, so the result is
+    False.
     """
     return (
         member.declares_crc
@@ -71,11 +72,11 @@ def has_content(stored: StoredObject, member: Member, options: Options) -> bool:
 def find_object(
     key: str, options: Options, destination: Destination, calls: Calls
 ) -> StoredObject | None:
-    """Return the object under the key of a member; None if it does not exist.
+    """Return the object under the key of a member, or None if the object does not exist.
 
-    Its `crc32` is that of the content. If the object is the content itself, this is the checksum of
-    the store, otherwise the one in the metadata. If the store keeps no metadata, a gzip file is
-    read.
+    The `crc32` of the result is that of the content. If the object is the content itself, the value
+    is the checksum of the store; otherwise it is taken from the metadata. If the store keeps no
+    metadata, a gzip file is read to compute the CRC-32.
     """
     is_gzip = options.as_gzip is not None
 
@@ -91,7 +92,7 @@ def find_object(
 
 
 def read_stored(destination: Destination, key: str, *, is_gzip: bool) -> StoredObject | None:
-    """Read an object; return it with the CRC-32 of its content, None if it does not exist.
+    """Read an object; return it with the CRC-32 of its content, or None if it does not exist.
 
     The CRC-32 is None if the object should be a single gzip file, but is not.
     """
@@ -102,7 +103,7 @@ def read_stored(destination: Destination, key: str, *, is_gzip: bool) -> StoredO
         for chunk in destination.read(key):
             size += len(chunk)
             if not is_gzip:
-                crc = crc32(chunk, crc or 0)  # for the type checker: it is never None here
+                crc = crc32(chunk, crc or 0)  # for the type checker: `crc` is never None here
             elif crc is not None:
                 crc = _extend_crc(inflater, chunk, crc)
     except NotFoundError:
@@ -113,9 +114,9 @@ def read_stored(destination: Destination, key: str, *, is_gzip: bool) -> StoredO
 
 
 def _extend_crc(inflater: "zlib._Decompress", data: Buffer, crc: int) -> int | None:
-    """Extend the CRC-32 of a gzip file's content by what `data` inflates to; return the new one.
+    """Inflate a piece of a gzip file; return the CRC-32 of the content, extended by the output.
 
-    None: the data is not a single gzip file.
+    Returns None if the data is not a single gzip file.
     """
     try:
         while data and not inflater.eof:
@@ -131,13 +132,15 @@ def _extend_crc(inflater: "zlib._Decompress", data: Buffer, crc: int) -> int | N
 def resolve_conflict(
     row: PlannedMember, run_step: Step, read_crc: Callable[[], int] | None = None
 ) -> Outcome | None:
-    """Return the outcome of a member that must not be written; None: write it.
+    """Return the outcome of a member that must not be written; None: the member must be written.
 
     Args:
         row: the member.
-        run_step: its destination may have an object under the member's key.
-        read_crc: computes the CRC-32 of the content. It is called if the archive does not declare
-            it, and the object has the member's size. It raises `MemberError` if the content is bad.
+        run_step: the step of the run, whose destination may have an object under the key of the
+            member.
+        read_crc: function that computes the CRC-32 of the content. It is called if the archive does
+            not declare the CRC-32 and the object has the size of the member. It raises
+            `MemberError` if the content is bad.
     """
     options = run_step.run.options
     if options.on_conflict is OnConflict.OVERWRITE:
@@ -149,7 +152,7 @@ def resolve_conflict(
         if not row.member.declares_crc and read_crc is not None:
             row = with_crc(row, read_crc())
         if row.member.cipher is not None and stored.crc32 is None:
-            # A large AE-2 member was written before its CRC-32 was known.
+            # A large AE-2 member was written before the CRC-32 of its content was known.
             read = partial(
                 read_stored, run_step.destination, row.key, is_gzip=options.as_gzip is not None
             )
@@ -162,7 +165,7 @@ def resolve_conflict(
 
 
 def explain_refusal(row: PlannedMember, run_step: Step) -> Outcome:
-    """Return the outcome of a member whose write was refused because the key exists."""
+    """Return the outcome of a member whose write was refused because its key already exists."""
     return resolve_conflict(row, run_step) or _fail_existing(row)
 
 
@@ -175,7 +178,7 @@ def _fail_existing(row: PlannedMember) -> Outcome:
 
 
 def with_crc(row: PlannedMember, crc: int) -> PlannedMember:
-    """Return `row` with the CRC-32 of its content, if the archive does not declare it."""
+    """Return `row`, with the CRC-32 of the content added if the archive does not declare it."""
     if row.member.declares_crc:
         return row
     return replace(row, member=row.member.with_crc(crc))
@@ -188,11 +191,11 @@ def find_unchanged(
     calls: Calls,
     threads: int,
 ) -> set[int]:
-    """Return the indexes of members that the destination has; none if all are overwritten.
+    """Return the indexes of members that the destination already has; empty if all are overwritten.
 
-    LIST returns sizes, a thousand keys a request; HEAD is sent only if the sizes agree. If many
-    other keys lie between the members' keys, the LIST stops after a few pages, before it costs more
-    than it saves. Then HEAD decides for all members that later pages may contain.
+    LIST returns the sizes for a thousand keys per request; HEAD is sent only if the sizes agree. If
+    many other keys lie between the keys of the members, the listing stops after a few pages, before
+    it costs more than it saves. Members that later pages may contain are then checked by HEAD.
     """
     if not rows or options.on_conflict is OnConflict.OVERWRITE:
         return set()
@@ -208,20 +211,20 @@ def _find_possibly_unchanged(
 ) -> Iterator[PlannedMember]:
     """Yield the rows under whose keys there may be an object of the member's size.
 
-    A page of a listing costs as much as `LIST_PRICE` HEADs. Where the keys lie far apart, the
-    listing has many pages of other keys. So it stops after `max_pages`, and all rows after the last
-    listed key are yielded.
+    A page of a listing costs as much as `LIST_PRICE` HEADs. If the keys are far apart, the listing
+    has many pages of other keys. The listing therefore stops after `max_pages`, and all rows after
+    the last listed key are yielded.
     """
-    by_key = sorted(rows, key=lambda row: row.key)  # code points have the order of their UTF-8
-    # Twice as many pages as the rows alone fill, and two more; but never above the price of HEADs.
+    by_key = sorted(rows, key=lambda row: row.key)  # code points sort in the order of their UTF-8
+    # Twice as many pages as the rows alone fill, plus two; but never above the price of HEADs.
     max_pages = min(2 + 2 * len(rows) // PAGE_KEYS, len(rows) // LIST_PRICE)
-    if not max_pages:  # a LIST costs more than a HEAD for each row
+    if not max_pages:  # a single page of LIST costs more than a HEAD for each row
         yield from by_key
         return
     unlisted = {row.key: row for row in by_key}
     first = by_key[0].key
     last = by_key[-1].key
-    prefix = commonprefix([first, last])  # noqa: RUF071 - of characters: keys have no folders
+    prefix = commonprefix([first, last])  # noqa: RUF071 - by characters: keys have no folders
     pages = list_pages(destination, prefix, partial(calls.paced, "list"), first, last=last)
     for number, page in enumerate(pages, 1):
         for listed in page.objects:
@@ -229,7 +232,7 @@ def _find_possibly_unchanged(
             if row is not None and has_stored_size(listed.size, row.member, options):
                 yield row
         if number == max_pages and not page.is_last:
-            listed_to = ""  # in an unordered listing, any row may be on a later page
+            listed_to = ""  # in an unordered listing, every row might be on a later page
             if page.in_order and page.objects:
                 listed_to = page.objects[-1].key
             yield from (row for row in unlisted.values() if row.key > listed_to)

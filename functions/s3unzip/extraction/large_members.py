@@ -1,19 +1,19 @@
 """Extract one large member: stream it, or let the store copy it.
 
-A stream is read ahead, decoded, and uploaded in parts. A stored member is not compressed, so
-UploadPartCopy can copy its bytes from the archive, without an upload. `MemberData` reads large
-members, also those that are split.
+A streamed member is read ahead, decoded and uploaded in parts. A stored member is not compressed,
+so UploadPartCopy can copy its bytes from the archive without an upload. `MemberData` reads large
+members, including split members.
 
 Rules:
 
-* The member becomes visible only when its size and its CRC-32 are right.
-* A member whose declared size may be too small by multiples of 4 GiB (`is_wrapped`) is uploaded
-  again, with room for its maximum size, if it turns out to be larger.
+* A member becomes visible only after its size and its CRC-32 have been found correct.
+* The declared size of a member may be too small by a multiple of 4 GiB (`is_wrapped`). If the
+  member turns out to be larger, it is uploaded again with room for its maximum size.
 * A failed upload is aborted.
-* Before Complete, the CRC-32 of a copy is compared with the directory's. It follows from the
-  checksums of the parts if the store returns them; otherwise the pinned range is read for it.
+* Before Complete, the CRC-32 of a copy is compared with the one in the directory. It is computed
+  from the checksums of the parts if the store returns them, otherwise by reading the pinned range.
 * If the store refuses to copy, or its checksums show other bytes, the member is streamed.
-* Fault number `COPY_TRIES` of a part is taken for a refusal; throttling does not count.
+* The `COPY_TRIES`-th fault of a part counts as a refusal; throttling does not count as a fault.
 """
 
 from collections.abc import Callable, Iterator
@@ -51,8 +51,8 @@ from s3unzip.stores.ports import Buffer, Upload
 from s3unzip.zip import AFTER_LENGTH, ByteRange, Member, OpenedMember, close_member
 from s3unzip.zip.decode import largest_size
 
-COPY_TRIES = 4  # tries to copy one part that may fail before the member is streamed
-CHECKSUM_LENGTH = 8  # of a CRC-32 in base64
+COPY_TRIES = 4  # faults of the copy of one part after which the member is streamed
+CHECKSUM_LENGTH = 8  # length of a CRC-32 in base64
 
 
 class MemberData(Struct, frozen=True):
@@ -64,18 +64,18 @@ class MemberData(Struct, frozen=True):
 
     @property
     def data_range(self) -> ByteRange:
-        """Where the member's data lies in the archive."""
+        """The byte range of the member's data in the archive."""
         member = self.row.member
         start = member.offset + self.opened.data_start
         return ByteRange(start, start + member.compressed_size)
 
     def read(self, span: ByteRange) -> Iterator[memoryview]:
-        """Yield a range of the member's data; `span` counts from the first byte of the data."""
+        """Yield a range of the member's data; `span` is relative to the first byte of the data."""
         start = self.data_range.start
         return read_range(self.run_step, ByteRange(start + span.start, start + span.stop))
 
     def check_after(self) -> None:
-        """Check the data descriptor and the bytes after it; add the warnings to the step."""
+        """Check the data descriptor and the bytes that follow; add the warnings to the step."""
         member = self.row.member
         start = self.data_range.stop
         trailing = b""
@@ -87,7 +87,7 @@ class MemberData(Struct, frozen=True):
 
 
 def read_range(run_step: Step, byte_range: ByteRange) -> Iterator[memoryview]:
-    """Yield a range of the archive; the next bytes are read ahead."""
+    """Yield a range of the archive, reading ahead."""
     for chunk in stream_ahead(
         run_step.archive, byte_range, run_step.calls, run_step.context.tuning
     ):
@@ -111,7 +111,7 @@ def open_data(run_step: Step, row: PlannedMember) -> MemberData:
 def open_part(attempt: TaskAttempt, row: PlannedMember) -> MemberData:
     """Open a member for one of its tasks; only its first task reports the member's warnings."""
     data = open_data(attempt, row)
-    if attempt.task.part:  # not the first task, which has the same warnings
+    if attempt.task.part:  # not the first task, which reports the same warnings
         attempt.warnings.clear()
     else:
         data.check_after()
@@ -125,7 +125,7 @@ def stream_member(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
 
 
 def resolve_rows(attempt: TaskAttempt, rows: list[PlannedMember]) -> Iterator[PlannedMember]:
-    """Note the outcome of each large member that must not be written; yield the others."""
+    """Note the outcome of each large member that must not be written; yield the other members."""
     for row in rows:
         try:
             outcome = resolve_conflict(row, attempt, partial(_read_crc, attempt, row))
@@ -142,7 +142,7 @@ def _read_crc(attempt: TaskAttempt, row: PlannedMember) -> int:
     data = open_data(attempt, row)
     decoder = open_content(row.member, attempt.context.policy, data.opened, attempt.run.options)
     for _ in decoder.decode(read_range(attempt, data.data_range)):
-        pass  # the content itself is not needed
+        pass  # the content itself is not used
     return decoder.crc32
 
 
@@ -150,10 +150,11 @@ def stream_whole(attempt: TaskAttempt, row: PlannedMember, room: int | None = No
     """Upload one member from its first byte to its last.
 
     Args:
-        attempt: notes the outcome.
+        attempt: the attempt that notes the outcome.
         row: the member.
-        room: how many bytes the parts must be able to hold; None: the size of the object. If the
-            member `is_wrapped`, its object may be larger: then it is uploaded again.
+        room: number of bytes that the parts must be able to hold; None: the size of the object. If
+            the member `is_wrapped` and its object turns out to be larger, the object is uploaded
+            again.
     """
     attempt.reset_passed()
     limits = attempt.destination.part_limits
@@ -166,7 +167,7 @@ def stream_whole(attempt: TaskAttempt, row: PlannedMember, room: int | None = No
         with filling(attempt, row) as upload:
             verified, parts = _upload(attempt, upload, data, part_size)
     except errors.MemberError as error:
-        # The lower 32 bits of the size were not all of it: upload again with more room.
+        # The size was only the lower 32 bits of the true size: upload again with more room.
         if error.finding.code == "bomb-wrapped-size" and room < max_room:
             stream_whole(attempt, row, max_room)
         else:
@@ -176,14 +177,14 @@ def stream_whole(attempt: TaskAttempt, row: PlannedMember, room: int | None = No
 
 
 def allowed_size(run_step: Step, member: Member) -> int:
-    """Return how many bytes the content of a member may have.
+    """Return the maximum size of the content of a member, in bytes.
 
     Only the lower 32 bits of the size of an `is_wrapped` member are known.
     """
     if not member.is_wrapped:
         return member.size
-    # All such members together may write more than the plan counted, up to the run's limit: each
-    # may have this much more for each compressed byte.
+    # Together, such members may write more than the plan counted, up to the limit of the run. Each
+    # member may grow by `inflation` bytes per compressed byte.
     max_size = member.size + int(member.compressed_size * run_step.run.inflation)
     return min(max_size, largest_size(member, run_step.context.policy))
 
@@ -191,11 +192,11 @@ def allowed_size(run_step: Step, member: Member) -> int:
 def _upload(
     attempt: TaskAttempt, upload: Upload, data: MemberData, part_size: int
 ) -> tuple[PlannedMember, tuple[Part, ...]]:
-    """Upload and check the parts; return the row with its true size and CRC-32, and the parts."""
+    """Upload and check the parts; return them after the row with its true size and CRC-32."""
     row = data.row
     options = attempt.run.options
     max_size = allowed_size(attempt, row.member)
-    if options.as_gzip is None:  # the object is the content, which the parts must be able to hold
+    if options.as_gzip is None:  # the object is the content, for which the parts must have room
         max_size = min(max_size, part_size * attempt.destination.part_limits.max_parts)
     decoder = open_content(
         row.member, attempt.context.policy, data.opened, options, max_size=max_size
@@ -220,7 +221,7 @@ def _upload(
 
 
 def copy_member(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
-    """Copy the one member of `rows`, or this task's slice of it."""
+    """Copy the one member of `rows`, or the slice of the member that belongs to this task."""
     if attempt.task.slice is not None:
         for row in rows:
             _copy_slice(attempt, row)
@@ -231,7 +232,7 @@ def copy_member(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
 
 
 def _copy_whole(attempt: TaskAttempt, row: PlannedMember) -> None:
-    """Copy a member by one upload; stream it if the store refuses to, or copies other bytes."""
+    """Copy a member with one upload; stream it if the copy is refused or has other bytes."""
     sizes = copy_sizes(
         row.member.size,
         attempt.context.tuning.copy_part_bytes,
@@ -253,7 +254,7 @@ def _copy_whole(attempt: TaskAttempt, row: PlannedMember) -> None:
         finish_upload(attempt, row, upload, parts)
     except RUN_FAULTS:
         raise
-    except (errors.StorageError, UploadGoneError):  # the store refuses or has lost the parts
+    except (errors.StorageError, UploadGoneError):  # the copy is refused, or the parts are lost
         abort_upload(attempt, upload)
         stream_whole(attempt, row)
 
@@ -263,8 +264,8 @@ def _check_copy(parts: tuple[Part, ...], data: MemberData) -> None:
 
     Raises:
         MemberError: the store returned no checksums, and the archive's bytes are wrong.
-        CopyRefusedError: the store's checksums show that it copied other bytes. A stream shows
-            whether the copy or the archive is wrong.
+        CopyRefusedError: the checksums of the store show that it copied other bytes. Streaming the
+            member shows whether the copy or the archive is wrong.
     """
     member = data.row.member
     size_and_crc = combine_parts(parts)
@@ -275,7 +276,7 @@ def _check_copy(parts: tuple[Part, ...], data: MemberData) -> None:
 
 
 def _copy_slice(attempt: TaskAttempt, row: PlannedMember) -> None:
-    """Copy one slice of a member into the upload that settling began; note its parts."""
+    """Copy one slice of a member into the upload that settling began; note the parts."""
     member_slice = attempt.slice
     data = open_part(attempt, row)
     plan = PartPlan(
@@ -296,14 +297,14 @@ def _copy_slice(attempt: TaskAttempt, row: PlannedMember) -> None:
 def _copy_parts(
     attempt: TaskAttempt, upload: Upload, data: MemberData, plan: PartPlan
 ) -> tuple[Part, ...]:
-    """Copy the parts of `plan`, several at a time, from a member's data; return them in order."""
+    """Copy the parts of `plan` concurrently from the data of a member; return them in order."""
     run = attempt.run
     destination = attempt.destination
-    # When the plan was made it did; a refusal in the meantime may have shown that it cannot.
+    # The plan found that the store can copy; a refusal may since have shown that it cannot.
     if not destination.copies_from(run.source, run.pin):
         raise CopyRefusedError(f"{run.destination}: copies nothing from {run.source}")
 
-    # A part has the same offset (`start`) in the object and in the member's data.
+    # The offset of a part (`start`) is the same in the object and in the member's data.
     def copy(number: int, start: int, size: int) -> Part:
         range_start = data.data_range.start + start
         request = partial(
@@ -330,13 +331,13 @@ def _copy_parts(
 
 
 def _run_copy(calls: Calls, request: Callable[[], Part]) -> Part:
-    """Copy one part by `request`, which is called for each try.
+    """Copy one part with `request`, which is called for each try.
 
     Raises:
-        CopyRefusedError: the store refuses, or its answer has a wrong checksum.
+        CopyRefusedError: the store refuses the copy, or its response contains a wrong checksum.
         UploadGoneError: another process aborted the upload.
     """
-    faults = count(1)  # numbers the faults of this part, except throttling
+    faults = count(1)  # numbers the faults of this part, without throttling
 
     def copy_once() -> Part:
         try:
@@ -345,7 +346,7 @@ def _run_copy(calls: Calls, request: Callable[[], Part]) -> Part:
             raise
         except errors.ServiceFaultError as fault:
             if next(faults) < COPY_TRIES:
-                raise  # `calls` tries again
+                raise  # `calls` retries the request
             raise CopyRefusedError(str(fault)) from fault
 
     try:
@@ -357,7 +358,7 @@ def _run_copy(calls: Calls, request: Callable[[], Part]) -> Part:
     except errors.StorageError as refusal:
         raise CopyRefusedError(str(refusal)) from refusal
     # VersityGW returns the checksum of the whole archive, which ends in "-3" if the archive was
-    # uploaded in 3 parts. No store accepts such a checksum in Complete.
+    # uploaded in three parts. No store accepts such a checksum in Complete.
     checksum = part.checksum_crc32
     if checksum is not None and len(checksum) != CHECKSUM_LENGTH:
         raise CopyRefusedError(f"part {part.number} came back with the checksum {checksum!r}")
@@ -365,7 +366,7 @@ def _run_copy(calls: Calls, request: Callable[[], Part]) -> Part:
 
 
 def _compute_crcs(parts: tuple[Part, ...], data: MemberData, start: int) -> tuple[Part, ...]:
-    """Return `parts` with their CRC-32s, which are computed from the archive.
+    """Return `parts` with their CRC-32s, computed from the archive.
 
     `start` is the offset of the first part in the member's data.
     """

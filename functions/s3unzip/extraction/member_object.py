@@ -1,13 +1,13 @@
-"""The object of a member: its bytes, and the facts that are stored beside them.
+"""The object of a member: its bytes, and the facts that are stored with them.
 
-The bytes are the content of the member, or a gzip file of it. The facts are the media type, the
-metadata and the run's properties.
+The bytes are the content of the member, or a gzip file of the content. The facts are the media
+type, the metadata and the properties of the run.
 
-The media type follows from the suffix of the key. The table has the suffixes of Python's
-`mimetypes`, and others. `mimetypes` itself differs between versions of Python, and reads the
-machine's /etc/mime.types when it starts: an archive must get the same types on a laptop and in a
-Lambda. Sources: https://www.iana.org/assignments/media-types/ , and for types without an entry
-there, the type that browsers expect.
+The media type is derived from the suffix of the key. The table contains the suffixes of Python's
+`mimetypes` and some more. `mimetypes` itself is not used, because it differs between versions of
+Python and reads /etc/mime.types of the machine when it starts: an archive must get the same types
+on a laptop and in a Lambda function. Source: https://www.iana.org/assignments/media-types/ , or,
+for types without an entry there, the type that browsers expect.
 """
 
 from msgspec.structs import replace
@@ -32,7 +32,7 @@ from s3unzip.zip.decode import (
 )
 
 DEFAULT_TYPE = "application/octet-stream"
-OWNER_READS = 0o400  # always added: with the mode of some writers, nobody could read the file
+OWNER_READS = 0o400  # always added, because nobody could read the files of some writers otherwise
 # The properties that become facts of the object unchanged.
 PASSED_ON = {*ObjectProperties.__struct_fields__} & {*ObjectFacts.__struct_fields__} - {"metadata"}
 
@@ -212,14 +212,14 @@ _TYPES = {
 
 
 def stored_size(member: Member, options: Options) -> int:
-    """Return the length of the object of `member`."""
+    """Return the size of the object of `member`, in bytes."""
     if options.as_gzip is None:
         return member.size
     return gzip_length(member)
 
 
 def has_stored_size(size: int, member: Member, options: Options) -> bool:
-    """Return whether the object of `member` can have `size` bytes."""
+    """Return whether the object of `member` can have a size of `size` bytes."""
     if options.as_gzip is None:
         return member.has_size(size)
     return size == gzip_length(member)
@@ -235,7 +235,7 @@ def open_content(
 ) -> MemberDecoder:
     """Return the decoder that turns the member's data into its object, of at most `max_size` bytes.
 
-    The bytes are verified, and `crc32` and `warnings` are set, once all output has been yielded.
+    Once all output has been yielded, the bytes are verified, and `crc32` and `warnings` are set.
     """
     if options.as_gzip is None:
         return MemberDecoder(member, policy, opened, max_size)
@@ -252,19 +252,19 @@ def make_object(
     if options.as_gzip is None:
         return decode_member(member, data, policy, opened)
     decoder = open_content(member, policy, opened, options)
-    file = b"".join(decoder.decode([data]))  # this also sets the CRC-32 and the warnings
+    file = b"".join(decoder.decode([data]))  # decoding also sets the CRC-32 and the warnings
     return Decoded(file, decoder.crc32, decoder.warnings)
 
 
 def object_facts(key: str, member: Member, run: Run) -> ObjectFacts:
-    """Return the facts that are stored beside the bytes of `member` under `key`."""
+    """Return the facts that are stored with the bytes of `member` under `key`."""
     metadata = {RUN_KEY: run.id}
     if member.declares_crc:
         metadata[CRC_KEY] = f"{member.crc32:08x}"
     if member.mtime is not None:
         metadata[MTIME_KEY] = str(member.mtime)
     if member.mode is not None:
-        permissions = member.mode & 0o7777  # without the type of the file
+        permissions = member.mode & 0o7777  # without the file type
         metadata[MODE_KEY] = f"{permissions | OWNER_READS:o}"
     encoding = "gzip" if run.options.as_gzip is GzipForm.ENCODING else None
     properties = run.options.objects
@@ -280,8 +280,8 @@ def object_facts(key: str, member: Member, run: Run) -> ObjectFacts:
 
 
 def with_properties(facts: ObjectFacts, properties: ObjectProperties) -> ObjectFacts:
-    """Return `facts` with the properties of all objects of the run."""
-    # An empty property becomes None: the object does not have it.
+    """Return `facts` with the properties that all objects of the run share."""
+    # An empty property becomes None, so the object does not have the property.
     unchanged = {name: getattr(properties, name) or None for name in PASSED_ON}
     return replace(facts, metadata=properties.metadata | facts.metadata, **unchanged)
 

@@ -1,22 +1,24 @@
-"""A member that is split over several tasks: scan, link, extract in slices, finish.
+"""A member that is split among several tasks: scan, link, extract in slices, finish.
 
-1. *Scan*: one task finds one segment and its last bytes of output, while the bytes before it are
-   unknown. Scans run at once, in any order, and may be repeated: they write the same record.
+1. *Scan*: one task finds one segment and its last bytes of output while the bytes before the
+   segment are unknown. Scans run concurrently, in any order, and may be repeated: a repeated scan
+   writes the same record.
 2. *Link*: when all scans are done, settling gives each segment its window and its offset in the
-   object, begins one multipart upload and makes the tasks of the slices. A stored member that is
-   copied over several tasks needs no scan, but is linked, too.
-3. *Slice*: one task inflates some segments and uploads their parts. Slices run at once, in any
-   order, and may be repeated: a part that is uploaded again replaces the first one.
+   object, begins one multipart upload and makes the tasks of the slices. A stored member that
+   several tasks copy needs no scan, but is also linked.
+3. *Slice*: one task inflates some segments and uploads their parts. Slices run concurrently, in any
+   order, and may be repeated: a part that is uploaded again replaces its earlier version.
 4. *Finish*: when all slices are done, settling compares the size and the CRC-32 of all parts with
-   the directory, and completes the upload. If they differ, one task streams the member.
+   the directory, and completes the upload. If the values differ, one task streams the member.
 
 Rules:
 
-* Linking may be repeated, late or at once. Each time begins an upload of its own, and the ids of
-  the slices' tasks name the upload, so that slices of two uploads do not mix.
-* Each slice but the last has at least the store's minimum size of a part.
-* A slice has an outcome only if it failed. Settling then streams the member, which shows the fault.
-* Finishing may be repeated: if the upload is gone, the object under the key decides.
+* Linking may be repeated, late or concurrently. Each repetition begins its own upload, and the ids
+  of the tasks of the slices name the upload, so that slices of two uploads do not mix.
+* Each slice except the last has at least the minimum part size of the store.
+* A slice has an outcome only if it failed. Settling then streams the member, which reveals the
+  fault.
+* Finishing may be repeated: if the upload is gone, the object under the key determines the outcome.
 
 docs/deflate-splitting.md explains the method.
 """
@@ -64,24 +66,24 @@ from s3unzip.stores.ports import Upload
 from s3unzip.zip import ByteRange
 from s3unzip.zip.values import WRAP
 
-SEGMENTS_AT_ONCE = 32  # records that are read or written concurrently
-SEGMENTS_AHEAD = 128  # records in memory; each has at most 65 KiB
+SEGMENTS_AT_ONCE = 32  # number of records that are read or written concurrently
+SEGMENTS_AHEAD = 128  # maximum number of records in memory, of up to 65 KiB each
 
 
 def scan_member(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
     """Scan one segment and write its record.
 
-    A segment without a boundary has no record: linking joins it to the segment before it.
+    A segment without a boundary has no record: linking joins it to the preceding segment.
     """
     preload()  # a thread imports numpy, which only scans need, while the first reads wait for S3
     task = attempt.task
     for row in rows:
         try:
             data = open_part(attempt, row)
-        except MemberError:  # linking opens the member too, and reports the finding
+        except MemberError:  # linking also opens the member, and reports the finding
             continue
         segmentation = _segmentation_of(task, row)
-        # A segment is inflated twice, so one of more than half of the member saves no time.
+        # Segments are inflated twice, so a segment of more than half of the member saves no time.
         max_joined = max(1, segmentation.count // 2)
         segment = deflate.scan_segment(segmentation, task.part, _ScanReader(data).read, max_joined)
         if segment is not None:
@@ -92,28 +94,29 @@ def scan_member(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
 
 
 def _segmentation_of(scan: Task, row: PlannedMember) -> deflate.Segmentation:
-    """Return how a member is cut into segments, from the task of any of its scans.
+    """Return how a member is cut into segments, derived from the task of any of its scans.
 
-    All segments but the last have one length, so segment number N begins at N times this length.
+    All segments except the last have the same length, so segment number N begins at N times this
+    length.
     """
     start, stop = scan.span
-    length = stop  # of the first segment, which begins at 0
+    length = stop  # length of the first segment, which begins at 0
     if scan.part:
         length = start // scan.part
     return deflate.Segmentation(row.member.compressed_size, length)
 
 
 class _ScanReader:
-    """Reads a member's data for one scan.
+    """Reads the data of a member for one scan.
 
-    It keeps the bytes of the first read, at most 1.5 MiB in which a boundary is searched, because
-    the scan reads them again.
+    The reader keeps the bytes of the first read (at most 1.5 MiB, in which the scan searches for a
+    boundary), because the scan reads them again.
     """
 
     def __init__(self, data: MemberData) -> None:
         self._data = data
         self._first_bytes = b""
-        self._start = 0  # of the first bytes
+        self._start = 0  # position of the first bytes
 
     def read(self, span: deflate.Span) -> Iterator[bytes | memoryview]:
         """Yield the bytes of `span` of the member's data."""
@@ -132,16 +135,16 @@ class _ScanReader:
 
 
 class _SlicePlan(NamedTuple):
-    size: int  # bytes of the object
+    size: int  # bytes of the slice in the object
     parts: int
-    segments: tuple[int, ...] = ()  # that it inflates; a copy has none
+    segments: tuple[int, ...] = ()  # numbers of the segments to inflate; empty for a copy
 
 
 def link_member(run_step: Step, tasks: Sequence[Task]) -> list[Task] | Outcome:
     """Begin the upload of a member; return the tasks of its slices.
 
-    Returns its outcome instead if nothing is to be uploaded, and the task that streams it if the
-    scanned segments do not make the member.
+    If there is nothing to upload, returns the outcome of the member instead. If the scanned
+    segments do not make up the member, returns the task that streams it.
 
     Args:
         run_step: the settling of the run.
@@ -162,15 +165,15 @@ def link_member(run_step: Step, tasks: Sequence[Task]) -> list[Task] | Outcome:
         return _begin_slices(data, TaskKind.COPY, first, _plan_copies(run_step, row, tasks))
     try:
         slices = _link_segments(run_step, row, first)
-    except ArchiveError:  # the segments do not make the member: a stream shows why
+    except ArchiveError:  # the segments do not make up the member: streaming it shows why
         return [_stream_task(first, row)]
     return _begin_slices(data, TaskKind.SLICE, first, slices)
 
 
 def _plan_copies(run_step: Step, row: PlannedMember, copies: Sequence[Task]) -> list[_SlicePlan]:
-    """Return the slices of a stored member: one for each of the tasks `copies`."""
+    """Return the slices of a stored member, one for each task in `copies`."""
     limits = run_step.destination.part_limits
-    # A little above the store's minimum, because each slice rounds its number of parts up.
+    # A little above the minimum of the store, because each slice rounds up its number of parts.
     min_size = math.ceil(row.member.size / limits.max_parts) + 1
     part_size = max(run_step.context.tuning.copy_part_bytes, min_size)
     sizes = [stop - start for start, stop in (task.span for task in copies)]
@@ -183,13 +186,13 @@ def _begin_slices(
     """Begin the upload of a member; return the tasks of its slices, the longest first."""
     row = data.row
     upload_id = begin_upload(data.run_step, row).upload_id
-    # Part of the tasks' ids, so that slices of two uploads do not mix.
+    # Part of the ids of the tasks, so that slices of two uploads do not mix.
     upload_mark = f"{zlib.crc32(upload_id.encode()):08x}"
-    # All scans or copies of the member have about the same length, and so the same duration.
+    # All scans or copies of the member have about the same length, and so about the same duration.
     seconds_per_byte = first.seconds * first.parts / max(1, row.member.size)
     tasks: list[Task] = []
-    offset = 0  # in the object
-    number = 1  # of the next part
+    offset = 0  # offset of the slice in the object
+    number = 1  # number of the next part
     for part, plan in enumerate(slices):
         member_slice = Slice(
             upload_id=upload_id,
@@ -219,11 +222,11 @@ def _begin_slices(
 
 
 def _link_segments(run_step: Step, row: PlannedMember, first: Task) -> list[_SlicePlan]:
-    """Write the linked segments; return the slices that they make.
+    """Write the linked segments; return the slices that consist of them.
 
     Raises:
-        DeflateError: the scanned segments do not make one stream.
-        MemberError: the size of the stream is not the member's.
+        DeflateError: the scanned segments do not form one stream.
+        MemberError: the stream and the member differ in size.
     """
     limits = run_step.destination.part_limits
     groups = _group_segments(_write_linked(run_step, row, first), limits.min_bytes)
@@ -235,7 +238,7 @@ def _link_segments(run_step: Step, row: PlannedMember, first: Task) -> list[_Sli
                 f"the segments have {total} bytes, the directory says {row.member.size}",
             )
         )
-    # Each slice rounds its number of parts up: keep one part for each in reserve.
+    # Each slice rounds up its number of parts, so keep one part per slice in reserve.
     reduced_limits = limits._replace(max_parts=limits.max_parts - first.parts)
     part_size = choose_part_size(total, run_step.context.tuning.part_bytes, reduced_limits)
     return [
@@ -252,10 +255,10 @@ def _link_segments(run_step: Step, row: PlannedMember, first: Task) -> list[_Sli
 def _group_segments(
     linked: Iterable[tuple[int, deflate.LinkedSegment]], min_bytes: int
 ) -> list[tuple[list[int], int]]:
-    """Group segments into slices; return for each slice its segments' numbers and its bytes.
+    """Group segments into slices; return the numbers of the segments and the size of each slice.
 
-    Each slice but the last has at least `min_bytes`, because only the last part of an upload may be
-    smaller. Segments at the end that inflate to no bytes belong to the slice before them.
+    Each slice except the last has at least `min_bytes`, because only the last part of an upload may
+    be smaller. Segments at the end that inflate to no bytes belong to the preceding slice.
     """
     groups: list[tuple[list[int], int]] = []
     segments: list[int] = []
@@ -278,7 +281,7 @@ def _group_segments(
 def _write_linked(
     run_step: Step, row: PlannedMember, first: Task
 ) -> Iterator[tuple[int, deflate.LinkedSegment]]:
-    """Link the scanned segments. Write each linked one, then yield its number and itself."""
+    """Link the scanned segments; yield the number and the record of each after writing it."""
     index = row.member.index
     segmentation = _segmentation_of(first, row)
 
@@ -286,7 +289,7 @@ def _write_linked(
         record = run_step.records.find_segment(index, number, "scanned")
         try:
             return deflate.ScannedSegment.from_bytes(record or b"")
-        except SegmentRecordError:  # it joins the segment before it, or it is lost: linking fails
+        except SegmentRecordError:  # joins the segment before it, or is lost: linking fails
             return None
 
     def write(segment: deflate.LinkedSegment) -> tuple[int, deflate.LinkedSegment]:
@@ -312,10 +315,10 @@ def extract_slice(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
 
 
 def _upload_slice(attempt: TaskAttempt, row: PlannedMember) -> None:
-    """Inflate the segments of a slice, upload their parts, and note these in the attempt."""
+    """Inflate the segments of a slice, upload their parts, and note the parts in the attempt."""
     task = attempt.task
     member_slice = attempt.slice
-    # The last slice shows that the member is larger than its 32-bit size says.
+    # The last slice shows that the member is larger than its 32-bit size.
     if row.member.is_wrapped and task.part + 1 == task.parts and task.span[1] >= WRAP:
         attempt.warnings["size-wrapped"] += 1
     plan = PartPlan(
@@ -326,9 +329,9 @@ def _upload_slice(attempt: TaskAttempt, row: PlannedMember) -> None:
 
 
 def _inflate_slice(attempt: TaskAttempt, row: PlannedMember) -> Iterator[bytes]:
-    """Yield the content of this task's slice, and count the work after each piece."""
+    """Yield the content of the slice of this task, and count the work after each piece."""
     data_start = attempt.slice.data_start
-    position = attempt.slice.offset  # in the object
+    position = attempt.slice.offset  # position in the object
     for number in attempt.slice.segments:
         record = attempt.records.find_segment(row.member.index, number, "linked")
         segment = deflate.LinkedSegment.from_bytes(record or b"")  # no record: as a damaged one
@@ -341,7 +344,7 @@ def _inflate_slice(attempt: TaskAttempt, row: PlannedMember) -> Iterator[bytes]:
 
 
 def _stream_task(first: Task, row: PlannedMember) -> Task:
-    """Return the task that streams a member because its segments or slices do not make it."""
+    """Return the task that streams a member, because its segments or slices do not make it up."""
     return Task(
         id=f"stream-{row.member.index:08d}",
         kind=TaskKind.STREAM,
@@ -360,7 +363,7 @@ def finish_member(
     """Complete the upload of a member whose slices are all done.
 
     Returns:
-        The outcome of the member. If a slice failed, or the parts do not make the member, the
+        The outcome of the member. If a slice failed, or the parts do not make up the member, the
         upload is aborted, and the task that streams the member is returned.
     """
     first, _ = slices[0]
@@ -373,16 +376,16 @@ def finish_member(
         # A slice has an outcome only if it failed.
         if not any(recorded.outcomes for _, recorded in slices):
             row = check_whole(parts, row)
-            # An earlier settling may have completed it.
+            # An earlier settling may have completed the upload.
             etag = complete_once(run_step, row, upload, parts, is_repeated=True)
             return row.outcome(Status.EXTRACTED, etag=etag)
     except ConflictError:
         outcome = explain_refusal(row, run_step)
-    except NotFoundError:  # another process aborted it
+    except NotFoundError:  # another process aborted the upload
         return [_stream_task(first, row)]
     except RUN_FAULTS:
         raise
-    except (MemberError, StorageError):  # the parts are wrong, or refused: a stream may work
+    except (MemberError, StorageError):  # the parts are wrong or refused: streaming may succeed
         pass
     abort_upload(run_step, upload)
     return outcome or [_stream_task(first, row)]

@@ -2,9 +2,10 @@
 
 Rules:
 
-* A task may be done twice, late, or by two workers at once. Each attempt skips the members that an
-  earlier one recorded. If another attempt has a complete record, this one ends.
-* Whatever ends an attempt, its outcomes are recorded first.
+* A task may be done twice, late, or by two workers concurrently. Each attempt skips the members
+  that an earlier attempt recorded. An attempt ends if another attempt has written a complete
+  record.
+* The outcomes of an attempt are recorded before the attempt ends, whatever the cause.
 * A task begins only if the run has no recorded stop. An attempt that meets a fault of the whole run
   records it as the stop.
 """
@@ -17,7 +18,7 @@ from s3unzip.context import Context
 from s3unzip.model import PlannedMember, Run, Task, TaskKind, TaskReport
 from s3unzip.runs.step import RUN_FAULTS, TaskAttempt, stop_for
 
-# Module and function for each kind of task. A worker imports a module with its first such task.
+# The module and function of each kind of task. A worker imports a module for its first such task.
 TASK_FUNCTIONS = {
     TaskKind.BATCH: ("batch", "extract_batch"),
     TaskKind.STREAM: ("large_members", "stream_member"),
@@ -30,14 +31,15 @@ ATTEMPT_FAULTS: tuple[type[errors.S3UnzipError], ...] = (*RUN_FAULTS, errors.Ser
 
 
 def run_task(run: Run, task: Task, context: Context) -> TaskReport:
-    """Do one task and write its outcomes; members that an earlier attempt finished are skipped.
+    """Do one task and write its outcomes; skip the members that an earlier attempt finished.
 
-    A changed archive is recorded as the stop, and the report is returned. Near the worker's time
-    limit the attempt ends normally; the next round does the remaining members.
+    If the archive has changed, this is recorded as the stop, and the report is returned. Near the
+    time limit of the worker, the attempt ends normally, and the next round extracts the remaining
+    members.
 
     Raises:
-        StorageError: of `RUN_FAULTS`, it stops the whole run.
-        ServiceFaultError: the task may work later.
+        StorageError: an error in `RUN_FAULTS`, which stops the whole run.
+        ServiceFaultError: the task may succeed later.
         RunStoppedError: another task met a fault of the whole run.
     """
     attempt = TaskAttempt(run, task, context)
@@ -48,9 +50,9 @@ def run_task(run: Run, task: Task, context: Context) -> TaskReport:
 
 
 def _do_attempt(attempt: TaskAttempt) -> TaskReport:
-    """Do the part of a task that no attempt has done; record and return its report."""
+    """Do the part of a task that no attempt has done yet; record and return the report."""
     task = attempt.task
-    # Three records are read at the same time.
+    # Three records are read concurrently.
     with ThreadPoolExecutor(3, thread_name_prefix="task") as pool:
         outcomes = pool.submit(attempt.records.find_outcomes, task.id)
         stop = pool.submit(attempt.records.find_stop)
@@ -68,7 +70,7 @@ def _do_attempt(attempt: TaskAttempt) -> TaskReport:
             )
         _do_remaining(attempt, rows.result())
     except errors.DeadlineError:
-        pass  # the next round does the remaining members
+        pass  # the next round extracts the remaining members
     except ATTEMPT_FAULTS as fault:
         if isinstance(fault, RUN_FAULTS):
             attempt.records.write_stop(stop_for(fault))
@@ -87,8 +89,8 @@ def _do_attempt(attempt: TaskAttempt) -> TaskReport:
 def _do_remaining(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
     """Extract the members of `rows` that have no outcome.
 
-    If the store refuses one large member, the refusal is the member's outcome. A batch notes the
-    refusals of single members itself, so a refusal that it raises stops the run.
+    If the store refuses one large member, the refusal becomes the outcome of the member. A batch
+    notes refusals of single members itself, so a refusal that a batch raises stops the run.
     """
     done = {outcome.index for outcome in attempt.outcomes}
     remaining = [row for row in rows if row.member.index not in done]

@@ -1,14 +1,15 @@
-"""The multipart upload of one large member: begin it, fill it with parts, complete or abort it.
+"""The multipart upload of one large member: begin, fill with parts, complete or abort.
 
 Rules:
 
 * No byte of a member is visible before `complete_once`.
-* Whoever begins an upload completes it or aborts it. Settling (`abort_uploads`) and the bucket's
-  lifecycle rule abort the uploads that a crash leaves.
-* Another process may abort an upload at any time: then its calls raise `UploadGoneError`, and the
-  task begins a new one. Runs on one machine note their uploads, and spare those of other runs.
-* The response to CompleteMultipartUpload may be lost. A later try then learns that there is no such
-  upload, and the object under the key decides whether the member is written.
+* Whoever begins an upload completes it or aborts it. Settling (`abort_uploads`) and the lifecycle
+  rule of the bucket abort the uploads that a crash leaves behind.
+* Another process may abort an upload at any time. Then calls for the upload raise
+  `UploadGoneError`, and the task begins a new upload. Runs on one machine note their uploads and do
+  not abort the uploads of other runs.
+* The response to CompleteMultipartUpload may be lost. A later try then fails because there is no
+  such upload, and the object under the key determines whether the member has been written.
 * Parts have the numbers and sizes that were planned; only the last part may be shorter.
 """
 
@@ -37,14 +38,14 @@ from s3unzip.stores.ports import Buffer, PartLimits, Upload
 
 
 class UploadGoneError(errors.ServiceFaultError):
-    """The upload was aborted elsewhere: the task begins another one."""
+    """The upload was aborted elsewhere; the task begins a new one."""
 
     def __init__(self, error: errors.NotFoundError) -> None:
         super().__init__(f"{error}; another process aborted the upload")
 
 
 class CopyRefusedError(errors.StorageError):
-    """The store does not copy a member: it is streamed instead."""
+    """The store does not copy a member; the member is streamed instead."""
 
 
 def begin_upload(run_step: Step, row: PlannedMember) -> Upload:
@@ -60,14 +61,14 @@ def begin_upload(run_step: Step, row: PlannedMember) -> Upload:
 
 @contextmanager
 def filling(run_step: Step, row: PlannedMember) -> Iterator[Upload]:
-    """Begin the upload of a member; abort it if the block that fills it raises an error."""
+    """Begin the upload of a member; abort it if the ``with`` block raises an error."""
     upload = begin_upload(run_step, row)
     try:
         yield upload
-    except (errors.MemberError, CopyRefusedError):  # the task goes on
+    except (errors.MemberError, CopyRefusedError):  # the task continues
         abort_upload(run_step, upload)
         raise
-    except BaseException:  # it ends the attempt, and must not be hidden by a fault of the abort
+    except BaseException:  # the error ends the attempt, and a fault of the abort must not hide it
         abort_quietly(run_step, upload)
         raise
 
@@ -98,7 +99,7 @@ def complete_once(
     *,
     is_repeated: bool = False,
 ) -> str | None:
-    """Complete an upload; if the answer to an earlier try was lost, check the object instead.
+    """Complete an upload; if the response to an earlier try was lost, check the object instead.
 
     Args:
         run_step: the step of the run.
@@ -108,7 +109,7 @@ def complete_once(
         is_repeated: whether an earlier step may have completed the upload.
 
     Returns:
-        The object's ETag without quotes; None if the answer with the ETag was lost.
+        The ETag of the object, without quotes; None if the response with the ETag was lost.
     """
     options = run_step.run.options
     destination = run_step.destination
@@ -120,7 +121,7 @@ def complete_once(
         try:
             return destination.complete_upload(upload, parts, if_absent=if_absent)
         except (errors.NotFoundError, errors.UnconfirmedError) as error:
-            may_be_done |= isinstance(error, errors.UnconfirmedError)  # by this try
+            may_be_done |= isinstance(error, errors.UnconfirmedError)  # this try may have succeeded
             if may_be_done and is_member(row, options, destination, run_step.calls):
                 return None
             raise
@@ -131,9 +132,9 @@ def complete_once(
 
 
 def abort_quietly(run_step: Step, upload: Upload) -> None:
-    """Abort the upload while another error is raised.
+    """Abort an upload because of another error, which is raised afterwards.
 
-    If the abort fails, a lifecycle rule of the bucket aborts the upload later.
+    If this fails, a lifecycle rule of the bucket aborts the upload later.
     """
     run_step.calls.count("abort")
     with suppress(errors.S3UnzipError):
@@ -142,7 +143,7 @@ def abort_quietly(run_step: Step, upload: Upload) -> None:
 
 
 def abort_upload(run_step: Step, upload: Upload) -> None:
-    """Abort an upload: the store drops its parts."""
+    """Abort an upload; the store then drops its parts."""
     run_step.calls.run("abort", lambda: run_step.destination.abort_upload(upload))
     _forget(run_step, upload)
 
@@ -153,9 +154,9 @@ def _forget(run_step: Step, upload: Upload) -> None:
 
 
 def abort_uploads(run_step: Step, keys: Iterable[str], spared: Collection[str] = ()) -> int:
-    """Abort the uploads of `keys`, except those with the ids `spared`; return their number.
+    """Abort the uploads to `keys`, except those with an id in `spared`; return the number aborted.
 
-    An upload of another run that is at work is spared, too, if this machine has a note of it.
+    An upload that belongs to another active run is also spared if this machine has a note of it.
     """
     keys = set(keys)
     if not keys:
@@ -167,8 +168,8 @@ def abort_uploads(run_step: Step, keys: Iterable[str], spared: Collection[str] =
             return False
         return notes is None or not notes.is_of_another(upload.upload_id, run_step.run.id)
 
-    # The prefix of a single key is this key: MinIO lists uploads only below a whole key.
-    prefix = commonprefix(list(keys))  # noqa: RUF071 - of characters
+    # The prefix for a single key is the key itself: MinIO lists uploads only below a whole key.
+    prefix = commonprefix(list(keys))  # noqa: RUF071 - a prefix of characters
     uploads = run_step.calls.run(
         "list", lambda: list(filter(is_abandoned, run_step.destination.uploads(prefix)))
     )
@@ -178,7 +179,7 @@ def abort_uploads(run_step: Step, keys: Iterable[str], spared: Collection[str] =
 
 
 def choose_part_size(size: int, min_part: int, limits: PartLimits) -> int:
-    """Return the part size with which an object of `size` bytes fits the store's limits.
+    """Return a part size with which an object of `size` bytes fits within the limits of the store.
 
     Raises:
         MemberError: the object is larger than the store accepts.
@@ -201,7 +202,7 @@ def copy_sizes(size: int, preferred: int, limits: PartLimits) -> list[int]:
     """Return nearly equal part sizes for a copy of `size` bytes, near `preferred` if possible."""
     smallest_size = max(limits.min_bytes, math.ceil(size / limits.max_parts))
     wanted_size = max(smallest_size, min(preferred, limits.max_bytes))
-    # Each part must have at least `min_bytes` and at most `max_bytes`, which bounds their number.
+    # The limits on the size of a part, `min_bytes` and `max_bytes`, bound the number of parts.
     most = size // limits.min_bytes
     fewest = max(1, math.ceil(size / limits.max_bytes))
     return cut_evenly(size, max(fewest, min(most, math.ceil(size / wanted_size))))
@@ -213,13 +214,13 @@ def cut_evenly(size: int, parts: int) -> list[int]:
 
 
 def parts_at_once(part_size: int, tuning: Tuning) -> int:
-    """Return how many parts may be in flight within the memory that the settings allow."""
+    """Return the number of parts in flight that fit into the memory that the settings allow."""
     budget = tuning.part_bytes * tuning.parts_in_flight
     return max(1, min(tuning.parts_in_flight, budget // part_size))
 
 
 def combine_parts(parts: Iterable[Part]) -> tuple[int, int] | None:
-    """Return the size and the CRC-32 of all `parts` together; None: a part has no CRC-32."""
+    """Return the size and the CRC-32 of all `parts` together; None if a part has no CRC-32."""
     size = 0
     crc = 0
     for part in sorted(parts, key=lambda part: part.number):
@@ -231,12 +232,12 @@ def combine_parts(parts: Iterable[Part]) -> tuple[int, int] | None:
 
 
 def check_whole(parts: Iterable[Part], row: PlannedMember) -> PlannedMember:
-    """Compare the uploaded parts with the directory; return the row with their size.
+    """Compare the uploaded parts with the directory; return the row with the size of the parts.
 
-    The size in the directory may be too small by multiples of 4 GiB (`is_wrapped`).
+    The size in the directory may be too small by a multiple of 4 GiB (`is_wrapped`).
     """
     combined = combine_parts(parts)
-    size, crc = combined or (0, 0)  # for the message, if a CRC-32 is missing
+    size, crc = combined or (0, 0)  # zeros are for the message, if a CRC-32 is missing
     if combined is None or crc != row.member.crc32 or not row.member.has_size(size):
         message = (
             f"the parts have {size} bytes with CRC-32 {crc:08x}, "
@@ -249,21 +250,21 @@ def check_whole(parts: Iterable[Part], row: PlannedMember) -> PlannedMember:
 class PartPlan(NamedTuple):
     """How a stream of bytes is cut into parts."""
 
-    sizes: Sequence[int]  # any further parts have the last size
+    sizes: Sequence[int]  # parts beyond these have the last size
     first_number: int = 1
-    offset: int = 0  # of the first part in the object
+    offset: int = 0  # offset of the first part in the object
 
 
 def upload_parts(
     run_step: Step, upload: Upload, content: Iterable[Buffer], plan: PartPlan
 ) -> tuple[Part, ...]:
-    """Cut a stream of bytes into parts, upload several at once, and return them in order.
+    """Cut a stream of bytes into parts, upload them concurrently, and return them in order.
 
     The settings of `run_step` bound the memory of the parts in flight.
     """
     tuning = run_step.context.tuning
-    # Only an empty member has a part of 0 bytes. If bytes come for it after all, they are cut like
-    # those of any part, and the checks find the fault.
+    # Only an empty member has a part of 0 bytes. If bytes of such a member arrive nevertheless,
+    # they are cut like the bytes of any other member, and the checks find the fault.
     sizes = [size or tuning.part_bytes for size in plan.sizes]
     at_once = parts_at_once(max(sizes), tuning)
     pending: deque[Future[Part]] = deque()
@@ -291,20 +292,21 @@ def upload_parts(
 def _cut_parts(
     content: Iterable[Buffer], sizes: Sequence[int], at_once: int
 ) -> Iterator[tuple[Buffer, int]]:
-    """Yield the bytes of each part, and their CRC-32; an object without bytes has one empty part.
+    """Yield the bytes and the CRC-32 of each part; an object without bytes has one empty part.
 
-    A buffer is used again, because allocating pages for a new one costs more than filling it. While
-    one part is filled, at most `at_once` earlier ones are in flight. So `at_once + 1` buffers are
-    enough.
+    Buffers are reused, because allocating the pages of a new buffer costs more than filling it.
+    While one part is filled, at most `at_once` earlier parts are in flight, so `at_once + 1`
+    buffers are enough.
 
     Args:
-        content: the stream that is cut.
-        sizes: of the parts; any further parts have the last size.
-        at_once: how many parts the caller may still have in flight when it asks for the next one.
+        content: the stream to cut.
+        sizes: sizes of the parts; parts beyond these have the last size.
+        at_once: maximum number of parts that are still in flight when the caller requests the next
+            part.
     """
-    # Without the empty chunks: one at the end would begin a part that was not planned.
+    # Empty chunks are left out: one at the end would begin a part that was not planned.
     chunks = (memoryview(chunk) for chunk in content if chunk)
-    data = next(chunks, None)  # not cut yet; None: the stream has ended
+    data = next(chunks, None)  # the rest of a chunk; None: the stream has ended
     buffers: list[bytearray] = []
     for index, size in enumerate(chain(sizes, repeat(sizes[-1]))):
         if index <= at_once:
@@ -312,21 +314,21 @@ def _cut_parts(
         buffer = buffers[index % len(buffers)]
         view = memoryview(buffer)  # a slice of the bytearray itself would be a copy
         crc = 0
-        filled = 0  # bytes of this part
+        filled = 0  # number of bytes in this part
         while data is not None and filled < size:
             fitting = data[: size - filled]
             view[filled : filled + len(fitting)] = fitting
             crc = crc32(fitting, crc)
             filled += len(fitting)
             data = data[len(fitting) :] or next(chunks, None)
-        # botocore takes a bytearray, but S3's destination must copy a memoryview.
+        # botocore accepts a bytearray, but the S3 destination must copy a memoryview.
         yield (buffer if filled == len(buffer) else view[:filled]), crc
         if data is None:
             return
 
 
 def _send_part(calls: Calls, send: Callable[[], Part]) -> Part:
-    """Upload one part by `send`; this runs in a thread of the pool."""
+    """Upload one part with `send`; called in a thread of the pool."""
     try:
         return calls.paced("part", send)
     except errors.NotFoundError as gone:

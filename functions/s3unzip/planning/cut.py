@@ -1,8 +1,8 @@
 """Cut the work: choose how each member is extracted, and which members share a task.
 
-Members come sorted by their offset in the archive. Small ones are gathered into batches. A batch
-has bounds of bytes read, bytes written, members and estimated seconds, and ends at the first bound
-that it reaches. A large member has one task, or several. Nothing here reads or writes.
+Members are sorted by their offset in the archive. Small members are grouped into batches. A batch
+has bounds on bytes read, bytes written, members and estimated seconds, and ends at the first bound
+that it reaches. A large member has one or more tasks. This module does no I/O.
 """
 
 import math
@@ -15,25 +15,25 @@ from s3unzip.settings import MIB, Tuning
 from s3unzip.zip import Member
 from s3unzip.zip.records import METHOD_DEFLATE, METHOD_STORED, is_encrypted
 
-MAX_SEGMENTS = 1_000  # of one member; their multipart upload may have 10,000 parts
-FEW_SEGMENTS = 16  # so few that their tasks and 40 others fit into an inline Map
-# Compressed bytes. In a shorter segment, the search for a boundary would take the most time.
+MAX_SEGMENTS = 1_000  # maximum per member; a multipart upload may have 10,000 parts
+FEW_SEGMENTS = 16  # few enough for their tasks and 40 others to fit into an inline Map
+# In compressed bytes. In a shorter segment, most of the time would go into finding a boundary.
 MIN_SEGMENT = 16 * MIB
-TASK_OVERHEAD = 0.15  # seconds: dispatch, outcomes, the first byte
-MAP_SECONDS = 7.0  # start and end of a Distributed Map; an assumption
-INLINE_SPARE = 1.05  # factor: batches end at whole members, so some stay below their share
+TASK_OVERHEAD = 0.15  # seconds for dispatch, outcomes and the first byte
+MAP_SECONDS = 7.0  # seconds to start and end a Distributed Map; an assumption
+INLINE_SPARE = 1.05  # factor: batches end at whole members, so some are smaller than their share
 
 
 class Load(NamedTuple):
     """Sums over members."""
 
     members: int
-    bytes_in: int  # compressed
+    bytes_in: int  # compressed size
     bytes_out: int
 
 
 def small_seconds(load: Load, tuning: Tuning) -> float:
-    """Estimate the seconds that one worker needs for small members.
+    """Estimate how many seconds one worker needs for small members.
 
     PUTs, computing, reading and writing overlap, so the slowest of them determines the time.
     """
@@ -46,15 +46,15 @@ def small_seconds(load: Load, tuning: Tuning) -> float:
 
 
 def _inline_share(seconds: float, tuning: Tuning) -> float:
-    """Return the seconds of each batch if one inline Map does all batches at the same time.
+    """Return the seconds that each batch takes if one inline Map does all batches concurrently.
 
     Returns 0 if no inline Map should do them.
 
     Args:
-        seconds: that one worker needs for all small members.
-        tuning: `max_few_tasks` is how many tasks an inline Map may have.
+        seconds: estimated time that one worker needs for all small members.
+        tuning: the settings; `max_few_tasks` is the maximum number of tasks in an inline Map.
     """
-    if not 0 < tuning.max_few_tasks <= tuning.max_workers:  # too few workers for all at once
+    if not 0 < tuning.max_few_tasks <= tuning.max_workers:  # too few workers to do all concurrently
         return 0.0
     share = INLINE_SPARE * seconds / tuning.max_few_tasks
     # Smaller batches in a Distributed Map end sooner, although the Map itself takes `MAP_SECONDS`.
@@ -67,8 +67,8 @@ class TaskCutter:
     """Cuts members, in archive order, into tasks.
 
     Args:
-        tuning: the sizes to cut by.
-        work: the sums over all members. A small archive has smaller batches, so that each worker
+        tuning: the settings with the sizes of tasks.
+        work: the sums over all members. Batches of a small archive are smaller, so that each worker
             gets some.
         can_copy: whether the destination can copy from the source.
         inflates: whether members are inflated; False keeps them compressed.
@@ -81,37 +81,38 @@ class TaskCutter:
         self._tuning = tuning
         self._can_copy = can_copy
         self._inflates = inflates
-        # A small archive has shorter segments, so that each worker gets one, but not more than
-        # `FEW_SEGMENTS` of them: each segment costs a search for a boundary.
+        # Segments of a small archive are shorter, so that each worker gets one. But there are at
+        # most `FEW_SEGMENTS` such segments, because each of them costs a search for a boundary.
         equal_share = math.ceil(work.bytes_in / min(FEW_SEGMENTS, tuning.max_workers))
         self._max_segment = min(tuning.segment_bytes, max(MIN_SEGMENT, equal_share))  # compressed
         self._max_batch = _choose_max_batch(work, tuning)
         self.tasks: list[Task] = []
-        self.copies: list[Task] = []  # slices of stored members that are copied over several tasks
+        self.copies: list[Task] = []  # slices of stored members that several tasks copy
         self.members_by_kind: Counter[TaskKind] = Counter()
         self._batches = 0
-        # The batch that is not full yet, and where it lies in members.jsonl and in the archive.
+        # The batch that is not full yet, and its position in members.jsonl and in the archive.
         self._batch = Load(0, 0, 0)
         self._row_start = 0
         self._start = 0
         self._stop = 0
 
     def add(self, added: Sequence[Member], starts: Sequence[int]) -> None:
-        """Add small members to batches, and make the tasks of large ones.
+        """Add small members to batches, and make the tasks of large members.
 
         Args:
             added: the next members, in archive order.
-            starts: where the row of each begins in members.jsonl, and where the last one ends.
+            starts: offsets of their rows in members.jsonl, and the offset of the end of the last
+                row.
         """
-        large_from = self._tuning.small_member  # bytes
+        large_from = self._tuning.small_member  # minimum size of a large member, in bytes
         max_members, max_in, max_out = self._max_batch
         members, bytes_in, bytes_out = self._batch
-        # The sums are local variables, because this loop runs once for each member.
+        # The sums are local variables, because this loop runs once per member.
         for index, member in enumerate(added):
             compressed = member.compressed_size
             size = member.size
             is_large = size >= large_from or compressed >= large_from
-            # A large member ends the batch; so does one that exceeds a bound of a batch.
+            # A large member ends the batch; so does a member that exceeds a bound of the batch.
             if is_large or (
                 members
                 and (
@@ -128,7 +129,7 @@ class TaskCutter:
                 self._row_start = starts[index + is_large]
                 members = bytes_in = bytes_out = 0
             if not is_large:
-                if not members:  # the first of its batch
+                if not members:  # the first member of its batch
                     self._start = member.offset
                 self._stop = member.stop
                 members += 1
@@ -140,7 +141,7 @@ class TaskCutter:
         """Make the task of the current batch, unless it is empty.
 
         Args:
-            row_stop: where the rows of the batch end in members.jsonl.
+            row_stop: offset in members.jsonl at which the rows of the batch end.
         """
         batch = self._batch
         if not batch.members:
@@ -160,24 +161,24 @@ class TaskCutter:
         self.members_by_kind[TaskKind.BATCH] += batch.members
 
     def _add_large(self, member: Member, rows: tuple[int, int]) -> None:
-        """Make the task of a large member, or one task for each of its slices.
+        """Make the task of a large member, or one task per slice.
 
-        `rows` is where its row begins and ends in members.jsonl.
+        `rows` contains the offsets in members.jsonl at which the row of the member begins and ends.
         """
         kind, slices = self._choose_kind_and_slices(member)
         self.members_by_kind[kind] += 1
         is_sliced = len(slices) > 1
         tasks = self.tasks
-        if is_sliced and kind is TaskKind.COPY:  # they need an upload before they can begin
+        if is_sliced and kind is TaskKind.COPY:  # the tasks need an upload before they can begin
             tasks = self.copies
         for part, (start, stop) in enumerate(slices):
             task_id = f"{kind}-{member.index:08d}"
             if is_sliced:
                 task_id += f"-{part:04d}"
             length = stop - start
-            # The slice's share of the content; `max`, because the member may be empty.
+            # The share of the slice in the content; `max`, because the member may be empty.
             size = member.size * length // max(1, member.compressed_size)
-            moved = max(length, size)  # bytes; reading and writing overlap
+            moved = max(length, size)  # in bytes; reading and writing overlap
             if kind is TaskKind.COPY:  # S3 copies each part at about the rate of an upload
                 moved = length // self._tuning.parts_in_flight
             tasks.append(
@@ -196,7 +197,7 @@ class TaskCutter:
             )
 
     def _choose_kind_and_slices(self, member: Member) -> tuple[TaskKind, list[tuple[int, int]]]:
-        """Return how a large member is extracted, and the slices of its data, one for each task."""
+        """Return how a large member is extracted, and the slices of its data, one per task."""
         tuning = self._tuning
         compressed = member.compressed_size
         can_divide = self._inflates and not is_encrypted(member.flags)
@@ -206,7 +207,7 @@ class TaskCutter:
         if can_divide and member.method == METHOD_DEFLATE and compressed >= tuning.split_from:
             max_length = max(self._max_segment, math.ceil(compressed / MAX_SEGMENTS))
             slices = _slices(compressed, max_length)
-            if len(slices) > 1:  # otherwise nothing is gained by a scan
+            if len(slices) > 1:  # for a single slice, a scan gains nothing
                 return TaskKind.SCAN, slices
         return TaskKind.STREAM, [(0, compressed)]
 
@@ -214,9 +215,9 @@ class TaskCutter:
 def _choose_max_batch(work: Load, tuning: Tuning) -> Load:
     """Return the bounds of a batch.
 
-    Each worker gets about four batches of a small archive, or one if an inline Map does them.
+    For a small archive, each worker gets about four batches, or one if an inline Map does them.
     """
-    whole = small_seconds(work, tuning)  # for one worker
+    whole = small_seconds(work, tuning)  # duration with a single worker
     share = max(whole / (4 * tuning.max_workers), _inline_share(whole, tuning))
     seconds = min(tuning.batch_seconds, max(tuning.batch_min_seconds, share))
     members = min(
@@ -243,8 +244,8 @@ def order_tasks(tasks: Iterable[Task]) -> list[Task]:
     """Return the order in which tasks start.
 
     The longest tasks come first, because they determine when the run ends. Batches that start
-    together are far apart in the archive: neighbours have similar keys, which would all use one
-    partition of the destination.
+    together are far apart in the archive, because neighbouring members have similar keys, which
+    would all use one partition of the destination.
     """
     large = [task for task in tasks if task.kind is not TaskKind.BATCH]
     batches = [task for task in tasks if task.kind is TaskKind.BATCH]
@@ -254,10 +255,10 @@ def order_tasks(tasks: Iterable[Task]) -> list[Task]:
 
 
 def choose_workers(tasks: Sequence[Task], tuning: Tuning) -> int:
-    """Return how many tasks run at the same time.
+    """Return the number of tasks to run concurrently.
 
-    They are few enough for the destination to accept all their PUTs, and for each worker to have
-    enough work to be worth its start.
+    The number is low enough for the destination to accept the PUTs of all tasks, and for each
+    worker to have enough work to be worth starting.
     """
     puts = sum(task.members for task in tasks if task.kind is TaskKind.BATCH)
     seconds = sum(task.seconds for task in tasks)

@@ -1,7 +1,7 @@
 """Plan: read an archive's directory, refuse bad archives and members, cut the work into tasks.
 
-The plan writes the workers' input: ``members.jsonl``, the first round and, last, ``run.json``. If
-it refuses the archive, it writes nothing and returns the report.
+The plan writes the input of the workers: ``members.jsonl``, the first round and finally
+``run.json``. If the archive is refused, nothing is written, and the report is returned.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from s3unzip.runs.records import PLAN_TASK, RunRecords
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import Tail
 
-# Fewer than the 700 new tuples (2,000 in Python 3.13) after which the garbage collector runs.
+# Below 700 new tuples (2,000 in Python 3.13), the number that triggers the garbage collector.
 ROWS_AT_ONCE = 512
 OVER_BUDGET = "budget"  # reason of a run that would cost too much
 
@@ -46,7 +46,7 @@ class Plan(NamedTuple):
 
     summary: PlanSummary
     tasks: list[Task]  # in the order in which they start
-    copies: list[Task]  # slices of stored members that are copied over several tasks
+    copies: list[Task]  # slices of stored members that several tasks copy
 
 
 def make_plan(
@@ -62,11 +62,12 @@ def make_plan(
 
     Args:
         request: the archive, the destination and the options.
-        tail: the end of the archive; the plan is of that version.
-        records: the records of the run, which have its id.
+        tail: the end of the archive; the version of the tail is the one that is planned.
+        records: the records of the run, including its id.
         context: the context of this process.
-        calls: counts and retries the requests.
-        check: called with the directory before anything is written; may raise to end the plan.
+        calls: the object that counts and retries the requests.
+        check: function that is called with the directory before anything is written; it may raise
+            an error to end the plan.
     """
     run = Run(
         **asdict(request),
@@ -100,8 +101,8 @@ def make_plan(
 def _write_members(
     request: Request, reading: Reading, cutter: TaskCutter, records: RunRecords
 ) -> None:
-    """Write the member list, the outcomes of refused members, and the folders; cut the tasks."""
-    records.write_rows(member_lines(reading, cutter))  # passes the members to the cutter, too
+    """Write the member list, the outcomes of refused members and the folders; cut the tasks."""
+    records.write_rows(member_lines(reading, cutter))  # also passes the members to the cutter
     if reading.index.failures:
         count = len(reading.index.failures)
         report = TaskReport(task=PLAN_TASK, kind=TaskKind.BATCH, members=count, failed=count)
@@ -132,7 +133,7 @@ def _refuse_cost(plan: Plan, context: Context) -> Report | None:
     limit = context.max_cost
     if limit is None or context.platform is None:
         return None
-    from s3unzip.estimate import estimate  # noqa: PLC0415 - few need it
+    from s3unzip.estimate import estimate  # noqa: PLC0415 - few plans need it
 
     summary = plan.summary
     expected = estimate(
@@ -157,7 +158,7 @@ def _refuse_cost(plan: Plan, context: Context) -> Report | None:
 def _summarize(
     run: Run, reading: Reading, cutter: TaskCutter, tasks: list[Task], *, context: Context
 ) -> PlanSummary:
-    """Return the summary of a plan; `tasks` are all its tasks, with the slices of copies."""
+    """Return the summary of a plan; `tasks` are all its tasks, including the slices of copies."""
     index = reading.index
     return PlanSummary(
         run=run,
@@ -180,7 +181,7 @@ def _summarize(
 
 
 def check_request(request: Request) -> None:
-    """Refuse options that contradict each other, or that have no effect in a folder."""
+    """Refuse options that contradict each other, or that have no effect on a folder destination."""
     folder = None  # the destination is not a folder
     if not request.destination.store.keeps_properties:
         folder = str(request.destination)
@@ -188,11 +189,11 @@ def check_request(request: Request) -> None:
 
 
 def preview_plan(request: Request, context: Context) -> tuple[Reading, list[Task]]:
-    """Read the directory and cut the tasks that a run would do; write nothing."""
+    """Read the directory and cut the tasks of a run, without writing anything."""
     reading = read_archive(request, context, context.calls())
     cutter = make_cutter(request, reading, context)
     for _ in member_lines(reading, cutter):  # passes the members to the cutter
-        pass  # the rows themselves are not needed
+        pass  # the rows themselves are not used
     return reading, [*order_tasks(cutter.tasks), *cutter.copies]
 
 
@@ -212,15 +213,15 @@ def _refused_members(reading: Reading) -> Iterator[Outcome]:
     """Yield the outcomes of the selected members that the plan refuses."""
     key_of = reading.template.key_of()
     for member, finding in reading.index.failures:
-        # A name that cannot be a key may begin with slashes.
+        # Names that cannot be keys may begin with slashes.
         yield Outcome.failed(member.index, key_of(member.path.lstrip("/")), finding)
 
 
 def member_lines(reading: Reading, cutter: TaskCutter) -> Iterator[bytes]:
     """Yield the rows of the selected members, in chunks, and pass the members to the cutter.
 
-    A row is a plain tuple with the fields of a `PlannedMember`, because with a million members
-    each microsecond costs a second.
+    A row is a plain tuple with the fields of a `PlannedMember`: for a million members, each
+    microsecond per member adds a second.
     """
     members = iter(reading.index.selected)
     key_of = reading.template.key_of()
@@ -228,7 +229,7 @@ def member_lines(reading: Reading, cutter: TaskCutter) -> Iterator[bytes]:
     encode_rows = msgspec.json.Encoder().encode_lines
     position = 0
     while chunk := list(itertools.islice(members, ROWS_AT_ONCE)):
-        # If each key is the prefix and the path, a row is a tuple of the member alone.
+        # If each key is the prefix and the path, a row is a tuple of only the member.
         rows: Iterator[tuple[object, ...]] = zip(chunk)
         if not has_plain_keys:
             rows = ((member, key_of(member.path)) for member in chunk)

@@ -43,7 +43,7 @@ from s3unzip.zip import (
 
 
 class Reading(Struct, frozen=True):
-    """An archive's version and directory, with the members that the options select."""
+    """The version and the directory of an archive, with the members that the options select."""
 
     pin: Pin
     index: Index
@@ -116,7 +116,7 @@ def read_directory(
         reader.read, location.missing, tuning.directory_piece, tuning.directory_readers
     )
     with blaming_parts(location.disks):  # an overlap shows a part of the wrong size
-        for data in chain(missing, (location.held,)):  # the tail holds the end of the directory
+        for data in chain(missing, (location.held,)):  # the end of the directory is in the tail
             directory.feed(data)
         index = drive(directory.finish(), reader.read)
     check_parts(index.members, location.disks, reader.read, request.source)
@@ -130,7 +130,7 @@ def read_directory(
 
 
 def _select(request: Request, template: KeyTemplate) -> Selection:
-    """Return how the directory reader selects members and makes keys for `request`."""
+    """Return the functions with which the directory reader selects members and makes keys."""
     options = request.options
     selection = Selection(template.key_of(), selects=selector(options), limit=options.limit)
     if options.marker:  # no member may have the key of the marker
@@ -139,11 +139,11 @@ def _select(request: Request, template: KeyTemplate) -> Selection:
         return selection
     if makes_folders(options):
         return selection._replace(folder_key=template.folder_key)
-    return selection._replace(folder_key=lambda _: None)  # no folder is made for its own sake
+    return selection._replace(folder_key=lambda _: None)  # empty folders are not made
 
 
 def _narrow_to_budget(policy: Policy, budget: Budget | None) -> Policy:
-    """Return `policy` with limits that are at most the rest of a budget for nested archives."""
+    """Return `policy` with limits of at most what remains of a budget for nested archives."""
     if budget is None:
         return policy
     limits = replace(
@@ -155,10 +155,10 @@ def _narrow_to_budget(policy: Policy, budget: Budget | None) -> Policy:
 
 
 def folder_keys(reading: Reading, options: Options) -> Iterator[str]:
-    """Yield the keys of the folders that the archive lists and the options select.
+    """Yield the keys of the folders that are in the archive and that the options select.
 
-    Yields nothing if the options name members or limit their number. Globs are compared with the
-    full path of a folder, which ends in a slash.
+    Yields nothing if the options name members or limit the number of members. Globs are compared
+    with the full path of a folder, which ends in a slash.
     """
     if not makes_folders(options):
         return
@@ -171,7 +171,7 @@ def folder_keys(reading: Reading, options: Options) -> Iterator[str]:
 
 
 def open_local(member: Member, read: Callable[[ByteRange], bytes], policy: Policy) -> OpenedMember:
-    """Read and check a local header: one short range, a second only for a long header."""
+    """Read and check a local header with one short range; a long header requires a second range."""
     max_stop = min(member.stop, member.offset + MAX_HEADER)
     for length in (HEAD_LENGTH, MAX_HEADER):
         header = read(ByteRange(member.offset, min(member.offset + length, max_stop)))

@@ -1,4 +1,4 @@
-"""Select members by globs and names, and make the key of each."""
+"""Select members by globs and names, and make the keys of the members."""
 
 import posixpath
 import re
@@ -26,8 +26,8 @@ from s3unzip.run_ids import archive_stem
 from s3unzip.zip import Index
 
 MARKER = "_SUCCESS"  # name of the object that the option `marker` writes below the run's prefix
-MAX_COMPARED = 20_000  # names that are searched for similar ones
-MAX_PAIRS = 25_000_000  # of characters that difflib compares: about a second
+MAX_COMPARED = 20_000  # maximum number of names that are searched for similar ones
+MAX_PAIRS = 25_000_000  # maximum number of character pairs that difflib compares: about a second
 MAX_NEAR = 3
 
 
@@ -40,10 +40,10 @@ class KeyTemplate(Struct, frozen=True):
     """
 
     prefix: str
-    fields: str  # "{member}" in nearly every run
-    archive: dict[str, str]  # values of the archive's fields
+    fields: str  # is "{member}" in nearly every run
+    archive: dict[str, str]  # values of the fields of the archive
     ending: str = ""  # ".gz" if members stay compressed
-    strip: int = 0  # leading folders of the path that the key leaves out
+    strip: int = 0  # number of leading folders of the path that the key leaves out
 
     @property
     def plain(self) -> bool:
@@ -56,16 +56,16 @@ class KeyTemplate(Struct, frozen=True):
         return self.prefix + MARKER
 
     def key_of(self) -> Callable[[str], str]:
-        """Return the function from path to key; it is called once for each member."""
+        """Return the function that makes the key from the path; it is called once per member."""
         if self.plain:
             return self.prefix.__add__
         return self._render
 
     def folder_key(self, path: str) -> str | None:
-        """Return the key of the folder `path`, without a slash at its end.
+        """Return the key of the folder `path`, without a trailing slash.
 
-        None: the keys of its members do not contain their folders (``{name}``), or `strip` leaves
-        out the whole path.
+        Returns None if the keys of the members do not contain their folders (``{name}``), or if
+        `strip` leaves out the whole path.
         """
         parts = path.strip("/").split("/", self.strip)
         if self.fields != "{member}" or len(parts) <= self.strip:
@@ -73,8 +73,8 @@ class KeyTemplate(Struct, frozen=True):
         return self.prefix + parts[-1]
 
     def _render(self, path: str) -> str:
-        """Return the key of a member; its fields may be empty, so double slashes are merged."""
-        if path.count("/") < self.strip:  # it is not extracted; its key must differ from all others
+        """Return the key of a member; fields may be empty, so double slashes are merged."""
+        if path.count("/") < self.strip:  # the member is not extracted, but its key must be unique
             return f"{self.prefix}/{path}"
         path = path.split("/", self.strip)[-1]
         folder, name = posixpath.split(path)
@@ -84,14 +84,14 @@ class KeyTemplate(Struct, frozen=True):
         return self.prefix + re.sub(r"/{2,}", "/", after_prefix).lstrip("/") + self.ending
 
 
-PATHS = KeyTemplate("", "{member}", {})  # each member's key is its path
+PATHS = KeyTemplate("", "{member}", {})  # the key of each member is its path
 
 
 def parse_template(request: Request | Report) -> KeyTemplate:
     """Return the key template of `request`.
 
     Raises:
-        UsageError: keys would lie outside the destination's prefix.
+        UsageError: keys would lie outside the prefix of the destination.
     """
     text = request.options.key_template
     source = request.source
@@ -103,7 +103,7 @@ def parse_template(request: Request | Report) -> KeyTemplate:
     }
     if text.startswith("/") or ".." in _fill(text, archive).split("/"):
         raise UsageError(f"key template {text!r} leaves the destination's prefix")
-    # All keys of the run are equal up to the first field of the member; each template has one.
+    # All keys of the run are identical up to the first field of the member; every template has one.
     first_field = min(
         field.start() for field in KEY_FIELD.finditer(text) if field[1] in MEMBER_FIELDS
     )
@@ -120,20 +120,20 @@ def parse_template(request: Request | Report) -> KeyTemplate:
 def members_folder(run: Request | Report) -> Location:
     """Return the folder or the prefix of a run's members, which ends in a slash or is empty.
 
-    If the archive was refused, it has no members: the destination itself is returned.
+    If the archive was refused, the run has no members, and the destination itself is returned.
     """
     destination = run.destination
     if isinstance(run, Report) and run.verdict is Verdict.REJECTED:
         return destination
     prefix = parse_template(run).prefix
-    last_slash = prefix.rfind("/")  # -1 if there is none: then the folder is empty
+    last_slash = prefix.rfind("/")  # -1 if there is no slash: then the folder is empty
     return replace(destination, key=prefix[: last_slash + 1])
 
 
 def _escape_dots(path: str) -> str:
-    """Return an archive's path with each part ``.`` or ``..`` escaped.
+    """Return the path of an archive with each part ``.`` or ``..`` escaped.
 
-    S3 allows such parts in a key. Without the escape, the name of an archive could lead outside
+    S3 allows such parts in a key. Without the escapes, the name of an archive could lead outside
     the destination.
     """
     parts = path.strip("/").split("/")
@@ -141,12 +141,12 @@ def _escape_dots(path: str) -> str:
 
 
 def _fill(text: str, values: dict[str, str]) -> str:
-    """Return `text` with the values of its fields; a field without a value stays."""
+    """Return `text` with the values of its fields; a field without a value is left unchanged."""
     return KEY_FIELD.sub(lambda match: values.get(match[1], match[0]), text)
 
 
 def selector(options: Options) -> Callable[[str], bool] | None:
-    """Return the function that says whether a path is selected; None: all paths are selected."""
+    """Return the function that tests whether a path is selected; None: all paths are selected."""
     strip = options.strip_components
     if not (options.include or options.exclude or options.names or strip):
         return None
@@ -155,7 +155,7 @@ def selector(options: Options) -> Callable[[str], bool] | None:
     names = frozenset(options.names)
 
     def is_selected(path: str) -> bool:
-        # With too few folders, `strip_components` leaves nothing of the path.
+        # From a path with too few folders, `strip_components` leaves nothing.
         if (names and path not in names) or path.count("/") < strip:
             return False
         if include and not any(matches(path) for matches in include):
@@ -166,15 +166,16 @@ def selector(options: Options) -> Callable[[str], bool] | None:
 
 
 def makes_folders(options: Options) -> bool:
-    """Return whether a run into a folder makes the folders that the archive lists, even empty ones.
+    """Return whether a run into a folder makes the folders of the archive, including empty ones.
 
-    If the options name members, or limit their number, only folders with these members are made.
+    If the options name members or limit their number, only folders that contain selected members
+    are made.
     """
     return not options.names and options.limit is None
 
 
 def check_selection(options: Options, index: Index) -> list[str]:
-    """Return warnings about globs that match no member; refuse a selection of nothing.
+    """Return warnings about globs that match no member; refuse an empty selection.
 
     Raises:
         NothingSelectedError: a name matches no member, or nothing is selected.
@@ -182,7 +183,7 @@ def check_selection(options: Options, index: Index) -> list[str]:
     is_empty = not index.selected and not index.failures
     names, globs = find_unmatched(options, lambda: index.paths, len(index.selected))
     refused = names
-    if is_empty and not names:  # nothing is selected, so the globs are refused instead
+    if is_empty and not names:  # nothing is selected, so the globs are refused below
         refused = globs
     if refused:
         raise NothingSelectedError("; ".join(refused) + "; s3unzip ls lists them all")
@@ -197,14 +198,14 @@ def check_selection(options: Options, index: Index) -> list[str]:
 def find_unmatched(
     options: Options, paths: Callable[[], Iterable[str]], selected: int
 ) -> tuple[list[str], list[str]]:
-    """Return sentences about the names, and about the globs, that match no member.
+    """Return sentences about the names and the globs that match no member.
 
     A rooted pattern without wildcards, such as ``/a.txt``, is a name.
 
     Args:
         options: the names and globs.
-        paths: returns the names of all members each time it is called.
-        selected: how many members were selected.
+        paths: function that returns the names of all members; it can be called several times.
+        selected: number of selected members.
     """
     missing = set(options.names)
     if missing:
@@ -215,7 +216,7 @@ def find_unmatched(
         if name in missing
     ]
     globs: list[str] = []
-    if selected and len(options.include) == 1:  # a selected member matches the one glob
+    if selected and len(options.include) == 1:  # a selected member must match the only glob
         return names, globs
     for pattern in options.include:
         fits = compile_name(pattern)
@@ -236,28 +237,29 @@ def _show_near(near: Sequence[str]) -> str:
 
 
 def near_names(name: str, paths: Iterable[str]) -> tuple[str, ...]:
-    """Return the paths that `name` may mean, without regard to case.
+    """Return the paths that `name` might mean, ignoring case.
 
-    These are the paths that equal it, or end in it after a slash. If there are none, they are the
-    paths with a similar spelling.
+    These are the paths that are equal to `name`, or that end in a slash and `name`. If there are
+    none, paths with a similar spelling are returned.
     """
-    import difflib  # noqa: PLC0415 - only a mistake needs it
+    import difflib  # noqa: PLC0415 - needed only after a mistake
 
     compared = list(islice(paths, MAX_COMPARED))
     low = name.lower()
     with_ending = [path for path in compared if f"/{path.lower()}".endswith(f"/{low}")]
     if with_ending:
         return tuple(with_ending[:MAX_NEAR])
-    # To compare two names takes about the square of their length, so long names are compared with
-    # fewer paths.
+    # The time to compare two names grows with about the square of their length, so long names are
+    # compared with fewer paths.
     by_low = {path.lower(): path for path in compared[: MAX_PAIRS // max(1, len(low) ** 2)]}
     return tuple(map(by_low.__getitem__, difflib.get_close_matches(low, by_low, MAX_NEAR)))
 
 
 def _near_glob(pattern: str, paths: Callable[[], Iterable[str]]) -> tuple[str, ...]:
-    """Return names that `pattern` matches if case is ignored.
+    """Return the names that `pattern` matches if case is ignored.
 
-    If there are none, similar names are returned, or else names with a similar suffix.
+    If there are none, similar names are returned; if these do not exist either, names with a
+    similar suffix.
     """
     matches = compile_glob(pattern, any_case=True)
     return (
@@ -269,7 +271,7 @@ def _near_glob(pattern: str, paths: Callable[[], Iterable[str]]) -> tuple[str, .
 
 def _near_suffix(pattern: str, paths: Iterable[str]) -> tuple[str, ...]:
     """Return names whose suffix is similar to that of `pattern`: a.csv for ``*.cvs``."""
-    import difflib  # noqa: PLC0415 - only a mistake needs it
+    import difflib  # noqa: PLC0415 - needed only after a mistake
 
     suffix = PurePosixPath(pattern).suffix
     by_suffix: dict[str, list[str]] = {}
@@ -277,5 +279,5 @@ def _near_suffix(pattern: str, paths: Iterable[str]) -> tuple[str, ...]:
         by_suffix.setdefault(PurePosixPath(path).suffix, []).append(path)
     if not suffix:
         return ()
-    nearest = difflib.get_close_matches(suffix, filter(None, by_suffix), 1)  # one, or none
+    nearest = difflib.get_close_matches(suffix, filter(None, by_suffix), 1)  # at most one suffix
     return tuple(path for near in nearest for path in by_suffix[near][:MAX_NEAR])
