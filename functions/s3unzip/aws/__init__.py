@@ -1,5 +1,5 @@
-"""The Lambda functions: `intake`, `plan`, `extract` and `settle` have a handler each.
+"""The Lambda functions: the modules `intake`, `plan`, `extract` and `settle` have one handler each.
 
-The other modules serve these handlers: settings, events, metrics, starts of executions. `operate`
-reads what they write. Lower packages do not import them.
+The other modules serve these handlers: settings, events, metrics and the start of executions.
+`operate` reads what the functions write. Lower packages do not import this package.
 """

@@ -1,7 +1,7 @@
-"""The settings of a function, from its environment variables, and the secret of its password.
+"""The settings of a function, from its environment variables, and the secret with its password.
 
-They are read once per cold start. If one is wrong, the first invocation fails with one line that
-names the variable. `infra` checks the settings at synthesis.
+The settings are read once per cold start. If a setting is wrong, the first invocation fails with a
+single line that names the variable. `infra` checks the settings at synthesis.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ if TYPE_CHECKING:  # the stubs are not deployed
     from mypy_boto3_secretsmanager import SecretsManagerClient
 
 T = TypeVar("T")
-D = TypeVar("D")  # the type of a default
+D = TypeVar("D")  # the type of a default value
 
-CLIENT_OPTIONS: dict[str, Any] = {  # of the clients of AWS's control plane
+CLIENT_OPTIONS: dict[str, Any] = {  # options for the clients of AWS's control plane
     "connect_timeout": 5,
     "read_timeout": 20,
     "retries": {"total_max_attempts": 6, "mode": "standard"},
@@ -62,7 +62,7 @@ SECRET_ERRORS: dict[str, type[errors.S3UnzipError]] = {
 
 
 class LambdaClock(LocalClock):
-    """Real time, and the remaining time of one invocation."""
+    """A clock with the real time and the remaining time of one invocation."""
 
     def __init__(self, invocation: Any) -> None:  # Powertools types the method as a property
         super().__init__()
@@ -83,7 +83,7 @@ class Trigger(Struct, frozen=True):
     def covers(self, source: Location) -> bool:
         """Return whether an object at this place starts a run."""
         is_inside = source.bucket == self.bucket and source.key.startswith(self.prefix)
-        # The rule of EventBridge accepts the same spellings, such as .zip, .ZIP and .Zip.
+        # The EventBridge rule also accepts all of these spellings, such as .zip, .ZIP and .Zip.
         return is_inside and source.key.endswith(spellings(self.suffix))
 
     def __str__(self) -> str:
@@ -91,7 +91,7 @@ class Trigger(Struct, frozen=True):
 
 
 class RunDefaults(Struct, frozen=True):
-    """The settings that all runs of one route share, or all runs without a route."""
+    """The settings shared by all runs of one route, or by all runs without a route."""
 
     trigger: Trigger
     destination: Location
@@ -100,40 +100,40 @@ class RunDefaults(Struct, frozen=True):
 
 
 class RouteVariable(Struct, frozen=True, forbid_unknown_fields=True):
-    """A route in the JSON array of `Variable.ROUTES`."""
+    """One route from the JSON array in `Variable.ROUTES`."""
 
     name: str
-    prefix: str = ""  # of its archives' keys
-    suffix: str = ""  # of its archives' keys
-    bucket: str = ""  # of its members; empty: the bucket of the environment's destination
-    destination: str = ""  # prefix of its members' keys
-    owner: str | None = None  # account of the bucket
-    kms_key: str | None = None  # encrypts the members
-    options: dict[str, Any] = {}  # only those that differ from the environment's
-    password_secret: str = ""  # only for the functions that read members
+    prefix: str = ""  # prefix of the keys of its archives
+    suffix: str = ""  # suffix of the keys of its archives
+    bucket: str = ""  # bucket of its members; empty: the bucket of the environment's destination
+    destination: str = ""  # prefix of the keys of its members
+    owner: str | None = None  # account that owns the bucket
+    kms_key: str | None = None  # key that encrypts the members
+    options: dict[str, Any] = {}  # only the options that differ from those of the environment
+    password_secret: str = ""  # set only for the functions that read members
 
 
 class LambdaConfig(Struct, frozen=True, kw_only=True, dict=True):
-    """The settings that all runs of an environment share, from the function's variables."""
+    """The settings shared by all runs of an environment, from the variables of the function."""
 
     environment: str
-    own: RunDefaults  # for archives that no route takes
-    routes: tuple[RunDefaults, ...]  # the first that covers an archive takes it
-    work: Location  # the prefix of all runs
+    own: RunDefaults  # for archives that match no route
+    routes: tuple[RunDefaults, ...]  # an archive takes the first route that covers it
+    work: Location  # the prefix for the records of all runs
     after_success: AfterSuccess | None  # None: an archive is left unchanged
     tuning: Tuning
     limits: Limits
     platform: Platform
-    max_cost: float | None  # dollars per run; None: no limit
-    scan: str  # "guardduty": archives wait for their malware scan; empty: they do not
+    max_cost: float | None  # maximum dollars per run; None: no limit
+    scan: str  # "guardduty": archives wait for their malware scan; empty: archives do not wait
     access: StoreConfig
     state_machine: str  # ARN
     event_bus: str
-    queue: str  # URL; only the intake function has one
+    queue: str  # URL; set only for the intake function
 
     @property
     def all_defaults(self) -> tuple[RunDefaults, ...]:
-        """The defaults of the routes in their order, then those of the environment itself."""
+        """The defaults of the routes, in order, followed by those of the environment itself."""
         return (*self.routes, self.own)
 
     def covers(self, source: Location) -> bool:
@@ -141,15 +141,15 @@ class LambdaConfig(Struct, frozen=True, kw_only=True, dict=True):
         return any(defaults.trigger.covers(source) for defaults in self.all_defaults)
 
     def defaults_of(self, source: Location) -> RunDefaults:
-        """Return the defaults of the first route that covers an archive, else the environment's."""
+        """Return the defaults of the first route that covers an archive, or of the environment."""
         return next((route for route in self.routes if route.trigger.covers(source)), self.own)
 
     def request(self, key: str, event_time: float | None = None) -> Request:
-        """Return the request for the archive `key` of the ingest bucket.
+        """Return the request for the archive `key` in the ingest bucket.
 
         Args:
-            key: of the archive.
-            event_time: when the archive was put, in Unix seconds; None: it is not known.
+            key: the key of the archive.
+            event_time: the time at which the archive was put, in Unix seconds; None: not known.
         """
         source = Location("s3", self.own.trigger.bucket, key)
         defaults = self.defaults_of(source)
@@ -164,11 +164,11 @@ class LambdaConfig(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def stores(self) -> OpenedStores:
-        """The stores of a function, for its whole life."""
+        """The stores of a function, kept for its whole lifetime."""
         return OpenedStores(self.access)
 
     def stores_of(self, route: Route | None) -> Stores:
-        """Return the stores for the runs of a route; all routes share the clients."""
+        """Return the stores for the runs of a route; all routes share the same clients."""
         if route is None:
             return self.stores
         access = msgspec.structs.replace(
@@ -183,7 +183,8 @@ class LambdaConfig(Struct, frozen=True, kw_only=True, dict=True):
 
         Args:
             invocation: the context that Lambda passes to the handler.
-            run: the run, whose route and options apply; None: those of the environment itself.
+            run: the run whose route and options apply; None: the settings of the environment itself
+                apply.
         """
         settings = run or self.own
         return Context(
@@ -197,10 +198,10 @@ class LambdaConfig(Struct, frozen=True, kw_only=True, dict=True):
         )
 
     def _policy(self, options: Options) -> Policy:
-        """Return the rules for archives, with the password that a run's options name.
+        """Return the rules for archives, with the password that the options of a run refer to.
 
-        The function may read only the secrets of its environment. If a route and its secret were
-        removed after the run began, the secret of the environment itself is read.
+        The function is allowed to read only the secrets of its environment. If a route and its
+        secret were removed after the run began, the secret of the environment itself is read.
         """
         readable = {defaults.options.password_ref for defaults in self.all_defaults}
         secret = options.password_ref
@@ -215,7 +216,7 @@ class LambdaConfig(Struct, frozen=True, kw_only=True, dict=True):
 
 
 def convert_input(data: Mapping[str, Any], kind: type[T]) -> T:
-    """Return the input of a function as a value of `kind`; other fields of the input are ignored.
+    """Return the input of a function as a value of `kind`; unknown fields of the input are ignored.
 
     Raises:
         UsageError: a field is missing or has another type.
@@ -228,7 +229,7 @@ def convert_input(data: Mapping[str, Any], kind: type[T]) -> T:
 
 @cache
 def _read_password(secret: str | None) -> bytes | None:
-    """Return the password in a secret; None: no secret is set. A process reads it only once."""
+    """Return the password in a secret, read once per process; None: no secret is set."""
     if secret is None:
         return None
     return read_secret(secret, open_client("secretsmanager"))
@@ -241,18 +242,18 @@ def _open_session() -> AwsSession:
 
 @cache
 def open_client(service: Literal["events", "secretsmanager", "sqs", "stepfunctions"]) -> Any:
-    """Return the process's client of `service`, which retries; thread-safe."""
+    """Return this process's client for `service`, which is thread-safe and retries requests."""
     return _open_session().client(service, **CLIENT_OPTIONS)
 
 
 @cache
 def open_worker() -> LambdaConfig:
-    """Return the configuration of this process; the same object each time."""
+    """Return the configuration of this process, which is the same object each time."""
     return read_worker(os.environ)
 
 
 def read_worker(variables: Mapping[str, str]) -> LambdaConfig:
-    """Return the configuration in environment variables, without a request to AWS."""
+    """Return the configuration from environment variables, without a request to AWS."""
     tuning = make_tuning(_read_json(variables, Variable.TUNING, dict[str, Any], {}))
     memory = _read_json(variables, Variable.WORKER_MEMORY, int, LAMBDA_VCPU_MB)
     own = _read_own(variables)
@@ -285,14 +286,14 @@ def read_worker(variables: Mapping[str, str]) -> LambdaConfig:
 
 
 def _read_own(variables: Mapping[str, str]) -> RunDefaults:
-    """Return the defaults for archives that no route takes."""
+    """Return the defaults for archives that match no route."""
     trigger = Trigger(
         _read_required(variables, Variable.TRIGGER_BUCKET),
         variables.get(Variable.TRIGGER_PREFIX, ""),
         variables.get(Variable.TRIGGER_SUFFIX, ""),
     )
     destination = parse_destination(_read_required(variables, Variable.DESTINATION))
-    # Members may have trigger keys if either prefix begins with the other.
+    # If either prefix begins with the other, members may have keys that start runs.
     is_below = destination.key.startswith(trigger.prefix)
     is_above = trigger.prefix.startswith(destination.key)
     if destination.bucket == trigger.bucket and (is_below or is_above):
@@ -307,8 +308,8 @@ def _read_own(variables: Mapping[str, str]) -> RunDefaults:
 
 
 def _read_routes(variables: Mapping[str, str], own: RunDefaults) -> tuple[RunDefaults, ...]:
-    """Return the defaults of each route, in their order; `own` fills what a route leaves out."""
-    # Without the environment's password: a route does not inherit it.
+    """Return the defaults of each route, in order; values that a route omits come from `own`."""
+    # Without the password of the environment, which a route does not inherit.
     own_options = msgspec.to_builtins(_read_json(variables, Variable.OPTIONS, Options, Options()))
     defaults = []
     for route in _read_json(variables, Variable.ROUTES, list[RouteVariable], []):
@@ -327,7 +328,7 @@ def _read_routes(variables: Mapping[str, str], own: RunDefaults) -> tuple[RunDef
 
 
 def _with_password(options: Options, secret: str | None) -> Options:
-    """Return the options with a reference to a secret; unchanged if there is no secret."""
+    """Return the options with a reference to a secret, or unchanged if there is no secret."""
     if not secret:
         return options
     return msgspec.structs.replace(options, password_ref=SECRET_SCHEME + secret)
@@ -342,7 +343,7 @@ def _read_required(variables: Mapping[str, str], name: Variable) -> str:
 
 
 def _read_json(variables: Mapping[str, str], name: Variable, kind: type[T], default: D) -> T | D:
-    """Return the value of a variable, which holds JSON; the default if it is empty or not set."""
+    """Return the JSON value of a variable, or the default if the variable is empty or not set."""
     value = variables.get(name)
     if not value:
         return default
@@ -355,11 +356,11 @@ def _read_json(variables: Mapping[str, str], name: Variable, kind: type[T], defa
 
 
 def read_secret(ref: str, client: SecretsManagerClient) -> bytes:
-    """Return the password that `ref` names; no log line or error message contains it.
+    """Return the password that `ref` refers to; no log line or error message contains it.
 
-    ``secretsmanager:NAME`` and ``secretsmanager:ARN`` name the secret's whole value. With
-    ``#FIELD`` at the end they name one field of a secret that is a JSON object, the form that the
-    console creates.
+    ``secretsmanager:NAME`` and ``secretsmanager:ARN`` refer to the whole value of the secret. With
+    ``#FIELD`` at the end, they refer to one field of a secret that is a JSON object, the form in
+    which the console creates secrets.
     """
     from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - few need it
 
@@ -392,7 +393,7 @@ def read_secret(ref: str, client: SecretsManagerClient) -> bytes:
 def _read_field(name: str, value: bytes, field: str) -> bytes:
     """Return one field of the secret `name`, whose value is a JSON object."""
     text = None
-    with suppress(ValueError):  # an error would quote the secret
+    with suppress(ValueError):  # the message of an error would contain the secret
         fields = json.loads(value)
         if isinstance(fields, dict):
             text = fields.get(field)

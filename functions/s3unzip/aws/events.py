@@ -1,21 +1,22 @@
-"""Events in and out: archives that were put or scanned, and the event of a finished run.
+"""Incoming and outgoing events: archives that were put or scanned, and runs that have finished.
 
-In: EventBridge's "Object Created" (key not encoded), S3's own notification (key URL-encoded, spaces
-as "+") and GuardDuty's result of a scan. Each may be inside a message of SNS. Out: one EventBridge
-event per run.
+Incoming: EventBridge's "Object Created" (key not encoded), S3's own notification (key URL-encoded,
+spaces as "+") and GuardDuty's scan result. Each of these may be wrapped in an SNS message.
+Outgoing: one EventBridge event per run.
 
 The rules of the malware gate (``ingest.scan``):
 
-- The result of its scan starts the run of an archive. S3's own event starts nothing.
-- The result names the version that was scanned. Only this version is opened: the run is pinned to
-  it. A newer version has a scan and a result of its own.
-- ``submit``, and the run after an archive was replaced, have no result. They read the tag with
-  which GuardDuty marks the version. In a bucket without versioning, a tag may belong to an
+- The run of an archive is started by the result of its scan. S3's own event starts nothing.
+- The result names the version that was scanned. Only this version is opened, and the run is pinned
+  to it. A newer version has its own scan and result.
+- ``submit``, and the run that follows the replacement of an archive, have no result. They read the
+  tag that GuardDuty adds to the version. In a bucket without versioning, the tag might belong to an
   overwritten object, so it is not read.
-- A version with any other result, or without one, is not opened. It is logged and counted.
-- A result may come twice or late. The results of several versions may come in any order.
+- A version whose result is missing, or is not NO_THREATS_FOUND, is not opened. The version is
+  logged and counted.
+- A result may arrive twice or late. The results for several versions may arrive in any order.
 
-The form of a result: docs.aws.amazon.com/guardduty/latest/ug/
+The format of a result: docs.aws.amazon.com/guardduty/latest/ug/
 monitor-with-eventbridge-s3-malware-protection.html. The tag and its values:
 monitor-enable-s3-object-tagging-malware-protection.html.
 """
@@ -41,17 +42,17 @@ if TYPE_CHECKING:  # the stubs are not deployed
     from mypy_boto3_events.type_defs import PutEventsRequestEntryTypeDef
 
 SOURCE = "s3unzip"
-OWN_SENDERS = "s3unzip."  # the prefix of "source" in the events that commands queue
+OWN_SENDERS = "s3unzip."  # prefix of the "source" of events that commands queue
 # GuardDuty's statuses are NO_THREATS_FOUND, THREATS_FOUND, UNSUPPORTED, ACCESS_DENIED and FAILED.
 CLEAN = "NO_THREATS_FOUND"
-NOT_SCANNED = "NOT_SCANNED"  # not a status of GuardDuty: the version has no result
+NOT_SCANNED = "NOT_SCANNED"  # not a GuardDuty status: the version has no result
 SCAN_TAG = "GuardDutyMalwareScanStatus"
-# Version ids that do not identify a version: an event may have none, and in a bucket without
-# versioning each version has the id "null".
+# Version ids that do not identify a version: an event may have no id, and in a bucket without
+# versioning every version has the id "null".
 UNVERSIONED = (None, "null")
-MAX_KEY = 1_024  # bytes of UTF-8
+MAX_KEY = 1_024  # maximum size of a key in UTF-8, in bytes
 ETAG = re.compile(r"[0-9a-f]{32}(-\d+)?")
-CLOCK_SECONDS = 2  # tolerance between the time of an event and its object's Last-Modified
+CLOCK_SECONDS = 2  # tolerance between the time of an event and the Last-Modified of its object
 EVENT_TITLES = {
     Verdict.COMPLETED: "Archive Extracted",
     Verdict.COMPLETED_WITH_ERRORS: "Archive Extracted",
@@ -60,12 +61,13 @@ EVENT_TITLES = {
     Verdict.FAILED: "Archive Failed",
 }
 EVENT_COUNTS = ("members", "extracted", "unchanged", "failed", "missing", "bytes_in", "bytes_out")
-# An event has at most 256 KB. A message may quote members' names, whose length the archive decides.
+# An event has at most 256 KB. A message may quote names of members, whose length depends on the
+# archive.
 MESSAGE_CHARACTERS = 1_000
 
 
 def admit(source: Location, status: str, threats: Sequence[str] = ()) -> bool:
-    """Return whether an archive may be opened after its scan; log and count it if not."""
+    """Return whether an archive may be opened after its scan; if not, log and count the archive."""
     if status == CLEAN:
         return True
     add_metrics(ArchivesWithheld=1)
@@ -74,7 +76,7 @@ def admit(source: Location, status: str, threats: Sequence[str] = ()) -> bool:
 
 
 def read_scan_tag(source: Location, pin: Pin, config: LambdaConfig, calls: Calls) -> str:
-    """Return the status in the scan tag of a version; NOT_SCANNED if it has no tag."""
+    """Return the status in the scan tag of a version, or NOT_SCANNED if there is no tag."""
     if pin.version_id in UNVERSIONED:
         return NOT_SCANNED
     store = config.stores.source(source)
@@ -82,28 +84,28 @@ def read_scan_tag(source: Location, pin: Pin, config: LambdaConfig, calls: Calls
 
 
 class ArchivePut(NamedTuple):
-    """An event of an archive: it was put, or scanned."""
+    """An event about an archive that was put or scanned."""
 
     source: Location
-    time: float  # of the event, in Unix seconds
-    etag: str | None  # without quotes; None: the event has no valid ETag
-    version_id: str | None  # None: the event does not name it
-    sender: str  # aws.s3, aws.guardduty, s3unzip.submit, ...
-    scan: str | None = None  # the status of this version's scan; None: the event is not of a scan
-    threats: tuple[str, ...] = ()  # their names
+    time: float  # time of the event, in Unix seconds
+    etag: str | None  # without quotes; None: the event contains no valid ETag
+    version_id: str | None  # None: the event does not contain the version
+    sender: str  # source of the event: aws.s3, aws.guardduty, s3unzip.submit, ...
+    scan: str | None = None  # status of the scan of this version; None: not an event about a scan
+    threats: tuple[str, ...] = ()  # names of the threats that were found
 
     def is_of(self, pin: Pin) -> bool:
-        """Return whether the event is of this version, by its version id and its ETag."""
+        """Return whether the event is about this version, judging by version id and ETag."""
         has_etag = self.etag == (pin.etag or "").strip('"')
         if self.version_id in UNVERSIONED or pin.version_id is None:
             return has_etag
         return self.version_id == pin.version_id and (self.etag is None or has_etag)
 
     def is_older(self, tail: Tail) -> bool:
-        """Return whether the event's version is no longer the current one, which has this `tail`.
+        """Return whether the event is about a version older than the one with this `tail`.
 
-        The version ids and ETags that the event has are compared. If it has none, its time is
-        compared with the object's Last-Modified.
+        The version id and the ETag are compared if the event contains them. Otherwise the time of
+        the event is compared with the Last-Modified of the object.
         """
         has_version = self.version_id not in UNVERSIONED and tail.pin.version_id is not None
         if has_version or self.etag is not None:
@@ -112,11 +114,11 @@ class ArchivePut(NamedTuple):
 
 
 def read_puts(body: str, config: LambdaConfig) -> Iterator[ArchivePut]:
-    """Yield the archives in the body of one queue message; none for a test event.
+    """Yield the archives in the body of one queue message; a test event contains none.
 
     Raises:
-        UsageError: the message is not an event, or one of its events cannot name an archive. The
-            archives of its other events are yielded first.
+        UsageError: the message is not an event, or one of its events cannot refer to an archive.
+            The archives of the other events are yielded first.
     """
     try:
         puts = list(_read_events(json.loads(body)))
@@ -140,9 +142,9 @@ def read_puts(body: str, config: LambdaConfig) -> Iterator[ArchivePut]:
 
 
 def _find_fault(put: ArchivePut) -> str | None:
-    """Return why an event cannot name an archive; None: it can.
+    """Return the reason why an event cannot refer to an archive, or None if it can.
 
-    The rules for keys are in the user guide of S3 ("object-keys").
+    The rules for keys are in the S3 user guide ("object-keys").
     """
     try:
         size = len(put.source.key.encode())
@@ -156,11 +158,11 @@ def _find_fault(put: ArchivePut) -> str | None:
 
 
 def _read_events(message: Mapping[str, Any]) -> Iterator[ArchivePut]:
-    """Yield the archives in a message of EventBridge, or in S3's own notification.
+    """Yield the archives in an EventBridge message, or in S3's own notification.
 
-    Both may be inside a message of SNS; with raw message delivery the queue gets the event alone.
-    The form of such a message: docs.aws.amazon.com/sns/latest/dg/sns-message-and-json-formats.html.
-    The form of S3's notification: notification-content-structure in the user guide of S3.
+    Either can be wrapped in an SNS message, unless raw message delivery is enabled. The format of an
+    SNS message: docs.aws.amazon.com/sns/latest/dg/sns-message-and-json-formats.html.
+    The format of S3's notification: notification-content-structure in the S3 user guide.
     """
     match message:
         case {"Type": "Notification", "TopicArn": str(), "Message": str(event)}:
@@ -208,7 +210,7 @@ def _read_events(message: Mapping[str, Any]) -> Iterator[ArchivePut]:
 
 
 def _read_etag(text: object) -> str | None:
-    """Return an ETag without quotes; None: the text is not an ETag that S3 makes."""
+    """Return an ETag without quotes, or None if the text is not in the form of S3's ETags."""
     if isinstance(text, str):
         etag = text.strip('"')
         if ETAG.fullmatch(etag):
@@ -221,7 +223,7 @@ def _unix(time: str) -> float:
 
 
 def announce(client: EventBridgeClient, config: LambdaConfig, report: Report) -> None:
-    """Publish the event of a run that ended."""
+    """Publish the event for a run that has ended."""
     run_ended: PutEventsRequestEntryTypeDef = {
         "Source": SOURCE,
         "DetailType": EVENT_TITLES[report.verdict],
@@ -239,7 +241,7 @@ def announce(client: EventBridgeClient, config: LambdaConfig, report: Report) ->
 
 
 def event_detail(config: LambdaConfig, report: Report) -> dict[str, Any]:
-    """Return the content of a run's event: verdict, totals, and where the report is."""
+    """Return the content of the event for a run: verdict, totals and the location of the report."""
     return {
         "run": report.run,
         "environment": config.environment,

@@ -2,28 +2,32 @@
 
 The rules:
 
-- The first execution of a run is named RUN. Later ones, RUN-r2, RUN-r3, ..., continue the run. The
-  input of an execution has the request and the version of the archive. An execution of the same
-  name for another archive is an error, never the same run.
-- One execution of a run is at work at a time. Before another one is started, the states of the
-  existing ones are read. While one is at work, none is started. If all have ended, with or without
-  a report, the one with the next number is started. If two callers try at once, one starts it.
-- The history of an execution is bounded: after some rounds its last step starts the next execution
-  with the round that follows, and ends its own. The name of the next one follows from the name of
-  its own, so a step that is repeated, or late, does not start a second one.
-- StartExecution with the name and the input of an execution that is at work starts nothing, and
-  succeeds. Any other use of a name that exists is ExecutionAlreadyExists (API_StartExecution).
-  DescribeExecution is eventually consistent: it may miss an execution that has just started.
+- The first execution of a run is named RUN. Later executions, RUN-r2, RUN-r3, ..., continue the
+  run. The input of an execution contains the request and the version of the archive. An execution
+  with the same name for another archive is an error, never the same run.
+- Only one execution of a run is at work at a time. Before another execution is started, the states
+  of the existing executions are read. While an execution is at work, none is started. If all have
+  ended, with or without a report, the execution with the next number is started. If two callers try
+  concurrently, only one of them succeeds.
+- The history of an execution is bounded: after some rounds, the last step of an execution starts
+  the next execution, which begins with the following round, and ends its own. The name of the next
+  execution is derived from the name of the current one, so a step that is repeated or late does not
+  start a second execution.
+- StartExecution with the name and the input of an execution that is at work succeeds without
+  starting anything. Any other use of an existing name raises ExecutionAlreadyExists
+  (API_StartExecution). DescribeExecution is eventually consistent: it may not find an execution
+  that has just started.
 - `end_run` is called after each verdict is written. Whoever finds the report of a run whose end may
-  be incomplete repeats it, perhaps late or concurrently. Receivers of its event recognize the run
-  by its id.
-- With a malware gate a newer version is opened only if its tag says that no threat was found.
-  Without the tag its own event starts it: see `s3unzip.aws.events`.
-- However a run ends, its archive is then compared with the current version. If they differ, the run
-  RUN-again extracts the current version over what the first run wrote.
+  be incomplete repeats the call, perhaps late or concurrently. Receivers of the event recognize the
+  run by its id.
+- With a malware gate, a newer version is opened only if its tag is NO_THREATS_FOUND. Without the
+  tag, the run is started by the event for that version: see `s3unzip.aws.events`.
+- After the end of every run, the version that it extracted is compared with the current version of
+  the archive. If the versions differ, the run RUN-again extracts the current version over what the
+  first run wrote.
 - The functions of a stopped execution keep running for at most `WORKER_SECONDS`, and may write
-  members of an older version. So an execution RUN-w1, RUN-w2, ... waits that long, then compares
-  the archive once more.
+  members of an older version. Therefore an execution RUN-w1, RUN-w2, ... waits that long, then
+  compares the archive once more.
 """
 
 import json
@@ -71,38 +75,38 @@ from s3unzip.settling.report import finish_source
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import Tail
 
-MAX_RESUMED = 100  # executions of one run, the first one included
+MAX_RESUMED = 100  # maximum number of executions of one run, including the first
 TOO_MANY = f"it has had {MAX_RESUMED} executions; see why it fails"
-# The history of an execution has at most 25,000 events, those of the tasks of an inline Map
-# included: tests/infra/test_dashboard.py counts them.
-INLINE_ROUNDS = 2  # rounds 0 and 1; later rounds of a run go through a Distributed Map
-EXECUTION_ROUNDS = 16  # rounds of one execution; then the next execution takes over
+# The history of an execution has at most 25,000 events, including those of the tasks in an inline
+# Map: tests/infra/test_dashboard.py counts the events.
+INLINE_ROUNDS = 2  # number of inline rounds; later rounds of a run go through a Distributed Map
+EXECUTION_ROUNDS = 16  # number of rounds in one execution, before the next execution takes over
 RUNNING = "RUNNING"
-WORKER_SECONDS = 900  # Lambda ends each function after this time
+WORKER_SECONDS = 900  # Lambda stops each function after this time
 
 
 class RunInput(Struct, frozen=True):
-    """The input of an execution; one that resumes a run may lack the request."""
+    """The input of an execution; if the execution resumes a run, the request may be missing."""
 
-    run: str = ""  # its id
+    run: str = ""  # id of the run
     request: Request | None = None
     pin: Pin | None = None  # the version of the archive
     failed: bool = False  # whether failed members are extracted again
-    wait: int = 0  # seconds; not 0 in an execution that only compares the archive, after them
+    wait: int = 0  # seconds; not 0 only in an execution that waits, then compares the archive
 
 
 class Execution(NamedTuple):
-    """One execution, from the answer of DescribeExecution."""
+    """One execution, from the response to DescribeExecution."""
 
     status: str
-    began: float  # Unix seconds; the time of the redrive, if it was redriven
+    began: float  # start in Unix seconds, or the time of the redrive if there was one
     input: RunInput
 
 
 def state_of(state: Next, config: LambdaConfig) -> dict[str, Any]:
-    """Return the data of the state machine: every field of `state`, and the key of its task list.
+    """Return the data of the state machine: all fields of `state`, and the key of its task list.
 
-    A later round has its tasks in a list in the bucket, however few they are.
+    The tasks of a later round are always in a list in the bucket, even if there are few.
     """
     if state.next == "few" and state.round >= INLINE_ROUNDS:
         state = replace(state, next="many", tasks=(), list=round_name(state.round))
@@ -116,12 +120,12 @@ def next_state(state: Next, config: LambdaConfig, execution: str) -> dict[str, A
     """Return the data after Settle: the next round, or "done" if the next execution does it.
 
     Args:
-        state: of the run after the round that ended.
+        state: the state of the run after the round that ended.
         config: of the environment.
         execution: the name of the execution that settled this round.
     """
     data = state_of(state, config)
-    if state.next == "done" or state.round % EXECUTION_ROUNDS:  # this execution goes on
+    if state.next == "done" or state.round % EXECUTION_ROUNDS:  # this execution continues
         return data
     _hand_over(data, config, execution)
     return state_of(Next(state.run, "done"), config)
@@ -130,9 +134,9 @@ def next_state(state: Next, config: LambdaConfig, execution: str) -> dict[str, A
 def _hand_over(data: dict[str, Any], config: LambdaConfig, execution: str) -> None:
     """Start the execution after `execution`, which begins with the round in `data`.
 
-    If the next execution exists, nothing is started: either this step is repeated, or it is a late
-    step of a stopped run that somebody has resumed. A late step of a stopped run that nobody has
-    resumed starts nothing either.
+    Nothing is started if the next execution already exists: either this step is repeated, or it is
+    a late step of a stopped run that somebody has resumed. Nothing is started either if this is a
+    late step of a stopped run that nobody has resumed.
 
     Raises:
         UsageError: the run has had too many executions.
@@ -149,7 +153,7 @@ def _hand_over(data: dict[str, Any], config: LambdaConfig, execution: str) -> No
 
 
 def find_execution(config: LambdaConfig, name: str) -> Execution | None:
-    """Return an execution by its name; None: it does not exist, or has only just started."""
+    """Return an execution by its name; None if it does not exist or has only just started."""
     states = open_client("stepfunctions")
     machine = config.state_machine.replace(":stateMachine:", ":execution:")
     try:
@@ -161,10 +165,10 @@ def find_execution(config: LambdaConfig, name: str) -> Execution | None:
 
 
 def find_run(config: LambdaConfig, run: str) -> Run | Report | None:
-    """Return a run from its records, which name its route.
+    """Return a run from its records, which contain its route.
 
-    Returns None if the environment has no routes, so the records need not be read, or if the run
-    has no record.
+    Returns None if the run has no record, or if the environment has no routes, so that the records
+    need not be read.
     """
     if not config.routes:
         return None
@@ -177,11 +181,11 @@ class ArrivedArchive(NamedTuple):
     request: Request
     run: str
     tail: Tail
-    refusal: str | None = None  # why the store does not give the archive; then the tail is empty
+    refusal: str | None = None  # why the store does not return the archive; then the tail is empty
 
 
 def find_archive(request: Request, context: Context, calls: Calls) -> ArrivedArchive | None:
-    """Return the current version of an archive; None: the archive is gone."""
+    """Return the current version of an archive, or None if the archive is gone."""
     source = context.stores.source(request.source)
     refusal = None
     try:
@@ -189,9 +193,9 @@ def find_archive(request: Request, context: Context, calls: Calls) -> ArrivedArc
     except NotFoundError:
         logger.info("archive is gone", source=str(request.source))
         return None
-    except AccessDeniedError:  # a right can be given before the step is tried again
+    except AccessDeniedError:  # permission may be granted before the step is retried
         raise
-    except StorageError as error:  # the store would refuse each later attempt, too
+    except StorageError as error:  # the store would also refuse each later attempt
         refusal = str(error)
         tail = calls.run("head", lambda: source.stat(request.source))
     return ArrivedArchive(request, run_id(request, tail.pin, tail.modified), tail, refusal)
@@ -208,11 +212,11 @@ def start_run(
 
     Args:
         config: of the environment.
-        archive: the archive and its run.
-        state: the first round of a run that is planned. Only the first execution needs it: later
-            ones read the records.
-        report: the FAILED report of the run, which is resumed. An execution that began before it
-            has ended, or is about to.
+        archive: the current version of the archive, and its run.
+        state: the first round of a run that is already planned. Only the first execution needs this
+            value; later executions read the records.
+        report: the FAILED report of the run to resume. An execution that began before the report
+            has ended or is about to end.
     """
     run = archive.run
     data = {
@@ -244,16 +248,16 @@ def next_execution(
     failed_number: int = MAX_RESUMED,
     archive: ArrivedArchive | None = None,
 ) -> str | None:
-    """Return the name of the next execution of a run; None: one is at work.
+    """Return the name of the next execution of a run, or None if an execution is at work.
 
     Args:
         config: of the environment.
         run: the id of the run.
-        since: Unix seconds; an execution that began earlier has ended, or is about to.
-        failed_number: the number of an execution that failed. It may have started the one after
-            it, which is at work although it began before the failure. The default is the highest
-            number: no execution failed.
-        archive: the archive that each execution must have; None: it is not compared.
+        since: a time in Unix seconds; executions that began earlier have ended or are about to end.
+        failed_number: the number of an execution that failed. This execution may have started the
+            next one, which is at work although it began before the failure. The default is the
+            highest number, which means that no execution failed.
+        archive: the archive that every execution must be for; None: archives are not compared.
 
     Raises:
         UsageError: there are too many executions, or one belongs to another archive.
@@ -273,7 +277,7 @@ def next_execution(
 
 
 def _start_execution(config: LambdaConfig, name: str, data: dict[str, Any]) -> bool:
-    """Start the execution `name` with this input; return False if the name is taken."""
+    """Start the execution `name` with this input; return False if the name is already taken."""
     states = open_client("stepfunctions")
     try:
         states.start_execution(
@@ -294,15 +298,15 @@ def end_run(
     check_replaced: bool = True,
     is_first: bool = True,
 ) -> None:
-    """Do what follows the report of a run; calling this again is safe.
+    """Do the steps that follow the report of a run; calling this again is safe.
 
-    The archive is deleted or tagged last, after `follow_newer` has compared its version.
+    The archive is deleted or tagged last, after `follow_newer` has compared the versions.
 
     Args:
         report: the report on record.
         config: of the environment.
-        context: of the step that ended the run, for the run's route.
-        check_replaced: whether the archive may have been replaced while the run was at work.
+        context: the context of the step that ended the run, for the route of the run.
+        check_replaced: whether the archive might have been replaced while the run was at work.
         is_first: whether the run had no report before.
     """
     bind_run(report.run, str(report.source))
@@ -319,7 +323,7 @@ def end_run(
     if report.archive_left:
         try:
             finished = finish_source(config.after_success, report, context)
-        except S3UnzipError:  # the run keeps its verdict
+        except S3UnzipError:  # the verdict of the run stays the same
             logger.exception("the report cannot be written again")
         else:
             if finished.after_success is not None:
@@ -327,18 +331,18 @@ def end_run(
 
 
 def _start_newest(request: Request, config: LambdaConfig, context: Context) -> None:
-    """Start the run of an archive's current version, unless it has ended."""
+    """Start the run of the current version of an archive, unless that run has ended."""
     calls = context.calls()
     try:
         archive = find_archive(request, context, calls)
-    except AccessDeniedError:  # a right can be given before the step is tried again
+    except AccessDeniedError:  # permission may be granted before the step is retried
         raise
     except StorageError as error:  # the store refuses even a HEAD
         logger.warning("archive cannot be read", error=str(error))
         return
     if archive is None:
         return
-    if archive.refusal is not None:  # the version's own event gives it a verdict
+    if archive.refusal is not None:  # the event for this version will lead to a verdict
         logger.warning("archive cannot be read", error=archive.refusal)
         return
     pin = archive.tail.pin
@@ -360,7 +364,7 @@ def follow_newer(
     Args:
         report: of the run.
         config: of the environment.
-        context: of the step that compares the versions.
+        context: the context of the step that compares the versions.
         late: whether this is the second comparison, after all functions of the run have ended.
     """
     if report.pin is None or not _is_extracted_again(config, report.source, report.options):
@@ -377,7 +381,7 @@ def follow_newer(
         return
     logger.info("archive was replaced during the run", run=report.run)
     cause = f"{report.run} {report.rounds}"  # a resumed run has more rounds: it is followed again
-    if late:  # the first comparison may have started a run: this one starts another
+    if late:  # the first comparison may have started a run; this one starts another
         cause += " late"
     start_over_newest(repeat_request(report, config.after_success), cause, config, context)
 
@@ -385,14 +389,14 @@ def follow_newer(
 def start_over_newest(request: Request, cause: str, config: LambdaConfig, context: Context) -> None:
     """Start a run of the current version, over members that an older version may have written.
 
-    Members that are right are left unchanged, so most of the requests of that run are HEADs. Nested
-    archives are extracted again, too.
+    Correct members are left unchanged, so most requests of that run are HEADs. Nested archives are
+    also extracted again.
 
     Args:
         request: the request for the archive.
-        cause: part of the run's identity, so one cause starts one run.
+        cause: a part of the identity of the run, so that one cause starts only one run.
         config: of the environment.
-        context: of the step that starts the run.
+        context: the context of the step that starts the run.
     """
     if not _is_extracted_again(config, request.source, request.options):
         return
@@ -400,7 +404,7 @@ def start_over_newest(request: Request, cause: str, config: LambdaConfig, contex
         replace(
             request,
             options=replace(request.options, on_conflict=OnConflict.SKIP_UNCHANGED),
-            event_time=None,  # no event began this run
+            event_time=None,  # this run was not started by an event
             again=cause,
         ),
         config,
@@ -425,9 +429,9 @@ def follow_later(report: Report, config: LambdaConfig, execution: str) -> None:
 
 
 def _is_extracted_again(config: LambdaConfig, source: Location, options: Options) -> bool:
-    """Return whether a newer version of an archive is extracted over an older one.
+    """Return whether a newer version of an archive is to be extracted over an older version.
 
-    If no trigger covers the archive, its newer versions start no runs. With ``never`` a newer
-    version cannot replace what an older one wrote.
+    If no trigger covers the archive, its newer versions do not start runs. With ``never``, a newer
+    version cannot replace what an older version wrote.
     """
     return config.covers(source) and options.on_conflict is not OnConflict.NEVER

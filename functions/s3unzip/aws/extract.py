@@ -1,4 +1,4 @@
-"""Function `extract`: one task of a run."""
+"""The function `extract`, which does one task of a run."""
 
 from functools import lru_cache
 from typing import Any
@@ -16,13 +16,13 @@ from s3unzip.runs.records import RunRecords
 class TaskInput(Struct, frozen=True):
     """The input of the function."""
 
-    run: str  # its id
+    run: str  # id of the run
     task: Task
 
 
 @lambda_function
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
-    """Extract the members of a task; after an error the state machine tries the task again."""
+    """Extract the members of a task; after an error, the state machine retries the task."""
     task_input = convert_input(event, TaskInput)
     bind_run(task_input.run)
     run = _read_run(task_input.run)
@@ -32,5 +32,5 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
 
 @lru_cache(maxsize=16)
 def _read_run(run: str) -> Run:
-    """Return a run by its id; a plan never changes."""
+    """Return a run by its id; cached, because a plan never changes."""
     return RunRecords.open(open_worker().stores, run).require_plan().run

@@ -1,24 +1,25 @@
-"""Function `intake`: a batch of S3 events; each archive is extracted here, or its run is started.
+"""The function `intake`, which extracts the archives of a batch of S3 events or starts their runs.
 
-One request reads the end of an archive, and with it its version, size and directory. A small
-archive is planned, extracted and settled at once: see `s3unzip.aws.small_runs`. Another archive is
-planned here if its directory is in these bytes; the state Plan reads a larger directory. Then the
-state machine extracts it.
+One request reads the end of an archive, and returns its version, size and directory. A small
+archive is planned, extracted and settled immediately: see `s3unzip.aws.small_runs`. A larger
+archive is extracted by the state machine. It is planned here if its directory is in the bytes that
+were read; otherwise the state Plan reads the directory.
 
 The rules:
 
-- A message comes at least once, and again after a fault or a kill. Two may be about the same put.
-  The current version decides: it has one run, which writes the same objects each time. No lock is
-  held.
-- The report of a run is looked up first. An execution resumes a run that FAILED. Any other verdict
-  is final. A redelivered message repeats the steps after the report, because its function may
-  have been killed before them.
-- If the store refuses to give an archive, for example because it must be restored, its run FAILED.
-  If the function lacks a right, the message comes again, and becomes a dead letter in the end.
-- With a malware gate only the version that was scanned is opened: see `s3unzip.aws.events`.
-- An attempt that was killed may have written members of a version that is gone now, or its report
-  without the event. The message comes again: then the end of that run is repeated, and the newest
-  version is compared with the destination.
+- A message is delivered at least once, and again after a fault or a kill. Two messages may be about
+  the same put. Only the current version matters: it has one run, which writes the same objects each
+  time. No lock is held.
+- The report of a run is looked up first. A run with the verdict FAILED is resumed by an execution.
+  Any other verdict is final. A redelivered message repeats the steps that follow the report,
+  because the function might have been killed before these steps.
+- If the store refuses to return an archive, for example because it must be restored, the verdict of
+  the run is FAILED. If the function lacks a permission, the message is redelivered, and finally
+  becomes a dead letter.
+- With a malware gate, only the version that was scanned is opened: see `s3unzip.aws.events`.
+- An attempt that was killed might have written members of a version that is now gone, or a report
+  without publishing the event. When the message is redelivered, the end of that run is repeated,
+  and the newest version is compared with the destination.
 """
 
 import random
@@ -53,21 +54,22 @@ from s3unzip.stores.calls import Calls
 
 FIRST_WAIT = 15  # seconds before the second attempt of a message
 MAX_WAIT = 110  # seconds: a fault is retried within 2 minutes
-USAGE_WAIT = 1  # second: no later attempt can take such a message
-NEW_SECONDS = 600  # seconds; an older event comes from the dead letters or by hand
-# From the Last-Modified of an archive to its event. An upload in parts is dated by its beginning.
-UPLOAD_SECONDS = 120  # at most
-REPORT_READERS = 16  # LISTs at once; each finds the reports of one second
-BRIEF_SECONDS = 1.0  # a run of at most this time is not overtaken by a newer archive
+USAGE_WAIT = 1  # second; later attempts cannot handle such a message either
+NEW_SECONDS = 600  # events older than this come from the dead-letter queue or were sent by hand
+# From the Last-Modified of an archive to its event. The date of a multipart upload is that of its
+# beginning.
+UPLOAD_SECONDS = 120  # maximum time
+REPORT_READERS = 16  # number of concurrent LISTs; each finds the reports of one second
+BRIEF_SECONDS = 1.0  # a newer archive does not overtake a run that takes at most this time
 
 
 @lambda_function
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
-    """Take each message of a batch; return the ids of those that SQS must deliver again.
+    """Handle each message of a batch; return the ids of the messages that SQS must redeliver.
 
-    The form of the response is in the developer guide of Lambda ("Handling errors for an SQS event
-    source in Lambda", ReportBatchItemFailures). An archive that fails is not an error of the
-    function: its run has a report.
+    The format of the response is described in the Lambda developer guide ("Handling errors for an
+    SQS event source in Lambda", ReportBatchItemFailures). An archive that fails is not an error of
+    the function, because its run has a report.
     """
     return {
         "batchItemFailures": [
@@ -79,7 +81,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
 
 
 def _take_message(message: dict[str, Any], lambda_context: LambdaContext) -> bool:
-    """Take the archives of one message; return False if SQS must deliver it again."""
+    """Handle the archives of one message; return False if SQS must redeliver the message."""
     attempts = int(message["attributes"]["ApproximateReceiveCount"])
     try:
         config = open_worker()
@@ -88,7 +90,7 @@ def _take_message(message: dict[str, Any], lambda_context: LambdaContext) -> boo
             context = config.context(lambda_context, request)
             invocation = Invocation(config, context, context.calls())
             _take_archive(put, request, invocation, attempts)
-    except Exception as error:  # noqa: BLE001 - a message fails, not the batch
+    except Exception as error:  # noqa: BLE001 - only this message fails, not the batch
         wait = _choose_wait(attempts, error)
         logger.exception("archive not taken", attempts=attempts, next_seconds=wait)
         _redeliver_after(message["receiptHandle"], wait)
@@ -100,18 +102,18 @@ def _choose_wait(attempts: int, error: Exception) -> int:
     """Return the seconds until SQS redelivers a message that failed `attempts` times.
 
     With the default of five attempts, a message that always fails is in the dead-letter queue after
-    215 s plus the time of its attempts. Each wait is shortened by up to half at random, so that a
-    burst of messages does not return at the same moment.
+    215 s plus the time that the attempts take. Each wait is shortened at random by up to half, so
+    that a burst of messages does not return at the same moment.
     """
     if isinstance(error, errors.UsageError):
         return USAGE_WAIT
-    # 15, 30, 60, 110, 110, ... seconds; 10 only keeps the shift small
+    # 15, 30, 60, 110, 110, ... seconds; the 10 only keeps the shift small
     wait = min(MAX_WAIT, FIRST_WAIT << min(attempts - 1, 10))
     return round(wait * random.uniform(0.5, 1.0))  # noqa: S311 - not a secret
 
 
 def _redeliver_after(receipt: str, seconds: int) -> None:
-    """Ask SQS to redeliver a message after some seconds, before its visibility timeout."""
+    """Make SQS redeliver a message after some seconds, before its visibility timeout."""
     from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - few need it
 
     try:
@@ -126,34 +128,34 @@ class Invocation(NamedTuple):
     """The settings and the stores of this invocation, for one archive."""
 
     config: LambdaConfig
-    context: Context  # for the archive's route
+    context: Context  # context for the route of the archive
     calls: Calls
 
 
 def _take_archive(put: ArchivePut, request: Request, invocation: Invocation, attempts: int) -> None:
-    """Extract the current version, or start its run, and finish what earlier attempts left.
+    """Extract the current version, or start its run; finish what earlier attempts left undone.
 
     Args:
-        put: the archive, as the event names it.
-        request: of its run.
-        invocation: of this function.
-        attempts: how often the message was received, this time included.
+        put: the archive, as identified by the event.
+        request: the request for its run.
+        invocation: the current invocation of the function.
+        attempts: how often the message has been received, including this time.
     """
     if put.scan is not None and not admit(put.source, put.scan, put.threats):
         return
-    # No function has begun to extract an archive whose event is new.
+    # If the event is new, no function has begun to extract the archive.
     is_new = attempts == 1 and time.time() - put.time < NEW_SECONDS
     archive = find_archive(request, invocation.context, invocation.calls)
     if archive is not None:
         _take_version(put, archive, invocation, is_new=is_new)
     if is_new or (archive is not None and not put.is_older(archive.tail)):
         return
-    # An attempt before this one may have begun to extract a version that is gone now.
+    # An earlier attempt might have begun to extract a version that is now gone.
     has_ended = _repeat_ends(put, invocation, other_than=archive and archive.run)
     version = put.version_id or put.etag
-    # A first attempt whose event names no version comes from `submit`: nothing was tried before it.
+    # An event without a version comes from `submit`: before its first attempt, nothing was tried.
     if archive is not None and not has_ended and (attempts > 1 or version is not None):
-        # The older version has no report. It may have written over members of the newest version.
+        # The older version has no report. It might have overwritten members of the newest version.
         cause = f"{put.source} {put.time} {version or ''}"
         start_over_newest(request, cause, invocation.config, invocation.context)
 
@@ -161,7 +163,7 @@ def _take_archive(put: ArchivePut, request: Request, invocation: Invocation, att
 def _take_version(
     put: ArchivePut, archive: ArrivedArchive, invocation: Invocation, *, is_new: bool
 ) -> None:
-    """Extract a version, start its run or repeat its end, if the malware gate opens it."""
+    """Extract a version, start its run or repeat its end, if the malware gate allows this."""
     if archive.refusal is None and not _may_open(put, archive, invocation):
         return
     bind_run(archive.run, str(put.source))
@@ -176,7 +178,7 @@ def _take_version(
 
 
 def _may_open(put: ArchivePut, archive: ArrivedArchive, invocation: Invocation) -> bool:
-    """Return whether the malware gate opens the current version."""
+    """Return whether the malware gate allows the current version to be opened."""
     pin = archive.tail.pin
     if put.scan is None:
         return not invocation.config.scan or admit(
@@ -189,7 +191,7 @@ def _may_open(put: ArchivePut, archive: ArrivedArchive, invocation: Invocation) 
 
 
 def _report_unreadable(archive: ArrivedArchive, refusal: str, invocation: Invocation) -> None:
-    """End the run of an archive as FAILED, because the store refuses to give it."""
+    """End the run of an archive as FAILED, because the store refuses to return the archive."""
     context = invocation.context
     run = archive.run
     recorded = look_up_run(RunRecords.open(context.stores, run, invocation.calls))
@@ -215,9 +217,9 @@ def _report_unreadable(archive: ArrivedArchive, refusal: str, invocation: Invoca
 def _take_reported(
     report: Report, archive: ArrivedArchive, invocation: Invocation, *, is_new: bool = False
 ) -> None:
-    """Resume a run that FAILED; if it has another verdict, repeat what follows its report.
+    """Resume a run that FAILED; for any other verdict, repeat the steps that follow the report.
 
-    A new message repeats nothing: it is a second event for the same put.
+    For a new message, nothing is repeated: it is a second event for the same put.
     """
     check_same_archive(report.run, archive.request.source, archive.tail.pin, report)
     if report.verdict is Verdict.FAILED:
@@ -231,12 +233,13 @@ def _take_reported(
 def _repeat_ends(put: ArchivePut, invocation: Invocation, other_than: str | None) -> bool:
     """Repeat the end of each run of an older version; return whether there is such a run.
 
-    The id of a run begins with the time at which its archive was put, which is near the event's.
+    The id of a run begins with the time at which its archive was put, which is near the time of the
+    event.
 
     Args:
-        other_than: the run of the current version, which is left out; None: the archive is gone.
+        other_than: the run of the current version, which is excluded; None: the archive is gone.
     """
-    until = int(put.time) + 2  # the clocks of S3 and EventBridge differ
+    until = int(put.time) + 2  # the clocks of S3 and EventBridge may differ
     find = partial(_find_reports, put.source, invocation.context.stores, invocation.context.calls())
     seconds = range(until - UPLOAD_SECONDS, until)
     reports = [
@@ -250,13 +253,13 @@ def _repeat_ends(put: ArchivePut, invocation: Invocation, other_than: str | None
 
 
 def _find_reports(source: Location, stores: Stores, calls: Calls, second: int) -> list[Report]:
-    """Return the reports of the archives with the stem of `source` that were put in a Unix second.
+    """Return the reports of archives with the stem of `source` that were put in a given second.
 
     Args:
-        source: of an archive.
-        stores: which have the records of runs.
-        calls: whose retries end before the function's time is over.
-        second: the time of the PUT.
+        source: the location of an archive.
+        stores: the stores that contain the records of runs.
+        calls: the object for calls; its retries end before the time of the function is over.
+        second: the time of the PUT, in Unix seconds.
     """
     day, _, prefix = f"{datetime.fromtimestamp(second, UTC):%Y-%m-%d/%H%M%S-}".partition("/")
     names = stores.run_store(day, calls).names(prefix + run_stem(source))
@@ -267,7 +270,7 @@ def _find_reports(source: Location, stores: Stores, calls: Calls, second: int) -
 
 
 def _plan_here(archive: ArrivedArchive, invocation: Invocation) -> None:
-    """Plan an archive, and extract it if it is small; otherwise start its execution."""
+    """Plan an archive; then extract it if it is small, otherwise start its execution."""
     config = invocation.config
     small_run = run_here(archive, invocation.context, invocation.calls)
     if small_run is None:

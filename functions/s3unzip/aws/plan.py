@@ -1,4 +1,4 @@
-"""Function `plan`: the state Plan, for a run with a large directory or a resumed run."""
+"""The function `plan`: the state Plan, for runs with a large directory and for resumed runs."""
 
 from typing import Any
 
@@ -15,8 +15,8 @@ from s3unzip.settling.loop import KnownArchive, begin, resume
 def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
     """Plan the run, or continue it where it stopped; return the next state.
 
-    If the input has a ``request``, a run without a plan is planned. Otherwise the run is resumed;
-    with ``failed`` the members that failed are extracted again.
+    If the input contains a ``request``, a run without a plan is planned. Otherwise the run is
+    resumed; with ``failed``, members that failed are extracted again.
     """
     run_input = convert_input(event, RunInput)
     if not run_input.run:

@@ -1,15 +1,16 @@
-"""Function `settle`: the state Settle of a run, and the report after an execution failed.
+"""The function `settle`: the state Settle of a run, and the report after an execution has failed.
 
 The rules:
 
-- The state Settle returns the next round, or ends the run. It may be repeated after a lost answer,
-  or run late for an execution that was stopped: then the verdict on record stays.
-- EventBridge reports each failed, stopped or timed-out execution, perhaps twice, late, or never. So
-  the report has the time at which the execution ended. It replaces neither a newer report nor a
-  better verdict. While a later execution of the run is at work, nothing is reported.
-- If this execution may have written the report, the steps after a report are repeated: the
-  execution may have failed there.
-- When its functions have ended, too, the run's archive is compared once more with the current one.
+- The state Settle returns the next round, or ends the run. Settle may be repeated after a lost
+  response, or run late for an execution that was stopped. Then the verdict on record stays.
+- EventBridge reports each failed, stopped or timed-out execution, perhaps twice, late or never.
+  Therefore the report has the time at which the execution ended, and replaces neither a newer
+  report nor a better verdict. While a later execution of the run is at work, nothing is reported.
+- If the failed execution might have written the report on record, the steps that follow a report
+  are repeated, because the execution might have failed during these steps.
+- After the functions of a failed execution have also ended, the archive of the run is compared once
+  more with the current version.
 """
 
 from typing import Any
@@ -37,17 +38,17 @@ from s3unzip.runs.records import RECORD_UNREADABLE, RunRecords
 from s3unzip.runs.step import STOPPED
 from s3unzip.settling.loop import EXECUTION_FAILED, settle, settle_failed
 
-MAX_MESSAGE = 1_000  # characters
+MAX_MESSAGE = 1_000  # maximum number of characters
 
 
 @lambda_function
 def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
-    """Settle a round, and return the next state; or report a run whose execution failed.
+    """Settle a round and return the next state, or report a run whose execution failed.
 
-    An input with ``detail`` is an event of EventBridge, "Step Functions Execution Status Change".
-    Any other input has the data of the state machine as ``state``, and the name of its execution.
-    A state with ``wait`` is of an execution that waited until the functions of another one had
-    ended.
+    An input with ``detail`` is an EventBridge event, "Step Functions Execution Status Change". Any
+    other input contains the data of the state machine as ``state``, and the name of the execution.
+    A state with ``wait`` belongs to an execution that waited until the functions of another
+    execution had ended.
     """
     config = open_worker()
     if "detail" in event:
@@ -60,7 +61,7 @@ def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
     if "wait" in event["state"]:
         waited = convert_input(event["state"], RunInput)
         return _compare_again(waited.run, config, config.context(invocation))
-    # ``list`` is that of the round that ended: `settle` sets that of the next one.
+    # ``list`` belongs to the round that ended; `settle` sets the list of the next round.
     state = convert_input({**event["state"], "list": ""}, Next)
     bind_run(state.run)
     context = config.context(invocation, find_run(config, state.run))
@@ -72,7 +73,7 @@ def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
 
 
 def _compare_again(run: str, config: LambdaConfig, context: Context) -> dict[str, Any]:
-    """Compare a run's archive once more with the current one, after all its functions ended."""
+    """Compare the archive with its current version once more, after all functions have ended."""
     bind_run(run)
     report = RunRecords.open(context.stores, run, context.calls()).find_report()
     if report is not None:
@@ -87,13 +88,13 @@ def _end_failed(run: str, detail: dict[str, Any], config: LambdaConfig, context:
     if run_input.wait:  # it only waited to compare the archive
         _compare_again(run, config, context)
         return
-    began = detail["startDate"] / 1_000  # the event has milliseconds
+    began = detail["startDate"] / 1_000  # the event is in milliseconds
     ended = detail["stopDate"] / 1_000
     number = execution_number(detail["name"])
     if next_execution(config, run, since=ended, failed_number=number) is None:
         logger.info("run goes on", status=detail["status"])  # a later execution is at work
         return
-    if run_input.request is None:  # it resumed the run: the run's first execution has the archive
+    if run_input.request is None:  # it resumed the run, whose first execution has the archive
         first = find_execution(config, execution_name(run))
         if first is not None:
             run_input = first.input
@@ -110,7 +111,7 @@ def _end_failed(run: str, detail: dict[str, Any], config: LambdaConfig, context:
         logger.warning("nothing is known of the run", status=detail["status"])
         return
     report, is_first = settled
-    # A report of another time was written by another execution, or by the intake function.
+    # A report with another time was written by another execution or by the intake function.
     if began <= report.finished <= ended:
         end_run(report, config, context, is_first=is_first)
         follow_later(report, config, detail["name"])
@@ -119,7 +120,7 @@ def _end_failed(run: str, detail: dict[str, Any], config: LambdaConfig, context:
 
 
 def _explain(detail: dict[str, Any]) -> Stop:
-    """Return why an execution ended, by its event; one that somebody aborted was stopped."""
+    """Return why an execution ended, from its event; an aborted execution was stopped."""
     reason = EXECUTION_FAILED
     if detail["status"] == "ABORTED":
         reason = STOPPED

@@ -1,12 +1,14 @@
-"""A small run: the intake function plans, extracts and settles an archive, with records in memory.
+"""Small runs: the intake function plans, extracts and settles an archive with records in memory.
 
-The functions are those of every other run. The rules:
+The same functions as in every other run are called. The rules:
 
-- The records are in memory until the function leaves the run. Then they are written, the outcomes
-  before the report. They do not replace records of another invocation, unless its verdict is worse.
-- For a COMPLETED run only the outcomes and the report are written, unless its nested archives or
-  its archive still need the plan: nobody resumes the run.
-- A run that is not COMPLETED is left to another invocation if that one has planned or ended it.
+- The records are in memory until the function leaves the run. Then the records are written, the
+  outcomes before the report. Records of another invocation are replaced only if its verdict is
+  worse.
+- For a COMPLETED run, only the outcomes and the report are written, because nobody resumes the run.
+  The plan is also written if the archive or its nested archives still need it.
+- A run that is not COMPLETED is left to another invocation if that invocation has planned or ended
+  the run.
 - A run that is planned but not small is left as soon as it is planned.
 """
 
@@ -30,13 +32,13 @@ from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import Tail
 from s3unzip.stores.run_store import MemoryRunStore, SmallRunStores
 
-# Sent at once from the start: a single worker need not begin as slowly as a thousand.
+# Sent concurrently from the start: a single worker need not begin as slowly as a thousand workers.
 FIRST_PUTS = 16
 TASK_FAULTS: tuple[type[errors.S3UnzipError], ...] = (*ATTEMPT_FAULTS, errors.RunStoppedError)
 
 
 class LeftRun(NamedTuple):
-    """What is on record of a run when the intake function leaves it."""
+    """The records of a run at the time when the intake function leaves it."""
 
     settled: Settled
     is_own: bool  # False: another invocation wrote the report
@@ -46,7 +48,7 @@ def run_here(archive: ArrivedArchive, context: Context, calls: Calls) -> LeftRun
     """Plan an archive whose directory is in its tail; if it is small, also extract and settle it.
 
     Returns:
-        What is on record. None: the run must be planned elsewhere, or another invocation has
+        The records of the run. None: the run must be planned elsewhere, or another invocation has
         planned it.
     """
     members = _count_members(archive.tail, context)
@@ -60,7 +62,7 @@ def run_here(archive: ArrivedArchive, context: Context, calls: Calls) -> LeftRun
     settled = run.begin(calls)
     if is_small and not run.is_small(settled):
         is_small = False
-        run = _MemoryRun(archive, context, has_one_worker=False)  # it is planned again
+        run = _MemoryRun(archive, context, has_one_worker=False)  # the run is planned again
         settled = run.begin(calls)
     if is_small:
         settled = run.work(settled)
@@ -71,30 +73,30 @@ def run_here(archive: ArrivedArchive, context: Context, calls: Calls) -> LeftRun
 
 
 def _count_members(tail: Tail, context: Context) -> int | None:
-    """Return how many members the directory in an archive's tail has.
+    """Return the number of members in the directory that is in the tail of an archive.
 
     Returns None if the directory begins before the tail, and 0 if it cannot be read.
     """
     try:
         next(tail.locate_directory(context.policy))
-    except StopIteration as located:  # it ended without asking for bytes before the tail
-        if located.value.missing.length:  # the bytes of the directory that the tail lacks
+    except StopIteration as located:  # returned without requesting bytes before the tail
+        if located.value.missing.length:  # bytes of the directory that are not in the tail
             return None
         members: int = located.value.entries
         return members
-    except errors.RejectedError:  # the plan finds this error again and reports it
+    except errors.RejectedError:  # the plan also finds this error, and reports it
         return 0
-    return None  # it asked for bytes before the tail
+    return None  # it requested bytes before the tail
 
 
 class _MemoryRun:
-    """A run whose records, and the end of whose archive, are in memory."""
+    """A run with its records and the end of its archive in memory."""
 
     def __init__(self, archive: ArrivedArchive, context: Context, *, has_one_worker: bool) -> None:
         tuning = context.tuning
         if has_one_worker:
-            # The worker writes each member with one PUT. Its batches are as long as they may be,
-            # since there is nobody to share the work with.
+            # The worker writes each member with one PUT. Batches have the maximum length, because
+            # there are no other workers to share the work.
             tuning = replace(
                 tuning,
                 small_member=max(tuning.small_member, DIRECT_MEMBER_BYTES),
@@ -126,8 +128,8 @@ class _MemoryRun:
         )
 
     def is_small(self, settled: Settled) -> bool:
-        """Return whether this function extracts the planned run."""
-        if settled.report is not None:  # it has ended: there is nothing to extract
+        """Return whether the run is small enough for this function to extract the archive."""
+        if settled.report is not None:  # the run has ended: there is nothing to extract
             return True
         plan = self._records.read_plan()
         return (
@@ -138,14 +140,14 @@ class _MemoryRun:
         )
 
     def work(self, settled: Settled) -> Settled:
-        """Do the rounds of the run until it ends, or the function's time is nearly over."""
+        """Do the rounds of the run until it ends or the time of the function is nearly over."""
         context = self._context
         while settled.report is None and context.clock.remaining() > context.tuning.margin_seconds:
             run = self._records.read_plan().run
             for task in settled.next.tasks:
                 try:
                     record_task(run_task(run, task, context))
-                except TASK_FAULTS as fault:  # the next round has the task again
+                except TASK_FAULTS as fault:  # the task is also in the next round
                     logger.warning("task failed", task=task.id, error=str(fault))
             settled = settle(settled.next, context)
         return settled
@@ -153,7 +155,7 @@ class _MemoryRun:
     def leave(self, settled: Settled) -> LeftRun | None:
         """Write the records to the run store, the report last.
 
-        Returns None if another invocation has planned the run: then nothing is written.
+        If another invocation has planned the run, returns None and writes nothing.
         """
         own = settled.report
         archive = self._archive
@@ -165,19 +167,19 @@ class _MemoryRun:
             recorded = look_up_run(records)
             check_same_archive(archive.run, archive.request.source, archive.tail.pin, recorded.run)
             earlier = recorded.report
-            # Another invocation's report stays, unless this one's may replace it.
+            # The report of another invocation stays, unless this report may replace it.
             if earlier and not (own and may_replace(own, earlier, self._began)):
                 return LeftRun(settled._replace(report=earlier, is_first=False), is_own=False)
             if recorded.plan is not None:
                 return None
-        # Nobody resumes such a run, and no later step reads its plan.
+        # Nobody resumes a COMPLETED run, and no later step reads its plan.
         is_over = own is not None and is_completed and not has_nested(own) and not own.archive_left
         self._write_objects(records, only_outcomes=is_over)
         if own is None:
             return LeftRun(settled, is_own=True)
         looked_up = None
-        if is_completed:  # most often there is no report yet, so none is looked up
-            looked_up = (None, None)  # the result of a look-up that finds none
+        if is_completed:  # usually there is no report yet, so no look-up is made
+            looked_up = (None, None)  # the result of a look-up that finds nothing
         report, is_first = write_report(
             own,
             records,
@@ -188,7 +190,7 @@ class _MemoryRun:
         return LeftRun(settled._replace(report=report, is_first=is_first), is_own=report == own)
 
     def _write_objects(self, records: RunRecords, *, only_outcomes: bool) -> None:
-        """Write the outcomes, or all records but the report and its page, to the run store."""
+        """Write the outcomes, or all records except the report and its page, to the run store."""
         plan = self._records.find_plan()
         if plan is not None:
             record_plan(plan)

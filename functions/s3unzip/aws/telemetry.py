@@ -1,8 +1,8 @@
-"""Logs and metrics with Powertools, and the keys by which a run's lines and traces are found.
+"""Logs and metrics with Powertools, and the keys for finding the log lines and traces of a run.
 
-Metrics have the dimensions service and environment. The archive and the run are metadata of a line:
-they can be searched but are not dimensions. Names and units are those of `s3unzip.settings`, as
-in the dashboard and the alarms of `infra`.
+Metrics have the dimensions service and environment. The archive and the run are metadata of a log
+line: they can be searched for but are not dimensions. Names and units come from `s3unzip.settings`,
+as in the dashboard and the alarms of `infra`.
 """
 
 import logging
@@ -28,11 +28,11 @@ from s3unzip.model import (
 from s3unzip.runs.step import STOPPED
 from s3unzip.settings import METRICS, NAMESPACE, SERVICE, Variable
 
-E = TypeVar("E")  # event
-C = TypeVar("C")  # context
-R = TypeVar("R")  # answer
+E = TypeVar("E")  # type of an event
+C = TypeVar("C")  # type of a context
+R = TypeVar("R")  # type of a response
 
-ENDS = {  # the metric that counts the end of a run, by its verdict
+ENDS = {  # the metric that counts the ends of runs, for each verdict
     Verdict.COMPLETED: "ArchivesCompleted",
     Verdict.COMPLETED_WITH_ERRORS: "ArchivesWithErrors",
     Verdict.REJECTED: "ArchivesRejected",
@@ -40,34 +40,35 @@ ENDS = {  # the metric that counts the end of a run, by its verdict
     Verdict.FAILED: "ArchivesFailed",
 }
 
-STOPPED_RUNS = "ArchivesStopped"  # a person stopped the run, so it did not fail
-# `ArchivePace` is the time of an archive, divided by its size in these units.
+STOPPED_RUNS = "ArchivesStopped"  # a run that was stopped by a person has not failed
+# `ArchivePace` is the time per archive, divided by the size of the archive in these units.
 PACE_BYTES = 10_000_000_000
 PACE_MEMBERS = 100_000
 
 LOGGED_COUNTS = ("members", "extracted", "unchanged", "failed", "missing")  # fields of a report
 
-# The runtime client gives the root logger the application log level of the function. At INFO
-# botocore writes two lines for each client, at DEBUG whole answers, also those of Secrets Manager.
-# docs.aws.amazon.com/lambda/latest/dg/python-logging.html
+# The runtime client sets the root logger to the application log level of the function. At INFO,
+# botocore writes two lines for each client; at DEBUG, it writes whole responses, including those of
+# Secrets Manager. docs.aws.amazon.com/lambda/latest/dg/python-logging.html
 CLIENT_LIBRARIES = ("boto3", "botocore", "urllib3")
 for _name in CLIENT_LIBRARIES:
     logging.getLogger(_name).setLevel(logging.WARNING)
 
-# With each invocation Lambda says whether X-Ray samples it (developer guide of Lambda, "Defined
-# runtime environment variables"; the form is in the developer guide of X-Ray, "Tracing header").
+# For each invocation, Lambda sets whether X-Ray samples it (Lambda developer guide, "Defined
+# runtime environment variables"; the format is in the X-Ray developer guide, "Tracing header").
 TRACE_HEADER = "_X_AMZN_TRACE_ID"
 
 logger = Logger(service=SERVICE, use_rfc3339=True, utc=True)
-# Lambda's own level is INFO or below, or Lambda would drop the lines of metrics. Powertools takes
-# that level before POWERTOOLS_LOG_LEVEL, so the level is set on the logger that it wraps.
+# Lambda's own level is INFO or below, because otherwise Lambda would drop the lines with metrics.
+# In Powertools, that level has priority over POWERTOOLS_LOG_LEVEL, so the level is set on the
+# logger that Powertools wraps.
 logging.getLogger(SERVICE).setLevel(os.environ.get("POWERTOOLS_LOG_LEVEL") or logging.INFO)
 metrics = Metrics(namespace=NAMESPACE, service=SERVICE)
 metrics.set_default_dimensions(environment=os.environ.get(Variable.ENVIRONMENT) or "none")
 
 
 def lambda_function(handler: Callable[[E, C], R]) -> Callable[[E, C], R]:
-    """Log, trace and measure each invocation of a Lambda function, even one that fails.
+    """Log, trace and measure each invocation of a Lambda function, including invocations that fail.
 
     Powertools' ``log_metrics`` is not used: it would print a warning for each invocation without
     metrics.
@@ -81,14 +82,14 @@ def lambda_function(handler: Callable[[E, C], R]) -> Callable[[E, C], R]:
             if metrics.metric_set:
                 metrics.flush_metrics()
             else:
-                metrics.clear_metrics()  # the next invocation must not inherit the run's id
+                metrics.clear_metrics()  # the next invocation must not inherit the id of the run
 
     @logger.inject_lambda_context(clear_state=True)
     @wraps(handler)
     def invoke(event: E, context: C) -> R:
         if not is_sampled():
-            # So a later invocation that is sampled is not marked as a cold start. The X-Ray SDK is
-            # not imported here: that takes a tenth of a cold start.
+            # This prevents a later sampled invocation from being marked as a cold start. The X-Ray
+            # SDK is not imported here, because the import takes a tenth of a cold start.
             powertools.is_cold_start = False
             return measured(event, context)
         traced: Callable[[E, C], R] = _open_tracer().capture_lambda_handler(
@@ -107,12 +108,12 @@ def is_sampled() -> bool:
 
 @cache
 def _open_tracer() -> Tracer:
-    # Auto-patching would add a subsegment for each of the thousands of calls of a task.
+    # Auto-patching would add a subsegment for each of the thousands of calls in a task.
     return Tracer(service=SERVICE, auto_patch=False)
 
 
 def bind_run(run: str, archive: str = "") -> None:
-    """Add the run's id to all later log lines, metrics and traces of this invocation."""
+    """Add the id of the run to all later log lines, metrics and traces of this invocation."""
     logger.set_correlation_id(run)
     if is_sampled():
         _open_tracer().put_annotation("run", run)
@@ -130,7 +131,7 @@ def timed(name: str) -> Iterator[None]:
 
 
 def record_plan(plan: PlanSummary) -> None:
-    """Measure one plan."""
+    """Record the metrics of one plan."""
     add_metrics(
         PlanDuration=plan.plan_seconds, BytesRead=plan.bytes_read, MembersFailed=plan.failed
     )
@@ -140,7 +141,7 @@ def record_plan(plan: PlanSummary) -> None:
 
 
 def record_task(report: TaskReport) -> None:
-    """Measure one task."""
+    """Record the metrics of one task."""
     add_metrics(
         TaskDuration=report.seconds,
         MembersExtracted=report.extracted,
@@ -158,20 +159,20 @@ def record_task(report: TaskReport) -> None:
 
 
 def record_archive(report: Report, *, first: bool = True) -> None:
-    """Measure a run that ended, and log its failures by reason.
+    """Record the metrics of a run that has ended, and log its failures by reason.
 
-    Each end of a run is counted. Only the duration until the `first` end is measured: a run that is
-    resumed days later is not slow.
+    Every end of a run is counted. Only the duration to the `first` end is measured, because a run
+    that is resumed days later is not slow.
     """
     metric = STOPPED_RUNS if report.reason == STOPPED else ENDS[report.verdict]
-    # The other metrics get a zero: the dashboard would show no data for a missing value.
+    # The other metrics are set to zero: the dashboard would show no data for missing values.
     add_metrics(**{name: float(name == metric) for name in (*ENDS.values(), STOPPED_RUNS)})
     if first:
         add_metrics(RunDuration=max(0.0, report.finished - report.started))
     if first and report.event_time is not None:
         seconds = max(0.0, report.finished - report.event_time)
         size = max(report.bytes_in, report.bytes_out) / PACE_BYTES
-        # An archive that is smaller than one unit counts as one.
+        # An archive that is smaller than one unit is counted as one unit.
         pace = seconds / max(1.0, size, report.members / PACE_MEMBERS)
         add_metrics(ArchiveDuration=seconds, ArchivePace=pace)
     logger.info(

@@ -1,7 +1,8 @@
-"""The canary: `doctor` sends a small archive through the whole pipeline and removes it.
+"""The canary: a small archive that `doctor` sends through the whole pipeline and then removes.
 
-So it tests the functions' actual rights, the key and the secret. The operator needs the right to
-read the destination. If the run does not complete, its records stay for diagnosis.
+The canary tests the actual permissions of the functions, the key and the secret. The operator needs
+permission to read the destination. If the run does not complete, its records are kept for
+diagnosis.
 """
 
 import gzip
@@ -21,12 +22,12 @@ from s3unzip.run_ids import run_id
 from s3unzip.runs.records import RUNS
 
 POLL_SECONDS = 0.5
-MAX_DELETED = 1_000  # objects of one DeleteObjects request
+MAX_DELETED = 1_000  # maximum number of objects in one DeleteObjects request
 GZIP_MAGIC = b"\x1f\x8b"
 
 
 def canary_members(token: str) -> dict[str, bytes]:
-    """Return five members by path; each path and file name contains `token`, so keys are unique."""
+    """Return five members by path; `token` in every path and file name makes the keys unique."""
     line = b"A line of the canary of s3unzip doctor.\n"
     contents = {
         "empty.txt": b"",
@@ -43,7 +44,7 @@ def try_canary(runs: DeployedRuns, seconds: float) -> Iterator[CheckResult]:
 
     Args:
         runs: those of the environment.
-        seconds: how long to wait for the run's report.
+        seconds: maximum time to wait for the report of the run.
     """
     canary = Canary(runs)
     put = run_check("canary", canary.put)
@@ -57,7 +58,7 @@ def try_canary(runs: DeployedRuns, seconds: float) -> Iterator[CheckResult]:
 
 
 class Canary:
-    """One canary: its archive, its keys, its run."""
+    """One canary: its archive, its keys and its run."""
 
     def __init__(self, runs: DeployedRuns) -> None:
         self._runs = runs
@@ -70,10 +71,10 @@ class Canary:
         key_of = self._template.key_of()
         members = canary_members(self._token)
         self._contents = {key_of(path): content for path, content in members.items()}  # by key
-        self._run = ""  # its id; `put` computes it as the planner does
+        self._run = ""  # id of the run; `put` computes it in the same way as the planner
 
     def put(self) -> Answer:
-        """Put the archive, unless its run would replace a marker that other archives share."""
+        """Put the archive, unless its run would replace a marker shared with other archives."""
         if self._request.options.marker and self._token not in self._template.prefix:
             return Answer(
                 WARNING,
@@ -92,7 +93,7 @@ class Canary:
         return Answer(OK, f"{self._archive} was put")
 
     def check(self, seconds: float) -> Answer:
-        """Wait for the run's report, and compare its objects with the archive's members."""
+        """Wait for the report of the run, and compare its objects with the archive's members."""
         began = time.monotonic()
         report = self._await_report(began + seconds)
         took = time.monotonic() - began
@@ -111,7 +112,7 @@ class Canary:
         return self._compare_objects(report, took)
 
     def _await_report(self, deadline: float) -> Report | None:
-        """Return the report of the run when it has ended; None: it has none at the deadline."""
+        """Return the report of the ended run, or None if there is no report by the deadline."""
         while True:
             report = find_final_report(self._runs, self._run)
             if report is not None or time.monotonic() >= deadline:
@@ -119,7 +120,7 @@ class Canary:
             time.sleep(POLL_SECONDS)
 
     def _explain_missing_report(self, seconds: float) -> Answer:
-        """Return how far the run got that had no report after `seconds`."""
+        """Return how far a run got that had no report after `seconds`."""
         state = self._runs.state(self._run)
         if state is None:
             return Answer(
@@ -135,10 +136,10 @@ class Canary:
         )
 
     def remove(self, *, keep_run: bool) -> Answer:
-        """Delete the archive, the members and the run's records, with all versions.
+        """Delete the archive, the members and the records of the run, including all versions.
 
         Args:
-            keep_run: whether to keep the run's records, which say why it did not complete.
+            keep_run: whether to keep the records of the run, which show why it did not complete.
         """
         destination = self._request.destination
         objects = [(self._archive.bucket, self._archive.key)]
@@ -146,7 +147,7 @@ class Canary:
         if self._request.options.marker:
             objects.append((destination.bucket, self._template.marker))
         try:
-            # `key.__eq__` leaves out longer keys that begin with this one.
+            # `key.__eq__` excludes longer keys that begin with this one.
             count = sum(
                 remove_versions(self._runs, bucket, key, key.__eq__) for bucket, key in objects
             )
@@ -169,7 +170,7 @@ class Canary:
         return Answer(OK, f"{count} objects deleted{remains}")
 
     def _compare_objects(self, report: Report, took: float) -> Answer:
-        """Compare each object that the run wrote with the member of its key."""
+        """Compare each object that the run wrote with the member that has the same key."""
         keys = [
             outcome.key
             for outcome in self._runs.records(report.run).outcome_lines()
@@ -186,9 +187,9 @@ class Canary:
         return Answer(OK, f"{len(keys)} of 5 members extracted and verified in {took:.1f} s")
 
     def _read_object(self, key: str) -> bytes:
-        """Return the content of a member's object, inflated if it was written as gzip."""
+        """Return the content of the object of a member, inflated if it was written as gzip."""
         bucket = self._request.destination.bucket
-        with asking("s3:GetObject"):  # translates errors while the body is read, too
+        with asking("s3:GetObject"):  # also translates errors while the body is read
             body: bytes = self._runs.ask("s3:GetObject", Bucket=bucket, Key=key)["Body"].read()
         if self._request.options.as_gzip is not None and body.startswith(GZIP_MAGIC):
             return gzip.decompress(body)
@@ -206,7 +207,7 @@ def _make_archive(token: str) -> bytes:
 
 
 def _find_cause(report: Report) -> str | None:
-    """Return the message of a report, its reason or its first failure; None: it has none."""
+    """Return the message, the reason or the first failure in a report; None if there is none."""
     causes = (f"{failure.reason}: {failure.message}" for failure in report.failures)
     return report.message or report.reason or next(causes, None)
 
@@ -220,7 +221,7 @@ def remove_versions(
     """Delete all versions and delete markers of the selected keys below a prefix.
 
     Returns:
-        How many were deleted.
+        The number of deleted versions and markers.
     """
     versions = [
         {"Key": version["Key"], "VersionId": version["VersionId"]}

@@ -1,6 +1,6 @@
-"""The answers of checks, and the checks of buckets with the rights, keys and passwords for them.
+"""The answers of checks, and the checks of buckets with their permissions, keys and passwords.
 
-The checks cover the environment itself and each of its routes. `doctor` has the other checks.
+The checks cover the environment itself and each of its routes. The other checks are in `doctor`.
 """
 
 import json
@@ -19,22 +19,22 @@ from s3unzip.operate.runs import DeployedRuns, UnsupportedActionError, asking
 from s3unzip.settings import Variable
 
 AGAIN = "deploy the stack again"
-NOT_CHECKED = {  # the advice, by the error that prevents a check
+NOT_CHECKED = {  # the advice for each error that prevents a check
     UnsupportedActionError: "nothing to do on an emulator; on AWS report it",
     AccessDeniedError: "allow the action to whoever runs this command, or ask somebody who may",
 }
 
 FUNCTION = "AWS::Lambda::Function"
-# The functions that write members, by the beginning of their logical names.
+# The beginnings of the logical names of the functions that write members.
 WRITERS = ("FunctionsIntake", "FunctionsPlan", "FunctionsExtract", "FunctionsSettle")
-BUCKETS = ("Ingest", "Destination", "Work")  # as the outputs of the stack name them
+BUCKETS = ("Ingest", "Destination", "Work")  # as named by the outputs of the stack
 
 
 class CheckStatus(StrEnum):
-    """How serious the result of a check is."""
+    """The severity of the result of a check."""
 
     OK = "ok"
-    WARNING = "warning"  # it works, or it could not be checked
+    WARNING = "warning"  # the environment works, or the check could not be made
     FAILURE = "failure"  # archives are not extracted, or will not be
 
 
@@ -42,19 +42,19 @@ OK, WARNING, FAILURE = CheckStatus
 
 
 class Answer(NamedTuple):
-    """The answer of one check; `run_check` makes a result of it."""
+    """The answer of one check, from which `run_check` makes a result."""
 
     status: CheckStatus
-    message: str  # the fact, one line
+    message: str  # the fact, in one line
     advice: str = ""  # what to do; empty if there is nothing to do
 
 
 class CheckResult(Struct, frozen=True):
     """The answer of a check, with its name."""
 
-    name: str  # of the check, such as "concurrency"
+    name: str  # name of the check, such as "concurrency"
     status: CheckStatus
-    message: str  # the fact, one line
+    message: str  # the fact, in one line
     advice: str = ""  # what to do; empty if there is nothing to do
 
 
@@ -66,7 +66,7 @@ class Diagnosis(Struct, frozen=True):
 
 
 def run_check(name: str, check: Callable[[], Answer]) -> CheckResult:
-    """Return the result of a check; it is a warning if the check cannot be made."""
+    """Return the result of a check, which is a warning if the check cannot be made."""
     try:
         answer = check()
     except S3UnzipError as error:
@@ -89,7 +89,7 @@ def check_bucket(runs: DeployedRuns, role: str) -> Answer:
     if role == "destination":
         owner = runs.variables.get(Variable.DESTINATION_OWNER)
         advice += ", or set destination.owner to the account that owns it"
-    if role == "ingest":  # EventBridge: events go to the default bus of the bucket's owner
+    if role == "ingest":  # EventBridge: events go to the default bus of the owner of the bucket
         consequence = ": S3 sends its events to its owner's account, and no archive starts a run"
     return _check_location(
         runs,
@@ -114,12 +114,12 @@ def _check_location(
 
     Args:
         runs: those of the environment.
-        bucket: its name.
-        owner: the account that should own it; None: that of the stack.
-        consequence: what another owner causes; it ends the message.
-        advice: what to do about another owner.
-        elsewhere: the status of a bucket in another region. The default is a warning, because
-            members may be written there.
+        bucket: the name of the bucket.
+        owner: the account that should own the bucket; None: the account of the stack.
+        consequence: the consequence of a different owner, for the end of the message.
+        advice: what to do about a different owner.
+        elsewhere: the status if the bucket is in another region. The default is a warning, because
+            members can be written to another region.
     """
     owner = owner or runs.account
     region = _find_region(runs, bucket)
@@ -151,8 +151,8 @@ def check_rights(runs: DeployedRuns, defaults: RunDefaults | None = None) -> Ans
         runs: those of the environment.
         defaults: of a route; None: those of the environment itself.
 
-    The policies of the roles are simulated. A bucket of another account must allow each of them in
-    its own policy, too, which only its owner may read.
+    The policies of the roles are simulated. A bucket that belongs to another account must also
+    allow each role in its own policy, which only its owner may read.
     https://docs.aws.amazon.com/IAM/latest/APIReference/API_SimulatePrincipalPolicy.html
     """
     defaults = defaults or runs.defaults.own
@@ -188,13 +188,13 @@ def check_rights(runs: DeployedRuns, defaults: RunDefaults | None = None) -> Ans
 
 
 def _check_policy(runs: DeployedRuns, bucket: str, owner: str, roles: list[str]) -> Answer:
-    """Check that the policy of another account's bucket names the roles, or their whole account."""
+    """Check that the policy of another account's bucket names the roles or their whole account."""
     advice = (
         f"its owner must allow them: docs/howto/buckets-and-keys.md; the roles: {', '.join(roles)}"
     )
     try:
         policy = runs.ask("s3:GetBucketPolicy", Bucket=bucket)["Policy"]
-    except S3UnzipError:  # MethodNotAllowed: only the owner may
+    except S3UnzipError:  # MethodNotAllowed: only the owner may read the policy
         return Answer(
             WARNING,
             f"{bucket} belongs to account {owner}, and only that account can read its policy; "
@@ -204,7 +204,7 @@ def _check_policy(runs: DeployedRuns, bucket: str, owner: str, roles: list[str])
     principals = json.dumps(
         [statement.get("Principal") for statement in json.loads(policy)["Statement"]]
     )
-    # Each of these principals includes all roles of the stack's account.
+    # Each of these principals covers all roles of the stack's account.
     whole_account = (
         f"arn:{runs.partition}:iam::{runs.account}:root",
         f'"{runs.account}"',
@@ -244,7 +244,7 @@ def check_key(runs: DeployedRuns) -> Answer:
 
 
 def _explain_key(runs: DeployedRuns, key: str) -> Answer | None:
-    """Return why a key cannot be used; None: it can."""
+    """Return the reason why a key cannot be used, or None if it can be used."""
     try:
         metadata = runs.ask("kms:DescribeKey", KeyId=key)["KeyMetadata"]
     except NotFoundError:
@@ -263,25 +263,25 @@ def _explain_key(runs: DeployedRuns, key: str) -> Answer | None:
 def _compare_encryption(
     runs: DeployedRuns, bucket: str, setting: str, key: str | None
 ) -> Answer | None:
-    """Return a failure if a bucket is encrypted with another key than `key`.
+    """Return a failure if a bucket is encrypted with a key other than `key`.
 
-    The functions have rights on `key` alone. None: the bucket is encrypted with `key`, with a key
-    that AWS manages or with none, or its encryption cannot be read.
+    The functions have permissions only for `key`. Returns None if the bucket is encrypted with
+    `key`, with a key that AWS manages or with no key, or if its encryption cannot be read.
 
     https://docs.aws.amazon.com/AmazonS3/latest/API/API_GetBucketEncryption.html
     """
     try:
         with asking("s3:GetEncryptionConfiguration"):
             encryption = runs.client("s3").get_bucket_encryption(Bucket=bucket)
-    except S3UnzipError:  # no encryption is set, or the bucket belongs to another account
+    except S3UnzipError:  # no encryption is set, or another account owns the bucket
         return None
     # A bucket has exactly one rule.
     (rule,) = encryption["ServerSideEncryptionConfiguration"]["Rules"]
     default = rule["ApplyServerSideEncryptionByDefault"]
     actual = default.get("KMSMasterKeyID")
-    if "kms" not in default["SSEAlgorithm"] or actual is None:  # no key, or one that AWS manages
+    if "kms" not in default["SSEAlgorithm"] or actual is None:  # no key, or a key that AWS manages
         return None
-    # A key is named by its ARN or by its id, which ends the ARN.
+    # A key is identified by its ARN or by its id, which is the end of the ARN.
     if key is not None and actual.rpartition("/")[2] == key.rpartition("/")[2]:
         return None
     return Answer(
@@ -299,7 +299,7 @@ def check_secret(
     Args:
         runs: those of the environment.
         defaults: of a route; None: those of the environment itself.
-        setting: the one that names the secret.
+        setting: the setting that contains the name of the secret.
     """
     try:
         password = read_password(runs, defaults)
@@ -314,7 +314,7 @@ def check_secret(
 
 
 def read_password(runs: DeployedRuns, defaults: RunDefaults | None = None) -> bytes | None:
-    """Return the password of a route, or of the environment itself; None: no secret is set."""
+    """Return the password of a route or of the environment itself; None if no secret is set."""
     secret = (defaults or runs.defaults.own).options.password_ref
     if secret is None:
         return None
@@ -350,17 +350,18 @@ def check_route(runs: DeployedRuns, number: int) -> Answer:
     secret = check_secret(runs, defaults, f"routes.{number}.password_secret")
     if secret.status is FAILURE:
         return secret
-    if answer.status is WARNING:  # reported last: the failures above matter more
+    if answer.status is WARNING:  # reported last, because failures matter more
         return answer
     return Answer(OK, f"{defaults.trigger} -> {defaults.destination}")
 
 
 def _find_region(runs: DeployedRuns, bucket: str) -> str | None:
-    """Return the bucket's region; None: the bucket does not exist.
+    """Return the region of a bucket, or None if the bucket does not exist.
 
-    HeadBucket returns the region in a header, with any status except 404; a 301 has no body. So an
-    error of a bucket in another region still answers the question. An error in the stack's own
-    region (access denied) is raised. https://docs.aws.amazon.com/AmazonS3/latest/API/API_HeadBucket.html
+    HeadBucket returns the region in a header with any status except 404; a 301 response has no
+    body. Therefore an error response still contains the region of a bucket in another region. An
+    error in the region of the stack (access denied) is raised.
+    https://docs.aws.amazon.com/AmazonS3/latest/API/API_HeadBucket.html
     """
     with asking("s3:ListBucket"):
         try:
@@ -372,4 +373,4 @@ def _find_region(runs: DeployedRuns, bucket: str) -> str | None:
                 return None
             if region is None or region == runs.region:
                 raise
-    return region or runs.region  # some emulators do not return it
+    return region or runs.region  # some emulators do not return the region

@@ -1,8 +1,8 @@
-"""``s3unzip doctor``: checks of a deployed environment, each a function that gives one answer.
+"""``s3unzip doctor``: checks of a deployed environment, each a function that returns one answer.
 
-A new check is a function and a line in `ACCOUNT_CHECKS`; the canary is the last one. A check that
-cannot be made is not a failed check. If the operator lacks a right, or an emulator lacks a service,
-the answer is a warning that names the action.
+To add a check, write a function and add a line to `ACCOUNT_CHECKS`; the canary is the last check. A
+check that cannot be made is not a failed check. If the operator lacks a permission, or an emulator
+lacks a service, the answer is a warning that contains the name of the action.
 """
 
 import contextlib
@@ -34,8 +34,8 @@ from s3unzip.version import __version__, source_fingerprint
 ALARM = "AWS::CloudWatch::Alarm"
 QUEUE = "AWS::SQS::Queue"
 RULE = "AWS::Events::Rule"
-MAX_NAMES = 100  # alarms of one DescribeAlarms request
-MAX_SHARE = 0.9  # of the available concurrency; the other functions need the rest
+MAX_NAMES = 100  # maximum number of alarms in one DescribeAlarms request
+MAX_SHARE = 0.9  # maximum share of the available concurrency; the other functions need the rest
 QUOTA = "ask for more: Service Quotas, AWS Lambda, Concurrent executions (L-B99A9384)"
 DEAD_LETTERS_ADVICE = (
     "read the messages and the functions' logs, fix the cause, then move the messages back: "
@@ -55,7 +55,7 @@ def check_stack(runs: DeployedRuns) -> Answer:
         return Answer(OK, state)
     if status.endswith("IN_PROGRESS"):
         return Answer(WARNING, state, "wait until the deployment ends, then run this command again")
-    if status == "UPDATE_ROLLBACK_COMPLETE":  # the state before the update is complete
+    if status == "UPDATE_ROLLBACK_COMPLETE":  # the state before the update was fully restored
         return Answer(
             WARNING,
             state,
@@ -84,14 +84,14 @@ def check_version(runs: DeployedRuns) -> Answer:
 
 
 def check_concurrency(runs: DeployedRuns) -> Answer:
-    """Does the concurrency of the account allow ``runs.max_workers`` workers at once?
+    """Does the concurrency of the account allow ``runs.max_workers`` concurrent workers?
 
-    The quota of an account is 1,000, that of a new one 10. Lambda keeps at least 100 unreserved:
+    The quota of an account is 1,000, or 10 for a new account. Lambda keeps at least 100 unreserved:
     https://docs.aws.amazon.com/lambda/latest/dg/lambda-concurrency.html
     """
     limits = runs.ask("lambda:GetAccountSettings")["AccountLimit"]
     unreserved = limits["UnreservedConcurrentExecutions"]
-    reserved = None  # for the extract function alone
+    reserved = None  # concurrency that is reserved for the extract function
     for name in runs.names(FUNCTION, "FunctionsExtract"):
         answer = runs.ask("lambda:GetFunctionConcurrency", FunctionName=name)
         reserved = answer.get("ReservedConcurrentExecutions")
@@ -126,7 +126,7 @@ def check_events(runs: DeployedRuns) -> Answer:
     bucket = runs.outputs["IngestBucket"]
     with asking("s3:GetBucketNotification"):
         notifications = runs.client("s3").get_bucket_notification_configuration(Bucket=bucket)
-    # If the events are enabled, this object is there, and empty.
+    # If events are enabled, this object exists and is empty.
     if "EventBridgeConfiguration" not in notifications:
         return Answer(
             FAILURE,
@@ -198,7 +198,7 @@ def check_trigger(runs: DeployedRuns) -> Answer:
 
 
 def check_dead_letters(runs: DeployedRuns) -> Answer:
-    """Are the dead-letter queues empty? They are all queues of the stack but the intake queue."""
+    """Are the dead-letter queues (all queues of the stack but the intake queue) empty?"""
     queues = [url for url in runs.names(QUEUE) if url != runs.outputs["QueueUrl"]]
     if not queues:
         return Answer(
@@ -246,7 +246,7 @@ def check_alarms(runs: DeployedRuns) -> Answer:
 def check_notifications(runs: DeployedRuns) -> Answer:
     """Did CloudWatch deliver the last notification of each alarm?
 
-    The history of an alarm says which actions failed:
+    The history of an alarm shows which actions failed:
     https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/API_DescribeAlarmHistory.html
     """
     for alarm in _read_alarms(runs):
@@ -271,8 +271,8 @@ def check_notifications(runs: DeployedRuns) -> Answer:
 def check_subscriptions(runs: DeployedRuns) -> Answer:
     """Has somebody confirmed a subscription to each topic that the alarms publish to?
 
-    https://docs.aws.amazon.com/sns/latest/dg/SendMessageToHttp.confirm.html: until then nothing
-    is delivered, and after two days the subscription is gone.
+    https://docs.aws.amazon.com/sns/latest/dg/SendMessageToHttp.confirm.html: before confirmation,
+    nothing is delivered, and after two days the subscription is deleted.
     """
     actions = [arn for alarm in _read_alarms(runs) for arn in alarm.get("AlarmActions", ())]
     topics = sorted({arn for arn in actions if ":sns:" in arn})
@@ -313,7 +313,7 @@ ACCOUNT_CHECKS: Mapping[str, Callable[[DeployedRuns], Answer]] = {
 
 
 def diagnose(runs: DeployedRuns) -> Iterator[CheckResult]:
-    """Run every check of an environment, and one check per route."""
+    """Run all checks of an environment, and one check per route."""
     for name, check in ACCOUNT_CHECKS.items():
         yield run_check(name, partial(check, runs))
     with contextlib.suppress(S3UnzipError):  # `runs.defaults`; other checks have reported why
@@ -323,9 +323,9 @@ def diagnose(runs: DeployedRuns) -> Iterator[CheckResult]:
 
 
 def _read_alarms(runs: DeployedRuns) -> list[Any]:
-    """Return the alarms of the stack, at most as many as one request may name."""
+    """Return the alarms of the stack, at most as many as fit into one request."""
     names = runs.names(ALARM)[:MAX_NAMES]
-    if not names:  # CloudWatch would describe all alarms of the account
+    if not names:  # without names, CloudWatch would describe all alarms of the account
         return []
     answer = runs.ask("cloudwatch:DescribeAlarms", AlarmNames=names, MaxRecords=MAX_NAMES)
     return list(answer["MetricAlarms"])

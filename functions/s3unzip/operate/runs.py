@@ -1,9 +1,9 @@
 """The runs of a deployed environment: their records and their executions.
 
-The outputs of the stack name all its resources. A run's id begins with its archive's date, so a
-LIST of one day's prefix lists that day's runs. The first execution of a run is named by the run's
-id; the names of later ones end in ``-r2``, ``-r3``, ... `asking` translates the errors of AWS's
-control plane for operators.
+The outputs of the stack name all its resources. The id of a run begins with the date of its
+archive, so a LIST of the prefix of a day returns the runs of that day. The name of the first
+execution of a run is the id of the run; the names of later executions end in ``-r2``, ``-r3``, ...
+`asking` translates the errors of AWS's control plane for operators.
 """
 
 import itertools
@@ -48,21 +48,21 @@ from s3unzip.stores.open import OpenedStores
 from s3unzip.stores.s3.aws_session import AwsSession
 from s3unzip.stores.s3.session import Session
 
-STACK = "s3unzip-{}"  # as the files in infra/environments name it
+STACK = "s3unzip-{}"  # as named by the files in infra/environments
 ABORTED = "ABORTED"
-STOP_SECONDS = 60.0  # longest wait for a stopped execution to end
+STOP_SECONDS = 60.0  # maximum time to wait for a stopped execution to end
 
 
 class UnsupportedActionError(S3UnzipError):
-    """The endpoint is not AWS and does not have this action."""
+    """The endpoint is not AWS and does not support this action."""
 
 
-# Emulators return these error codes for an operation that they do not support. A HEAD has no body,
-# so its code is its status: some emulators answer 404 to such an operation.
+# Emulators return these error codes for operations that they do not support. The response to a HEAD
+# has no body, so its code is its status: some emulators return 404 for such an operation.
 UNSUPPORTED = re.compile(
     "InvalidAction|NotImplemented(Exception)?|UnknownOperation(Exception)?|UnsupportedOperation|404"
 )
-# The errors of this package, by patterns of AWS's codes.
+# The error classes of this package, by patterns for the error codes of AWS.
 ERROR_KINDS: dict[str, type[S3UnzipError]] = {
     "403|.*AccessDenied.*|.*Unauthorized.*": AccessDeniedError,
     "ExpiredToken(Exception)?|InvalidClientTokenId|UnrecognizedClientException": AccessDeniedError,
@@ -73,7 +73,7 @@ ERROR_KINDS: dict[str, type[S3UnzipError]] = {
 
 @contextmanager
 def asking(action: str) -> Iterator[None]:
-    """Translate the errors of a request that needs the IAM action `action`."""
+    """Translate the errors of a request that requires the IAM action `action`."""
     try:
         yield
     except (
@@ -95,7 +95,7 @@ def asking(action: str) -> Iterator[None]:
 
 
 def _read_answer(error: exceptions.ClientError, action: str) -> S3UnzipError:
-    """Return the error of this package for an error of the AWS control plane."""
+    """Return the error of this package for an error from the AWS control plane."""
     fault = error.response.get("Error", {})
     code = fault.get("Code", "")
     text = f"{action}: {code}: {fault.get('Message', '')}"
@@ -104,7 +104,7 @@ def _read_answer(error: exceptions.ClientError, action: str) -> S3UnzipError:
     for pattern, kind in ERROR_KINDS.items():
         if re.fullmatch(pattern, code):
             return kind(text)
-    if "does not exist" in text:  # CloudFormation has no code for a stack that is missing
+    if "does not exist" in text:  # CloudFormation has no error code for a missing stack
         return NotFoundError(text)
     if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) >= 500:
         return ServiceFaultError(text)
@@ -114,24 +114,24 @@ def _read_answer(error: exceptions.ClientError, action: str) -> S3UnzipError:
 class Resource(NamedTuple):
     """One resource of a stack."""
 
-    logical: str  # its name in the template: "FunctionsExtract1A2B3C4D"
+    logical: str  # name in the template: "FunctionsExtract1A2B3C4D"
     kind: str  # "AWS::Lambda::Function"
-    physical: str  # its name in AWS; for a queue its URL
+    physical: str  # name in AWS; for a queue, the URL
 
 
 class LastExecution(NamedTuple):
-    """The execution of a run with the highest number, or the fact that the run has none."""
+    """The execution of a run with the highest number, or the fact that there is no execution."""
 
     name: str = ""
-    state: str | None = None  # None: the run never had an execution
-    number: int = 0  # the first is 1
+    state: str | None = None  # None: the run has never had an execution
+    number: int = 0  # number of the execution; that of the first is 1
 
 
 class DeployedRuns(RunList):
-    """The runs of one stack, and the operator's clients of AWS.
+    """The runs of one stack, and the AWS clients of the operator.
 
     Args:
-        environment: the name of an environment, or of a stack.
+        environment: the name of an environment or of a stack.
     """
 
     environment: str
@@ -141,11 +141,11 @@ class DeployedRuns(RunList):
         self.environment = environment
         self.location = f"in {environment}"
         self.nothing_yet = f"no run of {environment} has begun yet"
-        self._connections = access.without_environment()  # a shell has the variables already
+        self._connections = access.without_environment()  # a shell already has the variables
         self.found_by = environment_options(environment, self._connections)
         self._session = AwsSession(access)
         self._clients: dict[str, Any] = {}
-        with asking(f"environment {environment}"):  # wrong settings are reported here
+        with asking(f"environment {environment}"):  # reports wrong settings
             self.client("cloudformation")
         self.stack = self._find_stack()
         self.outputs = {
@@ -176,7 +176,7 @@ class DeployedRuns(RunList):
         )
 
     def client(self, service: str) -> Any:
-        """Return the client of a service of the stack's account and region."""
+        """Return the client for a service in the account and region of the stack."""
         if service not in self._clients:
             self._clients[service] = self._session.client(
                 service, endpoint_url=self._endpoint_url, **CLIENT_OPTIONS
@@ -184,11 +184,11 @@ class DeployedRuns(RunList):
         return self._clients[service]
 
     def ask(self, action: str, **parameters: object) -> Any:
-        """Send one request and return its answer.
+        """Send one request and return the response.
 
         Args:
-            action: ``service:Operation``, the name of the operation and of its IAM action.
-            parameters: the operation's arguments.
+            action: ``service:Operation``, which names the operation and its IAM action.
+            parameters: the arguments of the operation.
         """
         service, _, operation = action.partition(":")
         with asking(action):
@@ -216,12 +216,12 @@ class DeployedRuns(RunList):
             )
 
     def names(self, kind: str, logical: str | tuple[str, ...] = "") -> list[str]:
-        """Return the names in AWS of the resources of a kind.
+        """Return the names that the resources of one kind have in AWS.
 
         Args:
             kind: a CloudFormation resource type.
-            logical: the prefix of their logical names, or several, one of which must match; empty:
-                all resources of this kind.
+            logical: the prefix of their logical names, or several prefixes, one of which must
+                match; empty: all resources of this kind.
         """
         return [
             resource.physical
@@ -244,24 +244,25 @@ class DeployedRuns(RunList):
 
     @cached_property
     def defaults(self) -> LambdaConfig:
-        """The settings that all runs of the environment share."""
+        """The settings shared by all runs of the environment."""
         return read_worker(self.variables)
 
     def connections(self, run: str) -> StoreConfig:  # noqa: ARG002 - the same for all runs
-        """Return how the environment is reached; its functions apply the settings of a run."""
+        """Return how to reach the environment, whose functions apply the settings of a run."""
         return self._connections
 
     def recent(self, limit: int) -> Iterator[RecentRun]:
-        """Yield runs, the latest archive's first; a run at work may have no record yet.
+        """Yield runs, the one of the latest archive first; a run at work may have no record yet.
 
-        The time of a run is that of its archive. A run is not at work while its only execution is
-        one named RUN-w1, RUN-w2, ..., which waits until the functions of a failed one have ended.
+        The time of a run is the time of its archive. A run is not at work if only an execution
+        named RUN-w1, RUN-w2, ... is running, which waits for the functions of a failed execution to
+        end.
         """
         answer = self.ask(
             "states:ListExecutions",
             stateMachineArn=self._machine,
             statusFilter=RUNNING,
-            maxResults=1_000,  # the most that one answer lists
+            maxResults=1_000,  # the maximum that one response contains
         )
         names = (execution["name"] for execution in answer["executions"])
         running = {run_of_execution(name) for name in names if not re.search(r"-w\d+\Z", name)}
@@ -280,7 +281,7 @@ class DeployedRuns(RunList):
         Args:
             operation: ``list_objects_v2`` or ``list_object_versions``.
             bucket: the bucket.
-            prefix: of the keys.
+            prefix: the prefix of the keys.
             parameters: further arguments of the operation.
         """
         paginator = self.client("s3").get_paginator(operation)
@@ -290,7 +291,7 @@ class DeployedRuns(RunList):
             yield from bound_pages(listing, f"s3://{bucket}/{prefix}")
 
     def _folders(self, day: str) -> list[str]:
-        """Return the ids of the runs of a day, in order; without a day, the days that have runs."""
+        """Return the ids of a day's runs, in order; without a day, the days that have runs."""
         root = f"{self.work_location.key}{RUNS}"
         prefix = f"{root}{day}/" if day else root
         bucket = self.work_location.bucket
@@ -299,10 +300,10 @@ class DeployedRuns(RunList):
         return [folder.removeprefix(root).rstrip("/") for folder in folders]
 
     def of_archive(self, source: Location) -> list[str]:
-        """Return the ids of the runs of the current archive at `source`, the earliest first.
+        """Return the ids of the runs of the current archive at `source`, in chronological order.
 
-        The runs of its day and of the day before are listed. A run that replaces what an older
-        version wrote sorts last.
+        The runs of the day of the archive and of the preceding day are listed. A run that replaces
+        what an older version wrote is last.
         """
         put = datetime.fromtimestamp(self.stores.source(source).stat(source).modified or 0.0, UTC)
         stem = f"-{run_stem(source)}"
@@ -311,15 +312,15 @@ class DeployedRuns(RunList):
         return sorted(runs, key=lambda run: (run.endswith(FOLLOW_UP_SUFFIX), run))
 
     def state(self, run: str) -> str | None:
-        """Return the state of the run's last execution; None: it never had one."""
+        """Return the state of the last execution of a run; None if there was no execution."""
         return self._find_last(run).state
 
     def map_counts(self, run: str) -> MapCounts | None:
-        """Return the item counts of the last Map of a run; None: it had no Map."""
+        """Return the item counts of the last Map Run of a run; None if it had no Map Run."""
         last = self._find_last(run)
         if last.state is None:
             return None
-        # Only a Distributed Map is a Map Run; the few tasks of a small round have none.
+        # Only a Distributed Map creates a Map Run; a small round with few tasks has none.
         maps = self.ask("states:ListMapRuns", executionArn=self._arn(last.name))["mapRuns"]
         if not maps:
             return None
@@ -330,9 +331,9 @@ class DeployedRuns(RunList):
         return MapCounts(counts["pending"], counts["running"], counts["succeeded"], lost)
 
     def resume(self, run: str, *, failed: bool = False) -> str:
-        """Start an execution that continues a run; return the execution's name.
+        """Start an execution that continues a run; return the name of the execution.
 
-        With `failed`, the members that failed are extracted again, too.
+        With `failed`, the members that failed are also extracted again.
         """
         last = self._find_last(run)
         if last.state == RUNNING:
@@ -347,7 +348,7 @@ class DeployedRuns(RunList):
         if recorded.run is None:
             if last.state is None:
                 raise NotFoundError(f"{run}: nothing is on record of it; put the archive again")
-            # The run has no plan, or one that cannot be read: it is planned again.
+            # The run has no plan, or its plan cannot be read: the run is planned again.
             data = self._copy_input(last.name, execution_name(run))
         name = execution_name(run, last.number + 1)
         self.ask("states:StartExecution", stateMachineArn=self._machine, name=name, input=data)
@@ -356,7 +357,7 @@ class DeployedRuns(RunList):
     def _copy_input(self, *executions: str) -> str:
         """Return the input for an execution that plans a run again.
 
-        It is copied from the first of `executions` whose input has a request.
+        The input is copied from the first of `executions` whose input contains a request.
         """
         earlier: dict[str, Any] = {}
         for name in executions:
@@ -369,7 +370,7 @@ class DeployedRuns(RunList):
         )
 
     def stop(self, run: str) -> bool:
-        """Stop the run's execution and wait for its end; return False if it ended by itself."""
+        """Stop the execution of a run and wait for its end; return False if it ended by itself."""
         last = self._find_last(run)
         if last.state != RUNNING:
             return False
@@ -377,7 +378,7 @@ class DeployedRuns(RunList):
         try:
             self.ask("states:StopExecution", executionArn=self._arn(name), cause="s3unzip abort")
         except S3UnzipError:
-            if self._find_state(name) == RUNNING:  # otherwise it has just ended
+            if self._find_state(name) == RUNNING:  # otherwise the execution has just ended
                 raise
         deadline = time.monotonic() + STOP_SECONDS
         while (state := self._find_state(name)) == RUNNING:
@@ -387,7 +388,7 @@ class DeployedRuns(RunList):
         return state == ABORTED
 
     def _find_last(self, run: str) -> LastExecution:
-        """Return the execution before the first number of which the run has none."""
+        """Return the execution before the first number for which the run has no execution."""
         last = LastExecution()
         for number in itertools.count(1):
             name = execution_name(run, number)
@@ -401,7 +402,7 @@ class DeployedRuns(RunList):
         return f"{self._machine.replace(':stateMachine:', ':execution:')}:{name}"
 
     def _find_state(self, name: str) -> str | None:
-        """Return the state of an execution; None: no execution has this name."""
+        """Return the state of an execution, or None if no execution has this name."""
         try:
             answer = self.ask("states:DescribeExecution", executionArn=self._arn(name))
         except NotFoundError:
@@ -410,8 +411,8 @@ class DeployedRuns(RunList):
 
 
 def find_final_report(runs: DeployedRuns, run: str) -> Report | None:
-    """Return the report of a run that is not at work; None: it is at work, or has no report yet."""
-    # The state is read first: a report that is read after the end is the last one.
+    """Return the report of a run; None if the run is still at work or has no report yet."""
+    # The state is read first, so that a report that is read after the end is the final report.
     if runs.state(run) == RUNNING:
         return None
     return runs.records(run).find_report()

@@ -1,12 +1,13 @@
 """Queue archives that are already in the ingest bucket, and find those without a verdict.
 
-The events have the form of S3's own. A submission can be repeated: an event does not start a second
-run, because the id of a run comes from the version of its archive.
+The events have the format of S3's own events. A submission can be repeated: an event does not start
+a second run, because the id of a run is derived from the version of its archive.
 
-S3 sends an event at least once, but may send a single one for two writes of an unversioned key, and
-somebody may purge a queue. A function may be killed after it wrote a run's report, and before it
-deleted or tagged the archive. So `find_missing` lists the bucket, computes each archive's run id as
-the planner does, and looks up the run. After an archive that cannot be read it looks up the others.
+S3 sends an event at least once, but may send a single event for two writes to an unversioned key,
+and somebody might purge a queue. A function might be killed after writing the report of a run but
+before deleting or tagging the archive. Therefore `find_missing` lists the bucket, computes the run
+id of each archive in the same way as the planner, and looks up the run. If an archive cannot be
+read, the look-up continues with the other archives.
 """
 
 from __future__ import annotations
@@ -60,15 +61,16 @@ if TYPE_CHECKING:
 
 VISIBLE: Final = "ApproximateNumberOfMessages"
 IN_FLIGHT: Final = "ApproximateNumberOfMessagesNotVisible"
-MAX_BATCH = 10  # messages of one SendMessageBatch
-SENDERS = 8  # requests to the queue at once
+MAX_BATCH = 10  # maximum number of messages in one SendMessageBatch request
+SENDERS = 8  # number of concurrent requests to the queue
 ATTEMPTS = 8
-LONGEST_WAIT = 10.0  # seconds
-LOOKUPS = 32  # archives that are looked up at once
-MAX_LOOKED_UP = 1_000  # archives of a submission; a larger one is queued without a look-up
-# With one of these verdicts an event of the archive starts nothing. It would resume a FAILED run.
+LONGEST_WAIT = 10.0  # maximum wait, in seconds
+LOOKUPS = 32  # number of archives that are looked up concurrently
+MAX_LOOKED_UP = 1_000  # maximum number of archives; a larger submission is queued without a look-up
+# After one of these verdicts, an event for the archive starts nothing. After FAILED, it would
+# resume the run.
 FINAL = {Verdict.COMPLETED, Verdict.COMPLETED_WITH_ERRORS, Verdict.REJECTED}
-# The longest time of a function: an action that has been pending for longer was cut off.
+# The maximum duration of a function: an action that has been pending for longer was cut off.
 ACTION_SECONDS = 900.0
 
 State = Literal["no run", "not finished", "archive left", "put back", "not readable"]
@@ -79,43 +81,43 @@ class Submission(Struct, frozen=True):
 
     environment: str
     archives: int
-    size: int  # bytes
-    outside: int  # archives that no trigger of the environment covers; they are skipped
-    ended: int  # archives that have a verdict; they are skipped
-    dollars: float  # estimated from the sizes
+    size: int  # total size in bytes
+    outside: int  # skipped archives that no trigger of the environment covers
+    ended: int  # skipped archives that already have a verdict
+    dollars: float  # estimated cost, from the sizes
     queued: int = 0
-    routes: dict[str, int] = {}  # archives by the route that takes them
+    routes: dict[str, int] = {}  # number of archives for each route
 
 
 class Unsettled(Struct, frozen=True):
-    """An archive without a verdict, or one that was to be deleted or tagged.
+    """An archive that has no verdict, or that should have been deleted or tagged.
 
-    ``no run``: the event never came. ``not finished``: the run never ended. ``archive left``: the
-    run is COMPLETED, but the archive was not deleted or tagged. ``put back``: the run ended because
-    the archive was replaced, but the same bytes are there again. ``not readable``: the archive or
-    the records of its run could not be read.
+    ``no run``: the event never arrived. ``not finished``: the run never ended. ``archive left``:
+    the run is COMPLETED, but the archive was not deleted or tagged. ``put back``: the run ended
+    because the archive was replaced, but the same bytes have been put back. ``not readable``: the
+    archive or the records of its run could not be read.
     """
 
     source: Location
-    size: int  # bytes
-    put: float  # Unix seconds
-    run: str  # empty if the archive could not be read
+    size: int  # size in bytes
+    put: float  # time of the PUT, in Unix seconds
+    run: str  # id of the run; empty if the archive could not be read
     state: State
-    message: str = ""  # why it could not be read
+    message: str = ""  # why the archive could not be read
 
 
 class MissingArchives(Struct, frozen=True):
     """The result of ``s3unzip submit --missing``."""
 
     environment: str
-    archives: int  # how many were looked up
-    running: int  # how many of these have runs at work
+    archives: int  # number of archives that were looked up
+    running: int  # number of these archives whose runs are at work
     unsettled: tuple[Unsettled, ...]
     started: int = 0
 
     @property
     def startable(self) -> tuple[Unsettled, ...]:
-        """The archives that an event or a resumed run can settle."""
+        """The archives that can be settled by an event or a resumed run."""
         return tuple(archive for archive in self.unsettled if archive.state != "not readable")
 
 
@@ -123,8 +125,8 @@ def find_archives(names: Sequence[str], runs: DeployedRuns) -> tuple[dict[str, i
     """List archives by their names, which are keys, prefixes or globs.
 
     Returns:
-        The sizes of the archives by their keys, and the number of archives that are named but that
-        the environment does not take.
+        The sizes of the archives by key, and the number of named archives that the environment does
+        not cover.
     """
     sizes: dict[str, int] = {}
     outside: set[str] = set()
@@ -144,10 +146,10 @@ def find_archives(names: Sequence[str], runs: DeployedRuns) -> tuple[dict[str, i
 
 
 def _find_named(name: str, runs: DeployedRuns) -> dict[str, int]:
-    """Return the sizes of the objects that `name`, a key, prefix or glob, refers to, by key.
+    """Return the sizes, by key, of the objects that `name` (a key, prefix or glob) refers to.
 
-    If `name` is the key of an object, it is not treated as a glob. A key needs one HEAD and no
-    right to list.
+    If `name` is the key of an object, it is not treated as a glob. Looking up a key takes one HEAD
+    and does not require permission to list.
     """
     if names_several(name) and not names_object(name, runs.stores):
         return {listed["Key"]: listed["Size"] for listed in _list_objects(runs, *_select(name))}
@@ -159,10 +161,10 @@ def _find_named(name: str, runs: DeployedRuns) -> dict[str, int]:
 
 
 def find_ended(runs: DeployedRuns, keys: Sequence[str]) -> list[str]:
-    """Return the keys of archives that have a final verdict, so their events would start nothing.
+    """Return the keys of archives with a final verdict, for which an event would start nothing.
 
-    Sends a HEAD and a GET for each archive. More than `MAX_LOOKED_UP` archives are not looked up:
-    then the list is empty. An archive that cannot be looked up is left to its event.
+    Sends a HEAD and a GET for each archive. If there are more than `MAX_LOOKED_UP` archives, none
+    is looked up, and the result is empty. An archive that cannot be looked up is left to its event.
     """
     if len(keys) > MAX_LOOKED_UP:
         return []
@@ -171,13 +173,13 @@ def find_ended(runs: DeployedRuns, keys: Sequence[str]) -> list[str]:
 
 
 def _has_ended(key: str, runs: DeployedRuns) -> bool:
-    """Return whether an archive has a final verdict; False if it cannot be looked up.
+    """Return whether an archive has a final verdict; False if the archive cannot be looked up.
 
-    An archive that must still be deleted or tagged has not ended.
+    An archive that must still be deleted or tagged is not finished.
     """
     request = runs.defaults.request(key)
     source = request.source
-    with contextlib.suppress(S3UnzipError):  # the run that its event starts reports the error
+    with contextlib.suppress(S3UnzipError):  # the run that the event starts reports the error
         stat = runs.stores.source(source).stat(source)
         run = run_id(request, stat.pin, stat.modified)
         report = runs.records(run).find_report()
@@ -187,7 +189,7 @@ def _has_ended(key: str, runs: DeployedRuns) -> bool:
 
 
 def count_routes(runs: DeployedRuns, keys: Iterable[str]) -> dict[str, int]:
-    """Return how many of the archives with these keys each route takes."""
+    """Return, for each route, how many of the archives with these keys take it."""
     routes = (runs.defaults.request(key).route for key in keys)
     return dict(Counter(route.name for route in routes if route is not None))
 
@@ -197,16 +199,15 @@ def _locate(runs: DeployedRuns, key: str) -> Location:
 
 
 def find_missing(runs: DeployedRuns, since: float, names: Sequence[str] = ()) -> MissingArchives:
-    """Look up the run of every archive that was put since a time.
+    """Look up the run of every archive that was put since a given time.
 
-    Sends one LIST for each thousand objects, and one HEAD and one GET for each archive. If the GET
-    finds no report, one more GET reads whether the archive is split, and one HEAD looks for each
-    part.
+    Sends one LIST per thousand objects, and one HEAD and one GET per archive. If the GET finds no
+    report, another GET checks whether the archive is split, and one HEAD is sent for each part.
 
     Args:
         runs: of the environment.
-        since: Unix seconds; archives that were put earlier are left out.
-        names: keys, prefixes or globs of archives; empty: all that the environment takes.
+        since: a time in Unix seconds; archives that were put earlier are excluded.
+        names: keys, prefixes or globs of archives; empty: all archives that the environment covers.
     """
     look_up = partial(_find_unsettled, runs=runs)
     with ThreadPoolExecutor(LOOKUPS, thread_name_prefix="missing") as pool:
@@ -216,22 +217,22 @@ def find_missing(runs: DeployedRuns, since: float, names: Sequence[str] = ()) ->
 
 
 def start_missing(runs: DeployedRuns, archives: Sequence[Unsettled]) -> None:
-    """Queue an event for each archive without a run, and resume the runs of the others."""
+    """Queue an event for each archive without a run, and resume the runs of the other archives."""
     for archive in archives:
         if archive.state != "no run":
             runs.resume(archive.run)
     events = [(archive.source, archive.put) for archive in archives if archive.state == "no run"]
     for _ in send_events(runs.client("sqs"), runs.outputs["QueueUrl"], events):
-        pass  # the iterator sends the events; its counts are not shown
+        pass  # the iterator sends the events, and its counts are not used
 
 
 def send_events(client: Any, queue: str, events: Sequence[tuple[Location, float]]) -> Iterator[int]:
-    """Queue events, ten per request and several requests at once; yield how many are sent so far.
+    """Queue events with concurrent requests of ten events; yield the number sent so far.
 
     Args:
-        client: of SQS.
-        queue: its URL.
-        events: archives, and the times for their events (Unix seconds).
+        client: the SQS client.
+        queue: the URL of the queue.
+        events: the archives, with the times of their events (in Unix seconds).
     """
 
     def send(start: int) -> int:
@@ -246,7 +247,7 @@ def send_events(client: Any, queue: str, events: Sequence[tuple[Location, float]
 
 
 def read_depth(runs: DeployedRuns, queue: str) -> tuple[int, int]:
-    """Return how many messages of a queue wait, and how many are in flight."""
+    """Return the numbers of messages in a queue that are waiting and that are in flight."""
     names = [VISIBLE, IN_FLIGHT]
     answer = runs.ask("sqs:GetQueueAttributes", QueueUrl=queue, AttributeNames=names)
     waiting, in_flight = (int(answer["Attributes"].get(name, "0")) for name in names)
@@ -254,13 +255,13 @@ def read_depth(runs: DeployedRuns, queue: str) -> tuple[int, int]:
 
 
 def _check_scope(name: str, defaults: LambdaConfig) -> None:
-    """Raise `UsageError` if the environment takes none of the archives that `name` can match."""
+    """Raise `UsageError` if the environment covers none of the archives that `name` can match."""
     scheme, separator, path = name.partition("://")
     bucket, key = split_bucket(path)
     if not separator or scheme.lower() != "s3" or not bucket:
         raise UsageError(f"{name}: archives of an environment are in S3: s3://bucket/prefix/")
     triggers = [alternative.trigger for alternative in defaults.all_defaults]
-    if names_several(name):  # a prefix or a glob, which must overlap the prefix of a trigger
+    if names_several(name):  # a prefix or a glob; it must overlap the prefix of a trigger
         start = fixed_part(key)
         prefixes = [trigger.prefix for trigger in triggers if trigger.bucket == bucket]
         inside = any(prefix.startswith(start) or start.startswith(prefix) for prefix in prefixes)
@@ -275,30 +276,30 @@ def _check_scope(name: str, defaults: LambdaConfig) -> None:
 
 
 def _select(name: str) -> tuple[str, Callable[[str], object]]:
-    """Return the keys that `name`, a key, prefix or glob, refers to: their prefix and their test.
+    """Return the prefix of, and a test for, the keys that `name` (a key, prefix or glob) refers to.
 
-    If `name` looks like a glob, the object with this very key is selected, too.
+    If `name` looks like a glob, the object with exactly this key is also selected.
     """
     _, pattern = split_bucket(name.partition("://")[2])
     if not names_several(name):
         return pattern, pattern.__eq__
     prefix = fixed_part(pattern)
-    if prefix == pattern:  # a prefix without a glob
+    if prefix == pattern:  # a prefix that is not a glob
         return prefix, _is_any_key
     glob = compile_glob(pattern)
     return prefix, lambda key: key == pattern or glob(key)
 
 
 def _is_any_key(_: str) -> bool:
-    """Return True: a prefix selects every key below it."""
+    """Return True, because a prefix selects every key below it."""
     return True
 
 
 def _list_objects(
     runs: DeployedRuns, prefix: str, is_selected: Callable[[str], object]
 ) -> Iterator[ObjectTypeDef]:
-    """Yield the selected objects of the ingest bucket, except those that stand for folders."""
-    # Listings of a `Destination` have no times, so the client is used.
+    """Yield the selected objects in the ingest bucket, except those that represent folders."""
+    # Listings by a `Destination` do not contain times, so the client is used.
     pages = runs.list_pages("list_objects_v2", runs.defaults.own.trigger.bucket, prefix)
     for listed in chain.from_iterable(page.get("Contents", ()) for page in pages):
         key = listed["Key"]
@@ -307,7 +308,7 @@ def _list_objects(
 
 
 def _list_recent(runs: DeployedRuns, since: float, names: Sequence[str]) -> Iterator[ObjectTypeDef]:
-    """Yield the objects that were put since `since`, start runs, and match one of `names`."""
+    """Yield the objects that were put since `since`, can start runs, and match one of `names`."""
     defaults = runs.defaults
     for name in names:
         _check_scope(name, defaults)
@@ -316,7 +317,7 @@ def _list_recent(runs: DeployedRuns, since: float, names: Sequence[str]) -> Iter
     else:  # every key below the prefixes that start runs
         prefixes = sorted({config.trigger.prefix for config in defaults.all_defaults})
         selections = [(prefix, _is_any_key) for prefix in prefixes]
-    yielded = set[str]()  # the keys; several names may select one
+    yielded = set[str]()  # keys; an object may be selected by several names
     for listed in chain.from_iterable(_list_objects(runs, *selection) for selection in selections):
         key = listed["Key"]
         is_recent = listed["LastModified"].timestamp() >= since
@@ -326,7 +327,7 @@ def _list_recent(runs: DeployedRuns, since: float, names: Sequence[str]) -> Iter
 
 
 def _find_unsettled(archive: ObjectTypeDef, runs: DeployedRuns) -> Unsettled | str | None:
-    """Return what is unsettled about an archive; `RUNNING`: its run is at work; None: nothing."""
+    """Return what is unsettled about an archive, if anything; `RUNNING` if its run is at work."""
     request = runs.defaults.request(archive["Key"])
     source = request.source
     put = archive["LastModified"].timestamp()
@@ -346,19 +347,19 @@ def _find_unsettled(archive: ObjectTypeDef, runs: DeployedRuns) -> Unsettled | s
                 report, Unsettled(source, tail.pin.size, put, run=run, state="archive left")
             )
         return _judge_unreported(runs, request, tail, put)
-    except NotFoundError:  # deleted in the meantime
+    except NotFoundError:  # deleted since the listing
         return None
-    except (UnreadableRecordError, UsageError) as error:  # damaged, or of another archive
+    except (UnreadableRecordError, UsageError) as error:  # damaged, or for another archive
         return structs.replace(unread, run=run, message=str(error))
 
 
 def _judge_unreported(
     runs: DeployedRuns, request: Request, stat: Tail, put: float
 ) -> Unsettled | str | None:
-    """Return what is unsettled about an archive whose named object alone has no report.
+    """Return what is unsettled about an archive if its named object, taken alone, has no report.
 
-    If the archive is split, its run's id comes from all parts, so they are looked up here. Returns
-    `RUNNING` if the run is at work; None if the archive is split and has a report.
+    If the archive is split, the id of its run is derived from all parts, so the parts are looked up
+    here. Returns `RUNNING` if the run is at work, or None if the archive is split and has a report.
     """
     tail = _read_whole(runs, request.source, stat)
     run = run_id(request, tail.pin, tail.modified)
@@ -377,7 +378,7 @@ def _judge_unreported(
 def _read_whole(runs: DeployedRuns, source: Location, stat: Tail) -> Tail:
     """Return the tail of an archive with all its parts, within the limits of the planner.
 
-    If the archive cannot be read, return `stat`, the tail of the one object.
+    If the archive cannot be read, returns `stat`, the tail of the single object.
     """
     store = runs.stores.source(source)
     calls = Calls(LocalClock(), runs.defaults.tuning.retry_seconds, at_once=1)
@@ -391,15 +392,15 @@ def _read_whole(runs: DeployedRuns, source: Location, stat: Tail) -> Tail:
 
 
 def _judge_end(report: Report, unfinished: Unsettled) -> Unsettled | str | None:
-    """Return what is unsettled about an archive whose run has a report; None: nothing.
+    """Return what is unsettled about an archive whose run has a report; None if nothing is.
 
     Returns `RUNNING` while a function may still delete or tag the archive.
 
     Args:
-        report: of the run.
+        report: the report of the run.
         unfinished: the result for an archive that was to be deleted or tagged, but was not.
     """
-    if report.verdict is Verdict.SOURCE_CHANGED:  # although its version is the current one again
+    if report.verdict is Verdict.SOURCE_CHANGED:  # although this version is the current one again
         return structs.replace(unfinished, state="put back")
     if report.after_success is None or not report.archive_left:
         return None
@@ -410,7 +411,7 @@ def _judge_end(report: Report, unfinished: Unsettled) -> Unsettled | str | None:
 
 
 def _make_event(source: Location, put: float) -> str:
-    """Return the event in the form of EventBridge's "Object Created" of S3."""
+    """Return the event in the format of S3's "Object Created" events in EventBridge."""
     return json.dumps(
         {
             "detail-type": "Object Created",
@@ -422,7 +423,7 @@ def _make_event(source: Location, put: float) -> str:
 
 
 def _send_batch(client: Any, queue: str, messages: Sequence[dict[str, str]]) -> None:
-    """Send one batch; send again the messages that SQS refuses for now.
+    """Send one batch; resend the messages that SQS refuses temporarily.
 
     API_SendMessageBatch: "can result in a combination of successful and unsuccessful actions".
     """
@@ -437,7 +438,7 @@ def _send_batch(client: Any, queue: str, messages: Sequence[dict[str, str]]) -> 
         ids = {refusal["Id"] for refusal in refused}
         messages = [message for message in messages if message["Id"] in ids]
         first = refused[0]
-        if first["SenderFault"]:  # sending it again would not help
+        if first["SenderFault"]:  # sending the message again would not help
             break
     raise ServiceFaultError(
         f"the queue did not accept {len(messages)} messages: "
