@@ -1,4 +1,4 @@
-"""The resources of every step of the pipeline, in addition to its input."""
+"""The resources that every step of the pipeline uses in addition to its input."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 class Progress:
-    """Receives the events of a run. Subclass it, and override the methods that you need.
+    """Receives the events of a run. Subclass this class, and override the methods that you need.
 
-    `finished`, `failed` and `trouble` may be called from any thread, the others from the thread of
-    `extract`.
+    The methods `finished`, `failed` and `trouble` may be called from any thread; all other methods
+    are called from the thread of `extract`.
     """
 
     def planned(self, plan: PlanSummary) -> None:
@@ -35,8 +35,8 @@ class Progress:
     def finished(self, counts: Mapping[str, int]) -> None:
         """Add increments: extracted, unchanged, failed, and bytes read, copied, written and done.
 
-        `bytes_done` grows up to `PlanSummary.work`. No increment is negative; repeated work is
-        counted once.
+        The total of `bytes_done` grows up to `PlanSummary.work`. Increments are never negative;
+        repeated work is counted only once.
         """
 
     def failed(self, outcomes: Sequence[Outcome]) -> None:
@@ -46,7 +46,7 @@ class Progress:
         """Receive the name of a phase that begins: plan, scan, link, extract or report."""
 
     def trouble(self, message: str) -> None:
-        """Receive one line about a store that does not answer; its request is tried again."""
+        """Receive one line about a store that does not respond; the request is retried."""
 
     def reported(self, report: Report) -> None:
         """Receive the report, before the archives inside the archive begin."""
@@ -56,20 +56,20 @@ class Progress:
 
 
 class UploadNotes(Protocol):
-    """Which run began an upload, as far as this machine knows."""
+    """Notes on this machine about which run began an upload."""
 
     def note(self, upload_id: str, run: str) -> None:
         """Note that `run` began an upload."""
 
     def forget(self, upload_id: str) -> None:
-        """Forget an upload that is complete or aborted."""
+        """Forget an upload that has been completed or aborted."""
 
     def is_of_another(self, upload_id: str, run: str) -> bool:
         """Return whether an upload belongs to a run other than `run` that is still at work."""
 
 
 class Context(Struct, frozen=True):
-    """Stores, rules, clock and limits of a process; each worker has its own context."""
+    """The stores, rules, clock and limits of a process; each worker has its own context."""
 
     stores: Stores
     clock: Clock
@@ -78,12 +78,12 @@ class Context(Struct, frozen=True):
     progress: Progress | None = None
     platform: Platform | None = None  # for estimates and costs; None: neither is computed
     environment: str = ""  # the deployed environment; empty: this machine
-    reached: StoreConfig | None = None  # how its stores are reached, for records and commands
-    max_cost: float | None = None  # dollars that a run may cost by its estimate
-    faults: FaultBudget | None = None  # of all its calls; None: a new one
-    first_calls: int = FIRST_CALLS  # paced requests at once, at the beginning of a step
+    reached: StoreConfig | None = None  # how to reach its stores, for records and commands
+    max_cost: float | None = None  # maximum estimated cost of a run, in dollars
+    faults: FaultBudget | None = None  # fault budget of all its calls; None: a new budget
+    first_calls: int = FIRST_CALLS  # number of concurrent paced requests at the beginning of a step
     archive_end: bytes = b""  # the last bytes of the run's archive, if they are in memory
-    uploads: UploadNotes | None = None  # None: uploads are identified by their keys, as on AWS
+    uploads: UploadNotes | None = None  # None: uploads are identified by key, as on AWS
 
     def __post_init__(self) -> None:
         if self.faults is None:
@@ -93,7 +93,7 @@ class Context(Struct, frozen=True):
             force_setattr(self, "faults", budget)
 
     def calls(self) -> Calls:
-        """Return the object through which one step calls stores: it counts and retries."""
+        """Return the object through which one step calls stores, with counts and retries."""
         tuning = self.tuning
         return Calls(
             self.clock,

@@ -1,12 +1,12 @@
-"""About how long a run will take, and what it will cost, before it begins.
+"""Estimates of how long a run will take and what it will cost, made before the run begins.
 
-The cost follows from counted requests (`pricing`). The duration is the largest of three lower
-bounds, with fixed times on top. The bounds are the longest task, all tasks divided by the workers,
-and the writes that S3 accepts below one prefix. The fixed times are those of event, cold starts,
-plan, rounds and report. `rates` has every number, with its source. Nobody has compared the
-durations with AWS yet.
+The cost is computed from expected requests (`pricing`). The duration is the largest of three lower
+bounds, plus fixed times. The bounds are the longest task, the sum of all tasks divided by the
+number of workers, and the rate of writes that S3 accepts below one prefix. The fixed times are
+those of the event, cold starts, plan, rounds and report. Every number is in `rates`, with its
+source. The estimated durations have not been compared with AWS yet.
 
-This module makes no call and reads no file and no clock.
+This module makes no calls and reads no files and no clock.
 """
 
 import math
@@ -24,25 +24,25 @@ from s3unzip.pricing import Cost, Job, Platform, Work, aws, price
 from s3unzip.printable import show_dollars
 from s3unzip.settings import Tuning
 
-# Requests of one kind of step that wait for each other.
+# Number of requests of one kind of step that wait for each other.
 TASK_CALLS = 4  # for the records of the task, its first range and its outcomes
-# Additional calls of a large member: create, header, bytes after the data, last part, complete.
+# Additional calls for a large member: create, header, bytes after the data, last part, complete.
 LARGE_CALLS = 5
 PLAN_CALLS = 9
 REPORT_CALLS = 3
-DIRECT_CALLS = 5  # of the function that extracts a small archive itself
-LINK_CALLS = 16  # to link the segments of split members
-# Requests for records.
+DIRECT_CALLS = 5  # for the function that extracts a small archive itself
+LINK_CALLS = 16  # for linking the segments of split members
+# Number of requests for records.
 TASK_GETS = 3  # rows of the task; earlier outcomes and stop.json, which normally do not exist
-SPLIT_GETS = 4  # of a split member
+SPLIT_GETS = 4  # for a split member
 SPLIT_PUTS = 2
-SCAN_PUTS = 4  # the segment when scanned and when linked, the outcomes of the scan and its slice
+SCAN_PUTS = 4  # the segment, when scanned and when linked; the outcomes of its scan and its slice
 PLAN_PUTS = 9
-MAX_PARTS = 10_000  # of a multipart upload: AmazonS3/latest/userguide/qfacts.html
+MAX_PARTS = 10_000  # maximum per multipart upload: AmazonS3/latest/userguide/qfacts.html
 
 
 class Bin(Struct, frozen=True):
-    """The number of members with `start` to below `stop` uncompressed bytes."""
+    """The number of members with an uncompressed size in [`start`, `stop`) bytes."""
 
     start: int
     stop: int
@@ -50,18 +50,18 @@ class Bin(Struct, frozen=True):
 
 
 class Estimate(Struct, frozen=True):
-    """The estimate of a run; seconds, bytes and dollars."""
+    """The estimate for a run, in seconds, bytes and dollars."""
 
     title: str
     platform: str
     members: int
-    kinds: dict[str, int]  # members by task kind
+    kinds: dict[str, int]  # number of members by task kind
     sizes: tuple[Bin, ...]
     bytes_in: int
     bytes_out: int
     tasks: int
-    workers: int  # tasks at once
-    seconds: float  # about, from the event or the command to the report
+    workers: int  # number of concurrent tasks
+    seconds: float  # approximate time from the event or the command to the report
     bound: str  # what determines the duration
     requests: Requests
     cost: Cost
@@ -69,9 +69,9 @@ class Estimate(Struct, frozen=True):
 
 
 class _Bound(NamedTuple):
-    seconds: float  # the minimum duration of all tasks
+    seconds: float  # the minimum duration of all tasks together
     name: str
-    throttled: bool = False  # by S3
+    throttled: bool = False  # whether S3 throttles the workers
 
 
 def estimate(
@@ -83,19 +83,19 @@ def estimate(
     workers: int = 0,
     sizes: Iterable[int] = (),
 ) -> Estimate:
-    """Return the estimate of a run that does `tasks` on `platform`.
+    """Return the estimate for a run that does `tasks` on `platform`.
 
     Args:
-        job: has the source, the destination and the options of the run.
+        job: the request or report with the source, the destination and the options of the run.
         tasks: all tasks of the plan.
-        platform: where the run works.
-        tuning: the settings with which the tasks were cut.
-        workers: tasks at once; 0: as many as the platform has workers.
-        sizes: bytes of each member, for a histogram.
+        platform: the platform of the run.
+        tuning: the settings that were used to cut the tasks.
+        workers: number of concurrent tasks; 0: the number of workers on the platform.
+        sizes: size of each member in bytes, for a histogram.
     """
     kinds: Counter[TaskKind] = Counter()
     for task in tasks:
-        if task.part == 0:  # a split member counts once
+        if task.part == 0:  # a split member is counted once
             kinds[task.kind] += task.members
     members = kinds.total()
     at_once = max(1, min(workers or platform.workers, platform.workers, len(tasks)))
@@ -132,10 +132,10 @@ def estimate_archive(
     workers: int,
     sizes: Sequence[int],
 ) -> Estimate:
-    """Return the estimate of an archive from the tasks that its plan would have.
+    """Return the estimate for an archive from the tasks that its plan would have.
 
-    On AWS the function that gets the event extracts a small archive itself. Then one task has all
-    members, and the estimate is made again for that function.
+    On AWS, the function that receives the event extracts a small archive itself. Then one task has
+    all members, and the estimate is repeated for that function.
     """
     expected = estimate(request, tasks, platform, tuning, workers=workers, sizes=sizes)
     if platform.name != "aws" or not _is_direct(expected, tasks, tuning):
@@ -159,10 +159,10 @@ def estimate_archive(
 
 
 def check_budget(expected: Estimate, max_cost: float | None) -> None:
-    """Refuse a run whose cost would be above `max_cost` dollars; None: no limit."""
+    """Refuse a run that would cost more than `max_cost` dollars; None: no limit."""
     if max_cost is None:
         return
-    if not max_cost >= 0:  # also true for NaN
+    if not max_cost >= 0:  # also true if it is NaN
         raise UsageError(f"the cost limit must be 0 or more dollars, not {max_cost}")
     cost = expected.cost.total
     if cost > max_cost:
@@ -180,7 +180,7 @@ def _bytes_read(task: Task) -> int:
 
 
 def _is_direct(expected: Estimate, tasks: Sequence[Task], tuning: Tuning) -> bool:
-    """Return whether the function that gets the event extracts the archive itself."""
+    """Return whether the function that receives the event extracts the archive itself."""
     # The first read must contain the whole directory, and no member may need a multipart upload.
     return (
         0 < expected.members <= tuning.max_direct_members
@@ -195,8 +195,9 @@ def _is_direct(expected: Estimate, tasks: Sequence[Task], tuning: Tuning) -> boo
 
 
 def _count_sizes(sizes: Iterable[int]) -> tuple[Bin, ...]:
-    """Return a histogram of `sizes` (bytes) with bins that double; empty bins are left out."""
-    # A size of `bits` bits is at least 2 ** (bits - 1). The size 0 has 0 bits: its bin is 0 to 1.
+    """Return a histogram of `sizes` (bytes) with bins of doubling width, without empty bins."""
+    # A size with `bits` bits is at least 2 ** (bits - 1). The size 0 has 0 bits, so its bin is 0 to
+    # 1.
     return tuple(
         Bin((1 << bits) // 2, 1 << bits, count)
         for bits, count in sorted(Counter(map(int.bit_length, sizes)).items())
@@ -221,11 +222,11 @@ def _find_bound(
     if platform.priced_writes:  # the destination is in S3
         name = f"{requests.writes:,} writes below one prefix"
         bounds.append(_Bound(_write_seconds(requests.writes), name, throttled=True))
-    return max(bounds)  # by `seconds`
+    return max(bounds)  # compared by `seconds`
 
 
 def _write_seconds(writes: int) -> float:
-    """Return the seconds that `writes` below one prefix take; S3 doubles their rate in steps."""
+    """Return the seconds that `writes` below one prefix take; S3 doubles the rate in steps."""
     rate = rates.S3_PREFIX_WRITES
     growth = rates.S3_GROWTH_SECONDS
     seconds = 0.0
@@ -238,12 +239,12 @@ def _write_seconds(writes: int) -> float:
 
 
 def _task_seconds(task: Task, platform: Platform, tuning: Tuning, at_once: int) -> float:
-    """Return the seconds that one worker needs for `task` if nothing throttles it."""
+    """Return the seconds that one worker needs for `task` without throttling."""
     bandwidth = min(platform.bandwidth, platform.total_bandwidth / at_once)
     inflating = task.size / (rates.INFLATE_RATE * platform.processor)
     moving = max(_bytes_read(task), task.size) / bandwidth
     calls = 0 if platform.direct else TASK_CALLS
-    if task.kind is TaskKind.BATCH:  # reads, PUTs and inflates members at the same time
+    if task.kind is TaskKind.BATCH:  # reading, PUTs and inflating overlap
         putting = _put_seconds(task, platform, tuning)
         cpu = task.members * tuning.member_seconds / platform.processor + inflating
         return calls * platform.latency + max(moving, putting, cpu)
@@ -252,15 +253,15 @@ def _task_seconds(task: Task, platform: Platform, tuning: Tuning, at_once: int) 
     if task.kind is TaskKind.COPY:
         copying = task.size / (rates.S3_REQUEST_COPY * tuning.parts_in_flight)
         return calls * platform.latency + copying
-    last_part = min(tuning.part_bytes, task.size) / platform.upload_rate  # after all is inflated
+    last_part = min(tuning.part_bytes, task.size) / platform.upload_rate  # sent after inflating all
     seconds = calls * platform.latency + last_part + max(moving, inflating)
-    if task.kind is TaskKind.SCAN:  # a segment is read twice: to scan it, then to extract it
+    if task.kind is TaskKind.SCAN:  # a segment is read twice: for the scan, then for the extraction
         seconds += _scan_seconds(task, platform, bandwidth)
     return seconds
 
 
 def _put_seconds(task: Task, platform: Platform, tuning: Tuning) -> float:
-    """Return the seconds that the PUTs of a batch take, as many at once as the settings allow."""
+    """Return the seconds that the PUTs of a batch take, with the concurrency in the settings."""
     mean_size = task.size / task.members
     at_once = min(tuning.puts_in_flight, max(1, tuning.bytes_in_flight // max(1.0, mean_size)))
     turns = max(1.0, task.members / at_once)
@@ -268,18 +269,18 @@ def _put_seconds(task: Task, platform: Platform, tuning: Tuning) -> float:
 
 
 def _scan_seconds(task: Task, platform: Platform, bandwidth: float) -> float:
-    """Return the seconds to find both boundaries of a segment, and its last bytes of output."""
+    """Return the seconds it takes to find both boundaries and the last output of a segment."""
     reading = _bytes_read(task) / bandwidth
     # A segment has two boundaries.
     cpu = rates.SCAN_INFLATES * task.size / rates.INFLATE_RATE + 2 * rates.BOUNDARY_SECONDS
-    calls = TASK_CALLS + 1  # the scan is a task of its own, and reads the local header
+    calls = TASK_CALLS + 1  # the scan is a separate task, and reads the local header
     return calls * platform.latency + max(reading, cpu)
 
 
 def _overhead_seconds(
     tasks: Sequence[Task], members: int, platform: Platform, tuning: Tuning
 ) -> float:
-    """Return the seconds that no task takes: event, cold starts, plan, rounds, report."""
+    """Return the seconds outside of tasks: event, cold starts, plan, rounds and report."""
     latency = platform.latency
     plan = members * rates.PLAN_MEMBER_SECONDS / platform.processor
     report = members * rates.REPORT_MEMBER_SECONDS
@@ -288,15 +289,15 @@ def _overhead_seconds(
         return start + rates.DIRECT_SECONDS + DIRECT_CALLS * latency + plan + report
     plan += rates.PLAN_SECONDS + PLAN_CALLS * latency
     plan += members * rates.MEMBER_ROW / platform.bandwidth
-    # The report reads the outcomes of the tasks while it works on others.
+    # The report reads the outcomes of some tasks while it processes those of other tasks.
     report = max(report, len(tasks) / rates.OUTCOMES_AT_ONCE * latency)
     report += rates.REPORT_FIXED_SECONDS + REPORT_CALLS * latency
     if not platform.memory_gb:  # one machine
         return rates.LOCAL_START_SECONDS + plan + report
     cold = rates.COLD_START_P50
     if len(tasks) > 1:
-        cold += rates.COLD_START_P99  # the slowest of many
-    if _directory_bytes_beyond_tail(members, tuning):  # the function `plan` starts, too
+        cold += rates.COLD_START_P99  # the slowest of many cold starts
+    if _directory_bytes_beyond_tail(members, tuning):  # the function `plan` also starts
         cold += rates.COLD_START_P50 + rates.EXECUTION_START_SECONDS
     scans = sum(task.kind is TaskKind.SCAN for task in tasks)
     rounds = _round_overhead_seconds(len(tasks))
@@ -327,17 +328,17 @@ def _billed_seconds(
     """Return the billed seconds of all functions together.
 
     Args:
-        seconds: of each task.
-        bound: its `seconds` are those of the longest task.
-        overhead: seconds from the event until the first task; a function is not billed for the
-            `EVENT_SECONDS` among them, in which the event arrives.
-        at_once: how many tasks run at the same time.
-        platform: where the run takes place; a direct run takes one function.
+        seconds: duration of each task.
+        bound: lower bound for the tasks; its `seconds` are those of the longest task.
+        overhead: seconds from the event to the first task. They include the `EVENT_SECONDS` that
+            the event takes to arrive, which are not billed.
+        at_once: number of concurrent tasks.
+        platform: the platform of the run; a direct run takes one function.
     """
     if platform.direct:
         return overhead + bound.seconds - rates.EVENT_SECONDS
-    billed = (at_once + 2) * rates.COLD_START_P50  # of the workers, of plan and of settle
-    if bound.throttled:  # workers that S3 throttles are paid for while they wait
+    billed = (at_once + 2) * rates.COLD_START_P50  # for the workers, plan and settle
+    if bound.throttled:  # workers that S3 throttles are billed while they wait
         return billed + max(sum(seconds), at_once * bound.seconds)
     return billed + sum(seconds)
 
@@ -349,36 +350,36 @@ def _directory_bytes_beyond_tail(members: int, tuning: Tuning) -> int:
 def _count_requests(
     tasks: Sequence[Task], members: int, platform: Platform, tuning: Tuning
 ) -> Requests:
-    """Return the requests of a run, those for its records included.
+    """Return the number of requests of a run by kind, including those for its records.
 
-    On one machine the records are files, which need no requests.
+    On one machine, the records are files, which require no requests.
     """
     beyond = _directory_bytes_beyond_tail(members, tuning)
     if platform.direct:  # the records are in memory
-        gets = 1  # the tail of the archive, which may contain all members
+        gets = 1  # the tail of the archive, which might contain all members
         if sum(map(_bytes_read, tasks)) > beyond:
             gets = 2
         return Requests(get=gets, put=members + rates.DIRECT_WRITES)
-    has_records = platform.memory_gb > 0  # in S3, for functions of Lambda
-    # The tail of the archive, and the part of the directory before the tail.
+    has_records = platform.memory_gb > 0  # the records are in S3 if Lambda functions work
+    # One for the tail of the archive, and those for the part of the directory before the tail.
     counts: Counter[str] = Counter(get=1 + math.ceil(beyond / tuning.directory_piece))
     for task in tasks:
         counts.update(_task_requests(task, tuning))
         if has_records:
-            # The report reads the outcomes of the task: one GET more. Tasks other than scans write
-            # only their outcomes.
+            # The report reads the outcomes of the task, which is one more GET. Tasks other than
+            # scans write only their outcomes.
             counts.update(get=TASK_GETS + 1, put=SCAN_PUTS if task.kind is TaskKind.SCAN else 1)
     if has_records:
         split = sum(task.part == 0 for task in tasks if task.parts > 1)
-        # One of the plan's calls is the GET of the tail, which is already counted.
+        # One call of the plan is the GET of the tail, which has already been counted.
         counts.update(get=PLAN_CALLS - 1 + SPLIT_GETS * split, put=PLAN_PUTS + SPLIT_PUTS * split)
-        # Lists of records and uploads; the plan probes the destination with an upload.
+        # LISTs of records and uploads; the plan probes the destination with an upload.
         counts.update(list=4, create=1, abort=1)
     return Requests(**counts)
 
 
 def _task_requests(task: Task, tuning: Tuning) -> dict[str, int]:
-    """Return the requests of a task for its members, by the fields of `Requests`."""
+    """Return the number of requests of a task for its members, by the fields of `Requests`."""
     if task.kind is TaskKind.BATCH:
         return {"get": 1, "put": task.members}
     is_first = int(task.part == 0)
@@ -388,7 +389,7 @@ def _task_requests(task: Task, tuning: Tuning) -> dict[str, int]:
             "get": 2,
             "copy": max(1, math.ceil(task.size / tuning.copy_part_bytes)),
         }
-    # The size of the whole member is estimated from this task.
+    # The size of the whole member is estimated from this one task.
     part_bytes = max(tuning.part_bytes, math.ceil(task.size * task.parts / MAX_PARTS))
     parts = max(1, math.ceil(task.size / part_bytes))
     # The local header, the bytes after the data, and the data itself.

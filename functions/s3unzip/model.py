@@ -1,8 +1,8 @@
 """The values of the pipeline: request -> run -> plan -> tasks -> outcomes -> report.
 
 Each value is frozen, and converts to JSON and back without loss (`encode`, `decode`).
-Data flows in one direction: extraction never changes a plan, and settling never asks the store for
-data that an outcome has.
+Data flows in one direction: extraction never changes a plan, and settling never requests data from
+the store that an outcome contains.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from s3unzip.store_kinds import StoreKind, find_kind
 from s3unzip.zip import Member
 
 T = TypeVar("T")
-KEY_FIELD = re.compile(r"\{([^{}]*)\}")  # of a key template
+KEY_FIELD = re.compile(r"\{([^{}]*)\}")  # a field in a key template
 MEMBER_FIELDS = frozenset({"member", "dir", "name", "stem", "suffix"})
 ARCHIVE_FIELDS = frozenset({"archive_stem", "archive_dir", "archive_key", "bucket"})
-NO_NAMES = frozenset({"", ".", ".."})  # parts of a path that do not name a folder or a file
+NO_NAMES = frozenset({"", ".", ".."})  # parts of a path that do not name a folder or file
 
 
 def encode(value: object) -> bytes:
@@ -39,8 +39,8 @@ def encode(value: object) -> bytes:
     return msgspec.json.encode(value)
 
 
-# msgspec reads the fields of a type at its first decode. Another thread that decodes the type
-# meanwhile sees only some fields, and the process crashes (SIGSEGV, msgspec 0.22).
+# msgspec reads the fields of a type when it first decodes the type. Another thread that decodes the
+# type at the same time sees only some fields, and the process crashes (SIGSEGV, msgspec 0.22).
 _preparing = threading.Lock()
 
 
@@ -54,7 +54,7 @@ _fields_of = cache(fields)  # msgspec compiles the annotations at each call
 
 
 def decode(line: bytes | str, kind: type[T]) -> T:
-    """Return the `kind` that `line` holds."""
+    """Return the value of type `kind` that is encoded in `line`."""
     try:
         return _decoder(kind).decode(line)  # type: ignore[arg-type, no-any-return]  # a `kind`
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -62,7 +62,7 @@ def decode(line: bytes | str, kind: type[T]) -> T:
 
 
 def decode_lines(data: bytes, kind: type[T]) -> list[T]:
-    """Return the `kind` of each line of `data`; twice as fast as a line at a time."""
+    """Return the value of type `kind` in each line of `data`; twice as fast as line by line."""
     try:
         return _decoder(kind).decode_lines(data)  # type: ignore[arg-type, no-any-return]  # a list
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -70,12 +70,12 @@ def decode_lines(data: bytes, kind: type[T]) -> list[T]:
 
 
 class Location(Struct, frozen=True):
-    """One object, or a prefix of them: ``s3://bucket/key``, a path, ``https://host/path``."""
+    """One object, or a prefix of objects: ``s3://bucket/key``, a path, ``https://host/path``."""
 
     # one of `STORE_KINDS`
     scheme: str
-    bucket: str  # bucket, or host with port; empty for a file
-    key: str  # key, absolute path, or path with query
+    bucket: str  # bucket, or host and port; empty for a file
+    key: str  # key, absolute path, or path and query
 
     def __str__(self) -> str:
         if self.store.shows_key:
@@ -96,35 +96,35 @@ class Location(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The key or the path. The path of a URL is decoded: ``%20`` becomes a space."""
+        """The key or the path, decoded if the location is a URL: ``%20`` becomes a space."""
         if self.store.is_url:
             return unquote(self.key.partition("?")[0])
         return self.key
 
     @property
     def store(self) -> StoreKind:
-        """What the store of the location can do."""
+        """The abilities of the store of the location."""
         return find_kind(self.scheme)
 
 
 class Pin(Struct, frozen=True):
-    """The version of the archive that a run reads; every range request names it.
+    """The version of the archive that a run reads; every range request contains it.
 
-    If an archive has several parts, the size is their sum, and ETag and version are those of the
-    part that the location names.
+    If an archive has several parts, the size is the sum of their sizes, and the ETag and the
+    version are those of the part that the location names.
     """
 
     size: int
     etag: str | None = None  # as the store returned it, with quotes
     version_id: str | None = None
-    parts: tuple[Pin, ...] | UnsetType = UNSET  # of an archive of several parts, in their order
+    parts: tuple[Pin, ...] | UnsetType = UNSET  # of the archive, if it has several, in order
 
 
 class OnConflict(StrEnum):
-    """What to do if the destination already has the key."""
+    """What to do if the key already exists in the destination."""
 
     OVERWRITE = "overwrite"
-    SKIP_UNCHANGED = "skip-unchanged"  # size and zip-crc32 equal
+    SKIP_UNCHANGED = "skip-unchanged"  # if size and zip-crc32 are equal
     NEVER = "never"  # If-None-Match
 
 
@@ -136,18 +136,18 @@ class GzipForm(StrEnum):
 
 
 class Budget(Struct, frozen=True, array_like=True):
-    """The limits of all nested archives together."""
+    """The limits for all nested archives together."""
 
     archives: int
     members: int
-    size: int  # bytes of their members
+    size: int  # total size of their members, in bytes
 
 
 Count = Annotated[int, Meta(ge=0)]
 
 
 class Options(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
-    """The caller's choices; part of the run's identity. They are checked when they are made."""
+    """The caller's choices: part of the identity of a run, and checked when they are created."""
 
     key_template: Annotated[
         str,
@@ -177,7 +177,7 @@ class Options(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
             HelpSection.KEYS,
             in_file=False,
         ),
-    ] = 0  # leading folders of a member's path that its key leaves out
+    ] = 0  # number of leading folders of a member's path to leave out of its key
     names: Annotated[
         tuple[str, ...],
         RunOption(
@@ -186,7 +186,7 @@ class Options(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
             HelpSection.MEMBERS,
             in_file=False,
         ),
-    ] = ()  # exact member names; none: all
+    ] = ()  # exact names of members; empty: all members
     limit: Annotated[
         Count | None,
         RunOption(
@@ -196,7 +196,7 @@ class Options(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
             minimum=1,
             in_file=False,
         ),
-    ] = None  # extract only this many of the selected members
+    ] = None  # maximum number of selected members to extract
     lenient: Annotated[
         bool,
         RunOption(
@@ -220,11 +220,11 @@ class Options(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
             "Keep deflated members compressed, re-wrapped as gzip.",
             HelpSection.OBJECTS,
         ),
-    ] = None  # the raw deflate stream re-wrapped, not inflated
+    ] = None  # whether to re-wrap the raw deflate stream without inflating it
     trust_crc: Annotated[
         bool,
         RunOption(help="With as_gzip: do not inflate members to check them."),
-    ] = False  # with as_gzip: do not inflate to check
+    ] = False  # with as_gzip: whether to skip inflating members to check them
     password_ref: str | None = None  # the place of the password, never the password itself
     nested_depth: Annotated[
         Count,
@@ -234,8 +234,8 @@ class Options(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
             HelpSection.OBJECTS,
             maximum_in_file=8,
         ),
-    ] = 0  # how many levels of archives inside archives are also extracted
-    nested_budget: Budget | None = None  # of a nested run: limits of it and the runs below
+    ] = 0  # maximum depth of archives inside archives to extract
+    nested_budget: Budget | None = None  # limits for a nested run and the runs below it
     marker: Annotated[
         bool,
         RunOption(
@@ -243,14 +243,14 @@ class Options(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
             "Write the object _SUCCESS last, if all members are extracted.",
             HelpSection.AFTERWARDS,
         ),
-    ] = False  # write _SUCCESS last
+    ] = False  # whether to write _SUCCESS last
     objects: Annotated[
         ObjectProperties | None,
         RunOption(help="Properties of the objects besides their content."),
-    ] = None  # the properties of the objects besides their content
+    ] = None  # the properties of the objects, in addition to their content
 
     def __post_init__(self) -> None:
-        """Convert each option to its declared type, and check the values that types cannot."""
+        """Convert each option to its declared type, and check what types alone cannot check."""
         for option in _fields_of(Options):
             value = getattr(self, option.name)
             if isinstance(value, str) and bare_type(option.type) == tuple[str, ...]:
@@ -278,7 +278,7 @@ def _check_key_template(text: str) -> None:
             f"key template {text!r}: unknown or broken field; known: "
             f"{', '.join(sorted(key_fields))}"
         )
-    if not names & {"member", "name", "stem"}:  # the fields that tell members apart
+    if not names & {"member", "name", "stem"}:  # the fields that distinguish members
         raise UsageError(f"key template {text!r} gives every member one key: add {{member}}")
 
 
@@ -292,11 +292,12 @@ class SourceAction(StrEnum):
 class AfterSuccess(Struct, frozen=True, omit_defaults=True):
     """The action on the archive when its run is COMPLETED and the report is written.
 
-    It is not part of a run's identity, because it does not change the objects of the run.
+    The action is not part of the identity of a run, because it does not change the objects of the
+    run.
     """
 
     action: SourceAction
-    tags: dict[str, str] = {}  # of a tag: they are added to the archive's tags
+    tags: dict[str, str] = {}  # for the action tag: tags to add to the tags of the archive
 
     def __post_init__(self) -> None:
         if (self.action is SourceAction.TAG) != bool(self.tags):
@@ -306,10 +307,10 @@ class AfterSuccess(Struct, frozen=True, omit_defaults=True):
 class SourceState(StrEnum):
     """The state of the action."""
 
-    PENDING = "pending"  # the report is written, the action is next
+    PENDING = "pending"  # the report is written, and the action is next
     DONE = "done"
-    KEPT = "kept"  # nothing is done: the archive was replaced, or no member was extracted
-    FAILED = "failed"  # a resumed run or a repeated event does it again
+    KEPT = "kept"  # nothing was done: the archive was replaced, or no member was extracted
+    FAILED = "failed"  # a resumed run or a repeated event retries the action
 
 
 class SourceResult(Struct, frozen=True, omit_defaults=True):
@@ -329,23 +330,23 @@ class SourceResult(Struct, frozen=True, omit_defaults=True):
 
 
 class Route(Struct, frozen=True, omit_defaults=True):
-    """The route of a deployed environment that an archive took, and how its members are written."""
+    """The route of a deployed environment that an archive took, and how members are written."""
 
     name: str
-    destination_owner: str | None = None  # the account that must own the destination's bucket
-    destination_kms_key: str | None = None  # None: the bucket's own encryption
+    destination_owner: str | None = None  # the account that must own the bucket of the destination
+    destination_kms_key: str | None = None  # None: the bucket's own encryption applies
 
 
 class Request(Struct, frozen=True):
     """The input of a run, from an event or a command line."""
 
     source: Location
-    destination: Location  # a prefix, its key empty or ending in "/"
+    destination: Location  # a prefix, with a key that is empty or ends in "/"
     options: Options = Options()
-    event_time: float | None = None  # Unix seconds: when the archive was put
-    after_success: AfterSuccess | None = None  # not part of the run's identity
-    again: str | None = None  # the run of an older version, which this run follows
-    route: Route | None = None  # None: no route of the environment fits the archive
+    event_time: float | None = None  # time at which the archive was put, in Unix seconds
+    after_success: AfterSuccess | None = None  # not part of the identity of the run
+    again: str | None = None  # the run of an older version that this run follows
+    route: Route | None = None  # None: the archive matches no route of the environment
 
 
 class Run(Request, frozen=True, kw_only=True):
@@ -353,10 +354,10 @@ class Run(Request, frozen=True, kw_only=True):
 
     id: str
     pin: Pin
-    key_prefix: str  # every key of the run begins with it; the member's path follows
+    key_prefix: str  # beginning of every key of the run, before the path of the member
     created: float  # Unix seconds
     # If only the lower 32 bits of a size are known: the bytes beyond the declared size that each
-    # compressed byte may add. So all members together stay within the limit.
+    # compressed byte may add. This keeps all members together within the limit.
     inflation: float = 0.0
 
     @property
@@ -373,7 +374,7 @@ class Run(Request, frozen=True, kw_only=True):
 
 
 class Requests(Struct, frozen=True, omit_defaults=True):
-    """Calls to object stores by kind; retries included."""
+    """Number of calls to object stores, by kind, including retries."""
 
     get: int = 0
     put: int = 0
@@ -385,8 +386,8 @@ class Requests(Struct, frozen=True, omit_defaults=True):
     complete: int = 0
     abort: int = 0
     delete: int = 0  # DeleteObjects
-    retries: int = 0  # how many of these were retries
-    throttled: int = 0  # how many S3 answered with "slow down"
+    retries: int = 0  # number of these calls that were retries
+    throttled: int = 0  # number of calls that S3 throttled with "slow down"
 
     @property
     def reads(self) -> int:
@@ -403,49 +404,49 @@ class Requests(Struct, frozen=True, omit_defaults=True):
 
 
 class TaskKind(StrEnum):
-    """The kind of a task, and so the code that does it."""
+    """The kind of a task, which determines the code that does the task."""
 
-    BATCH = "batch"  # a contiguous byte range of the archive with many small members
+    BATCH = "batch"  # a contiguous byte range of the archive that contains many small members
     STREAM = "stream"  # one large member, inflated into a multipart upload
-    COPY = "copy"  # one stored member, or a slice of it, copied server-side
-    SCAN = "scan"  # one segment of a huge deflated member: find it, and the window it leaves
-    SLICE = "slice"  # some linked segments of such a member: inflate and upload them
+    COPY = "copy"  # one stored member, or a slice of it, copied by the server
+    SCAN = "scan"  # one segment of a huge deflated member: find it, and the window that it leaves
+    SLICE = "slice"  # some linked segments of a huge deflated member: inflate and upload
 
 
 class Slice(Struct, frozen=True):
-    """The place of one slice in the multipart upload of its member."""
+    """The position of one slice in the multipart upload of its member."""
 
     upload_id: str
-    offset: int  # of its first byte in the object
-    first_number: int  # of its first multipart part
-    parts: int  # of the upload that it makes
-    data_start: int  # offset in the archive of the member's data
-    segments: tuple[int, ...] = ()  # parts of the scans that it inflates, in order; a copy has none
+    offset: int  # offset of the first byte of the slice in the object
+    first_number: int  # number of the first multipart part
+    parts: int  # number of parts that the slice makes
+    data_start: int  # offset of the member's data in the archive
+    segments: tuple[int, ...] = ()  # numbers of the segments to inflate, in order; a copy has none
 
 
 class Task(Struct, frozen=True, omit_defaults=True):
-    """A unit of work for one worker: a line of ``rounds/NN.jsonl``, some hundred bytes."""
+    """A unit of work for one worker: a line of ``rounds/NN.jsonl``, a few hundred bytes long."""
 
-    id: str  # unique in the run, names its outcomes; has no other meaning
+    id: str  # unique in the run; the name of the task's outcomes, without any other meaning
     kind: TaskKind
-    rows: tuple[int, int]  # its members: bytes [start, stop) of members.jsonl
+    rows: tuple[int, int]  # rows of its members: bytes [start, stop) of members.jsonl
     members: int
     span: tuple[int, int]  # bytes [start, stop) of the archive or, for a single member, of its data
-    size: int  # bytes that it writes
-    seconds: float  # estimate
-    part: int = 0  # the number of the segment or slice of a split member
-    parts: int = 1  # the segments or slices of the split member
+    size: int  # number of bytes to write
+    seconds: float  # estimated duration
+    part: int = 0  # number of the segment or slice of a split member
+    parts: int = 1  # number of segments or slices of the split member
     slice: Slice | None = None
-    member: int | None = None  # index of the one member of a task that is not a batch
+    member: int | None = None  # index of the member; None for a batch
 
     @property
     def stage(self) -> Stage | None:
-        """The stage of the split member to which the task belongs; None: its members have none."""
+        """The stage of the split member to which the task belongs; None if there is no stage."""
         if self.kind is TaskKind.SCAN:
             return Stage.SCAN
         if self.slice is not None:
             return Stage.SLICE
-        if self.parts > 1:  # a copy that is planned: no worker does it
+        if self.parts > 1:  # a copy that is only planned: no worker does this task
             return Stage.LINK
         if self.kind is TaskKind.STREAM:
             return Stage.STREAM
@@ -453,7 +454,7 @@ class Task(Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_whole(self) -> bool:
-        """Whether this task alone gives its members their outcomes."""
+        """Whether this task alone determines the outcomes of its members."""
         return gives_outcome(self.stage)
 
 
@@ -462,37 +463,38 @@ class Next(Struct, frozen=True, omit_defaults=True):
 
     run: str
     next: Literal["few", "many", "done"]
-    round: int = 0  # its tasks are in rounds/NN.jsonl
-    tasks: tuple[Task, ...] = ()  # few: the round itself
-    list: str = ""  # many: the key of the round's list in the work bucket
-    workers: int = 1  # tasks at once
-    done: int = 0  # tasks that were complete before this round
-    idle: int = 0  # rounds in a row before this one in which no task ended
-    reopened: bool = False  # a person resumed the run with --failed: failed members are done again
-    requests: Requests = Requests()  # of the steps between the rounds so far
+    round: int = 0  # number of the round, whose tasks are in rounds/NN.jsonl
+    tasks: tuple[Task, ...] = ()  # the round itself, if it has few tasks
+    list: str = ""  # the key of the round's list in the work bucket, if the round has many tasks
+    workers: int = 1  # number of concurrent tasks
+    done: int = 0  # number of tasks that were completed before this round
+    idle: int = 0  # number of consecutive rounds before this one in which no task ended
+    reopened: bool = False  # a person used `resume --failed`: failed members are extracted again
+    requests: Requests = Requests()  # requests of all steps between the rounds so far
 
 
-# The format number of a run's records rises with each change that another version would misread.
-RECORDS_FORMAT = 5  # the tasks of format 4 do not name their member
-HEADER_BYTES = 128  # around a member's data: its local header, its descriptor
+# The format number of the records of a run, raised with each change that another version would
+# misread.
+RECORDS_FORMAT = 5  # the tasks of format 4 do not contain their member
+HEADER_BYTES = 128  # bytes around the data of a member: its local header and its descriptor
 
 
 class PlannedMember(Struct, frozen=True, array_like=True, gc=False):
     """A member that a task extracts: a line of ``members.jsonl``, a JSON array."""
 
     member: Member
-    key: str = ""  # empty in the file if it is the run's key prefix and the member's path
+    key: str = ""  # empty in the file if it is the key prefix of the run plus the member's path
 
     def finding(self, code: str, message: str) -> Finding:
-        """Return a finding about the member, with its offset in the archive."""
+        """Return a finding about the member, with the offset of the member in the archive."""
         return Finding(code, message, self.member.offset, self.key)
 
     def outcome(self, status: Status, size: int | None = None, etag: str | None = None) -> Outcome:
         """Return the outcome of the member if its object is correct.
 
         Args:
-            size: bytes of the object, if it is not the member's own size.
-            etag: of the object, without quotes; None: not known.
+            size: the size of the object in bytes, if it differs from the size of the member.
+            etag: the ETag of the object, without quotes; None: not known.
         """
         return Outcome(
             index=self.member.index,
@@ -505,37 +507,37 @@ class PlannedMember(Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def work(self) -> int:
-        """The member's part of a run's progress, in bytes of the archive."""
+        """The share of the member in the progress of a run, in bytes of the archive."""
         return self.member.compressed_size + HEADER_BYTES
 
     def share_of_work(self, start: int, stop: int) -> int:
-        """Return the part of `work` for bytes [start, stop) of the content."""
-        size = max(1, self.member.size)  # an empty member must not divide by 0
+        """Return the share of `work` for bytes [start, stop) of the content."""
+        size = max(1, self.member.size)  # an empty member must not cause a division by 0
         return self.work * min(stop, size) // size - self.work * min(start, size) // size
 
 
 class PlanSummary(Struct, frozen=True, omit_defaults=True):
-    """The result of the plan: ``run.json``, small for every archive, written last of the plan."""
+    """The result of the plan: ``run.json``, small for every archive, which is written last."""
 
     run: Run
-    members: int  # in the central directory
+    members: int  # number of members in the central directory
     format: int = 3
     directories: int = 0
-    excluded: int = 0  # by the options; if lenient, also because a later member has the key
-    failed: int = 0  # by the plan; listed in outcomes/plan.jsonl
-    selected: int = 0  # members in tasks
-    tasks: int = 0  # of the first round
-    kinds: dict[str, int] = {}  # members by task kind; of split members: scan
-    bytes_in: int = 0  # compressed, selected
-    bytes_out: int = 0  # uncompressed, selected
-    workers: int = 1  # tasks at once
-    longest_task: float = 0.0  # estimate in seconds
+    excluded: int = 0  # by the options; if lenient, also because a later member has the same key
+    failed: int = 0  # refused by the plan; listed in outcomes/plan.jsonl
+    selected: int = 0  # number of members in tasks
+    tasks: int = 0  # number of tasks in the first round
+    kinds: dict[str, int] = {}  # number of members by task kind; a split member counts as a scan
+    bytes_in: int = 0  # compressed size of the selected members
+    bytes_out: int = 0  # uncompressed size of the selected members
+    workers: int = 1  # number of concurrent tasks
+    longest_task: float = 0.0  # estimated duration in seconds
     warnings: dict[str, int] = {}
-    started: float = 0.0  # Unix seconds
+    started: float = 0.0  # time in Unix seconds
     plan_seconds: float = 0.0
     requests: Requests = Requests()
     bytes_read: int = 0
-    stores: dict[str, Any] = {}  # how they are reached: `StoreConfig`, without a secret
+    stores: dict[str, Any] = {}  # how to reach the stores: `StoreConfig`, without a secret
 
     @property
     def work(self) -> int:
@@ -559,14 +561,14 @@ class Outcome(Struct, frozen=True, omit_defaults=True, gc=False):
     status: Status
     size: int = 0
     crc32: int = 0
-    reason: str | None = None  # code of a check or of a service's error
+    reason: str | None = None  # code of a check or of an error from a service
     message: str | None = None
     offset: int | None = None
     etag: str | None = None  # the ETag of the PUT, without quotes; None: not known
 
     @staticmethod
     def failed(index: int, key: str, finding: Finding) -> Outcome:
-        """Return the outcome of a member with `finding`."""
+        """Return the outcome of a member that failed with `finding`."""
         return Outcome(
             index=index,
             key=key,
@@ -580,11 +582,11 @@ class Outcome(Struct, frozen=True, omit_defaults=True, gc=False):
 class Part(Struct, frozen=True, omit_defaults=True):
     """One uploaded part of a multipart upload."""
 
-    number: int  # from 1
+    number: int  # counted from 1
     etag: str
     size: int
-    crc32: int | None = None  # of the part's bytes; None: not known
-    checksum_crc32: str | None = None  # as Complete needs it (base64)
+    crc32: int | None = None  # CRC-32 of the bytes of the part; None: not known
+    checksum_crc32: str | None = None  # in the form that Complete requires (base64)
 
 
 class TaskReport(Struct, frozen=True, omit_defaults=True):
@@ -597,23 +599,23 @@ class TaskReport(Struct, frozen=True, omit_defaults=True):
     unchanged: int = 0
     failed: int = 0
     bytes_read: int = 0
-    bytes_done: int = 0  # of the archive, of members with an outcome: `PlannedMember.work`
+    bytes_done: int = 0  # sum of `PlannedMember.work` for members with an outcome
     bytes_written: int = 0
     requests: Requests = Requests()
-    started: float = 0.0  # Unix seconds
+    started: float = 0.0  # time in Unix seconds
     seconds: float = 0.0
-    first_object: float | None = None  # Unix seconds of the first finished PUT
-    put_seconds: float = 0.0  # sum of the PUTs' latencies
-    uploaded: tuple[Part, ...] = ()  # of a slice of a split member
+    first_object: float | None = None  # time at which the first PUT finished, in Unix seconds
+    put_seconds: float = 0.0  # sum of the latencies of the PUTs
+    uploaded: tuple[Part, ...] = ()  # parts of a slice of a split member
     warnings: dict[str, int] = {}
-    unfinished: int = 0  # members without an outcome
-    fault: str | None = None  # the error that ended the last attempt too early
-    stage: Stage | None = None  # of the one member, as `Task.stage`
-    member: int | None = None  # index of the one member, as `Task.member`
+    unfinished: int = 0  # number of members without an outcome
+    fault: str | None = None  # the error that ended the last attempt early
+    stage: Stage | None = None  # stage of the single member, as in `Task.stage`
+    member: int | None = None  # index of the single member, as in `Task.member`
 
 
 class Stop(Struct, frozen=True):
-    """The reason why the whole run must end: ``stop.json``; every task reads it first."""
+    """The reason why the whole run must end: ``stop.json``, which every task reads first."""
 
     verdict: Verdict
     reason: str
@@ -625,18 +627,18 @@ class Verdict(StrEnum):
 
     COMPLETED = "COMPLETED"
     COMPLETED_WITH_ERRORS = "COMPLETED_WITH_ERRORS"
-    REJECTED = "REJECTED"  # ambiguous or broken index: nothing was written
+    REJECTED = "REJECTED"  # ambiguous or broken directory: nothing was written
     SOURCE_CHANGED = "SOURCE_CHANGED"
-    FAILED = "FAILED"  # a service fault, or unfinished work: resume
+    FAILED = "FAILED"  # a service fault or unfinished work: the run can be resumed
 
     @property
     def exit_code(self) -> int:
-        """Exit code of the command line."""
+        """The exit code of the command line."""
         return _EXIT_CODES[self]
 
     @property
     def rank(self) -> int:
-        """The success of the run: a verdict never replaces one of a higher rank."""
+        """The rank by success: a verdict never replaces a verdict of a higher rank."""
         return _RANKS.get(self, 0)
 
 
@@ -649,12 +651,12 @@ _EXIT_CODES = {
 }
 
 
-# FAILED and SOURCE_CHANGED have the rank 0: among these the newer verdict counts.
+# FAILED and SOURCE_CHANGED have rank 0, where the newer verdict counts.
 _RANKS = {Verdict.COMPLETED: 3, Verdict.COMPLETED_WITH_ERRORS: 2, Verdict.REJECTED: 1}
 
 
 class Failure(Struct, frozen=True, omit_defaults=True):
-    """A member or a task that failed, as the report lists it."""
+    """A failed member or task, as listed in the report."""
 
     key: str
     reason: str
@@ -669,19 +671,19 @@ class Report(Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         verdict: how the run ended. `ok` is true if all selected members are in the destination.
-        reason, message, offset: why the run ended, if not by its members: a code, a sentence, and
-            the place in the archive.
-        members: all members of the archive. `directories` and `excluded` count those that are not
-            written. Each other one is extracted, unchanged (it existed already), failed, or missing
-            (its task did not end).
-        reasons: the failed members by code. `failures` has the first ones, each with its key,
-            its message and its place in the archive.
-        warnings: tolerated findings by code.
-        bytes_in, bytes_out: bytes read from the archive, and bytes written.
-        requests: requests to stores, by kind.
-        cost: dollars, from the counted requests. None: not computed.
-        started, finished: Unix seconds. `plan_seconds` is the time of the plan, `task_seconds` the
-            sum of the tasks.
+        reason, message, offset: the cause of the end of the run if it does not lie in the members:
+            a code, a sentence, and the place in the archive.
+        members: number of members in the archive. `directories` and `excluded` count members that
+            are not written. Each of the other members is extracted, unchanged (it already existed),
+            failed, or missing (its task did not end).
+        reasons: number of failed members, by code. `failures` contains the first of them, each with
+            its key, its message and its place in the archive.
+        warnings: number of tolerated findings, by code.
+        bytes_in, bytes_out: number of bytes read from the archive, and number of bytes written.
+        requests: number of requests to stores, by kind.
+        cost: cost in dollars, computed from the counted requests. None: not computed.
+        started, finished: times in Unix seconds. `plan_seconds` is the duration of the plan, and
+            `task_seconds` is the sum of the durations of all tasks.
         run: the id by which the command line finds the records of the run.
     """
 
@@ -691,39 +693,39 @@ class Report(Struct, frozen=True, omit_defaults=True):
     pin: Pin | None
     destination: Location
     options: Options
-    reason: str | None = None  # of a verdict that is not about members
-    message: str | None = None  # as printable text
-    offset: int | None = None  # in the archive, if the message is about a byte of it
+    reason: str | None = None  # code for a verdict that was not caused by members
+    message: str | None = None  # sentence in printable text
+    offset: int | None = None  # offset in the archive, if the message is about a byte of it
     members: int = 0
     directories: int = 0
     excluded: int = 0
     extracted: int = 0
     unchanged: int = 0
     failed: int = 0
-    missing: int = 0  # members without an outcome, because their task did not end
+    missing: int = 0  # number of members without an outcome, because their task did not end
     reasons: dict[str, int] = {}
     warnings: dict[str, int] = {}
-    failures: tuple[Failure, ...] = ()  # the first Tuning.failures_listed
+    failures: tuple[Failure, ...] = ()  # the first failures, at most Tuning.failures_listed
     tasks: int = 0
-    workers: int = 0  # at once; 0: no task was a worker's
+    workers: int = 0  # number of concurrent workers; 0: no worker did a task
     tasks_failed: int = 0
-    bytes_in: int = 0  # read from the archive: its end for the directory, and the members
-    bytes_out: int = 0  # written to the destination
-    requests: Requests = Requests()  # of all steps, up to the writing of this report
+    bytes_in: int = 0  # bytes read from the archive: the end, for the directory, and the members
+    bytes_out: int = 0  # bytes written to the destination
+    requests: Requests = Requests()  # requests of all steps until this report was written
     event_time: float | None = None
     started: float = 0.0
     finished: float = 0.0
     plan_seconds: float = 0.0
-    task_seconds: float = 0.0  # sum over tasks
+    task_seconds: float = 0.0  # sum of the durations of all tasks
     first_object: float | None = None
-    cost: float | None = None  # dollars, from the counted requests
+    cost: float | None = None  # cost in dollars, computed from the counted requests
     rounds: int = 0
-    after_success: SourceResult | None = None  # of the action on the archive, if one was requested
-    route: Route | None = None  # of the environment
+    after_success: SourceResult | None = None  # result of the requested action on the archive
+    route: Route | None = None  # route of the environment
 
     @staticmethod
     def of(run: str, request: Request, pin: Pin | None, verdict: Verdict, **more: Any) -> Report:
-        """Return the report of a run; `more` are further fields."""
+        """Return the report of a run; `more` contains further fields."""
         return Report(
             run=run,
             verdict=verdict,
@@ -743,7 +745,7 @@ class Report(Struct, frozen=True, omit_defaults=True):
 
     @property
     def archive_left(self) -> bool:
-        """Whether the action on the archive is not done yet, or failed."""
+        """Whether the action on the archive is still pending or has failed."""
         source = self.after_success
         return source is not None and source.state in {SourceState.PENDING, SourceState.FAILED}
 
@@ -751,7 +753,7 @@ class Report(Struct, frozen=True, omit_defaults=True):
         """Raise `VerdictError` unless the run is COMPLETED."""
         if not self.ok:
             why = self.message or f"{self.failed:,} failed, {self.missing:,} missing"
-            for failure in self.failures[:1]:  # if there is one
+            for failure in self.failures[:1]:  # at most one
                 why += f"; the first: {failure.key}: {failure.reason}"
             raise VerdictError(f"{self.run}: {self.verdict.value}: {why}")
 
@@ -766,14 +768,14 @@ class NestedRun(Struct, frozen=True, omit_defaults=True):
     """The result of one nested archive: a line of ``nested.jsonl``."""
 
     key: str
-    run: str | None = None  # None: it was not begun
+    run: str | None = None  # None: the run was not begun
     verdict: Verdict | None = None
     reason: str | None = None
     message: str | None = None
 
     @property
     def is_right(self) -> bool:
-        """Whether all its members are extracted, or the file is not an archive (``no-eocd``)."""
+        """Whether all its members were extracted, or the file is not an archive (``no-eocd``)."""
         return self.verdict is Verdict.COMPLETED or self.reason == "no-eocd"
 
 
@@ -782,14 +784,14 @@ class ArchiveEnd(Struct, frozen=True, omit_defaults=True):
 
     source: str
     exit_code: int
-    report: Report | None = None  # None: it was not planned
-    error: str | None = None  # why
-    nested: tuple[NestedRun, ...] = ()  # the archives inside it
-    warnings: tuple[str, ...] = ()  # globs that match no member
+    report: Report | None = None  # None: the archive was not planned
+    error: str | None = None  # why the archive has no report
+    nested: tuple[NestedRun, ...] = ()  # results of the archives inside the archive
+    warnings: tuple[str, ...] = ()  # warnings about globs that match no member
 
 
 class Batch(Struct, frozen=True, omit_defaults=True):
-    """How several archives ended, in the order in which they were named."""
+    """How several archives ended, in the order in which the archives were named."""
 
-    exit_code: int  # the highest one
+    exit_code: int  # the highest exit code of the archives
     archives: tuple[ArchiveEnd, ...]

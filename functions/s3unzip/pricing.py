@@ -1,8 +1,8 @@
-"""What a run costs where it works: Lambda functions on AWS, or processes of one machine.
+"""The cost of a run on its platform: Lambda functions on AWS, or processes on one machine.
 
-The cost of a finished run is computed from its counted requests, the cost of an estimate from
-expected ones. `rates` has every price, with its source. The cost does not include (see
-docs/cost.md) storage, KMS, transfer between Regions, free tiers, X-Ray, and the idle stack.
+The cost of a finished run is computed from its counted requests, and that of an estimate from
+expected requests. Every price is in `rates`, with its source. The cost does not cover storage, KMS,
+transfer between Regions, free tiers, X-Ray or the idle stack (see docs/cost.md).
 """
 
 import math
@@ -14,34 +14,34 @@ from msgspec.structs import replace
 from s3unzip import rates
 from s3unzip.model import Report, Request, Requests
 
-Job = Request | Report  # source, destination and options of a run
+Job = Request | Report  # contains the source, the destination and the options of a run
 
 
 class Platform(Struct, frozen=True):
-    """Where a run works, AWS or one machine: rates in bytes a second, times in seconds."""
+    """The platform of a run, AWS or one machine: rates in bytes per second, times in seconds."""
 
     name: str
-    workers: int  # tasks at once
-    latency: float  # mean of one small request
-    bandwidth: float  # of one worker, each way
-    total_bandwidth: float = math.inf  # of all workers together, each way
-    upload_rate: float = math.inf  # of one request
-    memory_gb: float = 0.0  # of a Lambda function; 0: one machine, where only S3 costs money
+    workers: int  # number of concurrent tasks
+    latency: float  # mean latency of one small request
+    bandwidth: float  # bandwidth of one worker in each direction
+    total_bandwidth: float = math.inf  # bandwidth of all workers together in each direction
+    upload_rate: float = math.inf  # rate of a single request
+    memory_gb: float = 0.0  # memory of a Lambda function; 0: one machine, where only S3 costs money
     priced_reads: bool = False  # the archive is in S3
     priced_writes: bool = False  # the destination is in S3
-    direct: bool = False  # the function that takes the event extracts all: no state machine
-    processor: float = 1.0  # share of a core that a worker has
+    direct: bool = False  # the function that receives the event extracts all: no state machine
+    processor: float = 1.0  # share of a core that each worker has
 
     @property
     def costs_money(self) -> bool:
-        """Whether a run on this platform costs money by use."""
+        """Whether runs on this platform are billed by use."""
         return self.priced_reads or self.priced_writes or self.memory_gb > 0
 
 
 def aws(
     *, workers: int = rates.LAMBDA_CONCURRENCY, memory_mb: int = rates.LAMBDA_VCPU_MB
 ) -> Platform:
-    """Return Lambda workers of a state machine, in one Region with both buckets."""
+    """Return the platform of Lambda workers of a state machine, in one Region with both buckets."""
     return Platform(
         name="aws",
         workers=workers,
@@ -55,11 +55,12 @@ def aws(
 
 
 def local(*, workers: int, priced_reads: bool = False, priced_writes: bool = False) -> Platform:
-    """Return worker processes of one machine.
+    """Return the platform of worker processes on one machine.
 
     Args:
-        workers: processes.
-        priced_reads: whether the archive is in S3: its requests cost money and take S3's time.
+        workers: number of processes.
+        priced_reads: whether the archive is in S3, so that requests cost money and have S3's
+            latency.
         priced_writes: whether the destination is in S3.
     """
     return Platform(
@@ -75,7 +76,7 @@ def local(*, workers: int, priced_reads: bool = False, priced_writes: bool = Fal
 
 
 class CostLine(Struct, frozen=True):
-    """One line of the bill; `dollars` is `quantity` times the price of a `unit`."""
+    """One line of the bill, where `dollars` is `quantity` times the price of one `unit`."""
 
     service: str
     item: str
@@ -89,21 +90,21 @@ class Cost(Struct, frozen=True):
 
     lines: tuple[CostLine, ...]
     total: float
-    unavoidable: float  # one PUT for each member, which any tool must pay
-    unavoidable_share: float  # of the total; 0 if the total is 0
+    unavoidable: float  # cost of one PUT per member, which any tool must pay
+    unavoidable_share: float  # share of the total cost; 0 if the total is 0
 
 
 class Work(Struct, frozen=True):
-    """The quantities of a run that cost money."""
+    """The billed quantities of a run."""
 
-    members: int  # written
+    members: int  # number of members that were written
     requests: Requests
-    seconds: float  # of all functions together
+    seconds: float  # total duration of all functions
     tasks: int
 
 
 def price_run(report: Report, platform: Platform | None) -> Cost | None:
-    """Return the cost of a run from its counts; None if the platform does not bill for use."""
+    """Return the cost of a run from its counts; None if the platform is not billed by use."""
     if platform is None or not platform.costs_money:
         return None
     requests = report.requests
@@ -119,13 +120,13 @@ def price_run(report: Report, platform: Platform | None) -> Cost | None:
 
 
 def price_archives(count: int, size: int) -> float:
-    """Return the approximate dollars for `count` archives, which together have `size` bytes."""
+    """Return the approximate cost, in dollars, of `count` archives with a total of `size` bytes."""
     members = size / rates.USUAL_MEMBER_BYTES
     return members * rates.PRICE_S3_WRITE + count * rates.USUAL_ARCHIVE_DOLLARS
 
 
 def price(job: Job, work: Work, platform: Platform) -> Cost:
-    """Return the bill of a run; the PUT of each member, at its storage class, is unavoidable."""
+    """Return the bill for a run; the PUT of each member, in its storage class, is unavoidable."""
     lines = [
         *_price_s3(job, work, platform),
         *_price_services_besides_s3(job, work, platform),
@@ -162,7 +163,7 @@ def _price_s3(job: Job, work: Work, platform: Platform) -> list[CostLine]:
     storage_class = _storage_class(job)
     surcharge = rates.PRICES_S3_WRITE[storage_class] - rates.PRICE_S3_WRITE
     if platform.priced_writes and surcharge > 0:
-        # Other PUTs write the records of the run, which are STANDARD.
+        # Other PUTs write the records of the run, which are in the class STANDARD.
         count = min(requests.put, work.members) + requests.complete
         if storage_class not in rates.PARTS_AS_STANDARD:
             count += requests.create + requests.part + requests.copy
@@ -173,14 +174,14 @@ def _price_s3(job: Job, work: Work, platform: Platform) -> list[CostLine]:
 def _price_services_besides_s3(job: Job, work: Work, platform: Platform) -> list[CostLine]:
     if not platform.memory_gb:
         return []
-    invocations = 1  # of a direct run, whose function does all the work
+    invocations = 1  # for a direct run, in which one function does all the work
     transitions = 0
     if not platform.direct:
-        invocations = work.tasks + 2  # plan and report
+        invocations = work.tasks + 2  # the additional invocations are plan and report
     if work.tasks and not platform.direct:
         transitions = rates.TRANSITIONS + rates.TASK_TRANSITIONS * work.tasks
     events = 1
-    # A bucket that sends events for archives sends one for each member that is put into it.
+    # A bucket that sends events for archives also sends one for each member that is put into it.
     if job.source.store.is_billed and job.source.bucket == job.destination.bucket:
         events += work.members
     logs = invocations * rates.LOG_BYTES + transitions * rates.TRANSITION_LOG_BYTES

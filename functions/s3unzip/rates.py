@@ -1,8 +1,8 @@
-"""Every number of the estimate, with its source.
+"""All numbers that estimates are based on, with their sources.
 
-There are three kinds: documented limits of AWS, prices of AWS (us-east-1), and measurements or
-assumptions. Assumptions are marked: check these first if an estimate is wrong. This module computes
-nothing.
+There are three kinds of numbers: documented limits of AWS, prices of AWS (us-east-1), and
+measurements or assumptions. Assumptions are marked; check these first if an estimate is wrong. This
+module computes nothing.
 """
 
 MB = 1_000_000
@@ -13,25 +13,25 @@ GB = 1_000_000_000
 # "at least 3,500 PUT/COPY/POST/DELETE ... requests per second per partitioned prefix"; the scaling
 # "happens gradually and is not instantaneous", 503 while it happens.
 # https://docs.aws.amazon.com/AmazonS3/latest/userguide/optimizing-performance.html
-S3_PREFIX_WRITES = 3_500.0  # requests a second
+S3_PREFIX_WRITES = 3_500.0  # requests per second
 
-# Distributed Map: child executions started a second.
+# Distributed Map: child executions started per second.
 # https://docs.aws.amazon.com/step-functions/latest/dg/service-quotas.html
 MAP_STARTS = 100.0  # Standard children
-LAMBDA_SECONDS = 900.0  # the longest invocation
+LAMBDA_SECONDS = 900.0  # maximum duration of an invocation
 
 # "In this mode, the Map state supports up to 40 concurrent iterations."
 # https://docs.aws.amazon.com/step-functions/latest/dg/state-map-inline.html
 MAP_INLINE_AT_ONCE = 40
 # https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html
-LAMBDA_CONCURRENCY = 1_000  # default of an account and Region; newer accounts have fewer
-LAMBDA_VCPU_MB = 1_769  # memory that gives one vCPU
+LAMBDA_CONCURRENCY = 1_000  # default for an account and Region; newer accounts have a lower limit
+LAMBDA_VCPU_MB = 1_769  # memory that corresponds to one vCPU
 
-# 625 Mbps sustained for each execution environment.
+# 625 Mbps sustained per execution environment.
 # https://aws.amazon.com/about-aws/whats-new/2026/08/aws-lambda-network-bandwidth/
-LAMBDA_BANDWIDTH = 78.0 * MB  # bytes a second
+LAMBDA_BANDWIDTH = 78.0 * MB  # bytes per second
 
-# Estimates for each request in the code of AWS's own transfer manager for Rust.
+# Estimates per request in the code of AWS's own transfer manager for Rust.
 # https://github.com/awslabs/aws-s3-transfer-manager-rs
 S3_REQUEST_UPLOAD = 20.0 * MB
 
@@ -40,8 +40,8 @@ S3_REQUEST_UPLOAD = 20.0 * MB
 # https://aws.amazon.com/s3/pricing/ ; DELETE, AbortMultipartUpload and answers with 5xx are free:
 # https://docs.aws.amazon.com/AmazonS3/latest/userguide/ErrorCodeBilling.html
 PRICE_S3_WRITE = 0.005 / 1_000  # PUT, COPY, POST, LIST
-PRICE_S3_READ = 0.000_4 / 1_000  # GET and HEAD, also with the answer 404
-# PUT, COPY and POST by the storage class of the object.
+PRICE_S3_READ = 0.000_4 / 1_000  # GET and HEAD, including those with the response 404
+# PUT, COPY and POST, by the storage class of the object.
 PRICES_S3_WRITE = {
     "STANDARD": PRICE_S3_WRITE,
     "STANDARD_IA": 0.01 / 1_000,
@@ -52,114 +52,116 @@ PRICES_S3_WRITE = {
     "DEEP_ARCHIVE": 0.05 / 1_000,
     "REDUCED_REDUNDANCY": 0.005 / 1_000,
 }
-# Parts of objects of these classes are billed as STANDARD; only Complete has the price above:
+# Parts of objects in these classes are billed as STANDARD; only Complete has the price above:
 # https://docs.aws.amazon.com/AmazonS3/latest/userguide/mpuoverview.html ("and pricing")
 PARTS_AS_STANDARD = frozenset({"GLACIER", "DEEP_ARCHIVE"})
 
-# https://aws.amazon.com/lambda/pricing/ ; duration is rounded up to 1 ms, init phase included.
+# https://aws.amazon.com/lambda/pricing/ ; duration is rounded up to 1 ms, including the init phase.
 PRICE_LAMBDA_GB_SECOND = 0.000_013_333_4  # arm64
 PRICE_LAMBDA_REQUEST = 0.20 / 1_000_000
 
-# https://aws.amazon.com/step-functions/pricing/ ; Express duration is rounded up to 100 ms and
+# https://aws.amazon.com/step-functions/pricing/ ; Express duration is rounded up to 100 ms, and
 # memory to chunks of 64 MB.
 PRICE_STANDARD_TRANSITION = 0.025 / 1_000
 
-# https://aws.amazon.com/sqs/pricing/ : one request each to send, receive and delete.
+# https://aws.amazon.com/sqs/pricing/ : one request each for sending, receiving and deleting.
 PRICE_SQS_REQUEST = 0.40 / 1_000_000
 SQS_REQUESTS = 3
 
 # https://aws.amazon.com/eventbridge/pricing/ : custom events, and the opt-in events of S3, which
-# are sent for each new object of a bucket that has EventBridge switched on.
+# are sent for each new object in a bucket for which EventBridge is enabled.
 PRICE_EVENT = 1.00 / 1_000_000
 PRICE_S3_EVENT = 1.00 / 1_000_000
-EVENTS = 1  # the report's
+EVENTS = 1  # the event with the report
 
 # https://aws.amazon.com/cloudwatch/pricing/
 PRICE_LOG_BYTE = 0.50 / GB
 
 # --- Measured by others, or assumed ------------------------------------------------------------
 
-# Assumption: the mean of a lognormal time with a median of 30 ms (aws-s3-transfer-manager-rs) and a
-# 99th percentile of 200 ms. AWS says "roughly 100-200 milliseconds" for small objects.
+# Assumption: the mean of a lognormal distribution with a median of 30 ms
+# (aws-s3-transfer-manager-rs) and a 99th percentile of 200 ms. AWS documents "roughly 100-200
+# milliseconds" for small objects.
 # https://docs.aws.amazon.com/AmazonS3/latest/userguide/optimizing-performance.html
 S3_LATENCY = 0.042  # seconds
 
-# Assumption: a prefix doubles its rate after this many seconds of throttling. AWS says only
-# "gradually"; 15 to 30 minutes according to https://errorreference.com/errors/aws/SlowDown
+# Assumption: the rate of a prefix doubles after this many seconds of throttling. AWS documents only
+# "gradually"; it is 15 to 30 minutes according to https://errorreference.com/errors/aws/SlowDown
 S3_GROWTH_SECONDS = 900.0
 
-# Assumption: UploadPartCopy moves a part at about the planning rate of one connection.
+# Assumption: UploadPartCopy copies a part at about the planning rate of one connection.
 # aws-c-s3 plans with 0.4 Gbps: https://github.com/awslabs/aws-c-s3 (source/s3_client.c)
 S3_REQUEST_COPY = 50.0 * MB
 
-# Measured by a user with 100 empty Express children: all done within a second of MapRunStarted,
-# and 6 s more until the state ended.
+# Measured by a user with 100 empty Express children: all of them were done within a second of
+# MapRunStarted, and the state ended 6 s later.
 # https://repost.aws/questions/QUn5oKgcnjRTemt39V9hdtyw/why-is-step-function-s-distributed-map-slow
 MAP_START_SECONDS = 1.0
 MAP_END_SECONDS = 6.0
 
-# Assumption: to leave one state of a Standard execution and to enter the next. Before the tasks of
-# an inline Map there are four (two choices, the Map and the task), after them two (task and Map).
+# Assumption: time to leave one state of a Standard execution and to enter the next. There are four
+# such transitions before the tasks of an inline Map (two choices, the Map and the task) and two
+# after them (task and Map).
 STATE_SECONDS = 0.05
 INLINE_START_STATES = 4
 INLINE_END_STATES = 2
 
-# Assumptions: S3 event -> EventBridge -> SQS -> planner, and StartExecution to its first state.
+# Assumptions: S3 event -> EventBridge -> SQS -> planner, and StartExecution to the first state.
 EVENT_SECONDS = 1.5
 EXECUTION_START_SECONDS = 0.2
 
-# Assumption, for Python on arm64 with a bundle of about 40 MB; a small one takes 0.3-0.7 s.
+# Assumption, for Python on arm64 with a bundle of about 40 MB; a small bundle takes 0.3-0.7 s.
 COLD_START_P50 = 0.9
 COLD_START_P99 = 2.0
 
-# Assumption: on a slow day a task takes this many times as long as usual.
+# Assumption: on a slow day, tasks take this many times as long as usual.
 SLOW_DAY = 1.5
 
-# Measured: our two lines of a task (1,320 bytes), two of Lambda's own (650), and 26 bytes for each
-# line, as CloudWatch counts.
-LOG_BYTES = 2_100  # an invocation
-# Assumption: an execution of one task has seven events of 430 bytes in two transitions.
+# Measured: our two log lines per task (1,320 bytes), two of Lambda's own (650), and 26 bytes per
+# line, as counted by CloudWatch.
+LOG_BYTES = 2_100  # per invocation
+# Assumption: an execution with one task has seven events of 430 bytes in two transitions.
 TRANSITION_LOG_BYTES = 1_500
 
-# States of `infra.workflow` that an execution of one round enters, with Plan; each further round
-# enters three. The states of the tasks are counted separately.
+# Number of states of `infra.workflow` that an execution with one round enters, including Plan; each
+# further round enters three states. The states of the tasks are counted separately.
 TRANSITIONS = 7
-TASK_TRANSITIONS = 2  # an iteration of an inline Map, or a child execution, and its task
+TASK_TRANSITIONS = 2  # an iteration of an inline Map (or a child execution) and its task
 
 # Memory of the plan function in the shipped environments: it determines the price of a direct run.
-# At the bounds of `Tuning` (256 MiB in members of 31 MiB) a direct run had a peak of 387 MB. With
-# less memory only the handler is slower: a cold start's code is not throttled up to 3 GB.
+# At the bounds of `Tuning` (256 MiB in members of 31 MiB), a direct run had a peak of 387 MB. With
+# less memory, only the handler is slower: up to 3 GB, the code of a cold start is not throttled.
 # https://bitesizedserverless.com/bite/lambda-cold-start-bootstrap/
 DIRECT_MEMORY_MB = 576
 
-# PUTs of a direct run besides the members': the outcomes and the report.
+# PUTs of a direct run in addition to those of members: the outcomes and the report.
 DIRECT_WRITES = 2
 
 # --- Our own program, seconds of CPU on one core; `make bench` measures them --------------------
 
-INFLATE_RATE = 809.0 * MB  # uncompressed bytes a second, isal on mixed files
+INFLATE_RATE = 809.0 * MB  # uncompressed bytes per second, isal on mixed files
 SCAN_INFLATES = 2  # a scan inflates with two dictionaries
-BOUNDARY_SECONDS = 0.15  # to find one segment boundary
-PLAN_SECONDS = 0.15  # tail and probe
+BOUNDARY_SECONDS = 0.15  # time to find one segment boundary
+PLAN_SECONDS = 0.15  # time for the tail and the probe
 PLAN_MEMBER_SECONDS = 4e-6  # make bench-plan: 3.4 to 4.5 s for 1,000,000
-REPORT_FIXED_SECONDS = 0.2  # with its reads, which wait for each other
-DIRECT_SECONDS = 0.03  # of a direct run without its members and requests: 10 ms on a whole core
+REPORT_FIXED_SECONDS = 0.2  # including its reads, which wait for each other
+DIRECT_SECONDS = 0.03  # for a direct run without its members and requests: 10 ms on a whole core
 REPORT_MEMBER_SECONDS = 2e-6
 LINK_SEGMENT_SECONDS = 0.002
-OUTCOMES_AT_ONCE = 64  # records of tasks that the report reads concurrently; one may be 1 MB
+OUTCOMES_AT_ONCE = 64  # task records that the report reads concurrently; a record can have 1 MB
 
-# Assumed bytes of a member in the central directory (46 and a name, APPNOTE 4.3.12) and in
+# Assumed bytes per member in the central directory (46 and a name, APPNOTE 4.3.12) and in
 # members.jsonl.
 DIRECTORY_ENTRY = 90
 MEMBER_ROW = 100
 
-# Assumptions if only the size of an archive is known: its bytes for each member (as in an archive
-# of 400,000 members of 10 KB), and the dollars that it costs besides its members.
+# Assumptions if only the size of an archive is known: its bytes per member (as in an archive with
+# 400,000 members of 10 KB), and the cost in dollars of an archive in addition to its members.
 USUAL_MEMBER_BYTES = 4_000
 USUAL_ARCHIVE_DOLLARS = 0.000_02
 
 # Assumptions about one machine and a store on its local network.
-LOCAL_LATENCY = 0.007  # seconds, mean of one small request
-LOCAL_BANDWIDTH = 1.0 * GB  # bytes a second of the whole machine, each way
-LOCAL_START_SECONDS = 0.3  # until the workers are ready
-DIRECT_MEMBER_BYTES = 32 * 1024**2  # up to here a member of a small archive is one PUT
+LOCAL_LATENCY = 0.007  # mean latency of one small request, in seconds
+LOCAL_BANDWIDTH = 1.0 * GB  # bytes per second for the whole machine, in each direction
+LOCAL_START_SECONDS = 0.3  # time until the workers are ready
+DIRECT_MEMBER_BYTES = 32 * 1024**2  # up to this size, a member of a small archive is one PUT

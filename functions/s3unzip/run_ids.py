@@ -1,12 +1,12 @@
-"""The ids of runs, and the names of executions, which are made from them.
+"""The ids of runs, and the names of executions, which are derived from these ids.
 
 Rules:
 
-* The same version of an archive with the same options has the same id. So a repeated event starts
-  nothing.
+* The same version of an archive with the same options always has the same id, so a repeated event
+  starts nothing.
 * Ids sort by the time at which the archive was put.
-* Two archives may have equal hashes. So a step that finds records under an id compares the archive
-  of the records with its own (`check_same_archive`).
+* Two archives may have equal hashes. Therefore a step that finds records under an id compares the
+  archive in the records with its own archive (`check_same_archive`).
 """
 
 from __future__ import annotations
@@ -18,22 +18,23 @@ from typing import NamedTuple
 from s3unzip.errors import UsageError
 from s3unzip.model import NO_NAMES, Location, Pin, Report, Request, Run, encode
 
-STEM_AT = len("2026-11-23/201532-")  # where the stem begins in the id of a run
-STEM_CHARACTERS = 32  # at most; the name of an execution has 80 characters
-DIGEST_DIGITS = 16  # hexadecimal: 64 bits
-# Ends the id of the run of a newer version, if the archive was replaced during the run before.
+STEM_AT = len("2026-11-23/201532-")  # offset of the stem in the id of a run
+STEM_CHARACTERS = 32  # maximum length; the name of an execution has up to 80 characters
+DIGEST_DIGITS = 16  # number of hexadecimal digits: 64 bits
+# The end of the id of the run of a newer version, if the archive was replaced during a run.
 FOLLOW_UP_SUFFIX = "-again"
 
 
 def run_id(request: Request, pin: Pin, modified: float | None) -> str:
-    """Return the run's id: day, time and stem of the archive, and a hash; ids sort by time.
+    """Return the id of a run: day, time and stem of the archive, and a hash; ids sort by time.
 
     Args:
         request: the archive, the destination and the options.
         pin: the version of the archive.
-        modified: the archive's Last-Modified in Unix seconds, which in S3 is the time of its PUT.
+        modified: the Last-Modified of the archive in Unix seconds, which in S3 is the time of the
+            PUT.
     """
-    import hashlib  # noqa: PLC0415 - it loads OpenSSL, which few need
+    import hashlib  # noqa: PLC0415 - loads OpenSSL, which few callers need
 
     identity = encode((request.source, pin, request.destination, request.options))
     identity += (request.again or "").encode()
@@ -47,13 +48,13 @@ class ArchiveVersion(NamedTuple):
     """An archive and its version."""
 
     source: Location
-    pin: Pin | None  # None: it is not known
+    pin: Pin | None  # None: the version is not known
 
 
 def check_same_archive(
     run: str, source: Location, pin: Pin | None, recorded: Run | Report | ArchiveVersion | None
 ) -> None:
-    """Raise `UsageError` if the records under the id of a run are of another archive."""
+    """Raise `UsageError` if the records under the id of a run belong to another archive."""
     if recorded is None:
         return
     is_same = pin is None or recorded.pin is None or recorded.pin == pin
@@ -67,7 +68,8 @@ def check_same_archive(
 def execution_name(run: str, number: int = 1) -> str:
     """Return the name of an execution of a run: 1-80 characters of [A-Za-z0-9_-].
 
-    The first one has the name of the run. The names of later ones end in -r2, -r3, ...
+    The name of the first execution is the id of the run. The names of later executions end in -r2,
+    -r3, ...
     """
     name = run.replace("/", "-")
     if number > 1:
@@ -76,30 +78,31 @@ def execution_name(run: str, number: int = 1) -> str:
 
 
 def execution_number(name: str) -> int:
-    """Return the number in the name of a run's execution; the first one has the number 1."""
+    """Return the number in the name of an execution; the first execution of a run has number 1."""
     _, _, number = name.rpartition("-r")
     return int(number) if number.isdecimal() else 1
 
 
 def run_of_execution(name: str) -> str:
-    """Return the run of an execution by its name.
+    """Return the run to which an execution belongs, from the name of the execution.
 
-    The names of executions that continue a run end in -r2, -r3, ...; of those that watch its end,
-    in -w1, ...
+    The names of executions that continue a run end in -r2, -r3, ...; the names of executions that
+    compare the archive after its end, in -w1, ...
     """
     return re.sub(r"^(\d{4}-\d\d-\d\d)-", r"\1/", re.sub(r"-[rw]\d+$", "", name))
 
 
 def run_stem(source: Location) -> str:
-    """Return the readable part of the ids of an archive's runs."""
+    """Return the readable part of the ids of the runs of an archive."""
     stem = re.sub(r"[^A-Za-z0-9]+", "-", archive_stem(source)).strip("-")
     return stem[:STEM_CHARACTERS] or "archive"
 
 
 def archive_stem(source: Location) -> str:
-    """Return the archive's last path part without its suffix, ``.zip`` or another one.
+    """Return the last part of the path of an archive without its suffix (``.zip`` or any other).
 
-    The stem can always name a folder: if it would be empty, ``.`` or ``..``, it keeps the suffix.
+    The stem is always a valid name for a folder: if it would be empty, ``.`` or ``..``, the suffix
+        is kept.
     """
     name = source.name.rstrip("/").rsplit("/", 1)[-1]
     stem = re.sub(r"(\.zip(\.0{2,}1)?|(?<=.)\.[a-z][a-z0-9]{0,9})$", "", name, flags=re.IGNORECASE)
@@ -107,8 +110,8 @@ def archive_stem(source: Location) -> str:
 
 
 def time_of_run(run: str) -> float:
-    """Return the time in a run's id, in Unix seconds: when the archive was put; 0: it has none."""
+    """Return the time in the id of a run (when the archive was put), in Unix seconds; 0 if none."""
     try:
         return datetime.strptime(f"{run[: STEM_AT - 1]}+0000", "%Y-%m-%d/%H%M%S%z").timestamp()
-    except ValueError:  # somebody gave an execution another name
+    except ValueError:  # somebody gave the execution a different name
         return 0.0

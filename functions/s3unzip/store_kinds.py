@@ -1,6 +1,6 @@
-"""The abilities of the stores of each scheme. Only this module declares schemes.
+"""The abilities of the stores for each scheme. Only this module declares schemes.
 
-Other modules ask `Location.store`. `stores.open` opens the adapter of a scheme.
+Other modules use `Location.store`. `stores.open` opens the adapter for a scheme.
 """
 
 from msgspec import Struct
@@ -9,21 +9,21 @@ SCHEMES_TEXT = "s3://, http(s):// or a path"
 
 
 class StoreKind(Struct, frozen=True):
-    """The abilities of all stores of one scheme."""
+    """The abilities of all stores for one scheme."""
 
-    is_local: bool = False  # files of this machine; no request is sent
-    shows_key: bool = False  # a location is shown by its key alone
-    is_url: bool = False  # the key is the path of a URL, with a query that may be secret
-    has_folders: bool = False  # no key is both a file and a folder
+    is_local: bool = False  # files on this machine; no request is sent
+    shows_key: bool = False  # a location is displayed as its key alone
+    is_url: bool = False  # the key is the path of a URL, with a query that might be secret
+    has_folders: bool = False  # a key cannot be both a file and a folder
     has_prefixes: bool = False  # a key that ends in a slash is a prefix, not an object
-    has_neighbours: bool = True  # the other parts of an archive may lie beside it
-    has_etags: bool = False  # a listing returns the ETags of objects
+    has_neighbours: bool = True  # the other parts of an archive may be stored next to it
+    has_etags: bool = False  # a listing contains the ETags of objects
     keeps_properties: bool = True  # storage class, ACL, tags, metadata and headers of objects
     takes_members: bool = False  # a run can write members to it
     deletes_archives: bool = False
     tags_archives: bool = False
     is_billed: bool = False  # requests to AWS cost money
-    takes_s3_options: bool = False  # endpoint, region, credentials, payer, KMS key
+    takes_s3_options: bool = False  # endpoint, region, credentials, payer and KMS key apply
 
 
 _WEB = StoreKind(is_url=True)
@@ -47,12 +47,12 @@ STORE_KINDS = {
     ),
     "http": _WEB,
     "https": _WEB,
-    "reader": StoreKind(has_neighbours=False),  # an open file of the caller
+    "reader": StoreKind(has_neighbours=False),  # a file opened by the caller
     "nowhere": StoreKind(shows_key=True),  # discards all objects
 }
 _OTHER = StoreKind()
 
 
 def find_kind(scheme: str) -> StoreKind:
-    """Return the abilities of stores of `scheme`; an undeclared scheme has the defaults."""
+    """Return the abilities of stores for `scheme`; an undeclared scheme has the defaults."""
     return STORE_KINDS.get(scheme, _OTHER)

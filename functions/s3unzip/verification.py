@@ -1,11 +1,12 @@
-"""Compares the objects of a destination with the archive's directory. Writes nothing.
+"""Compares the objects in a destination with the directory of an archive, without writing anything.
 
-LIST returns keys, sizes and ETags. An object whose ETag is on record needs no further request. For
-the others, HEAD returns a CRC-32. An object that was replaced after a run wrote it is read.
+LIST returns keys, sizes and ETags. An object whose ETag is on record requires no further request.
+For all other objects, HEAD returns a CRC-32. An object that was replaced after a run wrote it is
+read.
 
-The records of runs have the ETag that the store returned for each PUT and Complete. A run writes
-an object only after it has compared the bytes with the archive's directory. So an object that still
-has this ETag is equal to its member, whatever its metadata says.
+The records of runs contain the ETag that the store returned for each PUT and Complete. A run writes
+an object only after comparing the bytes with the directory of the archive. Therefore an object that
+still has the recorded ETag is equal to its member, whatever its metadata is.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ from s3unzip.stores.listing import BEYOND, list_pages
 from s3unzip.stores.ports import StoredObject
 from s3unzip.zip.values import WRAP
 
-LISTS = 16  # ranges of keys that are listed concurrently
-OBJECTS_OF_A_JOB = 16  # that a thread asks for one after the other
+LISTS = 16  # number of ranges of keys that are listed concurrently
+OBJECTS_OF_A_JOB = 16  # number of objects that a thread requests one after the other
 _KEY = attrgetter("key")
 
 
 class Comparison(StrEnum):
-    """Whether the objects equal their members."""
+    """Whether the objects are equal to their members."""
 
     EQUAL = "EQUAL"
     DIFFERENT = "DIFFERENT"
@@ -60,23 +61,23 @@ class Kind(StrEnum):
     MISSING = "missing"
     SIZE = "size"
     CRC = "crc"
-    NO_CRC = "no-crc"  # without the metadata zip-crc32, so no run wrote it
-    EXTRA = "extra"  # below the run's prefix, but not the key of a member
+    NO_CRC = "no-crc"  # no zip-crc32 in the metadata, so no run wrote the object
+    EXTRA = "extra"  # below the prefix of the run, but not the key of a member
 
 
 class Proof(StrEnum):
-    """The evidence for an object's bytes; docs/howto/verify.md explains each."""
+    """The evidence for the bytes of an object; docs/howto/verify.md explains each kind."""
 
-    # The comments begin with the source of the evidence.
-    RECORD = "record"  # the store: its ETag equals the one that it returned for a run's PUT
-    CHECKSUM = "checksum"  # the store: its own CRC-32 of the bytes is the directory's
-    READ = "read"  # this verify, which read the bytes
-    METADATA = "metadata"  # the writer of the object: its zip-crc32 is the directory's
-    SIZE = "size"  # nothing: the archive does not declare the CRC-32 of an AES member (AE-2)
+    # Each comment begins with the source of the evidence.
+    RECORD = "record"  # the store: the ETag is equal to the one returned for the PUT by a run
+    CHECKSUM = "checksum"  # the store: its own CRC-32 of the bytes is the one in the directory
+    READ = "read"  # this command, which has read the bytes
+    METADATA = "metadata"  # the writer of the object: the zip-crc32 is the one in the directory
+    SIZE = "size"  # none: the archive does not declare the CRC-32 of an AES member (AE-2)
 
 
 class ComparedObject(Struct, frozen=True, omit_defaults=True):
-    """One object and its result: a line of ``verify --objects``."""
+    """One object with its result: a line of ``verify --objects``."""
 
     key: str
     proof: Proof | None = None  # set for an equal object
@@ -93,16 +94,20 @@ class Difference(Struct, frozen=True, omit_defaults=True):
 
 
 class Verification(Struct, frozen=True):
-    """The result of a verify.
+    """The result of a verification.
 
     Attributes:
         verdict: EQUAL, or DIFFERENT if an object is missing, different or extra.
-        members: objects that should exist; `equal` of them are as they should be.
-        refused: members that the directory refuses, so no run extracts them.
-        proofs: equal objects by what shows it: record, checksum, read, metadata, size.
-        counts: differences by kind; `differences` has the first ones of each kind.
+        members: number of objects that should exist; `equal` of these objects are as they should
+            be.
+        refused: number of members that no run extracts, because the checks of the directory refuse
+            them.
+        proofs: number of equal objects by evidence: record, checksum, read, metadata, size.
+        counts: number of differences by kind; `differences` contains the first differences of each
+            kind.
         records: ids of the runs whose records were used.
-        requests, bytes_read: requests to the stores, and bytes of objects that were read.
+        requests, bytes_read: number of requests to the stores, and number of bytes read from
+            objects.
     """
 
     verdict: Comparison
@@ -111,43 +116,43 @@ class Verification(Struct, frozen=True):
     destination: Location
     prefix: str  # prefix of the listed keys
     deep: bool  # whether the objects were read
-    members: int  # objects that should exist
-    refused: int  # members that no run extracts, because the directory refuses them
+    members: int  # number of objects that should exist
+    refused: int  # number of members that no run extracts, because the directory refuses them
     equal: int
-    proofs: dict[str, int]  # equal objects, by proof
-    records: tuple[str, ...]  # runs whose records were used
-    counts: dict[str, int]  # of differences, by kind
-    differences: tuple[Difference, ...]  # the first ones of each kind, at most `Effort.listed`
+    proofs: dict[str, int]  # number of equal objects, by proof
+    records: tuple[str, ...]  # ids of the runs whose records were used
+    counts: dict[str, int]  # number of differences, by kind
+    differences: tuple[Difference, ...]  # at most `Effort.listed` differences of each kind
     bytes_read: int
     requests: Requests
-    started: float  # Unix seconds
+    started: float  # time in Unix seconds
     seconds: float
 
 
 class Effort(NamedTuple):
-    """How many requests a verify may send, and whether it trusts records and metadata."""
+    """How many requests a verification may send, and whether to trust records and metadata."""
 
-    at_once: int = 64  # HEADs, or GETs of a deep verify, in flight
-    listed: int = 20  # differences of each kind to keep; all are counted
-    deep: bool = False  # read every object; trust no record and no stored CRC-32
-    range_keys: int = 4_990  # members of one range of keys: five pages of LIST, and not a sixth
+    at_once: int = 64  # number of concurrent HEADs, or GETs if `deep`
+    listed: int = 20  # maximum number of differences to keep per kind; all are counted
+    deep: bool = False  # whether to read every object, without trusting any record or stored CRC-32
+    range_keys: int = 4_990  # number of members in a range of keys: five pages of LIST, not a sixth
 
 
 class _Expected(Struct, frozen=True, gc=False):
     key: str
     size: int = 0
-    crc32: int | None = None  # None: the archive does not declare it
-    is_selected: bool = True  # False: the object of a member that is not selected; it is not extra
+    crc32: int | None = None  # None: the archive does not declare the CRC-32
+    is_selected: bool = True  # False: the object of an unselected member, which is not extra
     is_wrapped: bool = False  # only the lower 32 bits of the size are known
 
     def with_listed_size(self, listed: StoredObject | None) -> _Expected:
-        """Return the object with the size of the listed one, if the member can have this size."""
+        """Return the object with the size in the listing, if the member can have this size."""
         if self.is_wrapped and listed is not None and (listed.size - self.size) % WRAP == 0:
             return replace(self, size=listed.size)
         return self
 
 
-# A member and the object of the same key; None is in place of the one that does not exist.
+# A member and the object with the same key; None takes the place of whichever does not exist.
 _Pair = tuple[_Expected | None, StoredObject | None]
 
 
@@ -162,12 +167,13 @@ def verify_objects(
     """Compare every object with its member.
 
     Args:
-        request: archive, destination and options, as the run had them.
-        context: stores and rules; progress goes to ``extracted`` (equal) and ``failed``.
-        effort: concurrency, and whether records are trusted.
-        written: the ETags that the store returned to runs; a deep verify ignores them.
-        each: called with every object and its result.
-        check: called with the directory that was read; may raise to stop here.
+        request: the archive, the destination and the options, as in the run.
+        context: the stores and rules; progress is reported as ``extracted`` (equal) and ``failed``.
+        effort: the concurrency, and whether records are trusted.
+        written: the ETags that the store returned to runs; a deep verification ignores them.
+        each: function that is called with every object and its result.
+        check: function that is called with the directory; it may raise an error to end the
+            verification.
     """
     started = context.clock.now()
     if written is None or effort.deep:
@@ -205,33 +211,34 @@ def verify_objects(
 def _compare_all(
     first: _ObjectComparison, begin: Callable[[], _ObjectComparison], expected: list[_Expected]
 ) -> tuple[_ObjectComparison, Requests]:
-    """Compare all objects, a second time if the store lists keys in another order.
+    """Compare all objects; compare them again if the store lists keys in a different order.
 
     Args:
-        first: the comparison to begin with.
-        begin: returns a new comparison, if there must be a second one.
+        first: the first comparison.
+        begin: function that returns a new comparison if a second comparison is necessary.
         expected: the objects of all members, in the order of their keys.
 
     Returns:
-        The comparison that has the results, and the requests of both.
+        The comparison with the results, and the requests of all comparisons.
     """
     try:
         first.compare(expected)
     except UnorderedListError as error:
-        if first.has_reported:  # the second time would report the same objects again
+        if first.has_reported:  # a second comparison would report the same objects again
             raise StorageError(
                 f"{error}, and results were already reported: leave out --objects"
             ) from error
     else:
         return first, first.calls.requests
-    # Threads of the first comparison may still be at work: they add to its own results.
+    # Threads of the first comparison may still be running; they add only to the results of that
+    # comparison.
     second = begin()
     second.compare_unordered(expected)
     return second, first.calls.requests + second.calls.requests
 
 
 def _list_expected(request: Request, reading: Reading) -> list[_Expected]:
-    """Return the objects of all members, by key in UTF-8 order."""
+    """Return the objects of all members, sorted by key in UTF-8 order."""
     options = request.options
     key_of = reading.template.key_of()
     expected = [
@@ -244,19 +251,19 @@ def _list_expected(request: Request, reading: Reading) -> list[_Expected]:
         for member in reading.index.selected
     ]
     if reading.index.selected is not reading.index.members:
-        # A member that is not selected may have the key of one that is.
+        # A member that is not selected may have the same key as a selected one.
         unselected = {key_of(member.path) for member in reading.index.members}
         unselected.difference_update(map(_KEY, expected))
         expected += [_Expected(key, is_selected=False) for key in unselected]
-    expected.sort(key=_KEY)  # code points have the order of their UTF-8
+    expected.sort(key=_KEY)  # code points sort in the order of their UTF-8
     return expected
 
 
 class _ObjectComparison:
-    """One comparison of all expected objects with the destination; threads add its results.
+    """One comparison of all expected objects with the destination; threads add the results.
 
-    All objects are counted; at most `Effort.listed` differences of each kind are kept. The progress
-    gets ``extracted`` (equal), ``failed`` and ``bytes_read``.
+    All objects are counted; at most `Effort.listed` differences of each kind are kept. Progress is
+    reported as ``extracted`` (equal), ``failed`` and ``bytes_read``.
     """
 
     def __init__(
@@ -277,8 +284,8 @@ class _ObjectComparison:
         self._progress = context.progress or Progress()
         self.calls = Calls(context.clock, context.tuning.retry_seconds, effort.at_once)
         self._list_page = partial(self.calls.paced, "list")
-        # Objects of the right size whose bytes the listing does not prove: no run has recorded
-        # them, or they were replaced after a run wrote them.
+        # Objects with the correct size whose bytes are not proved by the listing: no run has
+        # recorded them, or they were replaced after a run wrote them.
         self._unrecorded: list[_Expected] = []
         self._replaced: list[_Expected] = []
         self._lock = threading.Lock()
@@ -289,7 +296,7 @@ class _ObjectComparison:
 
     @property
     def has_reported(self) -> bool:
-        """Whether the caller's function has received a result."""
+        """Whether any result has been passed to the function of the caller."""
         return self._each is not None and self.counts.total() + self.proofs.total() > 0
 
     def first_differences(self) -> tuple[Difference, ...]:
@@ -297,7 +304,7 @@ class _ObjectComparison:
         return tuple(sorted(self._differences, key=lambda each: (kinds.index(each.kind), each.key)))
 
     def _add(self, differences: Sequence[Difference], equal: Sequence[str], proof: Proof) -> None:
-        """Add the objects that differ, and the keys of those that `proof` shows to be equal."""
+        """Add the objects that differ, and the keys of objects that `proof` shows to be equal."""
         with self._lock:
             for difference in differences:
                 self.counts[difference.kind] += 1
@@ -312,10 +319,11 @@ class _ObjectComparison:
         self._progress.finished({"extracted": len(equal), "failed": len(differences)})
 
     def compare(self, expected: list[_Expected]) -> None:
-        """Compare all; `expected` is in the order of the keys.
+        """Compare all objects; `expected` is in the order of the keys.
 
-        Ranges of keys are listed concurrently. Each begins at the key of a member; the first one
-        begins and the last one ends with the prefix, so that every extra object lies in a range.
+        Ranges of keys are listed concurrently. Each range begins at the key of a member; the first
+        range begins with the prefix, and the last range ends with it, so that every extra object
+        lies in a range.
         """
         size = self._effort.range_keys
         starts = range(0, max(1, len(expected)), size)
@@ -328,12 +336,12 @@ class _ObjectComparison:
         self._compare_unproved()
 
     def compare_unordered(self, expected: list[_Expected]) -> None:
-        """Compare all if the store lists keys in any order; a key may be listed more than once."""
+        """Compare all objects if keys are listed in any order, and perhaps more than once."""
         self._compare_range(expected, "", self._prefix + BEYOND, any_order=True)
         self._compare_unproved()
 
     def _compare_unproved(self) -> None:
-        """Compare the contents of objects that the listing does not prove.
+        """Compare the contents of objects that are not proved by the listing.
 
         The metadata of an object that was replaced proves nothing, so the object is read.
         """
@@ -344,7 +352,7 @@ class _ObjectComparison:
         self._compare_contents(self._replaced, self._read)
 
     def _run_all(self, jobs: Iterable[Callable[[], None]], threads: int) -> None:
-        """Call each job, in `threads` threads. After an error all end soon."""
+        """Call all jobs in `threads` threads, which end soon after an error."""
 
         def run(job: Callable[[], None]) -> None:
             try:
@@ -354,7 +362,7 @@ class _ObjectComparison:
                 raise
 
         try:
-            # Up to four jobs of each thread wait, so that a slow one does not stop the others.
+            # Up to four jobs wait for each thread, so that a slow job does not hold up the others.
             for _ in map_ahead(run, jobs, threads, 4 * threads):
                 pass
         except BaseException:  # also Ctrl-C; the threads end at their next request
@@ -364,26 +372,26 @@ class _ObjectComparison:
     def _compare_range(
         self, members: Sequence[_Expected], first: str, stop: str, *, any_order: bool = False
     ) -> None:
-        """Compare the objects with keys from `first` to before `stop` with the members there."""
+        """Compare the objects with keys in [`first`, `stop`) with the members in that range."""
         unlisted = {member.key: member for member in members}
-        # Extra objects may be many more than members, so their keys are not kept.
+        # There may be many more extra objects than members, so their keys are not kept.
         not_extra = {stop, *unlisted}  # the next range begins with `stop`
         for page in list_pages(self._destination, self._prefix, self._list_page, first, last=stop):
-            if self.calls.has_ended:  # another thread met an error
+            if self.calls.has_ended:  # another thread has met an error
                 return
             if not (page.in_order or any_order):
                 raise UnorderedListError(f"{self._prefix}: the store lists keys in another order")
             pairs: list[_Pair] = []
             for listed in page.objects:
                 member = unlisted.pop(listed.key, None)
-                # A member that was listed before is neither compared again nor extra.
+                # A member that has already been listed is neither compared again nor extra.
                 if member is not None or listed.key not in not_extra:
                     pairs.append((member, listed))
             self._compare_page(pairs)
         self._compare_page([(member, None) for member in unlisted.values()])
 
     def _compare_page(self, pairs: Sequence[_Pair]) -> None:
-        """Compare pairs of a member and an object of one key by what the store lists."""
+        """Compare pairs of a member and an object with the same key, using the listing."""
         differences: list[Difference] = []
         proved: list[str] = []
         for member, listed in pairs:
@@ -409,7 +417,7 @@ class _ObjectComparison:
         self._add(differences, proved, Proof.RECORD)
 
     def _check_listing(self, differences: Sequence[Difference]) -> None:
-        """Raise `UnorderedListError` if the first missing object exists: one HEAD a range."""
+        """Raise `UnorderedListError` if the first missing object exists: one HEAD per range."""
         missing = (each.key for each in differences if each.kind is Kind.MISSING)
         first = next(missing, None)
         if first is not None and self._ask(first) is not None:
@@ -435,11 +443,11 @@ class _ObjectComparison:
         self._run_all(jobs, self._effort.at_once)
 
     def _ask(self, key: str) -> tuple[Proof, StoredObject] | None:
-        """Return an object by HEAD and its proof; None if the object does not exist.
+        """Return an object from HEAD and its proof; None if the object does not exist.
 
-        The store's own checksum covers the bytes of the object. These are the member's content only
-        if the object is not a gzip file. For a gzip file the CRC-32 in its metadata counts; if the
-        store keeps no metadata, the file is read.
+        The store's own checksum covers the bytes of the object, which are the content of the member
+        only if the object is not a gzip file. For a gzip file, the CRC-32 in the metadata is used;
+        if the store keeps no metadata, the file is read.
         """
         keeps_metadata = self._destination.keeps_metadata
         if self._is_gzip and not keeps_metadata:
@@ -453,7 +461,7 @@ class _ObjectComparison:
         return Proof.METADATA if keeps_metadata else Proof.READ, stored
 
     def _read(self, key: str) -> tuple[Proof, StoredObject] | None:
-        """Read an object; return it and its proof, None if the object does not exist."""
+        """Read an object; return it with its proof, or None if the object does not exist."""
         stored = self.calls.paced(
             "get", partial(read_stored, self._destination, key, is_gzip=self._is_gzip)
         )
@@ -478,16 +486,16 @@ def _size_difference(member: _Expected, stored: StoredObject | None) -> Differen
 def _prove_content(
     member: _Expected, answer: tuple[Proof, StoredObject] | None
 ) -> Difference | Proof:
-    """Return the proof that an object equals its member, or how it differs.
+    """Return the proof that an object is equal to its member, or the kind of difference.
 
     Args:
         member: the object that should exist.
-        answer: the object of the store and its proof. None: it does not exist.
+        answer: the object in the store and its proof. None: the object does not exist.
     """
     if answer is None:
         return _size_difference(member, stored=None)
     proof, stored = answer
-    if stored.size != member.size:  # changed after the listing
+    if stored.size != member.size:  # changed since the listing
         return _size_difference(member, stored)
     if member.crc32 is None:
         return Proof.SIZE
@@ -500,9 +508,9 @@ def _prove_content(
 
 
 class WrittenObjects:
-    """The objects that some runs wrote; about 190 bytes of memory each, whatever their names.
+    """The objects that some runs wrote; each takes about 190 bytes of memory, whatever its name.
 
-    If two runs wrote one key, the later run counts.
+    If two runs wrote the same key, the later run counts.
     """
 
     def __init__(self) -> None:
@@ -513,24 +521,24 @@ class WrittenObjects:
         return len(self._digests)
 
     def add_run(self, records: RunRecords) -> None:
-        """Add the objects of a run whose outcomes have ETags."""
+        """Add the objects of a run that have an ETag in their outcomes."""
         for outcome in records.outcome_lines():
             if outcome.etag is not None:
                 crc = outcome.crc32.to_bytes(4, "big")
                 self._digests[hash((outcome.key, outcome.size))] = crc + _digest(outcome.etag)
-                if records.run not in self.runs[-1:]:  # not noted for an earlier object
+                if records.run not in self.runs[-1:]:  # do not note a run again for each object
                     self.runs.append(records.run)
 
     def match(self, key: str, size: int, crc32: int | None, etag: str | None) -> bool | None:
-        """Return whether an object is the one that a run wrote.
+        """Return whether an object is still the one that a run wrote.
 
         Args:
             crc32: the CRC-32 that its content should have; None: the archive does not declare it.
-            etag: as the store lists it, without quotes.
+            etag: the ETag in the listing of the store, without quotes.
 
         Returns:
-            False: the object was replaced. None: no run recorded an object with this key, size and
-            CRC-32.
+            False if the object was replaced; None if no run recorded an object with this key, size
+            and CRC-32.
         """
         digest = self._digests.get(hash((key, size)))
         if digest is None or (crc32 is not None and digest[:4] != crc32.to_bytes(4, "big")):
@@ -546,7 +554,7 @@ def read_written(runs: Iterable[RunRecords], destination: Location) -> WrittenOb
     """Return the objects that runs wrote to the bucket of `destination`.
 
     Args:
-        runs: the records of the runs, the earliest first; runs to other buckets are ignored.
+        runs: the records of the runs in chronological order; runs to other buckets are ignored.
         destination: a prefix; if its store has no ETags, no records are read.
     """
     written = WrittenObjects()
@@ -554,7 +562,7 @@ def read_written(runs: Iterable[RunRecords], destination: Location) -> WrittenOb
         return written
     for records in runs:
         plan = records.find_plan()
-        run = plan.run if plan is not None else records.find_report()  # a small run has no plan
+        run = plan.run if plan is not None else records.find_report()  # small runs have no plan
         if run is not None and run.destination.bucket == destination.bucket:
             written.add_run(records)
     return written

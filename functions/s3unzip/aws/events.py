@@ -160,8 +160,8 @@ def _find_fault(put: ArchivePut) -> str | None:
 def _read_events(message: Mapping[str, Any]) -> Iterator[ArchivePut]:
     """Yield the archives in an EventBridge message, or in S3's own notification.
 
-    Either can be wrapped in an SNS message, unless raw message delivery is enabled. The format of an
-    SNS message: docs.aws.amazon.com/sns/latest/dg/sns-message-and-json-formats.html.
+    Either can be wrapped in an SNS message, unless raw message delivery is enabled. The format of
+    an SNS message: docs.aws.amazon.com/sns/latest/dg/sns-message-and-json-formats.html.
     The format of S3's notification: notification-content-structure in the S3 user guide.
     """
     match message:
