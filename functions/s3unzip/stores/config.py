@@ -1,7 +1,7 @@
-"""Where archives, destinations and runs are, and how to reach their stores.
+"""The locations of archives, destinations and runs, and the settings to reach their stores.
 
-`parse_source` and `parse_destination` read locations as people write them. A `StoreConfig` is what
-a run records and what workers get.
+`parse_source` and `parse_destination` read locations in the form that users write. A `StoreConfig`
+is recorded by a run and passed to its workers.
 """
 
 import os
@@ -21,27 +21,27 @@ from s3unzip.options import HelpSection, RunOption, read_options, type_options
 from s3unzip.settings import OTHER_BUCKETS
 from s3unzip.store_kinds import SCHEMES_TEXT, find_kind
 
-STARTUP_SECONDS = 30.0  # a server that cannot be reached this early is probably a wrong one
-S3_CONNECTIONS = 64  # connections that are kept open
-# Environment variables that have the value of an option of a `StoreConfig`.
+STARTUP_SECONDS = 30.0  # an unreachable server this early is probably the wrong one
+S3_CONNECTIONS = 64  # number of connections that are kept open
+# Environment variables that set options of a `StoreConfig`.
 VARIABLES = ("AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE")
-# By service, the kinds of buckets whose ARNs are refused.
+# The kinds of buckets whose ARNs are refused, by service.
 OTHER_ARNS = {
     "s3-object-lambda": "an Object Lambda access point",
     "s3-outposts": "a bucket on Outposts",
     "s3express": "a directory bucket (S3 Express One Zone)",
     "s3tables": "a table bucket",
 }
-ARN = "arn:"  # begins the bucket of an access point
+ARN = "arn:"  # prefix of a bucket that is an access point
 HOME_ADVICE = "records of runs are kept there: S3UNZIP_HOME names another folder"
-# Patterns are compiled when they are first used: few commands use all.
-# The groups of an ARN: service, region, account, resource.
+# Patterns are compiled on first use, because few commands need all of them. The groups match these
+# fields of an ARN: service, region, account, resource.
 _ARN = r"(?s)arn:aws[a-z-]*:([a-z0-9-]+):([a-z0-9-]*):(|[0-9]{12}):(.*)\Z"
 _ACCESS_POINT = r"(?s)accesspoint[:/]([a-z0-9-]{3,50})(?:/(.*))?\Z"
 
 
 def parse_source(text: str) -> Location:
-    """Return the archive that `text` names."""
+    """Return the location of the archive that `text` names."""
     if not text:
         raise UsageError("SRC is empty; is a variable of your shell not set?")
     if text == "-":
@@ -56,7 +56,7 @@ def parse_source(text: str) -> Location:
 
 
 def parse_destination(text: str) -> Location:
-    """Return the prefix that `text` names; its key is empty or ends in a slash."""
+    """Return the location of the prefix that `text` names; its key is empty or ends in a slash."""
     if not text:
         raise UsageError("DEST is empty; is a variable of your shell not set?")
     if text == "-":
@@ -73,11 +73,12 @@ def parse_destination(text: str) -> Location:
 
 
 def _parse(text: str) -> Location:
-    """Return the location of a URL or a path; a key may be empty or end in a slash."""
+    """Return the location for a URL or a path; the key may be empty or end in a slash."""
     scheme, separator, path = text.partition("://")
     scheme = scheme.lower()
     if not separator:
-        # These mistakes for s3:// are never paths: such a path can be written as ./s3:/a.
+        # These misspellings of s3:// are never treated as paths: such a path can be written as
+        # ./s3:/a.
         mistake = re.match(r"(?i)(s3:/?|s3//|arn:aws[a-z-]*:s3:::|(?=arn:aws))(?=[^/])", text)
         if mistake is not None:
             raise UsageError(f"{text}: no location; did you mean s3://{text[mistake.end() :]}?")
@@ -93,7 +94,7 @@ def _parse(text: str) -> Location:
     if kind.is_url:
         host, _, key = path.partition("/")
         if not host or not key:
-            # The query of a presigned URL is secret.
+            # The query string of a presigned URL is secret.
             raise UsageError(f"{text.partition('?')[0]}: an address without host or path")
         return Location(scheme, host, key)
     raise UsageError(f"{text}: {scheme}:// is not known; {SCHEMES_TEXT}")
@@ -102,11 +103,11 @@ def _parse(text: str) -> Location:
 def split_bucket(path: str) -> tuple[str, str]:
     """Return the bucket and the key that follow ``s3://``; the bucket may be an access point's ARN.
 
-    People write such an ARN with ``accesspoint:`` or ``accesspoint/``. The result always has the
-    colon.
+    Users write such an ARN with either ``accesspoint:`` or ``accesspoint/``. The result always
+    contains the colon.
     """
     arn = re.match(_ARN, path)
-    if arn is not None and arn.group(1, 2, 3) == ("s3", "", ""):  # the ARN of a bucket or an object
+    if arn is not None and arn.group(1, 2, 3) == ("s3", "", ""):  # ARN of a bucket or an object
         path = arn[4]
     elif arn is not None and (point := re.match(_ACCESS_POINT, arn[4])) is not None:
         return f"{path[: arn.start(4)]}accesspoint:{point[1]}", point[2] or ""
@@ -115,7 +116,7 @@ def split_bucket(path: str) -> tuple[str, str]:
 
 
 def _check_bucket(text: str, bucket: str) -> None:
-    """Refuse text that is not a bucket's name, and kinds of buckets that are not supported."""
+    """Refuse text that is not a bucket name, and unsupported kinds of buckets."""
     unsupported = next(
         (kind for suffix, kind in OTHER_BUCKETS.items() if bucket.endswith(suffix)), None
     )
@@ -137,7 +138,7 @@ def _check_bucket(text: str, bucket: str) -> None:
 
 
 def absolute_path(text: str) -> str:
-    """Return the absolute path; ``~`` stands for the home folder."""
+    """Return the absolute form of a path; ``~`` stands for the home folder."""
     try:
         return posixpath.normpath(Path(text).expanduser().absolute().as_posix())
     except RuntimeError:
@@ -151,7 +152,7 @@ def absolute_path(text: str) -> str:
 def runs_home() -> Location:
     """Return the folder below which runs are kept.
 
-    Without ``S3UNZIP_HOME``, the XDG base directory specification says where it is.
+    If ``S3UNZIP_HOME`` is not set, the folder follows the XDG base directory specification.
     """
     home = os.environ.get("S3UNZIP_HOME")
     if not home:
@@ -160,13 +161,13 @@ def runs_home() -> Location:
 
 
 class StoreConfig(Struct, frozen=True, omit_defaults=True):
-    """How to reach the stores. It holds no secret: credentials come from boto3's chain.
+    """The settings to reach the stores. They contain no secret: boto3's chain finds credentials.
 
-    A setting that the destination does not have is taken from the source. A run's records in S3
-    are reached with the settings of the destination. Times are in seconds.
+    If a setting is missing for the destination, the setting of the source is used. The records of a
+    run in S3 are accessed with the settings of the destination. Times are in seconds.
     """
 
-    # Runs are kept below it: a folder, or an S3 prefix that ends in "/".
+    # The folder, or the S3 prefix ending in "/", below which runs are kept.
     work: Location = field(default_factory=runs_home)
     endpoint_url: Annotated[
         str | None,
@@ -176,7 +177,7 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
             HelpSection.STORES,
             variable="AWS_ENDPOINT_URL",
         ),
-    ] = None  # None: the server that AWS_ENDPOINT_URL names, else AWS
+    ] = None  # None: the server in AWS_ENDPOINT_URL if set, else AWS
     region: Annotated[
         str | None,
         RunOption(
@@ -190,8 +191,8 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
         str | None,
         RunOption("--profile TEXT", "Profile of ~/.aws/config.", HelpSection.STORES),
     ] = None
-    # Where requests name the bucket: path or virtual (in the host name). None: as AWS's
-    # configuration file says, else virtual for AWS and path for other servers.
+    # The place of the bucket name in requests: path or virtual (in the host name). None means the
+    # value in AWS's configuration file or, by default, virtual for AWS and path for other servers.
     addressing_style: Annotated[
         str | None,
         RunOption(
@@ -222,7 +223,7 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
             "--dest-endpoint-url URL", "DEST's server; default: --endpoint-url.", HelpSection.STORES
         ),
     ] = None
-    destination_region: str | None = None  # like the owner, it has no option
+    destination_region: str | None = None  # has no option of its own, like the owner
     destination_profile: Annotated[
         str | None,
         RunOption(
@@ -234,32 +235,32 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
         RunOption(
             "--dest-no-sign-request", "Read a public DEST without credentials.", HelpSection.STORES
         ),
-    ] = False  # for verify: the destination is publicly readable
-    destination_owner: str | None = None  # the account that must own the destination bucket
+    ] = False  # used by verify: the destination is publicly readable
+    destination_owner: str | None = None  # account that must own the destination bucket
     destination_kms_key: Annotated[
         str | None,
         RunOption(
             "--kms-key ARN", "Encrypt what is written to S3 with this key.", HelpSection.STORES
         ),
-    ] = None  # None: the bucket's default encryption
-    other_hosts: bool = False  # follow the redirects of a web server to other hosts
+    ] = None  # None: default encryption of the bucket
+    other_hosts: bool = False  # follow redirects from a web server to other hosts
     connections: int = S3_CONNECTIONS
-    check_reachable: bool = False  # at startup, fail at once if a server cannot be reached
+    check_reachable: bool = False  # at startup, do not retry an unreachable server
     connect_seconds: float = 5.0
-    stall_seconds: float = 20.0  # without a byte
-    # A PUT of a few MiB may take this long, sending included. For a part, this is the limit for
-    # each 128 KiB that is sent, and for the answer.
+    stall_seconds: float = 20.0  # maximum time without receiving a byte
+    # Maximum time for a PUT of a few MiB, including sending the body. For a part, the limit applies
+    # to each 128 KiB that is sent, and to the wait for the response.
     put_seconds: float = 80.0
-    slow_seconds: float = 600.0  # UploadPartCopy and Complete: S3 sends nothing while it works
+    slow_seconds: float = 600.0  # for UploadPartCopy and Complete, during which S3 sends nothing
 
     def startup_ends(self) -> float:
-        """Return when the startup ends, on the monotonic clock; 0.0: it has ended already."""
+        """Return the end of the startup by the monotonic clock, or 0.0 if the startup is over."""
         if self.check_reachable:
             return time.monotonic() + STARTUP_SECONDS
         return 0.0
 
     def at_destination(self) -> Self:
-        """Return the configuration with which the destination's objects are read as a source."""
+        """Return the configuration for reading objects in the destination as a source."""
         return replace(
             self,
             endpoint_url=self.destination_endpoint_url or self.endpoint_url,
@@ -273,9 +274,10 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
         )
 
     def recorded(self) -> Self:
-        """Return the configuration for a run's record: without URLs that hold a secret.
+        """Return the configuration to record for a run, without URLs that contain a secret.
 
-        `connections` and `check_reachable` have their defaults, because each process sets its own.
+        `connections` and `check_reachable` are reset to their defaults, because each process sets
+        its own values.
         """
         return replace(
             self,
@@ -301,7 +303,7 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
         )
 
     def command_options(self) -> list[str]:
-        """Return the options with which a command reaches the same stores."""
+        """Return the command-line options for reaching the same stores."""
         options = list(type_options(self))
         if self.other_hosts:
             options += ["--allow", "other-hosts"]
@@ -309,9 +311,9 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
 
     @property
     def can_copy(self) -> bool:
-        """Whether the destination's server and credentials can also read the archive.
+        """Whether the server and credentials of the destination can also read the archive.
 
-        Then the server may copy ranges of the archive by itself.
+        If so, the server may be able to copy ranges of the archive itself.
         """
         access = self.at_destination()
         return (
@@ -322,7 +324,7 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
 
 
 def _drop_secret(url: str | None) -> str | None:
-    """Return the URL, or None if it holds a password or a signed query."""
+    """Return the URL, or None if it contains a password or a signed query."""
     parts = urlsplit(url or "")
     if parts.query or "@" in parts.netloc:
         return None

@@ -1,12 +1,11 @@
-"""How long stores may fail, and which call tries a failing store next.
+"""Limits on how long stores may fail, and the turns of calls to retry a failing store.
 
 Rules:
 
-* A process has one `FaultBudget`. Its threads use it at once.
+* A process has one `FaultBudget`, which all its threads use concurrently.
 * An outage begins with the first fault after a success. `note_success` ends the outage of the store
-  and of the kind of request. The budget is the longest time that an outage may last.
-* While a store fails, one waiting call at a time tries it, and the tries become less and less
-  frequent.
+  and of that kind of request. The budget is the maximum duration of an outage.
+* While a store is failing, one waiting call at a time retries it, at longer and longer intervals.
 """
 
 import logging
@@ -21,16 +20,16 @@ from s3unzip.errors import ServiceFaultError
 from s3unzip.stores.ports import Kind, Store
 
 _log = logging.getLogger("s3unzip.calls")
-FIRST_DELAY = 0.1  # seconds; doubled at each attempt
+FIRST_DELAY = 0.1  # seconds; doubled after each attempt
 LONGEST_DELAY = 10.0
-SILENT_AFTER = 1 / 8  # a store is silent after this share of the budget without an answer
-FORGET = 5  # after 5 times the budget without a fault, the next fault begins a new outage
+SILENT_AFTER = 1 / 8  # a store that has not responded for this share of the budget is silent
+FORGET = 5  # after this many budgets without a fault, the next one begins a new outage
 
 
 def draw_delay(attempt: int, dice: random.Random) -> float:
     """Return a random number of seconds to wait (full jitter) after attempt number `attempt`.
 
-    The first attempt has number 0.
+    Attempts are numbered from 0.
     https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
     """
     return dice.uniform(0, min(LONGEST_DELAY, FIRST_DELAY * 2**attempt))
@@ -39,42 +38,43 @@ def draw_delay(attempt: int, dice: random.Random) -> float:
 class _Outage(Struct):
     """The faults of a store, or of one kind of its requests, since the last success."""
 
-    since: float  # when the first failed call began, in Unix seconds
-    latest: float = 0.0  # when the last fault was
+    since: float  # Unix time when the first failed call began
+    latest: float = 0.0  # Unix time of the latest fault
     fault: ServiceFaultError | None = None
-    turns: int = 0  # how many turns calls have taken
-    next_turn: float = 0.0  # when a call may try again, in Unix seconds
+    turns: int = 0  # number of turns taken by calls
+    next_turn: float = 0.0  # Unix time from which a call may take the next turn
     is_reported: bool = False
 
 
-# What an outage affects: one kind of requests to a store, or all its requests (None).
+# The scope of an outage: a store, and one kind of request or all kinds (None).
 Scope: TypeAlias = tuple[Store, Kind | None]
 
 
 class FaultBudget:
-    """Limits the seconds for which a store may fail without a success; a process has one.
+    """Limits the time for which a store may fail without a success; a process has one.
 
-    A store has a budget, and each kind of its requests has one, too. So a store that begins uploads
-    and refuses their parts does not get a new budget with each upload. While a store fails, its
-    calls take turns to try it again. So a store that does not answer gets a few requests from the
-    whole process, instead of a few from each thread, task and round.
+    Each store has a budget, and so does each kind of request to it. A store that accepts new
+    uploads but refuses their parts therefore does not get a new budget with each upload. While a
+    store is failing, calls take turns to retry it. A store that does not respond thus receives a
+    few requests from the whole process, instead of a few from each thread, task and round.
 
     Args:
-        seconds: how long an outage may last, counted from its first fault.
-        warn: receives one line for the user if a store does not recover at once.
+        seconds: maximum duration of an outage, counted from its first fault.
+        warn: function that receives a line for the user if a store does not recover immediately.
     """
 
     def __init__(self, seconds: float, warn: Callable[[str], None] = _log.warning) -> None:
         self.seconds = seconds
         self._warn = warn
         self._outages: dict[Scope, _Outage] = {}
-        self._answered: dict[Scope, float] = {}  # when the last answered call began
-        # By thread id, the store that the thread waits for, and since when. `Calls` changes it.
+        self._answered: dict[Scope, float] = {}  # Unix time when the latest answered call began
+        # The store that each thread is waiting for, and since when, by thread id. `Calls` updates
+        # this dict.
         self.waiting: dict[int, tuple[Store, float]] = {}
         self._lock = threading.Lock()
 
     def note_success(self, store: Store, kind: Kind, began: float) -> None:
-        """Note that a store answered a call; `began` is when the call began."""
+        """Note that a store answered a call that began at the time `began`."""
         self._answered[store, None] = began
         self._answered[store, kind] = began
         if self._outages:
@@ -85,16 +85,17 @@ class FaultBudget:
     def note_fault(
         self, store: Store, kind: Kind, fault: ServiceFaultError, now: float, began: float
     ) -> float:
-        """Note that a call that began at `began` failed at `now`.
+        """Note that a call that began at the time `began` failed at the time `now`.
 
-        Return when the outage began.
+        Returns the time when the outage began.
         """
         outages = []
         with self._lock:
             for scope in (store, None), (store, kind):
                 outage = self._outages.get(scope)
                 if outage is None or now - outage.latest > FORGET * self.seconds:
-                    # If a later call was answered, the store still worked when that one began.
+                    # If a later call was answered, the store was still working when that call
+                    # began.
                     outage = _Outage(max(began, self._answered.get(scope, 0.0)))
                     self._outages[scope] = outage
                 outage.latest = now
@@ -103,9 +104,9 @@ class FaultBudget:
         return min(outage.since for outage in outages)
 
     def find_spent(self, store: Store, kind: Kind, now: float) -> ServiceFaultError | None:
-        """Return the latest fault of a store whose budget is spent; None: the store may work.
+        """Return the latest fault of a store that has spent its budget, or None if it may work.
 
-        A store without a fault for `LONGEST_DELAY` seconds may work again.
+        A store that had no fault for `LONGEST_DELAY` seconds may be working again.
         """
         for scope in (store, None), (store, kind):
             outage = self._outages.get(scope)
@@ -116,22 +117,22 @@ class FaultBudget:
         return None
 
     def is_down(self, store: Store, now: float) -> bool:
-        """Return whether no request to a store was answered for the whole budget."""
+        """Return whether a store has answered no request for the whole budget."""
         outage = self._outages.get((store, None))
         return outage is not None and now - outage.since > self.seconds
 
     def find_silent(self, now: float) -> Iterator[Store]:
-        """Yield the stores that have kept a call waiting too long, without any fault."""
+        """Yield the stores that have kept a call waiting for too long without any fault."""
         for store, began in tuple(self.waiting.values()):
             seconds = now - max(began, self._answered.get((store, None), 0.0))
             if seconds > self.seconds * SILENT_AFTER and (store, None) not in self._outages:
                 yield store
 
     def take_turn(self, store: Store, now: float) -> bool:
-        """Take the turn to repeat a call; return False if the next turn is later than `now`.
+        """Take the next turn to repeat a call; return False if that turn is later than `now`.
 
-        All kinds of requests to a store share its turns. The wait between two turns is half of the
-        longest wait between two retries of one call.
+        All kinds of requests to a store share the same turns. The wait between two turns is half of
+        the longest wait between two retries of one call.
         """
         with self._lock:
             outage = self._outages.get((store, None))
@@ -144,7 +145,7 @@ class FaultBudget:
             return True
 
     def warn_once(self, store: Store, kind: Kind, fault: ServiceFaultError, seconds: float) -> None:
-        """Warn the user, once in an outage, that calls are repeated for `seconds` more."""
+        """Warn the user once per outage that calls will be repeated for `seconds` more seconds."""
         with self._lock:
             outage = self._outages.get((store, kind))
             if outage is None or outage.is_reported:

@@ -1,4 +1,4 @@
-"""Files of the operating system: messages for its errors, archives in files and open readers."""
+"""Files of the operating system: error messages, and archives in files and open readers."""
 
 import errno
 import itertools
@@ -16,9 +16,9 @@ from s3unzip.stores.archives import Source
 from s3unzip.stores.ports import PIECE, Buffer, Tail
 from s3unzip.zip import ByteRange
 
-PRIVATE = 0o700  # mode of a folder for its owner only
+PRIVATE = 0o700  # mode of a folder that only its owner can access
 FILE_IN_THE_WAY = "a file is where a folder is needed"
-# By `errno`: the class of the error, and the message that follows the path.
+# The class of the error, and the message to append to the path, by `errno`.
 _KINDS: dict[int, tuple[type[errors.S3UnzipError], str]] = {
     errno.ENOENT: (errors.NotFoundError, "no such file or folder"),
     errno.EACCES: (
@@ -50,13 +50,13 @@ _KINDS: dict[int, tuple[type[errors.S3UnzipError], str]] = {
 
 
 def has_message(error: OSError) -> bool:
-    """Return whether `translate_error` has a message for the code of `error`."""
+    """Return whether `translate_error` has a message for the error code of `error`."""
     return error.errno in _KINDS
 
 
 def translate_error(error: OSError, path: str) -> errors.S3UnzipError:
-    """Return the error of the tree in `errors` for an error of the system at `path`."""
-    # An error without a message of its own may be temporary, so it is a fault.
+    """Return the error from the tree in `errors` for a system error at `path`."""
+    # An error without a message of its own may be temporary, so it is treated as a fault.
     kind, text = _KINDS.get(
         error.errno or 0, (errors.ServiceFaultError, error.strerror or str(error))
     )
@@ -67,7 +67,7 @@ def translate_error(error: OSError, path: str) -> errors.S3UnzipError:
 
 @contextmanager
 def explaining(path: str) -> Iterator[None]:
-    """Turn each `OSError` of the block into an error of the tree in `errors`."""
+    """Translate any `OSError` in the block into an error from the tree in `errors`."""
     try:
         yield
     except OSError as error:
@@ -84,7 +84,7 @@ def _file_in_the_way(path: str) -> str:
 
 
 def _explain_archive(error: OSError, path: str) -> errors.S3UnzipError:
-    """Return the error for an archive that cannot be read; it may suggest names of other files."""
+    """Return the error for an archive that cannot be read, perhaps suggesting similar names."""
     if error.errno == errno.EISDIR:
         return errors.StorageError(
             f"{path}: is a folder; name an archive in it (s3unzip run takes folders too)"
@@ -96,25 +96,26 @@ def _explain_archive(error: OSError, path: str) -> errors.S3UnzipError:
 
 
 def _near_names(path: Path) -> str:
-    """Return up to three quoted names in the folder of `path` that resemble its name, or ""."""
-    import difflib  # noqa: PLC0415 - only a mistake needs it
+    """Return up to three similar names from the same folder, in quotes, or "" if there are none."""
+    import difflib  # noqa: PLC0415 - needed only after a user's mistake
 
     try:
-        # Comparing the names of a huge folder would take too long.
+        # Comparing all the names in a huge folder would take too long.
         entries = list(itertools.islice(os.scandir(path.parent), 10_000))
     except OSError:
         return ""
     names = {entry.name.lower(): entry.name for entry in entries}
-    # The cutoff is a similarity; that of equal names is 1.
+    # The cutoff is a similarity, which is 1 for equal names.
     near = difflib.get_close_matches(path.name.lower(), names, n=3, cutoff=0.77)
     return ", ".join(repr(names[name]) for name in near)
 
 
 def make_folders(path: Path, mode: int) -> None:
-    """Make a folder and the missing folders above it, each with `mode`.
+    """Make a folder and any missing parent folders, each with `mode`.
 
-    If the folder exists, belongs to this user and `mode` is private (0700), its mode is changed.
-    Existing folders above it keep their modes: they may be ``/tmp`` or folders of other users.
+    If the folder exists and belongs to this user, and `mode` is private (0700), the mode of the
+    folder is changed. Existing parent folders keep their modes, because they may be ``/tmp`` or
+    folders of other users.
     """
     if not path.is_dir():
         above = itertools.takewhile(lambda parent: not parent.is_dir(), path.parents)
@@ -128,20 +129,21 @@ def make_folders(path: Path, mode: int) -> None:
 
 
 class FileSource(Source):
-    """Reads archives by their absolute path."""
+    """Reads archives, given their absolute paths."""
 
     def tail(self, location: Location, length: int) -> Tail:
         with _opened(location.key) as file:
             pin = _pin_of(file)
             start = file.seek(max(0, pin.size - length))
-            # If the file grows meanwhile, its new bytes are not read: the pin does not cover them.
+            # If the file grows in the meantime, the new bytes are not read, because the pin does
+            # not cover them.
             return Tail(file.read(pin.size - start), pin, os.fstat(file.fileno()).st_mtime)
 
     def stat(self, location: Location) -> Tail:
         return self.tail(location, 0)
 
     def stream(self, location: Location, pin: Pin, want: ByteRange) -> Iterator[Buffer]:
-        """Yield the bytes of `want` in pieces of a MiB; check the version after each read."""
+        """Yield the bytes of `want` in pieces of one MiB; check the version after each read."""
         path = location.key
         try:
             with _opened(path) as file:
@@ -161,7 +163,7 @@ class FileSource(Source):
             raise errors.SourceChangedError(f"{path}: deleted since it was planned") from error
 
     def delete(self, location: Location, pin: Pin) -> None:
-        """Delete the file; nothing happens if it is gone.
+        """Delete the file; do nothing if it no longer exists.
 
         Another program can replace the file between the check and the deletion, because file
         systems have no conditional deletion.
@@ -172,34 +174,35 @@ class FileSource(Source):
             with explaining(location.key):
                 Path(location.key).unlink(missing_ok=True)
 
-    def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:  # noqa: ARG002 - of the port
-        """Refuse: a file has no tags."""
+    def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:  # noqa: ARG002 - required by the interface
+        """Refuse to add tags, because a file has none."""
         raise errors.StorageError(f"{location.key}: a file has no tags; delete it instead")
 
 
 class BinaryReader(Protocol):
-    """The methods of a seekable binary file that reading an archive calls."""
+    """The methods of a seekable binary file that are needed to read an archive."""
 
     def seek(self, offset: int, whence: int = ..., /) -> int:
-        """Move to `offset` and return the position from the start."""
+        """Move to `offset` and return the new position from the start of the file."""
 
     def read(self, size: int = ..., /) -> bytes:
         """Return up to `size` bytes."""
 
 
 class ReaderSource(Source):
-    """A source whose one archive is an open reader.
+    """A source with a single archive, which is an open reader.
 
-    The reader stays open and belongs to the caller. A lock lets one thread at a time use it.
+    The reader stays open and belongs to the caller. A lock ensures that only one thread at a time
+    uses it.
     """
 
     def __init__(self, reader: BinaryReader) -> None:
         self._reader = reader
         self._lock = threading.Lock()
-        # The key is only for messages: the name of a file, or "archive".
+        # The key is used only in messages: the name of a file, or "archive".
         self.location = Location("reader", "", str(getattr(reader, "name", "") or "archive"))
 
-    def stat(self, location: Location) -> Tail:  # noqa: ARG002 - the reader has one archive
+    def stat(self, location: Location) -> Tail:  # noqa: ARG002 - there is only one archive
         with self._lock:
             try:
                 return Tail(b"", Pin(self._reader.seek(0, os.SEEK_END)))
@@ -208,8 +211,8 @@ class ReaderSource(Source):
                     f"{self.location.key}: the reader cannot seek: {error}"
                 ) from error
 
-    def stream(self, location: Location, pin: Pin, want: ByteRange) -> Iterator[Buffer]:  # noqa: ARG002 - of the port
-        """Yield the bytes of `want` as the reader returns them, at most a MiB at a time."""
+    def stream(self, location: Location, pin: Pin, want: ByteRange) -> Iterator[Buffer]:  # noqa: ARG002 - required by the interface
+        """Yield the bytes of `want` as the reader returns them, at most one MiB at a time."""
         position = want.start
         while position < want.stop:
             with self._lock:

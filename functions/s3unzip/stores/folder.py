@@ -1,20 +1,20 @@
-"""Members and a run's records as files below a folder.
+"""Members and the records of runs as files below a folder.
 
 Rules:
 
-* A file is written under a temporary name in its own folder, then renamed. So it appears whole or
-  not at all. The temporary name identifies the run, which can remove the files that a killed worker
-  left.
+* A file is written under a temporary name in its folder and then renamed, so that it appears either
+  whole or not at all. The temporary name identifies the run, which can remove files left behind by
+  a killed worker.
 * A multipart upload is a temporary file at the top of the folder. Its parts are written at their
-  offsets, in any order and more than once.
-* A temporary file grants no more rights than the member: it is created with the member's mode, and
-  the system clears the bits of the umask.
-* The time and the mode of a member, which S3 keeps as metadata, become those of the file. The
-  CRC-32 is computed from the bytes.
+  offsets, in any order, and possibly more than once.
+* A temporary file grants no more rights than the member: it is created with the mode of the member,
+  and the system clears the bits set in the umask.
+* The time and mode of a member, which are metadata in S3, become those of the file. The CRC-32 is
+  computed from the bytes.
 * Files are created, renamed and deleted relative to folders that `open_folders` keeps open: a path
-  that was checked may lead elsewhere when it is used. A variable must hold the open folder
-  until the system call has ended: without a reference the folder is closed.
-* Nothing is synced to disk. After a loss of power `resume` compares the files with the records
+  that was checked may lead elsewhere by the time it is used. A variable must refer to the open
+  folder until the system call returns, because a folder without references is closed.
+* Nothing is synced to disk. After a power failure, `resume` compares the files with the records
   (`local.recovery`).
 """
 
@@ -54,13 +54,13 @@ from s3unzip.stores.ports import (
     Upload,
 )
 
-OWN = ".s3unzip-"  # begins the name of each temporary file, and of no member's file
-NOTE = ".note"  # ends the name of the file that keeps an upload's key and facts
+OWN = ".s3unzip-"  # prefix of the names of temporary files, and of no member
+NOTE = ".note"  # suffix of the file with the key and facts of an upload
 _FILE = os.O_CLOEXEC | os.O_NOFOLLOW
 _NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY | _FILE
-# Why there is no regular file under a name that cannot be opened.
+# The reasons why a name that cannot be opened is not a regular file.
 _NO_FILE: dict[int | None, str] = {
-    errno.ELOOP: "not a file",  # a link
+    errno.ELOOP: "not a file",  # a symbolic link
     errno.ENXIO: "not a file",  # a socket or a FIFO
     errno.ENAMETOOLONG: "no file has this name",
     errno.EILSEQ: "no file has this name",
@@ -69,31 +69,31 @@ _NO_FILE: dict[int | None, str] = {
 
 
 class FolderDestination(Destination):
-    """One folder below which members are written; threads and processes may share it.
+    """A folder below which members are written; threads and processes may share it.
 
-    A key is a whole path, as a key of S3 is a whole key of its bucket.
+    A key is an absolute path, just as a key in S3 is complete within its bucket.
 
     Args:
-        root: absolute path; links in this path are followed.
-        private: whether new folders (0700) and files (0600) are for this user only.
+        root: absolute path of the folder. Symbolic links in this path are followed.
+        private: whether only this user can access new folders (0700) and files (0600).
     """
 
     keeps_metadata = False
-    part_limits = PartLimits(min_bytes=1)  # parts of any size, and as many as S3 takes
+    part_limits = PartLimits(min_bytes=1)  # parts of any size, and as many parts as in S3
 
     def __init__(self, root: str, *, private: bool = False) -> None:
         self.root = root.rstrip("/") or "/"
-        self.start = root.rstrip("/") + "/"  # begins all keys
+        self.start = root.rstrip("/") + "/"  # prefix of all keys
         self._folders = OpenFolders(self.root, PRIVATE if private else 0o777)
         self._is_private = private
 
     def _check(self, key: str) -> str:
-        """Return `key`; `StorageError`: no member below the folder can have this key."""
+        """Return `key`; raise `StorageError` if no member below the folder can have it."""
         below = key[len(self.start) :]
         parts = below.split("/")
         if not key.startswith(self.start) or NO_NAMES.intersection(parts) or "\0" in key:
             raise errors.StorageError(f"{key!r}: not a path below {self.root}")
-        # The first test is only for speed.
+        # The first test is only an optimization.
         if OWN in below and any(part.startswith(OWN) for part in parts):
             raise errors.StorageError(
                 f"{key!r}: names that begin with {OWN} are for s3unzip's own files"
@@ -101,24 +101,24 @@ class FolderDestination(Destination):
         return key
 
     def _locate(self, key: str, *, create: bool = False) -> tuple[OpenFolder, str]:
-        """Return the folder of a file, and the name of the file in it.
+        """Return the open folder that contains a file, and the name of the file in that folder.
 
         Args:
-            key: the whole path of the file.
-            create: whether to make the folders that are missing.
+            key: absolute path of the file.
+            create: whether to make missing folders.
         """
         folder, _, name = key[len(self.start) :].rpartition("/")
         return self._folders.get(folder, create=create), name
 
     def _open_file(self, key: str, flags: int = os.O_RDONLY) -> FileIO:
-        """Open a regular file that exists; it is not truncated.
+        """Open an existing regular file without truncating it.
 
         Raises:
-            NotFoundError: there is no regular file.
+            NotFoundError: there is no regular file with this key.
         """
         try:
             folder, name = self._locate(key)
-            # Without O_NONBLOCK, opening a FIFO waits for a writer.
+            # Without O_NONBLOCK, opening a FIFO would wait for a writer.
             file = os.open(name, flags | _FILE | os.O_NONBLOCK, dir_fd=folder.file)
         except errors.NotFoundError as error:
             raise errors.NotFoundError(f"{key}: no such file or folder") from error
@@ -129,10 +129,10 @@ class FolderDestination(Destination):
         if not stat.S_ISREG(os.fstat(file).st_mode):
             os.close(file)
             raise errors.NotFoundError(f"{key}: not a file")
-        return FileIO(file)  # bytes are written by its descriptor
+        return FileIO(file)  # bytes are written through its descriptor
 
     def _unlink(self, key: str) -> None:
-        """Delete a file; nothing happens if it is gone."""
+        """Delete a file; do nothing if it no longer exists."""
         with contextlib.suppress(errors.NotFoundError), explaining(key):
             folder, name = self._locate(key)
             os.unlink(name, dir_fd=folder.file)
@@ -145,13 +145,13 @@ class FolderDestination(Destination):
         *,
         if_absent: bool = False,
     ) -> None:
-        """Write a file whole or not at all: under a temporary name, then rename it."""
+        """Write a file under a temporary name and rename it, so that it is whole or absent."""
         folder, name = self._locate(key, create=True)
         temporary_name = own_prefix(metadata.get(RUN_KEY, "")) + _draw_id()
         try:
             file = os.open(temporary_name, _NEW, self._choose_mode(metadata), dir_fd=folder.file)
         except OSError as error:
-            # The fault is the folder's, so the message names the folder.
+            # The folder caused the fault, so the message names the folder.
             raise self._explain_write(error, key.rpartition("/")[0]) from error
         try:
             write_at(file, body, 0)
@@ -169,10 +169,11 @@ class FolderDestination(Destination):
             os.close(file)
 
     def _choose_mode(self, metadata: Mapping[str, str]) -> int:
-        """Return the mode to create a file with; the system clears the bits of the umask.
+        """Return the mode for creating a file; the system clears the bits set in the umask.
 
-        The mode has the permission bits of the archive, never set-user-id. Many writers of archives
-        leave all bits zero. Only root could read such a file, so it gets the mode of any new file.
+        The mode has the permission bits from the archive, but never set-user-id. Many programs that
+        write archives leave all bits zero. Only root could read such a file, so it gets the default
+        mode of new files.
         """
         if self._is_private:
             return 0o600
@@ -180,13 +181,13 @@ class FolderDestination(Destination):
         return bits or 0o666
 
     def _explain_write(self, error: OSError, path: str) -> errors.S3UnzipError:
-        """Return the error of a write; if a folder is gone, the next attempt reopens them all."""
+        """Return the error for a write; if a folder is gone, have all folders reopened."""
         if error.errno == errno.ENOENT:
             self._folders.forget()
         return explain_folder(error, path, create=True)
 
     def size(self, key: str) -> int | None:
-        """Return the size of a file; None if `key` is missing, a link or a folder."""
+        """Return the size of a file, or None if `key` is missing, a symbolic link or a folder."""
         with contextlib.suppress(errors.NotFoundError), explaining(key):
             folder, name = self._locate(self._check(key))
             facts = os.stat(name, dir_fd=folder.file, follow_symlinks=False)
@@ -195,11 +196,11 @@ class FolderDestination(Destination):
         return None
 
     def remove_own(self, folder: str, run: str) -> int:
-        """Delete the temporary files that a run left in a folder; return their number.
+        """Delete the temporary files that a run left in a folder; return the number of files.
 
         Args:
-            folder: the destination, or a folder below it; it ends in "/".
-            run: the id of the run.
+            folder: destination, or a folder below it, ending in "/".
+            run: id of the run.
         """
         prefix = own_prefix(run)
         path = folder[len(self.start) : -1]
@@ -209,11 +210,11 @@ class FolderDestination(Destination):
         return len(names)
 
     def _scan(self, path: str) -> Iterator[os.DirEntry[str]]:
-        """Yield the entries of a folder; none if it does not exist, or if a link leads to it."""
+        """Yield the entries of a folder, or nothing if it is missing or reached through a link."""
         try:
             with explaining(f"{self.root}/{path}"):
                 folder = self._folders.get(path)
-                # `folder` may be open with O_PATH, which does not allow listing.
+                # `folder` may have been opened with O_PATH, which does not allow listing.
                 file = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder.file)
                 try:
                     with os.scandir(file) as entries:
@@ -226,14 +227,15 @@ class FolderDestination(Destination):
             return
 
     def check_reachable(self) -> None:
-        """Do nothing: `check_ready` writes a file."""
+        """Do nothing, because `check_ready` writes a file."""
 
     def check_ready(self, size: int) -> None:
-        """Check that files can be made, and that an empty folder has room for `size` bytes."""
-        # A folder that has files may already have some of these bytes, from an earlier attempt.
+        """Check that files can be created, and that an empty folder has room for `size` bytes."""
+        # A folder with files may already contain some of these bytes from an earlier attempt.
         if next(self._scan(""), None) is None:
             root = Path(self.root)
-            # The root may not exist yet; it will be on the same disk as the nearest folder above.
+            # The root may not exist yet; it will be on the same disk as its nearest existing
+            # parent.
             folder = next(path for path in (root, *root.parents) if path.is_dir())
             free = shutil.disk_usage(folder).free
             if size > free:
@@ -249,19 +251,19 @@ class FolderDestination(Destination):
         self._folders.close()
 
     def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> None:
-        """Write one file whole, with its time and mode."""
+        """Write one whole file, with its time and mode."""
         self._write(self._check(key), body, facts.metadata, if_absent=if_absent)
 
-    def replace(self, key: str, body: bytes, facts: ObjectFacts, etag: str | None) -> None:  # noqa: ARG002 - of the port
-        """Write one file: files have no ETag, and the caller holds the lock of the run."""
+    def replace(self, key: str, body: bytes, facts: ObjectFacts, etag: str | None) -> None:  # noqa: ARG002 - required by the interface
+        """Write one file; no ETag is compared, because the caller holds the lock of the run."""
         self.put(key, body, facts, if_absent=False)
 
     def make_folder(self, key: str) -> None:
-        """Create a folder, and those above it, if they are missing."""
+        """Create a folder and its parent folders if they are missing."""
         self._folders.get(self._check(key)[len(self.start) :], create=True)
 
     def head(self, key: str) -> StoredObject | None:
-        """Return a file's size and CRC-32, which is computed from its bytes; None: no file."""
+        """Return the size and CRC-32 of a file, computed from its bytes, or None without a file."""
         size = crc = 0
         with contextlib.suppress(errors.NotFoundError):
             for data in self.read(key):
@@ -271,15 +273,15 @@ class FolderDestination(Destination):
         return None
 
     def list_page(self, prefix: str, first: str, last: str, token: str | None) -> ListPage:
-        """Return up to 1,000 files; the token is the first key that the next page may have."""
+        """Return up to 1,000 files; the token is the smallest possible key on the next page."""
         return cut_page(self._list_objects(prefix, token or first, last))
 
     def _list_objects(self, prefix: str, first: str, last: str) -> Iterator[StoredObject]:
         """Yield the files below `prefix` with keys from `first` to `last`, in UTF-8 order.
 
-        ``a.txt`` is before ``a/b``, as in S3. Symbolic links are not followed and not listed.
+        ``a.txt`` comes before ``a/b``, as in S3. Symbolic links are neither followed nor listed.
         """
-        top = prefix[: prefix.rfind("/") + 1]  # the deepest folder that has all these keys
+        top = prefix[: prefix.rfind("/") + 1]  # the deepest folder that contains all these keys
         if not top.startswith(self.start):
             top = self.start
         stack = [self._list_folder(top)]
@@ -287,21 +289,22 @@ class FolderDestination(Destination):
             key, size = next(stack[-1], ("", None))
             if not key:  # the whole folder is listed
                 stack.pop()
-            elif size is None:  # a folder; `key` begins all keys in it
-                if key >= first or first.startswith(key):  # else all keys in it come before `first`
+            elif size is None:  # a folder; all keys in it begin with `key`
+                if key >= first or first.startswith(key):  # else its keys are too small
                     stack.append(self._list_folder(key))
-            elif key > last:  # and so are all keys after it
+            elif key > last:  # all further keys also come after `last`
                 return
             elif key >= first and key.startswith(prefix):
                 yield StoredObject(key, size)
 
     def _list_folder(self, start: str) -> Iterator[tuple[str, int | None]]:
-        """Yield the key and the size of each file in a folder, in the order of the keys.
+        """Yield the key and size of each file in a folder, ordered by key.
 
-        Folders are listed among the files. Their size is None, and their keys end in "/".
+        Subfolders are listed among the files. The size of a subfolder is None, and its key ends in
+        "/".
 
         Args:
-            start: begins all keys in the folder; it ends in "/".
+            start: prefix of all keys in the folder, ending in "/".
         """
         listed: list[tuple[str, int | None]] = []
         for entry in self._scan(start[len(self.start) : -1]):
@@ -327,12 +330,12 @@ class FolderDestination(Destination):
 
     def create_upload(self, key: str, facts: ObjectFacts) -> str:
         upload_id = _draw_id()
-        self._locate(self._check(key), create=True)  # make its folder
-        # The note is written first, because an upload without a note would not be found.
+        self._locate(self._check(key), create=True)  # create the folder for the file
+        # The note is written first, because an upload without a note could not be found again.
         metadata = {RUN_KEY: facts.metadata.get(RUN_KEY, ""), MODE_KEY: "600"}
         self._write(self._own_key(upload_id, NOTE), encode((key, facts)), metadata)
         own = self._own_key(upload_id)
-        mode = self._choose_mode(facts.metadata) | 0o200  # so that the parts can be written
+        mode = self._choose_mode(facts.metadata) | 0o200  # to let this user write the parts
         with explaining(own):
             root, own_name = self._locate(own, create=True)
             os.close(os.open(own_name, _NEW, mode, dir_fd=root.file))
@@ -344,11 +347,11 @@ class FolderDestination(Destination):
         unfinished = self._own_key(upload.upload_id)
         with explaining(unfinished), self._open_own(unfinished, os.O_WRONLY) as file:
             write_at(file.fileno(), body, offset)
-        etag = f'"{crc32:08x}"'  # files have none; this one is never compared
+        etag = f'"{crc32:08x}"'  # files have no ETag; this value is never compared
         return Part(number, etag, len(body), crc32)
 
     def complete_upload(self, upload: Upload, parts: Sequence[Part], *, if_absent: bool) -> None:
-        """Check the size of the file, and give it its mode, its time and its name."""
+        """Check the size of the file, and set its final mode, time and name."""
         own = self._own_key(upload.upload_id)
         note = self._own_key(upload.upload_id, NOTE)
         key = self._check(upload.key)
@@ -382,20 +385,21 @@ class FolderDestination(Destination):
     def uploads(self, prefix: str) -> Iterator[Upload]:
         for name in sorted(entry.name for entry in self._scan("")):
             if name.startswith(OWN) and name.endswith(NOTE):
-                # The upload was completed just now, or the note was lost in a power failure.
+                # Either the upload has just been completed, or the note was lost in a power
+                # failure.
                 with contextlib.suppress(errors.NotFoundError, errors.UsageError):
                     key, _ = self._read_note(self.start + name)
                     if key.startswith(prefix):
                         yield Upload(key, name.removeprefix(OWN).removesuffix(NOTE))
 
     def _own_key(self, upload_id: str, ending: str = "") -> str:
-        """Return the key of the file of an upload, or of its note if `ending` is `NOTE`."""
+        """Return the key of the file for an upload, or of its note if `ending` is `NOTE`."""
         if not upload_id.isalnum():
             raise errors.StorageError(f"{upload_id!r}: not an upload of {self.root}")
         return f"{self.start}{OWN}{upload_id}{ending}"
 
     def _open_own(self, key: str, flags: int) -> FileIO:
-        """Open a temporary file, unless it is a hard link to another file."""
+        """Open a temporary file, but refuse a hard link to another file."""
         file = self._open_file(key, flags)
         if os.fstat(file.fileno()).st_nlink != 1:
             file.close()
@@ -405,15 +409,15 @@ class FolderDestination(Destination):
         return file
 
     def _read_note(self, key: str) -> tuple[str, ObjectFacts]:
-        """Return the key and the facts of the upload whose note is at `key`."""
+        """Return the key and facts of the upload whose note is stored at `key`."""
         with self._open_own(key, os.O_RDONLY) as file:
             return decode(file.readall(), tuple[str, ObjectFacts])
 
 
 def own_prefix(run: str) -> str:
-    """Return the beginning of the temporary names under which a run writes members."""
+    """Return the prefix of the temporary names under which a run writes members."""
     return f"{OWN}{zlib.crc32(run.encode()):08x}-"
 
 
 def _draw_id() -> str:
-    return os.urandom(8).hex()  # 64 random bits: no two temporary files have the same id
+    return os.urandom(8).hex()  # 64 random bits, so that ids do not collide

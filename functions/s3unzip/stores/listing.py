@@ -1,13 +1,14 @@
-"""Listings of a destination: page after page, until the store returns no token for another one.
+"""Listings of a destination: page by page, until the store returns no token for a next page.
 
 Rules:
 
-* A page is one call, so it is retried alone. The store's token says where the next page begins.
-* A listing ends even if the store always returns a token: after `MAX_PAGES` pages, and at a page
-  that begins with the first key of an earlier page.
-* S3 lists keys in the order of their bytes. Gateways to file systems list folder by folder, other
-  stores in no order. Each page says whether all keys so far were in order. Only if they were, the
-  listing ends at the first key after `last`.
+* Each page is one call, so it is retried separately. The token from the store marks the beginning
+  of the next page.
+* A listing ends even if the store never stops returning tokens: after `MAX_PAGES` pages, or at a
+  page that begins with the first key of an earlier page.
+* S3 lists keys in byte order. Gateways to file systems list folder by folder, and some stores list
+  in no order. Each page records whether all keys so far were in order. Only then does the listing
+  end at the first key after `last`.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -22,13 +23,13 @@ from s3unzip.errors import StorageError
 from s3unzip.stores.ports import Destination, ListPage, StoredObject
 
 T = TypeVar("T")
-PAGE_KEYS = 1_000  # keys of one page, as in S3
-MAX_PAGES = 10_000  # pages of one listing: ten million keys
-BEYOND = "\U0010ffff" * 4  # sorts after any key that people use
+PAGE_KEYS = 1_000  # maximum number of keys in a page, as in S3
+MAX_PAGES = 10_000  # maximum number of pages in a listing: ten million keys
+BEYOND = "\U0010ffff" * 4  # sorts after any key used in practice
 
 
 def bound_pages(pages: Iterable[T], name: str) -> Iterator[T]:
-    """Yield the pages that a store lists; `StorageError`: there are more than `MAX_PAGES`."""
+    """Yield the pages of a listing; raise `StorageError` after `MAX_PAGES` pages."""
     for number, page in enumerate(pages):
         if number == MAX_PAGES:
             raise StorageError(f"{name}: the store lists more than {MAX_PAGES:,} pages")
@@ -36,9 +37,9 @@ def bound_pages(pages: Iterable[T], name: str) -> Iterator[T]:
 
 
 def cut_page(objects: Iterator[StoredObject]) -> ListPage:
-    """Return the first page of objects that come in order, and the smallest key after it.
+    """Return the first page of sorted objects, and the smallest key after that page.
 
-    The key is the token of the next page. It is None if no object may follow.
+    The returned key is the token for the next page. It is None if no more objects can follow.
     """
     page = list(islice(objects, PAGE_KEYS))
     if len(page) < PAGE_KEYS:
@@ -47,11 +48,11 @@ def cut_page(objects: Iterator[StoredObject]) -> ListPage:
 
 
 class Page(Struct, frozen=True):
-    """The objects of one page whose keys are within the bounds of the listing."""
+    """The objects on one page whose keys are within the bounds of the listing."""
 
     objects: list[StoredObject]
     is_last: bool
-    in_order: bool  # whether the keys of this page and of all pages before it are in order
+    in_order: bool  # whether all keys up to the end of this page are in order
 
 
 def list_pages(
@@ -61,23 +62,23 @@ def list_pages(
     first: str = "",
     last: str = BEYOND,
 ) -> Iterator[Page]:
-    """Yield the objects below `prefix` with keys from `first` to `last`, a page at a time.
+    """Yield the objects below `prefix` with keys from `first` to `last`, one page at a time.
 
     Args:
-        destination: lists the pages.
-        prefix: begins the keys.
-        call: runs a request and repeats it after a fault, as `Calls.paced` does.
-        first: the smallest key.
-        last: the largest key.
+        destination: destination to list.
+        prefix: prefix of the keys to list.
+        call: function that sends a request and repeats it after a fault, such as `Calls.paced`.
+        first: smallest key to list.
+        last: largest key to list.
 
     Raises:
-        StorageError: the store does not end its listing.
+        StorageError: the listing does not end.
     """
     token: str | None = None
-    first_keys = set[str]()  # the first key of each page so far
+    first_keys = set[str]()  # first key of each page so far
     latest = ""
     in_order = True
-    for _ in bound_pages(count(), prefix):  # an endless loop, except for the bound
+    for _ in bound_pages(count(), prefix):  # the bound is what ends this loop
         objects, token = call(partial(destination.list_page, prefix, first, last, token=token))
         keys = [listed.key for listed in objects]
         if keys:
@@ -86,10 +87,11 @@ def list_pages(
             first_keys.add(keys[0])
             in_order = in_order and latest < keys[0] and all(map(lt, keys, keys[1:]))
             latest = keys[-1]
-            # All keys of a page in order are within the bounds if its first and last key are.
+            # If a page is in order, all its keys are within the bounds if the first and last key
+            # are.
             if not (in_order and first <= keys[0] and latest <= last):
                 objects = [listed for listed in objects if first <= listed.key <= last]
-        # In order, all keys of later pages come after `last`.
+        # If the pages are in order, all keys on later pages come after `last`.
         is_last = token is None or (in_order and latest >= last)
         yield Page(objects, is_last, in_order)
         if is_last:
