@@ -1,12 +1,11 @@
-"""Open the store that a location names, and check buckets, names and keys before a run begins.
+"""Open the store for a location, and check buckets, names and keys before a run begins.
 
-Each kind of store is imported when the first location of its kind is opened, so that
-``s3unzip --help`` needs neither botocore nor obstore. A `StoreConfig` can be sent to a worker
-process; the stores that it opens cannot.
+Each kind of store is imported when the first location of that kind is opened, so that ``s3unzip
+--help`` needs neither botocore nor obstore. A `StoreConfig` can be sent to a worker process; the
+opened stores cannot.
 
-An adapter that is opened at the level DEBUG (``-vv``) logs each attempt of a request: its kind,
-what it asks for, how it ended and how long it took. Requests for the records of runs are not
-logged.
+If the log level is DEBUG (``-vv``) when an adapter is opened, the adapter logs each attempt of a
+request with its kind, object, result and duration. Requests for the records of runs are not logged.
 """
 
 from __future__ import annotations
@@ -41,27 +40,27 @@ from s3unzip.stores.ports import (
 )
 from s3unzip.stores.run_store import ObjectRunStore
 
-if TYPE_CHECKING:  # they import botocore, obstore, urllib3
+if TYPE_CHECKING:  # these import botocore, obstore and urllib3
     from s3unzip.stores.s3.credentials import ProfileKeys
     from s3unzip.stores.s3.session import Session
     from s3unzip.stores.web import WebSource
 
-NOWHERE = Location("nowhere", "", "")  # objects that are written there are discarded
+NOWHERE = Location("nowhere", "", "")  # objects written to this location are discarded
 CALLS_AT_ONCE = 32
-# The settings of a `StoreConfig` that a session depends on.
+# The settings in a `StoreConfig` that affect a session.
 _session_key = attrgetter(
     *("endpoint_url", "region", "addressing_style", "profile", "unsigned", "request_payer")
 )
 T = TypeVar("T")
 _log = logging.getLogger("s3unzip.requests")
-# It is compiled when it is first used, because the functions on AWS do not need it.
+# The pattern is compiled on first use, because the functions on AWS do not need it.
 _KMS_KEY = (
     r"(arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/)?(mrk-)?[0-9a-f-]{32,36}"
     r"|(arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:)?alias/[\w/-]+"
 )
 
 
-# By method, what the log says about a call; `root` is the text before a key.
+# The text to log for a call, by method; `root` is the text to put before a key.
 _SOURCE_TEXTS = {
     "tail": "get {location} last {length} bytes",
     "stat": "head {location}",
@@ -86,13 +85,13 @@ _DESTINATION_TEXTS = {
 
 
 class NowhereDestination(Destination):
-    """Takes every object and forgets it."""
+    """Accepts every object and discards it."""
 
     keeps_metadata = True
-    part_limits = PartLimits()  # Amazon S3's, so that members are cut as for S3
+    part_limits = PartLimits()  # limits of Amazon S3, so that members are split as for S3
 
     def _ignore(self, *_: object, **__: object) -> None:
-        """Do nothing: there are no objects."""
+        """Do nothing, because there are no objects."""
 
     check_reachable = check_ready = release = _ignore
     head = put = replace = delete = complete_upload = abort_upload = _ignore
@@ -101,28 +100,28 @@ class NowhereDestination(Destination):
         return [], None
 
     def _list_nothing(self, *_: object, **__: object) -> Iterator[Never]:
-        """Yield nothing: there are no objects and no uploads."""
+        """Yield nothing, because there are no objects and no uploads."""
         yield from ()
 
     read = uploads = _list_nothing
 
     def create_upload(self, key: str, facts: ObjectFacts) -> str:
-        return key  # uploads need no ids
+        return key  # uploads do not need real ids
 
     def upload_part(
         self, upload: Upload, number: int, offset: int, body: Buffer, crc32: int
     ) -> Part:
-        """Return the part's size and CRC-32, and forget its bytes."""
+        """Return the size and CRC-32 of the part, and discard its bytes."""
         return Part(number, "", memoryview(body).nbytes, crc32)
 
 
 class OpenedStores:
-    """The stores of this process; no request is sent before they are used.
+    """The stores of this process; opening them sends no request.
 
     Args:
-        config: how the stores are reached.
-        session: an existing session of the destination, whose clients are used again.
-        ask: asks the main process for keys; None: this is the main process.
+        config: settings to reach the stores.
+        session: existing session of the destination, whose clients are reused.
+        ask: function that requests keys from the main process. None in the main process itself.
     """
 
     def __init__(
@@ -130,7 +129,7 @@ class OpenedStores:
     ) -> None:
         self._config = config
         self._ask = ask
-        self._keys: dict[str | None, ProfileKeys] = {}  # by profile, of a worker
+        self._keys: dict[str | None, ProfileKeys] = {}  # keys in a worker, by profile
         self._destination_config = config.at_destination()
         self._lock = threading.Lock()
         self._sessions: dict[tuple[object, ...], Session] = {}
@@ -159,7 +158,7 @@ class OpenedStores:
             case "http" | "https":
                 from s3unzip.stores.web import WebSource
 
-                # All archives on the web share its connections.
+                # All archives on the web share the connections of this source.
                 with self._lock:
                     self._web = self._web or _traced(WebSource(self._config), _SOURCE_TEXTS)
                 return self._web
@@ -198,7 +197,7 @@ class OpenedStores:
 
                 session = self.session(self._destination_config)
                 calls = calls or Calls(LocalClock(), Tuning().retry_seconds, CALLS_AT_ONCE)
-                # The options for members do not apply to records: owner, KMS key, copies.
+                # Options for members (owner, KMS key, copies) do not apply to records.
                 bucket = S3Destination(session, work.bucket, StoreConfig())
                 return ObjectRunStore(home, S3Source(session), bucket, calls)
             case "file":
@@ -206,14 +205,14 @@ class OpenedStores:
                 from s3unzip.stores.folder import FolderDestination
 
                 folder = FolderDestination(home.key, private=True)
-                # Reading and writing files sends no requests, so their counts are not reported.
+                # Files are read and written without requests, so no counts are reported for them.
                 uncounted = Calls(LocalClock(), 0.0, CALLS_AT_ONCE)
                 return ObjectRunStore(home, FileSource(), folder, uncounted)
             case _:
                 raise UsageError(f"{work}: runs are kept in s3:// or a path")
 
     def session(self, access: StoreConfig) -> Session:
-        """Return the session that reaches S3 as `access` says; equal settings share a session."""
+        """Return the session for reaching S3 with `access`; equal settings share a session."""
         from s3unzip.stores.s3.aws_session import AwsSession
         from s3unzip.stores.s3.credentials import ProfileKeys
         from s3unzip.stores.s3.session import Session
@@ -221,12 +220,12 @@ class OpenedStores:
         key = _session_key(access)
         with self._lock:
             if key not in self._sessions:
-                keys = None  # the session then uses the keys that the main process shares
+                keys = None  # the session uses the shared keys of the main process
                 if self._ask is not None:
                     keys = self._keys.setdefault(
                         access.profile, ProfileKeys(access.profile, self._ask)
                     )
-                option = "--endpoint-url"  # to check if the server cannot be reached
+                option = "--endpoint-url"  # the option to check if the server cannot be reached
                 if self._config.destination_endpoint_url is not None and key == _session_key(
                     self._destination_config
                 ):
@@ -236,7 +235,7 @@ class OpenedStores:
 
 
 def check_buckets(config: StoreConfig, source: Location, destination: Location) -> None:
-    """Check that the buckets exist, once for all workers."""
+    """Check that the buckets exist, once on behalf of all workers."""
     stores = OpenedStores(config)
     for location, access in ((source, config), (destination, config.at_destination())):
         if location.store.takes_s3_options:
@@ -244,7 +243,7 @@ def check_buckets(config: StoreConfig, source: Location, destination: Location) 
 
 
 def check_names(config: StoreConfig, source: Location, destination: Location | None) -> None:
-    """Refuse names that cannot exist in AWS, before a person is asked for a code."""
+    """Refuse names that cannot exist in AWS, before the user is asked for a code."""
     access_to_destination = config.at_destination()
     for location, access in ((source, config), (destination, access_to_destination)):
         if location is None or not (location.bucket and location.store.takes_s3_options):
@@ -266,7 +265,7 @@ def _reaches_aws(access: StoreConfig) -> bool:
 
 
 def sign_in(config: StoreConfig, destination: Location) -> None:
-    """Get the keys of the destination's own profile now: a person may have to type a code."""
+    """Get the keys of the destination's own profile now, in case the user must type a code."""
     profile = config.destination_profile
     if profile is None or config.destination_unsigned or not destination.store.takes_s3_options:
         return
@@ -276,12 +275,12 @@ def sign_in(config: StoreConfig, destination: Location) -> None:
 
 
 def _traced(adapter: T, texts: Mapping[str, str], root: str = "") -> T:
-    """Return `adapter`; if the log has the level DEBUG, it logs each attempt of a request.
+    """Return `adapter`; at log level DEBUG, make it log each attempt of a request.
 
     Args:
-        adapter: a source or a destination.
-        texts: by method, what the log says about a call.
-        root: the text before each key.
+        adapter: source or destination.
+        texts: texts to log for a call, by method.
+        root: text to put before each key.
     """
     if _log.isEnabledFor(logging.DEBUG):
         for name, text in texts.items():
@@ -290,7 +289,7 @@ def _traced(adapter: T, texts: Mapping[str, str], root: str = "") -> T:
 
 
 def _log_calls(method: Callable[..., Any], text: str, root: str) -> Callable[..., Any]:
-    """Return a method that logs its calls; a generator logs when it ends."""
+    """Return a method that logs its calls; a generator is logged when it ends."""
     import inspect
 
     signature = inspect.signature(method)
@@ -313,7 +312,7 @@ def _log_calls(method: Callable[..., Any], text: str, root: str) -> Callable[...
 
 @contextmanager
 def _logged(request: str) -> Iterator[None]:
-    """Log a request, how it ended and how long it took."""
+    """Log a request with its result and its duration."""
     began = time.monotonic()
     status = "ok"
     try:

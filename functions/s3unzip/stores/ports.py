@@ -1,16 +1,16 @@
 """The interfaces of stores and the clock. `archives.Source` is the interface of archives.
 
-Each method of a source or destination is ONE attempt: `stores.calls` retries, paces and counts. A
-run store takes the `Calls` of the step that opens it, because one write may take many requests,
-whose bodies can be read only once. Its callers do not retry it. Adapters turn every fault into an
-error of the tree in `errors`:
+Each method of a source or destination makes ONE attempt: `stores.calls` retries, paces and counts.
+A run store uses the `Calls` object of the step that opens it, because one write may need many
+requests, whose bodies can be read only once. Callers of a run store do not retry. Adapters
+translate every fault into an error from the tree in `errors`:
 
 * 503, 429, SlowDown, KMS throttling: `ThrottledError`
 * other 5xx, 409, resets, timeouts, truncated bodies: `ServiceFaultError`
-* expired tokens: `ServiceFaultError` if new ones may come soon, else `ExpiredKeysError`
-* 403, wrong owner, KMS denied or disabled: `AccessDeniedError`, which names the missing right
+* expired tokens: `ServiceFaultError` if new ones may be available soon, else `ExpiredKeysError`
+* 403, wrong owner, KMS denied or disabled: `AccessDeniedError`, which names the missing permission
 * 404: `NotFoundError`
-* a pinned read answered with 412 or 404: `SourceChangedError`
+* 412 or 404 for a pinned read: `SourceChangedError`
 * 412 on a conditional write: `ConflictError`
 """
 
@@ -31,8 +31,8 @@ from s3unzip.zip import ByteRange, Disks, Policy, Reads, locate_directory
 from s3unzip.zip.directory import DirectoryLocation
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-PIECE = 1024 * 1024  # bytes of a streamed piece
-# Requests as they are counted, and the stores of a run.
+PIECE = 1024 * 1024  # size of a streamed piece, in bytes
+# The kinds of requests that are counted, and the stores of a run.
 Kind = Literal[
     "get", "put", "head", "list", "create", "part", "copy", "complete", "abort", "delete"
 ]
@@ -40,26 +40,26 @@ Store = Literal["source", "destination", "work"]
 
 
 class Clock(Protocol):
-    """A source of the time, which tests can replace."""
+    """A time source, which tests can replace."""
 
     def now(self) -> float:
-        """Return Unix seconds."""
+        """Return the current Unix time in seconds."""
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Wait for the given number of seconds."""
 
     def remaining(self) -> float:
-        """Return the seconds until the worker is stopped; infinite on one machine."""
+        """Return the seconds until the worker will be stopped; infinite on a single machine."""
 
 
 class LocalClock:
-    """Tells the machine's time, or that of `clock`.
+    """A clock that returns the time of the machine, or of `clock`.
 
-    After `stop`, no time remains and every sleep ends.
+    After `stop`, no time remains and all sleeps end.
 
     Attributes:
-        now: returns Unix seconds. It is an attribute that holds the function itself, because a call
-            then costs less: each member needs the time ten times.
+        now: function that returns the Unix time in seconds. It is stored in an attribute because
+            this makes calls faster: the time is read ten times for each member.
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
@@ -70,14 +70,14 @@ class LocalClock:
         self._stopped = threading.Event()
 
     def sleep(self, seconds: float) -> None:
-        """Wait until the seconds have passed or `stop` is called."""
+        """Wait until the given time has passed or `stop` is called."""
         if self._clock is None:
             self._stopped.wait(seconds)
         elif not self._stopped.is_set():
             self._clock.sleep(seconds)
 
     def remaining(self) -> float:
-        """Return the seconds left: 0 after `stop`."""
+        """Return the remaining seconds, which are 0 after `stop`."""
         if self._stopped.is_set():
             return 0.0
         if self._clock is None:
@@ -85,75 +85,76 @@ class LocalClock:
         return self._clock.remaining()
 
     def stop(self) -> None:
-        """Leave no time to the worker: end every sleep."""
+        """Leave no time for the worker, and end all sleeps."""
         self._stopped.set()
 
 
 class Keys(Struct, frozen=True):
-    """The credentials that sign requests to AWS; they go to worker processes and nowhere else."""
+    """The credentials for signing requests to AWS; they are sent only to worker processes."""
 
     access_key: str
     secret_key: str
     token: str | None = None
     account: str | None = None
     advice: str = ""  # how to get new keys
-    is_fixed: bool = False  # no process finds other keys later
+    is_fixed: bool = False  # whether no process can find other keys later
 
     def __repr__(self) -> str:
-        return f"Keys({self.access_key})"  # the other fields are secret
+        return f"Keys({self.access_key})"  # all other fields are secret
 
 
 class KeysRequest(Struct, frozen=True):
     """A worker's request for keys."""
 
     profile: str | None
-    refused: str | None = None  # the access key that a store has refused
+    refused: str | None = None  # access key that a store has refused
 
 
 AskForKeys: TypeAlias = Callable[[KeysRequest], Keys | None]
 
 
 class Tail(NamedTuple):
-    """The end of an archive, and the version to which it belongs."""
+    """The end of an archive, and the version that it belongs to."""
 
-    data: bytes  # the last len(data) bytes before `missing`; all of a smaller archive
+    data: bytes  # bytes just before the `missing` ones; may be the whole archive
     pin: Pin
-    modified: float | None = None  # Unix seconds; None: the store does not say
-    refusal: Finding | None = None  # why the parts of a split archive could not be joined
-    missing: int = 0  # bytes at the end that a broken body did not bring; `read_end` reads them
+    modified: float | None = None  # Unix time; None if the store returns none
+    refusal: Finding | None = None  # reason why parts of a split archive could not be joined
+    missing: int = 0  # bytes lost at the end of a broken body; `read_end` reads them
 
     def locate_directory(self, policy: Policy) -> Reads[DirectoryLocation]:
-        """Return the search of the central directory, which may ask for earlier bytes.
+        """Return the search for the central directory, which may request earlier bytes.
 
         Raises:
-            RejectedError: the archive has no directory, a broken one, or two.
+            RejectedError: the archive has no central directory, a broken one, or two of them.
         """
         return locate_directory(
             self.data, self.pin.size, policy, Disks([part.size for part in self.pin.parts or ()])
         )
 
 
-RangeReader: TypeAlias = Callable[[ByteRange], Iterator[Buffer]]  # as `Source.stream` reads
+RangeReader: TypeAlias = Callable[[ByteRange], Iterator[Buffer]]  # like `Source.stream`
 
 
 class PinnedArchive:
-    """One version of an archive: each part begins where the part before it ends.
+    """One version of an archive; each part begins where the preceding part ends.
 
     Args:
-        readers: of the parts, in order.
-        sizes: of the parts, in bytes.
-        end: the last bytes of the archive, if they are in memory.
+        readers: readers for the parts, in order.
+        sizes: sizes of the parts, in bytes.
+        end: last bytes of the archive, if they are in memory.
     """
 
     def __init__(
         self, readers: Sequence[RangeReader], sizes: Sequence[int], end: bytes = b""
     ) -> None:
-        *starts, size = accumulate(sizes, initial=0)  # the last sum is the archive's size
-        # Bytes past the archive's end are requested from the last part: its store refuses them.
+        *starts, size = accumulate(sizes, initial=0)  # the last sum is the size of the archive
+        # Bytes beyond the end of the archive are requested from the last part, and the store
+        # refuses the request.
         spans = map(ByteRange, starts, [*starts[1:], sys.maxsize])
         self._parts = list(zip(readers, spans, strict=True))
         self._end = memoryview(end)
-        self._end_start = sys.maxsize  # no bytes are in memory
+        self._end_start = sys.maxsize  # means that no bytes are in memory
         if end:
             self._end_start = size - len(end)
 
@@ -162,10 +163,10 @@ class PinnedArchive:
         return want.start >= self._end_start
 
     def stream(self, want: ByteRange) -> Iterator[Buffer]:
-        """Yield the first bytes of `want`, up to the end of their part or to those in memory.
+        """Yield the first bytes of `want`, up to the end of a part or to the bytes in memory.
 
-        This takes one request, or none if `want` is in memory. The caller calls it again for the
-        remaining bytes.
+        This method sends one request, or none if `want` is in memory. The caller must call it again
+        for the remaining bytes.
         """
         if self.holds(want):
             yield self._end[want.start - self._end_start : want.stop - self._end_start]
@@ -176,10 +177,10 @@ class PinnedArchive:
 
 
 class ObjectFacts(Struct, frozen=True):
-    """The properties that are stored with an object's bytes."""
+    """The properties that are stored along with the bytes of an object."""
 
     content_type: str
-    metadata: dict[str, str]  # zip-crc32 (8 hex digits), mtime, mode, the caller's; ASCII
+    metadata: dict[str, str]  # zip-crc32 (8 hex digits), mtime, mode, keys of the caller; ASCII
     content_encoding: str | None = None
     cache_control: str | None = None
     storage_class: str | None = None
@@ -188,91 +189,91 @@ class ObjectFacts(Struct, frozen=True):
 
 
 class StoredObject(NamedTuple):
-    """The properties of one object that the store returns; a listing returns no CRC-32."""
+    """The properties of an object, as returned by the store; listings contain no CRC-32."""
 
     key: str
     size: int
-    crc32: int | None = None  # from zip-crc32, which the writer chose; a folder computes it
-    etag: str | None = None  # without its quotes; None: the store keeps none (a folder)
-    checksum: int | None = None  # CRC-32 of all bytes, computed by the store, if it keeps one
+    crc32: int | None = None  # from zip-crc32, which the writer sets; a folder computes it
+    etag: str | None = None  # without quotes; None if the store has no ETags (a folder)
+    checksum: int | None = None  # CRC-32 of all bytes, if the store computes one
 
 
-ListPage: TypeAlias = tuple[list[StoredObject], str | None]  # and the token of the next page
+ListPage: TypeAlias = tuple[list[StoredObject], str | None]  # objects, and token for the next page
 
 
 class Upload(NamedTuple):
-    """One multipart upload that is not complete."""
+    """An incomplete multipart upload."""
 
     key: str
     upload_id: str
 
 
 class PartLimits(NamedTuple):
-    """Limits of multipart uploads; the defaults are Amazon S3's."""
+    """Limits on multipart uploads; the defaults are those of Amazon S3."""
 
-    min_bytes: int = 5 * 1024**2  # bytes of a part that is not the last
-    max_bytes: int = 5 * 1024**3  # bytes of a part
+    min_bytes: int = 5 * 1024**2  # minimum size of all parts but the last, in bytes
+    max_bytes: int = 5 * 1024**3  # maximum size of a part, in bytes
     max_parts: int = 10_000
     object_bytes: int = 50 * 10**12
 
 
 class Destination(Protocol):
-    """Where members are written; keys are whole keys of the bucket or paths below the folder.
+    """A place to write members; keys are complete keys of a bucket or paths below a folder.
 
-    Each adapter is a subclass. Only one that copies parts overrides the last two methods.
+    Each adapter is a subclass. Only adapters that can copy parts override the last two methods.
     """
 
-    # True: `head` returns the CRC-32 that was stored with an object. False: it reads the object and
-    # computes the CRC-32.
+    # If True, `head` returns the CRC-32 that was stored with the object. If False, `head` reads the
+    # object and computes the CRC-32.
     keeps_metadata: bool
     part_limits: PartLimits
 
     def check_reachable(self) -> None:
-        """Raise an error if credentials, the bucket or the server are missing; one request."""
+        """Send one request; raise an error if credentials, bucket or server are missing."""
 
     def check_ready(self, size: int) -> None:
-        """Raise an error if `size` bytes in total cannot be written; no request."""
+        """Raise an error if `size` bytes in total cannot be written; send no request."""
 
     def release(self) -> None:
-        """Close the folders that stay open between writes; no request."""
+        """Close the folders that stay open between writes; send no request."""
 
     def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> str | None:
-        """Write one object whole, its checksum verified; return its ETag without quotes, if any.
+        """Write a whole object, verified by checksum; return its ETag without quotes, if any.
 
-        `ConflictError`: `if_absent`, and the key exists.
+        Raises `ConflictError` if `if_absent` is set and the key exists.
         """
 
     def replace(self, key: str, body: bytes, facts: ObjectFacts, etag: str | None) -> None:
         """Replace the object whose ETag, without quotes, is `etag`.
 
-        If `etag` is None, the store keeps no ETags, and only the caller writes the object.
-        `ConflictError`: another object is there. `NotFoundError`: there is no object.
+        If `etag` is None, the store has no ETags, and only the caller writes the object. Raises
+        `ConflictError` if there is a different object, and `NotFoundError` if there is no object.
         """
 
     def head(self, key: str) -> StoredObject | None:
         """Return the properties of the object, or None if it does not exist."""
 
     def list_page(self, prefix: str, first: str, last: str, token: str | None) -> ListPage:
-        """Return one page of the objects below `prefix`, and the token of the next page.
+        """Return one page of the objects below `prefix`, and the token for the next page.
 
-        `listing.list_pages` calls it. The page may have keys before `first` and after `last`, and
-        be in any order.
+        This method is called by `listing.list_pages`. The page may contain keys before `first` and
+        after `last`, in any order.
 
         Args:
-            token: from the previous page; None: the first page.
+            token: token from the previous page, or None for the first page.
 
         Returns:
-            At most a thousand objects or so; the token is None after the last page.
+            At most about a thousand objects, and a token, which is None on the last page.
         """
 
     def read(self, key: str, span: tuple[int, int] | None = None) -> Iterator[Buffer]:
-        """Yield an object's bytes, or its bytes [start, stop), in pieces."""
+        """Yield the bytes of an object, or only bytes [start, stop), in pieces."""
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Delete the objects: records of runs and extra objects, never members."""
+        """Delete objects, which are records of runs or extra objects, never members."""
 
     def create_upload(self, key: str, facts: ObjectFacts) -> str:
-        """Begin a multipart upload; return its id."""
+        """Begin a multipart upload, and return its id."""
 
     def upload_part(
         self, upload: Upload, number: int, offset: int, body: Buffer, crc32: int
@@ -284,54 +285,55 @@ class Destination(Protocol):
     ) -> str | None:
         """Make the whole object visible; return its ETag without quotes, if any.
 
-        `ConflictError`: `if_absent`, and the key exists. `NotFoundError`: the upload does not
-        exist, or it must begin anew.
+        Raises `ConflictError` if `if_absent` is set and the key exists, and `NotFoundError` if the
+        upload does not exist or must be restarted.
         """
 
     def abort_upload(self, upload: Upload) -> None:
-        """Drop the upload and its parts; nothing happens if it is gone."""
+        """Discard the upload and its parts; do nothing if the upload no longer exists."""
 
     def uploads(self, prefix: str) -> Iterator[Upload]:
         """Yield the incomplete uploads below `prefix`."""
 
     def copies_from(self, source: Location, pin: Pin) -> bool:
-        """Return whether `copy_part` can work from that source; no request."""
+        """Return whether `copy_part` can copy from that source, without sending a request."""
         return False
 
     def copy_part(
         self, upload: Upload, number: int, offset: int, source: Location, pin: Pin, span: ByteRange
     ) -> Part:
-        """Copy `span` of the pinned source as part `number`, inside the store.
+        """Copy `span` of the pinned source to part `number`, within the store.
 
-        The part's `crc32` is set only if the store returned a checksum of the part.
-        `UnsupportedError`: the store does not copy.
+        The `crc32` of the part is set only if the store returned a checksum of the part. Raises
+        `UnsupportedError` if the store cannot copy.
         """
         raise UnsupportedError(f"{source}: this store does not copy parts")
 
 
 class RunStore(Protocol):
-    """The run's own objects: plan, members, outcomes, report; names are relative to the run."""
+    """The objects of a run: plan, members, outcomes, report; names are relative to the run."""
 
     def write(self, name: str, pieces: Iterable[bytes]) -> int:
-        """Write an object whole or not at all; return its size in bytes."""
+        """Write an object either whole or not at all; return its size in bytes."""
 
     def create(self, name: str, body: bytes) -> None:
-        """Write a small object; `ConflictError`: it exists. If many write at once, one succeeds."""
+        """Write a small object, or raise `ConflictError` if it exists; one of many writers wins."""
 
     def replace(self, name: str, old: bytes, new: bytes) -> None:
-        """Replace `old` by a small object; `ConflictError`: another object is stored there."""
+        """Replace `old` with a small object, or raise `ConflictError` if `old` is not current."""
 
     def read(self, name: str, span: tuple[int, int] | None = None) -> bytes:
-        """Return the object, or bytes [start, stop) of it.
+        """Return the object, or only bytes [start, stop).
 
-        `NotFoundError`: the object is missing. `UnreadableRecordError`: it ends before `stop`.
+        Raises `NotFoundError` if the object is missing, and `UnreadableRecordError` if it ends
+        before `stop`.
         """
 
     def stream(self, name: str) -> Iterator[bytes]:
         """Yield the object in pieces."""
 
     def names(self, prefix: str) -> Iterator[str]:
-        """Yield the names of the run's objects that begin with `prefix`, in order."""
+        """Yield the names of the objects in the run that begin with `prefix`, in order."""
 
     def delete(self, names: Sequence[str]) -> None:
-        """Delete the objects; nothing happens if they are gone."""
+        """Delete the objects; ignore any that no longer exist."""

@@ -1,4 +1,4 @@
-"""A run's own objects: below `<home>runs/<run>/` in a store that takes members, or in memory."""
+"""The objects of a run: below `<home>runs/<run>/` in a destination store, or in memory."""
 
 import threading
 import zlib
@@ -26,21 +26,21 @@ from s3unzip.stores.ports import Destination, Kind, ObjectFacts, Upload
 from s3unzip.zip import ByteRange
 
 T = TypeVar("T")
-PART = 16 * 1024**2  # bytes of a part; a smaller record is one PUT
+PART = 16 * 1024**2  # size of a part, in bytes; a smaller record is written by one PUT
 TYPES = {"json": "application/json", "jsonl": "application/jsonl", "html": "text/html"}
 
 
 class ObjectRunStore:
     """The objects of one run in a destination; threads may share it.
 
-    Unlike the adapters, it retries requests itself. A write may take many requests, and its pieces
-    come only once, so a caller could not repeat it.
+    Unlike the adapters, this class retries requests itself. A write may need many requests, and its
+    pieces can be read only once, so a caller could not repeat the write.
 
     Args:
-        home: its key begins the key of each object.
-        source: reads the objects that `store` writes.
-        store: the destination.
-        calls: retry and count the requests.
+        home: location whose key is the prefix of all keys.
+        source: source that reads the objects written by `store`.
+        store: destination of the objects.
+        calls: `Calls` object that retries and counts the requests.
     """
 
     def __init__(self, home: Location, source: Source, store: Destination, calls: Calls) -> None:
@@ -89,7 +89,7 @@ class ObjectRunStore:
         except BaseException as error:
             try:
                 self._run("abort", lambda: self._store.abort_upload(upload))
-            except S3UnzipError as trouble:  # a lifecycle rule of the bucket removes the leftovers
+            except S3UnzipError as trouble:  # a lifecycle rule of the bucket removes what is left
                 error.add_note(f"and its upload was not aborted: {trouble}")
             raise
         return size
@@ -99,7 +99,7 @@ class ObjectRunStore:
 
     def replace(self, name: str, old: bytes, new: bytes) -> None:
         key = self._home.key + name
-        # In S3, any change after this HEAD gives the object another ETag, and the PUT is refused.
+        # In S3, any change after this HEAD changes the ETag, so that the PUT is refused.
         stored = self._run("head", lambda: self._store.head(key))
         try:
             if stored is None or self.read(name) != old:
@@ -110,14 +110,14 @@ class ObjectRunStore:
             raise ConflictError(f"{key}: it is gone") from error
 
     def read(self, name: str, span: tuple[int, int] | None = None) -> bytes:
-        if span is not None and span[0] >= span[1]:  # HTTP has no empty ranges
+        if span is not None and span[0] >= span[1]:  # HTTP cannot express empty ranges
             return b""
         key = self._home.key + name
         try:
             data = self._run("get", lambda: b"".join(self._store.read(key, span)))
         except StorageError as error:
-            # A missing right, bucket or object has a class of its own. Other errors mean that the
-            # object ends before the range begins: S3 answers 416.
+            # A missing permission, bucket or object raises an error class of its own. Any other
+            # error means that the object ends before the range begins, which S3 answers with 416.
             if span is None or type(error) is not StorageError:
                 raise
             raise UnreadableRecordError(str(error)) from error
@@ -128,11 +128,12 @@ class ObjectRunStore:
         return data
 
     def stream(self, name: str) -> Iterator[bytes]:
-        """Yield the object in pieces; a large body that breaks is resumed where it broke."""
+        """Yield the object in pieces; if a large body breaks, resume it where it broke."""
         location = replace(self._home, key=self._home.key + name)
-        # One request brings the version and the end, which is all of most records.
+        # One request returns the version and the end. For most records, the end is the whole
+        # record.
         tail = read_end(self._source, location, self._calls, PART, store="work")
-        # Reading by version id needs another right. The ETag pins the object as well.
+        # Reading by version id needs another permission. The ETag pins the object just as well.
         record = self._source.pinned(location, replace(tail.pin, version_id=None))
         before_tail = ByteRange(0, tail.pin.size - len(tail.data))
         yield from map(bytes, self._calls.stream(record, before_tail, "work"))
@@ -153,10 +154,10 @@ class ObjectRunStore:
     def _complete(self, upload: Upload, parts: Sequence[Part], size: int) -> None:
         """Complete an upload of `size` bytes.
 
-        If the store completes the upload and its answer is lost, the next attempt finds no upload.
-        Then the size of the object shows that it is complete.
+        If the store completes the upload but the response is lost, the next attempt finds no
+        upload. In that case, the size of the object shows that it is complete.
         """
-        attempts = count(1)  # `complete_once` is one attempt
+        attempts = count(1)  # each call of `complete_once` is one attempt
 
         def complete_once() -> None:
             is_first = next(attempts) == 1
@@ -164,7 +165,7 @@ class ObjectRunStore:
                 self._store.complete_upload(upload, parts, if_absent=False)
             except (NotFoundError, UnconfirmedError) as error:
                 if is_first and isinstance(error, NotFoundError):
-                    raise  # no earlier attempt can have completed the upload
+                    raise  # there was no earlier attempt to complete the upload
                 count_request("head")
                 stored = self._store.head(upload.key)
                 if stored is None or stored.size != size:
@@ -174,10 +175,10 @@ class ObjectRunStore:
 
 
 class MemoryRunStore:
-    """A run store whose objects are bytes in this process; threads may share it."""
+    """A run store with objects in the memory of this process; threads may share it."""
 
     def __init__(self, objects: dict[str, bytes] | None = None) -> None:
-        self.objects = {} if objects is None else objects  # by name
+        self.objects = {} if objects is None else objects  # objects by name
         self._lock = threading.Lock()
 
     def write(self, name: str, pieces: Iterable[bytes]) -> int:
@@ -203,7 +204,7 @@ class MemoryRunStore:
         if span is None:
             return data
         start, stop = span
-        if stop > max(len(data), start):  # an empty range may be anywhere
+        if stop > max(len(data), start):  # an empty range can be anywhere
             raise UnreadableRecordError(f"{name}: it ends before byte {stop:,}")
         return data[start:stop]
 
@@ -219,7 +220,7 @@ class MemoryRunStore:
 
 
 class SmallRunStores:
-    """The stores of a small run, whose records are in memory."""
+    """The stores of a small run, whose records are kept in memory."""
 
     def __init__(self, stores: Stores, records: MemoryRunStore) -> None:
         self.source = stores.source
@@ -227,8 +228,8 @@ class SmallRunStores:
         self.end_startup = stores.end_startup
         self._records = records
 
-    def run_store(self, run: str, calls: Calls | None = None) -> MemoryRunStore:  # noqa: ARG002 - of the port
-        """Return the records in memory: they are of one run, so `run` is not needed."""
+    def run_store(self, run: str, calls: Calls | None = None) -> MemoryRunStore:  # noqa: ARG002 - required by the interface
+        """Return the records in memory; they belong to a single run, so `run` is not needed."""
         return self._records
 
 
@@ -237,7 +238,7 @@ def _facts_of(name: str) -> ObjectFacts:
 
 
 def _gather(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the bytes of `pieces` in bodies of at least `PART` bytes; the last may be smaller."""
+    """Join `pieces` into bodies of at least `PART` bytes; the last body may be smaller."""
     body = bytearray()
     for data in pieces:
         body += data

@@ -1,10 +1,11 @@
-"""Archives on the web: each range of a URL must be of the same version.
+"""Archives on the web: all ranges read from a URL must belong to the same version.
 
-Some servers take no suffix range, some no If-Match, some no ranges at all. So each answer is
-checked here: size and ETag (or date) are compared each time, a body is read only as far as it was
-requested, and numbers are parsed with bounds. A redirect is followed within its host, and to
-another host only with `StoreConfig.other_hosts`. Credentials of the URL go to its own host and
-nowhere else. Messages show a URL without user and query, because both may be secrets.
+Some servers do not support suffix ranges, some ignore If-Match, and some have no ranges at all.
+This module therefore checks each response: the size and ETag (or date) are compared each time, no
+more of a body is read than was requested, and numbers are parsed with bounds. A redirect is
+followed within the same host, and to another host only with `StoreConfig.other_hosts`. Credentials
+in the URL are sent only to the host of the URL. Messages show the URL without user and query,
+because either may be secret.
 """
 
 import re
@@ -40,30 +41,30 @@ from s3unzip.stores.ports import PIECE, Buffer, Tail
 from s3unzip.zip import ByteRange
 
 MAX_REDIRECTS = 5
-CONNECTIONS = 64  # kept open to one host
+CONNECTIONS = 64  # number of connections kept open to a host
 DOWNLOAD = "download the archive first: curl -o archive.zip URL"
 CHANGED = "the archive changed since it was planned"
-NO_RANGES = frozenset({200, 416, 501})  # a server without (suffix) ranges, or an empty file
-# The last two come from a chunk whose length is malformed or too large.
+NO_RANGES = frozenset({200, 416, 501})  # statuses without (suffix) ranges, or for an empty file
+# The last two are raised for a chunk whose length is malformed or too large.
 BROKEN_ANSWERS = (HTTPError, OverflowError, ValueError)
 PORTS = {"http": 80, "https": 443}
-# `\d` also matches non-ASCII digits. 19 digits hold every 63-bit size.
+# `\d` would also match non-ASCII digits. 19 digits are enough for any 63-bit size.
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19})")
 
 
 class WebSource(Source):
-    """Reads archives from URLs, through the proxies of the environment; threads may share it."""
+    """Reads archives from URLs, via proxies set in the environment; threads may share it."""
 
     def __init__(self, config: StoreConfig) -> None:
         self._config = config
         self._startup_ends = config.startup_ends()
-        self._pools: dict[str | None, PoolManager] = {}  # by proxy
+        self._pools: dict[str | None, PoolManager] = {}  # connection pools by proxy
 
     def end_startup(self) -> None:
         self._startup_ends = 0.0
 
     def tail(self, location: Location, length: int) -> Tail:
-        """Return the last `length` bytes and the pin, with one request if the server can do so."""
+        """Return the last `length` bytes and the pin, using one request if possible."""
         with self._get(location, f"bytes=-{length}") as answer:
             if answer.status == 206:
                 span, size = _read_range(answer, location)
@@ -73,19 +74,19 @@ class WebSource(Source):
                     return tail._replace(data=data, missing=span.length - len(data))
             elif answer.status not in NO_RANGES:
                 raise _refusal(answer, location)
-        # The server did not send exactly the end. Request the size, then the range.
+        # The server did not send exactly the requested end. Request the size, then the range.
         tail = super().tail(location, length)
-        if tail.pin.size:  # its bytes took another GET
+        if tail.pin.size:  # another GET was needed for the bytes
             count_request("get")
         return tail
 
     def stat(self, location: Location) -> Tail:
-        """Return the current size and version, by a GET of the first byte.
+        """Return the current size and version, using a GET for the first byte.
 
-        A HEAD would fail at presigned URLs, whose signature is for GET alone.
+        A HEAD would fail for presigned URLs, whose signature is valid only for GET.
         """
         with self._get(location, "bytes=0-0") as answer:
-            # "*/0": the range is not satisfiable, because the file is empty.
+            # "*/0" means that the range is not satisfiable, because the file is empty.
             has_no_byte = answer.headers.get("Content-Range", "bytes */0") == "bytes */0"
             is_empty = answer.headers.get("Content-Length") == "0"
             if answer.status == 206:
@@ -109,7 +110,7 @@ class WebSource(Source):
             yield from self._body(answer, want.length, location)
 
     def _check_version(self, answer: BaseHTTPResponse, location: Location, pin: Pin) -> ByteRange:
-        """Return the range that the server sent, unless it is not of the pinned version."""
+        """Return the range sent by the server, or raise an error for an unpinned version."""
         if answer.status in {404, 416}:
             raise errors.SourceChangedError(f"{location}: HTTP {answer.status}; {CHANGED}")
         if answer.status == 412:
@@ -125,15 +126,15 @@ class WebSource(Source):
         return span
 
     def _explain_change(self, location: Location, pin: Pin, answered: str) -> errors.S3UnzipError:
-        """Return the error for another ETag; two more requests show whether the ETag is stable.
+        """Return the error for a changed ETag; send two more requests to see if ETags are stable.
 
-        `answered` is the status for the message, with "; " after it, or "".
+        `answered` is the status for the message, followed by "; ", or it is "".
         """
         etags = []
         for _ in range(2):
             count_request("head")
             etags.append(self.stat(location).pin.etag)
-        # The pinned ETag comes again if each of several servers has an ETag of its own.
+        # If each of several servers has its own ETag, the pinned ETag is returned again.
         if etags[0] != etags[1] or pin.etag in etags:
             return errors.StorageError(
                 f"{location}: {answered}the server's ETag differs from answer to answer, so it is "
@@ -145,14 +146,14 @@ class WebSource(Source):
     def _get(
         self, location: Location, byte_range: str, etag: str | None = None
     ) -> Iterator[BaseHTTPResponse]:
-        """Yield the answer to one GET, its body not yet read.
+        """Yield the response to one GET, without reading its body.
 
         Args:
-            location: of the archive.
-            byte_range: the value of the header Range.
-            etag: of the archive. If-Match takes neither a weak ETag nor a date.
+            location: location of the archive.
+            byte_range: value of the Range header.
+            etag: ETag of the archive. If-Match accepts neither a weak ETag nor a date.
         """
-        # Without "identity", a range may be one of the compressed body.
+        # Without "identity", the range might refer to a compressed body.
         headers = {"User-Agent": "s3unzip", "Accept-Encoding": "identity", "Range": byte_range}
         if etag is not None and etag.startswith('"'):
             headers["If-Match"] = etag
@@ -161,16 +162,16 @@ class WebSource(Source):
             try:
                 yield answer
             finally:
-                if getattr(answer, "length_remaining", None) == 0:  # keep the connection
+                if getattr(answer, "length_remaining", None) == 0:  # the connection can be reused
                     answer.drain_conn()
-                else:  # closing is cheaper than reading the remaining bytes
+                else:  # closing the connection is cheaper than reading the remaining bytes
                     answer.close()
                 answer.release_conn()
         except BROKEN_ANSWERS as error:
             raise self._fault(error, location) from None
 
     def _body(self, answer: BaseHTTPResponse, length: int, location: Location) -> Iterator[bytes]:
-        """Yield the first `length` bytes of a body as they come, and read no more."""
+        """Yield the first `length` bytes of a body as they arrive, and read no more."""
         size = 0
         try:
             while size < length:
@@ -185,7 +186,7 @@ class WebSource(Source):
             raise errors.ServiceFaultError(f"{location}: {size:,} of {length:,} bytes came")
 
     def _follow(self, location: Location, headers: dict[str, str]) -> BaseHTTPResponse:
-        """Return the last answer after redirects; only the URL's own host gets its password."""
+        """Return the response after redirects; send the password only to the host of the URL."""
         first = target = _parse(f"{location.scheme}://{location.bucket}/{location.key}")
         credentials = {}
         if first.auth is not None:
@@ -212,7 +213,7 @@ class WebSource(Source):
         raise errors.StorageError(f"{location}: more than {MAX_REDIRECTS} redirects")
 
     def _check_redirect(self, location: Location, first: Url, target: Url, redirect: str) -> Url:
-        """Return the URL that `target` redirects to, if the archive's URL `first` permits it."""
+        """Return the new URL of a redirect from `target`, if the archive at `first` may use it."""
         try:
             new = _parse(urljoin(target.url, redirect))
         except (HTTPError, ValueError):
@@ -232,13 +233,13 @@ class WebSource(Source):
             pool = PoolManager(maxsize=CONNECTIONS)
             if proxy is not None:
                 pool = ProxyManager(proxy, maxsize=CONNECTIONS)
-            self._pools.setdefault(proxy, pool)  # another thread may have been faster
+            self._pools.setdefault(proxy, pool)  # another thread may have added a pool
         return self._pools[proxy]
 
     def _fault(self, error: Exception, location: Location) -> errors.S3UnzipError:
-        """Return the error for a request that got no whole answer.
+        """Return the error for a request without a complete response.
 
-        A retry can help only if the error is a `ServiceFaultError`.
+        A retry can succeed only if the error is a `ServiceFaultError`.
         """
         proxy = _find_proxy(location.scheme, location.public.bucket)
         through = ""
@@ -266,18 +267,18 @@ class WebSource(Source):
         return fault
 
     def _explain(self, error: Exception, cause: BaseException) -> str:
-        """Return a few words: why no answer came, or only a part of it."""
+        """Return a short reason why no response, or only part of it, arrived."""
         if isinstance(error, ReadTimeoutError):
             return f"the server sent nothing for {self._config.stall_seconds:g} s"
-        # In urllib3 a refused connection is also a ConnectTimeoutError.
+        # In urllib3, the error for a refused connection is also a ConnectTimeoutError.
         if isinstance(cause, ConnectTimeoutError) and not isinstance(cause, NewConnectionError):
             return f"no answer within {self._config.connect_seconds:g} s"
-        # urllib3's message ends in ": [Errno 111] Connection refused".
+        # The message of urllib3 ends in ": [Errno 111] Connection refused".
         return re.sub(r"\[Errno -?[0-9]+\] ", "", str(cause).rpartition(": ")[2])[:200]
 
 
 def _find_proxy(scheme: str, host: str) -> str | None:
-    """Return the URL of the proxy that variables such as ``HTTPS_PROXY`` and ``NO_PROXY`` name."""
+    """Return the URL of the proxy, using variables such as ``HTTPS_PROXY`` and ``NO_PROXY``."""
     proxy = getproxies().get(scheme)
     if not proxy or proxy_bypass(host):
         return None
@@ -287,9 +288,9 @@ def _find_proxy(scheme: str, host: str) -> str | None:
 
 
 def _parse(url: str) -> Url:
-    """Return the parts of a URL, always with a port.
+    """Return the parts of a URL, always including a port.
 
-    `LocationValueError`: it is not a URL of HTTP.
+    Raises `LocationValueError` if the text is not an HTTP or HTTPS URL.
     """
     parsed = parse_url(url)
     if parsed.scheme not in PORTS or not parsed.host:
@@ -300,15 +301,15 @@ def _parse(url: str) -> Url:
 
 
 def _is_same_host(first: Url, target: Url) -> bool:
-    """Return whether `target` has the host and the port of `first`, or HTTPS instead of HTTP."""
+    """Return whether `target` has the host and port of `first`, or HTTPS instead of HTTP."""
     origins = ((first.scheme, first.port), (target.scheme, target.port))
     is_upgrade = origins == (("http", 80), ("https", 443))
     return first.host == target.host and (is_upgrade or origins[0] == origins[1])
 
 
 def _explain_permanent(error: BaseException, *, via_proxy: bool) -> str | None:
-    """Return why the same request would always fail; None if it may succeed later."""
-    # "Temporary failure in name resolution" may end.
+    """Return why the same request would always fail, or None if it may succeed later."""
+    # "Temporary failure in name resolution" may not last.
     if isinstance(error, NameResolutionError) and "Temporary" not in str(error):
         host = str(error).partition("resolve '")[2].partition("'")[0]
         advice = "check the URL"
@@ -330,26 +331,26 @@ def _explain_permanent(error: BaseException, *, via_proxy: bool) -> str | None:
 
 
 def _validator(answer: BaseHTTPResponse) -> str | None:
-    """Return the ETag, or the date of the last change if there is no ETag.
+    """Return the ETag or, if there is no ETag, the date of the last change.
 
-    Returns None if the server sends neither, or one that is too long.
+    Returns None if the server sends neither, or if the value is too long.
     """
     validator = answer.headers.get("ETag") or answer.headers.get("Last-Modified")
-    if not validator or len(validator) > 1024:  # each request would send it
+    if not validator or len(validator) > 1024:  # the value is sent in each request
         return None
     return validator
 
 
 def _describe(answer: BaseHTTPResponse, size: int) -> Tail:
-    """Return the version that an answer describes, as a tail without bytes."""
+    """Return the version described by a response, as a tail without bytes."""
     modified: float | None = None
-    with suppress(ValueError, OverflowError):  # the server sends no date
+    with suppress(ValueError, OverflowError):  # the server may send no date
         modified = parsedate_to_datetime(answer.headers.get("Last-Modified", "")).timestamp()
     return Tail(b"", Pin(size, _validator(answer)), modified)
 
 
 def _read_range(answer: BaseHTTPResponse, location: Location) -> tuple[ByteRange, int]:
-    """Return the range that the server sent, and the archive's size in bytes."""
+    """Return the range that the server sent, and the size of the archive in bytes."""
     content_range = _CONTENT_RANGE.fullmatch(answer.headers.get("Content-Range", ""))
     if content_range is None:
         raise errors.RangesUnsupportedError(
@@ -360,7 +361,7 @@ def _read_range(answer: BaseHTTPResponse, location: Location) -> tuple[ByteRange
 
 
 EXPIRED_LINK = (errors.LinkRefusedError, "; the link may have expired: get a new one")
-# The error and its advice for each status that another attempt would get, too.
+# The error and advice for each status that further attempts would also receive.
 REFUSALS: dict[int, tuple[type[errors.StorageError], str]] = {
     400: EXPIRED_LINK,
     401: (
@@ -377,9 +378,9 @@ REFUSALS: dict[int, tuple[type[errors.StorageError], str]] = {
 
 
 def _refusal(answer: BaseHTTPResponse, location: Location) -> errors.S3UnzipError:
-    """Return the error for an answer that is not the requested range."""
+    """Return the error for a response that is not the requested range."""
     status = answer.status
-    if status in NO_RANGES:  # the whole body came, or no part of it
+    if status in NO_RANGES:  # the server sent the whole body or none of it
         kind = _kind_of_text(answer)
         if kind is None:
             return errors.RangesUnsupportedError(
@@ -401,9 +402,10 @@ def _refusal(answer: BaseHTTPResponse, location: Location) -> errors.S3UnzipErro
 
 
 def _kind_of_text(answer: BaseHTTPResponse) -> str | None:
-    """Name the kind of text that came instead of an archive; None: it is not text.
+    """Return the kind of text received instead of an archive, or None if it is not text.
 
-    Some servers call every file text, so a body that begins like a ZIP is not taken for text.
+    Some servers declare every file as text, so a body that begins like a ZIP file is not considered
+    text.
     """
     body = _first_bytes(answer)
     media_type = answer.headers.get("Content-Type", "").partition(";")[0].strip().lower()
@@ -417,9 +419,9 @@ def _kind_of_text(answer: BaseHTTPResponse) -> str | None:
 
 
 def _reason(answer: BaseHTTPResponse) -> str:
-    """Return what a status means, after a space: S3's code and message, or HTTP's own phrase."""
+    """Return a space and the meaning of a status: the code and message of S3, or HTTP's phrase."""
     body = _first_bytes(answer)
-    # Only these two fields are shown: tokens and ids of S3's errors may be secret.
+    # Only these two fields are shown, because tokens and ids in errors from S3 may be secret.
     code = re.search(rb"<Code>([^<]{1,100})</Code>", body)
     if code is None:
         return f" {responses.get(answer.status, '')}".rstrip()
@@ -431,7 +433,7 @@ def _reason(answer: BaseHTTPResponse) -> str:
 
 
 def _first_bytes(answer: BaseHTTPResponse) -> bytes:
-    """Return up to 4 KiB of the body of an unexpected answer; it is empty if none came."""
+    """Return up to 4 KiB of the body of an unexpected response, or nothing if none arrived."""
     with suppress(*BROKEN_ANSWERS):
         return answer.read1(4096, decode_content=False)
     return b""
