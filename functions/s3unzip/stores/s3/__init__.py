@@ -1,4 +1,4 @@
 """Amazon S3 and S3-compatible servers: sources, destinations, run stores, error translation.
 
-obstore moves the bytes of members. botocore does what obstore cannot do.
+obstore transfers the bytes of members. botocore does everything that obstore cannot do.
 """

@@ -1,8 +1,8 @@
-"""How requests reach AWS, or another server that speaks S3: settings, keys, clients, URLs.
+"""Access to AWS, or to another server with the S3 API: settings, keys, clients, URLs.
 
-A URL has the bucket in its path, or at the beginning of its host name. An access point is always in
-the host name. AWS has buckets in the host name. Other servers have them in the path, unless an
-option or the configuration says otherwise.
+The bucket name is either in the path of a URL, or at the beginning of the host name. Access points
+are always in the host name. For AWS, bucket names are in the host name; for other servers, they are
+in the path unless an option or the configuration specifies otherwise.
 """
 
 from __future__ import annotations
@@ -24,21 +24,22 @@ if TYPE_CHECKING:
 
     from s3unzip.model import Location
 
-# The regions whose endpoints end in amazonaws.com. botocore knows the endpoints of all others.
+# The regions whose endpoints end in amazonaws.com. For all other regions, botocore supplies the
+# endpoints.
 COMMON_REGION = re.compile(r"(af|ap|ca|eu|il|me|mx|sa|us)-(gov-)?[a-z]+-[0-9]")
 _SERVER = re.compile(r"(?i)https?://[^/?#]")
 _DNS_NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")
-_IP_ADDRESS = re.compile(r":|(^|\.)[0-9]+$")  # IPv6 has colons; the last label of IPv4 is a number
+_IP_ADDRESS = re.compile(r":|(^|\.)[0-9]+$")  # IPv6 has colons; IPv4 ends with a number
 
 
 class AwsSession:
-    """One profile and region of an account. Threads may share it and its clients.
+    """A profile and region of an account. Threads may share this object and its clients.
 
-    If the profile does not exist, the first request reports that.
+    If the profile does not exist, the first request reports the error.
 
     Args:
-        access: how S3 is reached; its settings of the destination are not used.
-        keys: the keys of its clients. None stands for the keys that this process shares.
+        access: settings to reach S3. Those for the destination are not used.
+        keys: keys for the clients. Defaults to the keys shared within this process.
     """
 
     def __init__(self, access: StoreConfig, keys: ProfileKeys | None = None) -> None:
@@ -47,13 +48,14 @@ class AwsSession:
         if self.keys.region is None:
             self.keys.region = access.region
         self._lock = threading.RLock()  # threads cannot share `_botocore_session`
-        # By purpose, region (None stands for the session's) and whether signatures cover bodies.
+        # Clients by purpose, region (None for the region of the session) and whether signatures
+        # cover bodies.
         self._s3_clients: dict[tuple[str, str | None, bool], S3Client] = {}
-        self.bucket_regions: dict[str, str] = {}  # of buckets that are not in the default region
+        self.bucket_regions: dict[str, str] = {}  # regions of buckets outside the default region
 
     @cached_property
     def _botocore_session(self) -> Session:
-        """The botocore session, whose clients sign with `keys`."""
+        """The botocore session, whose clients sign requests with `keys`."""
         from s3unzip.stores.s3.botocore_clients import SharedCredentials, open_session
 
         session = open_session(self.access.profile, self.access.region)
@@ -63,7 +65,7 @@ class AwsSession:
 
     @cached_property
     def settings(self) -> AwsSettings:
-        """The settings in variables and files."""
+        """The settings from environment variables and files."""
         plain = read_plain_settings(self.access.profile)
         if plain is not None:
             return plain
@@ -74,12 +76,12 @@ class AwsSession:
 
     @property
     def region(self) -> str | None:
-        """The region of the session, or None if no option, variable or file names one."""
+        """The region of the session, or None if no option, variable or file sets one."""
         return self.access.region or self.settings.region
 
     @property
     def endpoint_url(self) -> str | None:
-        """The server that an option, a variable or a file names, or None for AWS's own servers."""
+        """The server set by an option, variable or file, or None for the servers of AWS."""
         url = self.access.endpoint_url or self.settings.endpoint_url
         if url and not _SERVER.match(url):
             raise UsageError(f"Invalid endpoint: {url}: it must begin with http:// or https://")
@@ -87,16 +89,16 @@ class AwsSession:
 
     @property
     def reaches_aws(self) -> bool:
-        """Whether requests go to AWS, and not to another server that speaks S3."""
+        """Whether requests go to AWS, and not to another server with the S3 API."""
         host = urlsplit(self.endpoint_url or "").hostname
-        # Without a URL there is no host, and requests go to AWS.
+        # Without an endpoint URL there is no host, and requests go to AWS.
         return host is None or host.endswith((".amazonaws.com", ".amazonaws.com.cn", ".api.aws"))
 
     @cached_property
     def style(self) -> str:
-        """Where a URL has the bucket: "path", "virtual" (the host name), or "auto".
+        """The place of the bucket name in a URL: "path", "virtual" (the host name), or "auto".
 
-        With "auto" a bucket is in the host name unless its name has a dot.
+        With "auto", the bucket name is in the host name unless it contains a dot.
         """
         style = self.access.addressing_style or self.settings.addressing_style
         if style in {"path", "virtual"}:
@@ -106,16 +108,16 @@ class AwsSession:
         return "path"
 
     def bucket_region(self, bucket: str) -> str:
-        """Return the region that requests about a bucket are signed for."""
+        """Return the region to sign requests for a bucket with."""
         if bucket.startswith(ARN):
             return bucket.split(":")[3]  # arn:aws:s3:REGION:ACCOUNT:accesspoint:NAME
         return self.bucket_regions.get(bucket) or self.region or DEFAULT_REGION
 
     def bucket_url(self, bucket: str) -> tuple[str, bool]:
-        """Return the URL for obstore, and whether its host name has the bucket.
+        """Return the URL for obstore, and whether its host name includes the bucket.
 
         Raises:
-            UsageError: the bucket must be in the host name, and the host is an IP address.
+            UsageError: the bucket must be in the host name, but the host is an IP address.
         """
         if bucket.startswith(ARN):
             return self._access_point_url(bucket), True
@@ -125,10 +127,10 @@ class AwsSession:
             # https://docs.aws.amazon.com/general/latest/gr/s3.html
             url = f"https://s3.{region}.amazonaws.com"
         if not url:
-            # Only botocore knows all partitions and settings. Making its client takes 80 ms.
+            # Only botocore handles all partitions and settings. Creating its client takes 80 ms.
             url = self.s3_client("control", self.bucket_regions.get(bucket)).meta.endpoint_url
         server = urlsplit(url.rstrip("/"))
-        # AWS's wildcard certificate does not cover a bucket with a dot.
+        # AWS's wildcard certificate does not cover bucket names with a dot.
         is_in_path = self.style == "path" or (self.style == "auto" and "." in bucket)
         if is_in_path or not _DNS_NAME.fullmatch(bucket):
             return server.geturl(), False
@@ -136,23 +138,23 @@ class AwsSession:
         return server._replace(netloc=f"{bucket}.{server.netloc}").geturl(), True
 
     def _access_point_url(self, arn: str) -> str:
-        """Return the URL of an access point, which only botocore derives from an ARN."""
+        """Return the URL of an access point, which only botocore can derive from an ARN."""
         _refuse_ip_address(urlsplit(self.endpoint_url or ""), "give the alias of the access point")
         client = self.s3_client("control", self.bucket_region(arn))
-        # Path and query are dropped, so any key will do.
+        # The path and query are dropped, so any key will do.
         signed = client.generate_presigned_url("head_object", {"Bucket": arn, "Key": "-"})
         return urlsplit(signed)._replace(path="", query="").geturl()
 
     def s3_client(
         self, purpose: str, region: str | None = None, *, signs_payload: bool = False
     ) -> S3Client:
-        """Return a botocore client of S3. The first one takes 0.2 s of CPU to import and make.
+        """Return a botocore client for S3. The first one takes 0.2 s of CPU to import and create.
 
         Args:
-            purpose: "bodies" (large bodies), "slow" (copies and Complete, which S3 may take minutes
-                to answer) or "control" (all requests that are quick and small).
-            region: None stands for the region of the session.
-            signs_payload: whether the signature covers bodies. Without it, each body has a CRC-32.
+            purpose: "bodies" (for large bodies), "slow" (for copies and Complete, which can take S3
+                several minutes) or "control" (for all requests that are quick and small).
+            region: region of the requests. Defaults to the region of the session.
+            signs_payload: whether the signature covers bodies. Otherwise, each body has a CRC-32.
         """
         key = (purpose, region, signs_payload)
         with self._lock:
@@ -177,11 +179,11 @@ class AwsSession:
         endpoint_url: str | None = None,
         **settings: Any,
     ) -> Any:
-        """Return a new client of `service`. Region and endpoint default to those of the session.
+        """Return a new client for `service`. Region and endpoint default to those of the session.
 
         Args:
-            service: botocore's name for the service.
-            settings: the arguments of botocore's `Config`.
+            service: name of the service in botocore.
+            settings: arguments for botocore's `Config`.
         """
         from s3unzip.stores.s3.botocore_clients import create_client
 
@@ -199,14 +201,14 @@ def bills_for(location: Location, config: StoreConfig) -> bool:
     """Return whether AWS bills for requests to `location`.
 
     Args:
-        location: the archive or the destination.
-        config: how that location is reached.
+        location: location of the archive or the destination.
+        config: settings to reach that location.
     """
     if not location.store.is_billed:
         return False
     try:
         return AwsSession(config).reaches_aws
-    except UsageError:  # the profile does not exist; the first request will report that
+    except UsageError:  # the profile does not exist; the first request will report the error
         return True
 
 

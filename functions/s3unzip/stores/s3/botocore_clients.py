@@ -1,4 +1,4 @@
-"""botocore's sessions, its chain of credentials and its clients. This module imports botocore."""
+"""The sessions, credential chain and clients of botocore. This module imports botocore."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ if TYPE_CHECKING:
 
     from s3unzip.stores.config import StoreConfig
 
-# The default settings of clients. The clients of services that issue keys have only these. With
-# botocore's own defaults, a service that does not answer would cost minutes.
+# The default settings of clients. Clients for services that issue keys use only these. With
+# botocore's own defaults, a service that does not respond would cause a delay of minutes.
 PATIENCE = Config(
     connect_timeout=5, read_timeout=20, retries={"total_max_attempts": 2, "mode": "standard"}
 )
-BODY_PIECE = 64 * 1024  # bytes of one read; if a read fails, botocore loses them
+BODY_PIECE = 64 * 1024  # number of bytes per read, which botocore loses if the read fails
 
 
 class SharedCredentials(Credentials):
-    """The credentials of a botocore session, and its credential provider in the same object.
+    """The credentials of a botocore session, and also its credential provider.
 
     Args:
-        find: returns the current keys, or None if there are none.
-        require: returns the current keys, or raises an error if there are none.
+        find: function that returns the current keys, or None if there are none.
+        require: function that returns the current keys, or raises an error if there are none.
     """
 
     method = "s3unzip"
@@ -64,25 +64,25 @@ class SharedCredentials(Credentials):
         self._require = require
 
     def load_credentials(self) -> SharedCredentials | None:
-        """Return these credentials, or None if there are no keys."""
+        """Return this object, or None if there are no keys."""
         return None if self._find() is None else self
 
     def get_frozen_credentials(self) -> ReadOnlyCredentials:
-        """Return the current keys, for the signature of one request."""
+        """Return the current keys for signing one request."""
         keys = self._require()
         return ReadOnlyCredentials(keys.access_key, keys.secret_key, keys.token, keys.account)
 
     @property
     def account_id(self) -> str | None:
-        """The id of the account, which is in the names of some endpoints."""
+        """The id of the account, which is part of some endpoint names."""
         return self._require().account
 
 
 def open_session(profile: str | None, region: str | None) -> Session:
-    """Return a session of botocore. None leaves profile or region to variables and files."""
+    """Return a botocore session. If profile or region is None, variables and files set it."""
     session = Session(profile=profile)
     try:
-        session.full_config  # noqa: B018 - reads the files now: two threads at once would miss profiles
+        session.full_config  # noqa: B018 - reads the files now, because concurrent threads would miss profiles
     except exceptions.BotoCoreError as error:
         raise explain(error, profile_name(profile)) from None
     session.set_default_client_config(PATIENCE)
@@ -92,14 +92,14 @@ def open_session(profile: str | None, region: str | None) -> Session:
 
 
 def load_credentials(session: Session) -> Credentials | None:
-    """Return the credentials that botocore's chain finds, or None if it finds none.
+    """Return the credentials found by botocore's chain, or None if there are none.
 
-    The chain may ask a person for a code.
+    The chain may ask the user for a code.
     """
     region = session.get_config_variable("region") or DEFAULT_REGION
     chain = create_credential_resolver(session, region_name=region)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", GetPassWarning)  # the code may come through a pipe
+        warnings.simplefilter("ignore", GetPassWarning)  # the code may be read from a pipe
         credentials: Credentials | None = chain.load_credentials()
         if credentials is not None:
             credentials.get_frozen_credentials()  # some providers ask for the code only here
@@ -107,10 +107,10 @@ def load_credentials(session: Session) -> Credentials | None:
 
 
 def refuse_code(session: Session) -> None:
-    """Raise an error if the profile, or one that it builds on, needs a code from a person."""
+    """Raise an error if the profile, or one that it depends on, needs a code from the user."""
     profiles = session.full_config.get("profiles", {})
     name = session.get_config_variable("profile") or "default"
-    for _ in profiles:  # at most once for each: profiles may form a cycle
+    for _ in profiles:  # one iteration per profile at most, because profiles may form a cycle
         profile = profiles.get(name, {})
         if "mfa_serial" in profile:
             raise exceptions.RefreshWithMFAUnsupportedError
@@ -118,15 +118,15 @@ def refuse_code(session: Session) -> None:
 
 
 def frozen_keys(credentials: Credentials, profile: str) -> Keys:
-    """Return the current keys of credentials, which botocore renews before they expire.
+    """Return the current keys from credentials that botocore renews before they expire.
 
     Args:
-        profile: the name for the advice, or "" for the default profile.
+        profile: name of the profile to show in advice, or "" for the default profile.
     """
     frozen = credentials.get_frozen_credentials()
     for name, value in (
         ("access key id", frozen.access_key),
-        ("session token", frozen.token or "-"),  # "-": there may be no token
+        ("session token", frozen.token or "-"),  # "-" because the token is optional
     ):
         if not isinstance(value, str) or not SENDABLE.fullmatch(value):
             raise exceptions.InvalidConfigError(
@@ -143,7 +143,7 @@ def frozen_keys(credentials: Credentials, profile: str) -> Keys:
 
 
 def read_settings(profile: str | None, session: Session) -> AwsSettings:
-    """Return the settings of a botocore session, which was opened for `profile`."""
+    """Return the settings of a botocore session that was opened for `profile`."""
     try:
         s3 = session.get_config_variable("s3")
         if not isinstance(s3, dict):
@@ -167,7 +167,7 @@ def read_settings(profile: str | None, session: Session) -> AwsSettings:
 
 
 def _find_endpoint(session: Session) -> str | None:
-    """Return the endpoint of S3 that variables or files name, or None if they name none."""
+    """Return the S3 endpoint set by variables or files, or None if there is none."""
     if session.get_config_variable("ignore_configured_endpoint_urls"):
         return None
     provider = ConfiguredEndpointProvider(
@@ -180,10 +180,10 @@ def _find_endpoint(session: Session) -> str | None:
 
 
 def explain(error: Exception, profile: str) -> errors.S3UnzipError:
-    """Return the error that says why botocore's chain gives no keys.
+    """Return the error that explains why botocore's chain found no keys.
 
     Args:
-        profile: the name of the profile, or "" for the default one.
+        profile: name of the profile, or "" for the default profile.
     """
     who = f"credentials of the profile {profile}" if profile else "AWS credentials"
     cause = " ".join(str(error).split()).rstrip(".")
@@ -194,7 +194,7 @@ def explain(error: Exception, profile: str) -> errors.S3UnzipError:
         case exceptions.HTTPClientError() | exceptions.ConnectionError():
             return errors.ServiceFaultError(f"{who}: {cause}")
         case exceptions.ClientError() if error.response["ResponseMetadata"]["HTTPStatusCode"] > 499:
-            # The service that issues the keys has failed: a later attempt may succeed.
+            # The service that issues the keys failed, so a later attempt may succeed.
             return errors.ServiceFaultError(f"{who}: {cause}")
         case exceptions.ClientError():
             advice = "the right to do so, or the trust of the role, may be missing"
@@ -221,7 +221,7 @@ def create_client(
     endpoint_url: str | None,
     **settings: Any,
 ) -> Any:
-    """Return a new client of `service`; `settings` are the arguments of botocore's `Config`."""
+    """Return a new client for `service`; `settings` are arguments for botocore's `Config`."""
     try:
         return session.create_client(
             service,
@@ -229,7 +229,7 @@ def create_client(
             endpoint_url=endpoint_url,
             config=Config(**settings),
         )
-    except ValueError as error:  # an endpoint from ~/.aws/config or a variable
+    except ValueError as error:  # the endpoint from ~/.aws/config or a variable is invalid
         raise errors.UsageError(f"{error}: it must begin with http:// or https://") from None
 
 
@@ -242,8 +242,8 @@ def create_s3_client(
     style: str,
     signs_payload: bool,
 ) -> S3Client:
-    """Return the client that `AwsSession.s3_client` describes. `Calls` retries, so it does not."""
-    # The last two are for the purpose "control".
+    """Return a client for `AwsSession.s3_client`. It does not retry, because `Calls` does."""
+    # The last two settings are for the purpose "control".
     connect, read = {
         "bodies": (access.put_seconds, access.put_seconds),
         "slow": (access.put_seconds, access.slow_seconds),
@@ -253,21 +253,22 @@ def create_s3_client(
         "s3",
         region=region,
         endpoint_url=access.endpoint_url,
-        # botocore has one limit for two things: for the connection, and for each 128 KiB of a body
-        # that it sends. Parts that share a slow uplink need more time than a connection.
+        # botocore has a single timeout for connecting and for sending each 128 KiB of a body. Parts
+        # that share a slow uplink need more time than connecting does.
         connect_timeout=connect,
         read_timeout=read,
         max_pool_connections=access.connections,
         retries={"total_max_attempts": 1, "mode": "standard"},
         tcp_keepalive=True,
         signature_version=UNSIGNED if access.unsigned else "s3v4",
-        # Our requests name their checksums. The CRC-32 in the archive verifies what is read.
+        # Our requests specify their own checksums. Data that is read is verified with the CRC-32 in
+        # the archive.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
         s3={
             "addressing_style": style,
             "payload_signing_enabled": signs_payload,
-            # Otherwise botocore sends requests for us-east-1 to the global endpoint.
+            # Otherwise, botocore would send requests for us-east-1 to the global endpoint.
             "us_east_1_regional_endpoint": "regional",
         },
     )
@@ -278,33 +279,33 @@ def create_s3_client(
 
 
 def read_pieces(answer: GetObjectOutputTypeDef) -> Iterator[bytes]:
-    """Yield the body of an answer in pieces of `BODY_PIECE` bytes."""
+    """Yield the body of a response in pieces of `BODY_PIECE` bytes."""
     try:
         with closing(answer["Body"]) as body:
             while chunk := body.read(BODY_PIECE):
                 yield chunk
-    except HTTPError as error:  # botocore does not translate all errors of urllib3
+    except HTTPError as error:  # botocore does not translate all errors raised by urllib3
         raise exceptions.HTTPClientError(error=error) from error
 
 
 def _read_list(
     response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: object
 ) -> None:
-    """Parse an answer to ListObjectsV2 before botocore does, which takes a tenth of its CPU.
+    """Parse the response to ListObjectsV2 in place of botocore, using a tenth of the CPU time.
 
-    This takes about 5 us an object; botocore takes 70. obstore takes 5 us as well, but it drops the
-    slash at the end of a key and refuses some keys.
+    Parsing takes about 5 us per object; botocore takes 70 us. obstore also takes 5 us, but drops
+    the slash at the end of a key and refuses some keys.
     """
     if response_dict["status_code"] == 200:
         customized_response_dict[PAGE_FIELD] = _parse_page(response_dict["body"])
-        response_dict["body"] = b"<ListBucketResult/>"  # leaves nothing for botocore's parser
+        response_dict["body"] = b"<ListBucketResult/>"  # leaves nothing for botocore's parser to do
 
 
 def _parse_page(body: bytes) -> ListPage:
-    """Return the objects of a list, and the token of the next page or None after the last page.
+    """Return the objects on a page, and the token for the next page, which is None at the end.
 
-    If the ``EncodingType`` is "url", keys are encoded as in HTML forms: Amazon S3 and MinIO write
-    "+" for a space and "%2B" for a plus sign. botocore decodes them in the same way
+    If the ``EncodingType`` is "url", keys are encoded as in HTML forms: Amazon S3 and MinIO send
+    "+" for a space and "%2B" for a plus sign. botocore decodes keys in the same way
     (`decode_list_object_v2`).
     """
     try:
@@ -322,20 +323,20 @@ def _parse_page(body: bytes) -> ListPage:
     objects = []
     for element in root.iterfind(f"{namespace}Contents"):
         key = element.findtext(key_tag) or ""
-        if is_encoded and ("%" in key or "+" in key):  # two searches cost less than a call
+        if is_encoded and ("%" in key or "+" in key):  # two searches take less time than a call
             key = unquote_plus(key)
         try:
             size = int(element.findtext(size_tag) or "")
         except ValueError:
             raise ResponseParserError(f"the list has no size of {key!r}") from None
-        # None: a list has no CRC-32.
+        # None, because a list contains no CRC-32.
         objects.append(StoredObject(key, size, None, unquoted(element.findtext(etag_tag))))
     if root.findtext(f"{namespace}IsTruncated") != "true":
         return objects, None
-    # If the token is missing, it is "", which `list_page` refuses.
+    # A missing token is returned as "", which `list_page` refuses.
     return objects, root.findtext(f"{namespace}NextContinuationToken") or ""
 
 
 def _let_requester_pay(params: dict[str, Any], **_: object) -> None:
-    """Add the header by which the requester pays, before botocore signs the request."""
+    """Add the header that makes the requester pay, before botocore signs the request."""
     params["headers"]["x-amz-request-payer"] = "requester"

@@ -1,17 +1,19 @@
-"""The keys that requests are signed with: a program and all its processes look for them once.
+"""The keys for signing requests, which a program looks up once for all its processes.
 
-* A program looks for the keys of a profile once: a person may have to type a code, and a credential
-  process of the profile may be slow. All sessions of the profile share the keys.
-* Keys in variables or in a plain profile are read without botocore. All others come from botocore's
-  chain, and botocore is imported for that.
-* A worker process asks the program, through the pipe that brings its tasks (`local.workers`). Keys
-  are in the memory of these processes and in the pipe: in no file, argument, variable or log.
-* Any number of threads may ask at once: one of them looks, the others wait.
-* botocore renews temporary keys before they expire. When a store refuses keys, they are looked for
-  again, in a new session of botocore. After that, the store still answers requests that were
-  signed with the refused keys. So the next look is at least `RENEWAL_SECONDS` later.
-* Nobody is asked for a code during a run: a run may be unattended, and the thread that reads the
-  code could not be ended by Ctrl-C.
+* A program looks up the keys of a profile only once, because the user may have to type a code, and
+  a credential process of the profile may be slow. All sessions for the profile share the keys.
+* Keys in variables or in a plain profile are read without botocore. All other keys come from
+  botocore's chain, for which botocore is imported.
+* A worker process requests keys from the program, through the pipe that delivers its tasks
+  (`local.workers`). Keys exist only in the memory of these processes and in the pipe: they are
+  never written to a file, argument, variable or log.
+* Any number of threads may request keys concurrently: one thread looks up the keys while the other
+  threads wait.
+* botocore renews temporary keys before they expire. When a store refuses keys, a new botocore
+  session looks them up again. Afterwards, the store may still respond to requests that were signed
+  with the refused keys. The next lookup is therefore at least `RENEWAL_SECONDS` later.
+* The user is never asked for a code during a run: the run may be unattended, and Ctrl-C could not
+  stop the thread that reads the code.
 """
 
 from __future__ import annotations
@@ -37,14 +39,14 @@ if TYPE_CHECKING:
     from s3unzip.stores.ports import AskForKeys
 
 # No request is signed with expired keys: botocore renews the keys of a role at least 10 minutes
-# before they expire. obstore asks again 5 minutes before the end of `CREDENTIALS_LAST`, and a
-# worker keeps the program's answer for 4 minutes.
+# before they expire. obstore requests new keys 5 minutes before the end of `CREDENTIALS_LAST`, and
+# a worker caches the keys from the program for 4 minutes.
 CREDENTIALS_LAST = timedelta(minutes=10)
 ANSWER_SECONDS = 240.0
-RENEWAL_SECONDS = 90.0  # between two renewals: a PUT over a slow link may take so long
-RELOOK_SECONDS = 2.0  # until the next look, if a look finds the same keys
-MAX_PROFILES = 8  # the most profiles whose keys a process keeps
-# The exceptions that the files and programs of a profile cause.
+RENEWAL_SECONDS = 90.0  # minimum time between renewals: slow PUTs can take this long
+RELOOK_SECONDS = 2.0  # time until the next lookup if the same keys were found
+MAX_PROFILES = 8  # maximum number of profiles whose keys a process keeps
+# The exceptions that can be raised for the files and programs of a profile.
 CHAIN_ERRORS = (
     AttributeError,
     EOFError,
@@ -61,37 +63,38 @@ NO_KEYS = (
 
 
 class ProfileKeys:
-    """The keys of one profile. Threads and sessions may share this object.
+    """The keys of a profile. Threads and sessions may share this object.
 
     Args:
-        profile: None stands for ``AWS_PROFILE``, or the variables and files of botocore's chain.
-        ask: asks the program. It is None in the program itself.
+        profile: name of the profile. None stands for ``AWS_PROFILE``, or the variables and files in
+            botocore's chain.
+        ask: function that requests keys from the program. None in the program itself.
     """
 
     def __init__(self, profile: str | None, ask: AskForKeys | None = None) -> None:
         self._profile = profile
         self._ask = ask
         self._lock = threading.RLock()
-        self.region: str | None = None  # where a service that issues keys may be
-        self._source: Callable[[], Keys] | None = None  # returns the current keys
+        self.region: str | None = None  # possible region of a service that issues keys
+        self._source: Callable[[], Keys] | None = None  # function that returns the current keys
         self._keys: Keys | None = None
-        self._answered = -math.inf  # when the program answered
-        self._looked = -math.inf  # when `renew` looked for other keys
-        self._has_renewed = False  # whether that look found them
-        self._refusal: errors.S3UnzipError | None = None  # the error of that look
-        self.renewals = 0  # how often `renew` has found other keys
-        # The error of the latest look. obstore passes on only its text.
+        self._answered = -math.inf  # time of the last response from the program
+        self._looked = -math.inf  # time when `renew` last looked for other keys
+        self._has_renewed = False  # whether that lookup found other keys
+        self._refusal: errors.S3UnzipError | None = None  # error raised by that lookup
+        self.renewals = 0  # number of times that `renew` found other keys
+        # The error from the latest lookup. obstore passes on only the text of this error.
         self.failure: errors.S3UnzipError | None = None
 
     def require(self) -> Keys:
-        """Return the keys to sign with now, or raise `AccessDeniedError` if there are none."""
+        """Return the current signing keys, or raise `AccessDeniedError` if there are none."""
         keys = self.current()
         if keys is None:
             raise errors.AccessDeniedError(NO_KEYS)
         return keys
 
     def obstore_credential(self) -> S3Credential:
-        """Return the keys to sign with now to obstore, which asks again before they expire."""
+        """Return the current signing keys to obstore, which asks again before they expire."""
         keys = self.require()
         return {
             "access_key_id": keys.access_key,
@@ -101,11 +104,11 @@ class ProfileKeys:
         }
 
     def current(self) -> Keys | None:
-        """Return the keys to sign with now, or None if there are none.
+        """Return the current signing keys, or None if there are none.
 
         Raises:
-            AccessDeniedError: there is a source of keys, and it refuses to give any.
-            ServiceFaultError: a service that gives them does not answer.
+            AccessDeniedError: there is a source of keys, but it refuses to supply any.
+            ServiceFaultError: the service that issues the keys does not respond.
         """
         with self._lock, self._explaining():
             if self._ask is None:
@@ -119,17 +122,18 @@ class ProfileKeys:
             return self._keys
 
     def renew(self, renewals: int) -> bool:
-        """Look for keys other than those that a store refused; return whether there are any.
+        """Look for keys other than those refused by a store; return whether there are any.
 
-        Within `RENEWAL_SECONDS` or `RELOOK_SECONDS` of a look, its result or error is repeated.
+        Within `RENEWAL_SECONDS` or `RELOOK_SECONDS` of a lookup, its result or error is reused.
 
         Args:
-            renewals: `self.renewals` when the caller began to use the refused keys.
+            renewals: value of `self.renewals` when the caller began to use the refused keys.
         """
         with self._lock:
-            if renewals != self.renewals:  # another caller has renewed the keys in the meantime
+            if renewals != self.renewals:  # another caller renewed the keys in the meantime
                 return True
-            # After new keys were found, the store may still refuse requests signed with old ones.
+            # After new keys are found, the store may still refuse requests signed with the old
+            # keys.
             valid_seconds = RENEWAL_SECONDS if self._has_renewed else RELOOK_SECONDS
             if time.monotonic() - self._looked <= valid_seconds:
                 if self._refusal is not None:
@@ -144,7 +148,7 @@ class ProfileKeys:
             except errors.S3UnzipError as refusal:
                 self._refusal = refusal
                 raise
-            # While somebody writes the file, there may be no keys: a later look finds them.
+            # There may be no keys while the file is being written; a later lookup will find them.
             if new is not None and (self._keys is None or new.access_key != self._keys.access_key):
                 self._keys = new
                 self._has_renewed = True
@@ -152,7 +156,7 @@ class ProfileKeys:
             return self._has_renewed
 
     def _look_again(self) -> Keys | None:
-        """Return the keys that a new look finds, or None if it finds none."""
+        """Return the keys found by a new lookup, or None if there are none."""
         if self._ask is not None:
             refused = None  # no keys have been refused
             if self._keys is not None:
@@ -162,14 +166,14 @@ class ProfileKeys:
         if source is None:
             return None
         keys = source()
-        self._source = source  # after its first success: a source that raises is not kept
+        self._source = source  # set only after success, so that a failing source is not kept
         return keys
 
     def _open_source(self, *, again: bool = False) -> Callable[[], Keys] | None:
         """Return a function that returns the current keys, or None if no source has keys.
 
         Args:
-            again: whether this is a later look, during which no person may be asked for a code.
+            again: whether this is a repeated lookup, which must not ask the user for a code.
         """
         plain = read_plain_settings(self._profile)
         if plain is not None and plain.keys is not None:
@@ -187,7 +191,7 @@ class ProfileKeys:
 
     @contextmanager
     def _explaining(self) -> Iterator[None]:
-        """Translate the exceptions of botocore's chain, and keep the latest error in `failure`."""
+        """Translate exceptions from botocore's chain, and keep the latest error in `failure`."""
         self.failure = None
         try:
             yield
@@ -196,27 +200,27 @@ class ProfileKeys:
 
             self.failure = explain(error, profile_name(self._profile))
             if self._keys is None and isinstance(self.failure, errors.ServiceFaultError):
-                # The service has never given keys, so its address is probably wrong.
+                # The service has never issued keys, so its address is probably wrong.
                 self.failure = errors.StorageError(f"{self.failure}; check the network")
             raise self.failure from None
-        except errors.S3UnzipError as error:  # `ask` raises those of the program
+        except errors.S3UnzipError as error:  # raised by `ask` on behalf of the program
             self.failure = error
             raise
 
 
 @lru_cache(MAX_PROFILES)
-def _shared(profile: str | None, variables: frozenset[tuple[str, str]]) -> ProfileKeys:  # noqa: ARG001 - other variables, other keys
+def _shared(profile: str | None, variables: frozenset[tuple[str, str]]) -> ProfileKeys:  # noqa: ARG001 - part of the cache key
     return ProfileKeys(profile)
 
 
 def shared_keys(profile: str | None) -> ProfileKeys:
-    """Return the keys of a profile that all sessions of this process share."""
+    """Return the keys of a profile, shared by all sessions of this process."""
     variables = frozenset(pair for pair in os.environ.items() if pair[0].startswith("AWS_"))
     return _shared(profile, variables)
 
 
 def answer_worker(request: KeysRequest) -> Keys | None:
-    """Return the keys that a worker asks for; look again if a store refused the current ones."""
+    """Return the keys requested by a worker; if a store refused them, look them up again."""
     shared = shared_keys(request.profile)
     keys = shared.current()
     if keys is not None and keys.access_key == request.refused:
@@ -226,7 +230,7 @@ def answer_worker(request: KeysRequest) -> Keys | None:
 
 
 def _chain_errors() -> tuple[type[Exception], ...]:
-    """Return the exceptions of a profile's files, and those of botocore if it is imported."""
+    """Return the exceptions for files of a profile, and those of botocore if it is imported."""
     library = sys.modules.get("botocore.exceptions")
     if library is None:
         return CHAIN_ERRORS
