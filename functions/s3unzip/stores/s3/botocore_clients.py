@@ -102,7 +102,7 @@ def load_credentials(session: Session) -> Credentials | None:
         warnings.simplefilter("ignore", GetPassWarning)  # the code may be read from a pipe
         credentials: Credentials | None = chain.load_credentials()
         if credentials is not None:
-            credentials.get_frozen_credentials()  # some providers ask for the code only here
+            credentials.get_frozen_credentials()  # some providers ask for the code only now
     return credentials
 
 

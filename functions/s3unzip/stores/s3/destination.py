@@ -1,6 +1,6 @@
 """Members in an S3 bucket.
 
-obstore sends plain PUTs, HEADs and GETs. botocore sends all other requests.
+obstore sends ordinary PUT, HEAD and GET requests. botocore sends all other requests.
 """
 
 from __future__ import annotations
@@ -53,30 +53,30 @@ from s3unzip.stores.s3.session import Session
 from s3unzip.stores.s3.source import content_length, date_of, get_object, is_odd
 from s3unzip.zip import ByteRange
 
-if TYPE_CHECKING:  # a stub
+if TYPE_CHECKING:  # a stub package
     from obstore import Attributes
 
 T = TypeVar("T")
-DELETE_BATCH = 1_000  # the most keys that one DeleteObjects takes
-# After these answers to Complete, a new upload must begin (API_CompleteMultipartUpload). VersityGW
-# answers InvalidPart if somebody has dropped the upload.
+DELETE_BATCH = 1_000  # maximum number of keys in one DeleteObjects request
+# After these responses to Complete, the upload must be restarted (API_CompleteMultipartUpload).
+# VersityGW responds with InvalidPart if the upload was aborted.
 BEGIN_ANEW = frozenset({"ConditionalRequestConflict", "InvalidPart"})
-COPY_ABOVE_BYTES = 5 * 1024**2  # UploadPartCopy takes a range only of a larger source
+COPY_ABOVE_BYTES = 5 * 1024**2  # UploadPartCopy accepts a range only for a larger source
 _CRC = re.compile(r"[0-9a-fA-F]{1,8}")
-# Four bytes in base64. An object of parts has "...-3" instead: a checksum of checksums.
+# Four bytes in base64. An object made of parts can have "...-3" instead, a checksum of checksums.
 _CHECKSUM = re.compile(r"[A-Za-z0-9+/]{6}==")
 
 
 class S3Destination(Destination):
-    """One bucket that members are written to; threads may share it.
+    """A bucket to which members are written; threads may share this object.
 
     Args:
-        config: how members are stored: the owner of the bucket, the KMS key, whether the
-            credentials that write may also read the archive, and who pays.
+        config: settings for storing members: the owner of the bucket, the KMS key, whether the
+            credentials for writing can also read the archive, and who pays for requests.
     """
 
     keeps_metadata = True
-    part_limits = PartLimits()  # Amazon S3's; compatible stores have these or looser ones
+    part_limits = PartLimits()  # limits of Amazon S3; compatible stores are no stricter
 
     def __init__(self, session: Session, bucket: str, config: StoreConfig) -> None:
         self._session = session
@@ -84,20 +84,20 @@ class S3Destination(Destination):
         self._config = config
 
     def check_reachable(self) -> None:
-        """Raise an error if there are no credentials, no such bucket or no such endpoint."""
+        """Raise an error if credentials, the bucket or the endpoint are missing."""
         self._session.check_bucket(self._bucket)
 
     def check_ready(self, size: int) -> None:
-        """Do nothing: S3 has room."""
+        """Do nothing, because S3 always has room."""
 
     def release(self) -> None:
-        """Do nothing: the session keeps its connections."""
+        """Do nothing, because the session keeps its connections open."""
 
     def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> str | None:
-        """Write one object whole; S3 verifies its CRC64NVME. Return its ETag without quotes."""
+        """Write a whole object; S3 verifies its CRC64NVME. Return its ETag without quotes."""
 
         def send() -> str | None:
-            # obstore knows no ACLs, and does not sign headers that are added to its requests.
+            # obstore does not support ACLs, and does not sign additional headers.
             if facts.acl is not None or is_odd(key):
                 return self._put_by_botocore(key, body, facts, if_absent=if_absent)
             return self._put_by_obstore(key, body, facts, if_absent=if_absent)
@@ -120,7 +120,7 @@ class S3Destination(Destination):
         return unquoted(answer["e_tag"])
 
     def replace(self, key: str, body: bytes, facts: ObjectFacts, etag: str | None) -> None:
-        """Replace the object that has this ETag."""
+        """Replace the object with this ETag."""
         self._write(
             "put",
             lambda: self._put_by_botocore(key, body, facts, if_absent=False, etag=etag),
@@ -147,19 +147,21 @@ class S3Destination(Destination):
         return unquoted(answer.get("ETag"))
 
     def _write(self, kind: Kind, send: Callable[[], T], make_call: Callable[[], Call]) -> T:
-        """Return what `send` returns; call it again without checksums if the server refuses them.
+        """Return the result of `send`; if the server refuses checksums, retry without them.
 
         Args:
-            kind: the kind of request to count for the second attempt.
-            send: sends a request, whose checksums depend on `Session.sends_checksums`.
-            make_call: returns the call that messages name. It is slow, so only errors call it.
+            kind: kind of request to count for the second attempt.
+            send: function that sends a request with or without checksums, depending on
+                `Session.sends_checksums`.
+            make_call: function that returns the call to name in messages. It is slow, so it is
+                called only for errors.
         """
         has_checksums = self._session.sends_checksums
         try:
             return send()
         except s3_errors() as error:
             answer = read_answer(error)
-            # Complete has checksums in its XML, which a server may call malformed.
+            # The XML of Complete contains checksums, and a server may reject that XML as malformed.
             is_refused = is_unsupported(answer) or answer.code == "MalformedXML"
             if not (has_checksums and is_refused):
                 raise self._session.explain(error, make_call()) from None
@@ -173,7 +175,8 @@ class S3Destination(Destination):
     ) -> Call:
         """Return the description of a request that writes `key`.
 
-        It has the headers that options add. Without `facts`, the request stores no properties.
+        The description includes headers added by options. Without `facts`, the request stores no
+        properties.
         """
         is_sent = {
             "if-none-match": if_absent,
@@ -189,8 +192,8 @@ class S3Destination(Destination):
     def head(self, key: str) -> StoredObject | None:
         """Return the stored object, or None if there is none.
 
-        If the metadata of the object has no CRC-32, a second HEAD asks for the store's checksum.
-        With SSE-KMS, the second HEAD needs kms:Decrypt (API_HeadObject).
+        If the metadata of the object has no CRC-32, a second HEAD requests the checksum of the
+        store. With SSE-KMS, the second HEAD requires kms:Decrypt (API_HeadObject).
         """
         try:
             if is_odd(key):
@@ -207,7 +210,7 @@ class S3Destination(Destination):
         return stored
 
     def _head_by_obstore(self, key: str) -> StoredObject:
-        """Return the stored object by a faster request, which gives no checksum of the store."""
+        """Return the stored object using a faster request, without the checksum of the store."""
         self._session.confirm_owner(self._bucket, self._config.destination_owner)
         answer = obstore.get(self._session.reader(self._bucket), key, options={"head": True})
         return StoredObject(
@@ -218,14 +221,14 @@ class S3Destination(Destination):
         )
 
     def _head_by_botocore(self, key: str) -> StoredObject:
-        """Return the stored object with the store's checksum, if the server gives one."""
+        """Return the stored object with the checksum of the store, if the server returns one."""
         mode = None
         if self._session.sends_checksums:
             mode = "ENABLED"
         try:
             answer = self._send("control", "head_object", Key=key, ChecksumMode=mode)
         except s3_errors() as error:
-            # The answer to a HEAD has no body that could say which header the server refuses.
+            # The response to a HEAD has no body to indicate which header the server refuses.
             if mode is None or read_answer(error).status not in {400, 501}:
                 raise
             count_request("head")
@@ -242,12 +245,12 @@ class S3Destination(Destination):
         self,
         prefix: str,
         first: str,
-        last: str,  # noqa: ARG002 - S3 has no such bound
+        last: str,  # noqa: ARG002 - S3 does not support this bound
         token: str | None,
     ) -> ListPage:
-        """Return the objects of one LIST, and the token of the next one."""
+        """Return the objects from one LIST request, and the token for the next request."""
         start = None
-        if token is None and first > prefix:  # a token already says where the page begins
+        if token is None and first > prefix:  # a token already determines where the page begins
             start = _just_before(first)
         with self._explaining("ListBucket", prefix):
             answer = self._send(
@@ -263,22 +266,22 @@ class S3Destination(Destination):
             )
         page: ListPage = answer[PAGE_FIELD]
         _, next_token = page
-        # If there is a next page, the server must give a token other than this page's.
+        # If there is a next page, its token must differ from the token of this page.
         if next_token is not None and next_token in {"", token}:
             raise ServiceFaultError(f"s3://{self._bucket}/{prefix}: the list names no new page")
         return page
 
     def read(self, key: str, span: tuple[int, int] | None = None) -> Iterator[Buffer]:
-        """Yield an object's bytes, or its bytes [start, stop), in pieces."""
+        """Yield the bytes of an object, or only bytes [start, stop), in pieces."""
         call = Call("GetObject", self._bucket, key, owner=self._config.destination_owner)
         with self._session.explaining(call):
             _, pieces = get_object(self._session, call, span, min_chunk_size=PIECE)
             yield from pieces
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Delete the objects, or do nothing for those that do not exist."""
+        """Delete the objects; ignore any that do not exist."""
         for start in range(0, len(keys), DELETE_BATCH):
-            if start:  # `Calls` has counted the first request
+            if start:  # `Calls` counts the first request
                 count_request("delete")
             batch = keys[start : start + DELETE_BATCH]
             try:
@@ -289,27 +292,27 @@ class S3Destination(Destination):
                 )
             except s3_errors() as error:
                 refusal = read_answer(error)
-                # Some servers demand an MD5, where botocore sends a CRC-32.
+                # Some servers require an MD5, but botocore sends a CRC-32.
                 if not (is_unsupported(refusal) or refusal.code == "MissingContentMD5"):
                     call = Call("DeleteObject", self._bucket, batch[0])
                     raise self._session.explain(error, call) from None
                 self._delete_each(batch)
                 continue
-            for failure in answer.get("Errors", ()):  # only the first one is reported
+            for failure in answer.get("Errors", ()):  # only the first failure is reported
                 raise StorageError(
                     f"s3:DeleteObject s3://{self._bucket}/{failure.get('Key')}: "
                     f"{failure.get('Code')}: {failure.get('Message')}"
                 )
 
     def _delete_each(self, keys: Sequence[str]) -> None:
-        """Delete objects one by one, for a server that takes no list of keys."""
+        """Delete objects one by one, for a server that does not accept a list of keys."""
         for key in keys:
             count_request("delete")
             with suppress(NotFoundError), self._explaining("DeleteObject", key):
                 self._send("control", "delete_object", Key=key)
 
     def create_upload(self, key: str, facts: ObjectFacts) -> str:
-        """Begin a multipart upload whose parts carry a CRC-32; return its id."""
+        """Begin a multipart upload in which each part has a CRC-32, and return its id."""
 
         def create() -> Any:
             request = self._object_request(facts)
@@ -330,7 +333,7 @@ class S3Destination(Destination):
     ) -> Part:
         """Upload one part; S3 verifies that its CRC-32 is `crc32`."""
         content: Any = body
-        if not isinstance(body, bytes | bytearray):  # a memoryview, which botocore does not take
+        if not isinstance(body, bytes | bytearray):  # a memoryview, which botocore does not accept
             content = bytes(body)
 
         def send() -> Part:
@@ -365,7 +368,7 @@ class S3Destination(Destination):
         pin: Pin,
         span: ByteRange,
     ) -> Part:
-        """Copy `span` of the pinned source as part `number`, server-side."""
+        """Copy `span` of the pinned source to part `number`, within the server."""
         if not self._session.implements_copies:
             raise UnsupportedError(f"{source}: this server does not implement UploadPartCopy")
         copy_source = {"Bucket": source.bucket, "Key": source.key}
@@ -373,7 +376,7 @@ class S3Destination(Destination):
         if version is not None:
             copy_source["VersionId"] = version
         payer = None
-        if self._config.request_payer:  # the option concerns the bucket of the archive
+        if self._config.request_payer:  # this option applies to the bucket of the archive
             payer = "requester"
         try:
             answer = self._send(
@@ -402,10 +405,10 @@ class S3Destination(Destination):
     def _explain_copy(
         self, error: Exception, upload: Upload, source: Location, version: str | None
     ) -> S3UnzipError:
-        """Return the error of a copy, and remember whether the server implements copies."""
+        """Return the error for a failed copy, and record whether the server implements copies."""
         answer = read_answer(error)
         self._session.implements_copies = not is_unsupported(answer)
-        # Only NoSuchUpload concerns the upload. The conditions of the request concern the source.
+        # Only NoSuchUpload refers to the upload. The conditions of the request refer to the source.
         call = Call(get_action(version), source.bucket, source.key, pinned=True)
         if answer.code == "NoSuchUpload":
             call = Call("PutObject", self._bucket, upload.key)
@@ -414,7 +417,7 @@ class S3Destination(Destination):
     def complete_upload(
         self, upload: Upload, parts: Sequence[Part], *, if_absent: bool
     ) -> str | None:
-        """Make the whole object visible at once; return its ETag without quotes."""
+        """Make the whole object visible atomically; return its ETag without quotes."""
         call = self._write_call(upload.key, if_absent=if_absent)
 
         def complete() -> str | None:
@@ -436,8 +439,8 @@ class S3Destination(Destination):
                 )
             except s3_errors() as error:
                 if read_answer(error).code not in BEGIN_ANEW:
-                    raise  # `_write` explains it
-                self.abort_upload(upload)  # the caller begins another upload
+                    raise  # `_write` translates this error
+                self.abort_upload(upload)  # the caller then begins another upload
                 raise NotFoundError(str(translate_error(error, call))) from None
             return unquoted(answer.get("ETag"))
 
@@ -447,7 +450,7 @@ class S3Destination(Destination):
         return etag
 
     def abort_upload(self, upload: Upload) -> None:
-        """Drop the upload and its parts; nothing happens if it is gone."""
+        """Discard the upload and its parts; do nothing if the upload no longer exists."""
         with suppress(NotFoundError), self._explaining("AbortMultipartUpload", upload.key):
             self._send(
                 "control", "abort_multipart_upload", Key=upload.key, UploadId=upload.upload_id
@@ -455,7 +458,7 @@ class S3Destination(Destination):
 
     def uploads(self, prefix: str) -> Iterator[Upload]:
         """Yield the incomplete uploads below `prefix`."""
-        markers: dict[str, str] = {}  # where the page begins
+        markers: dict[str, str] = {}  # position where the next page begins
         for number in range(MAX_PAGES):
             if number:
                 count_request("list")
@@ -477,19 +480,19 @@ class S3Destination(Destination):
                 "KeyMarker": decode(answer.get("NextKeyMarker", "")),
                 "UploadIdMarker": answer.get("NextUploadIdMarker", ""),
             }
-            if next_markers == markers:  # the page that was just listed
+            if next_markers == markers:  # the page that has just been listed
                 break
             markers = next_markers
         raise StorageError(f"s3://{self._bucket}/{prefix}: the list of uploads does not end")
 
     def copies_from(self, source: Location, pin: Pin) -> bool:
-        """Return whether `copy_part` can copy from that source, pinned to its ETag or version."""
+        """Return whether `copy_part` can copy from that source, pinned by ETag or version."""
         return (
             source.scheme == "s3"
             and self._session.implements_copies
-            and not pin.parts  # no request copies from two objects
+            and not pin.parts  # a single request cannot copy from two objects
             and pin.size > COPY_ABOVE_BYTES
-            and date_of(pin) is None  # no request copies on the condition of a date
+            and date_of(pin) is None  # a date cannot be the condition of a copy
             and self._config.can_copy
         )
 
@@ -497,12 +500,12 @@ class S3Destination(Destination):
         return self._session.explaining(Call(action, self._bucket, key))
 
     def _send(self, purpose: str, operation: str, **parameters: Any) -> Any:
-        """Return the answer to a request about the bucket, which botocore sends.
+        """Send a request about the bucket using botocore, and return the response.
 
         Args:
-            purpose: selects the client (see `AwsSession.s3_client`).
-            operation: the name of the client's method.
-            parameters: the arguments of the method, except bucket and owner. Those that are None
+            purpose: purpose of the client (see `AwsSession.s3_client`).
+            operation: name of the client method.
+            parameters: arguments for the method, except bucket and owner. Arguments that are None
                 are left out.
         """
         parameters["Bucket"] = self._bucket
@@ -511,7 +514,7 @@ class S3Destination(Destination):
         return getattr(self._session.client(purpose), operation)(**request)
 
     def _object_request(self, facts: ObjectFacts) -> dict[str, Any]:
-        """Return the parameters of a request that stores an object, without its key and bytes."""
+        """Return the parameters of a request that stores an object, except its key and bytes."""
         request: dict[str, Any] = {
             "ContentType": facts.content_type,
             "Metadata": facts.metadata,
@@ -532,7 +535,7 @@ class S3Destination(Destination):
 
 
 def _attributes(facts: ObjectFacts) -> Attributes:
-    """Return the properties that obstore stores with an object, except tags."""
+    """Return the properties that obstore stores with an object, except for tags."""
     attributes: Attributes = {"Content-Type": facts.content_type, **facts.metadata}
     for name, value in (
         ("Content-Encoding", facts.content_encoding),
@@ -556,14 +559,14 @@ def _list_parts(parts: Sequence[Part], *, with_checksums: bool) -> list[dict[str
 
 
 def _decode_checksum(checksum: str) -> int | None:
-    """Return the CRC-32 in a checksum of S3, or None if the text is not the CRC-32 of all bytes."""
+    """Return the CRC-32 in an S3 checksum, or None if it is not the CRC-32 of all bytes."""
     if not _CHECKSUM.fullmatch(checksum):
         return None
     return int.from_bytes(base64.b64decode(checksum), "big")
 
 
 def _parse_crc(metadata: str) -> int | None:
-    """Return the CRC-32 in an object's metadata, or None if the text is not hexadecimal."""
+    """Return the CRC-32 in the metadata of an object, or None if it is not hexadecimal."""
     if not _CRC.fullmatch(metadata):
         return None
     return int(metadata, 16)
@@ -574,9 +577,9 @@ def _encode_checksum(crc32: int) -> str:
 
 
 def _field(answer: Mapping[str, Any], field: str, key: str) -> Any:
-    """Return a field of an answer about `key`, or raise an error if the answer lacks the field.
+    """Return a field of a response about `key`, or raise an error if the field is missing.
 
-    It may be missing if the headers of the answer were truncated.
+    A field may be missing if the headers of the response were truncated.
     """
     if field not in answer:
         raise ServiceFaultError(f"{key}: the answer came without its {field}")
@@ -584,8 +587,8 @@ def _field(answer: Mapping[str, Any], field: str, key: str) -> Any:
 
 
 def _just_before(key: str) -> str:
-    """Return a string that sorts just before `key`: S3 lists the keys after ``StartAfter``."""
+    """Return a string that sorts just before `key`, as S3 lists the keys after ``StartAfter``."""
     previous = ord(key[-1]) - 1
     if previous < 0x20 or 0xD800 <= previous < 0xE000:  # a control character or a surrogate
-        return key[:-1]  # the list may begin with a few other keys
-    return f"{key[:-1]}{chr(previous)}\U0010fffd"  # sorts after all other characters of keys
+        return key[:-1]  # the listing may then begin with a few other keys
+    return f"{key[:-1]}{chr(previous)}\U0010fffd"  # sorts after all other characters in keys

@@ -1,10 +1,11 @@
-"""Read what S3 answers, and translate it into the errors of this package.
+"""Read responses from S3, and translate them into the errors of this package.
 
-A message names the action, the bucket and key, what the service said, and what to do. It never
-repeats the XML of the service, which may contain the access key id and the string to sign.
+An error message contains the action, the bucket and key, the message of the service, and advice.
+The message never includes the XML from the service, which may contain the access key id and the
+string to sign.
 
-This module imports botocore only where another module has imported it: before that, no exception
-can be one of botocore's.
+This module imports botocore only if another module has already imported it. Before that, no
+exception can come from botocore.
 """
 
 from __future__ import annotations
@@ -31,20 +32,20 @@ from s3unzip.errors import (
     UsageError,
 )
 
-UNTRUSTED = "UntrustedCertificate"  # our own code: the client refused the certificate
+UNTRUSTED = "UntrustedCertificate"  # our own error code: the client rejected the certificate
 NOT_S3 = "the answer does not follow the protocol of S3"
-# The field that `botocore_clients` adds to the answer to ListObjectsV2. It holds a `ListPage`; the
-# fields that botocore parses from a list are absent.
+# The field that `botocore_clients` adds to the response to ListObjectsV2. It contains a `ListPage`;
+# the fields that botocore would parse from a list are absent.
 PAGE_FIELD = "Page"
 
-# A server that breaks the protocol makes the clients raise these: OverflowError for the size of a
-# chunk, RecursionError for redirects without a region, the other types for XML that has elements of
+# The exceptions that clients raise if a server violates the protocol: OverflowError for the size of
+# a chunk, RecursionError for redirects without a region, and the other types for XML elements with
 # an unexpected type or number.
 _PROTOCOL_ERRORS = (AttributeError, LookupError, OverflowError, RecursionError, TypeError)
 # obstore raises FileNotFoundError for a 404, and ValueError for a setting that it cannot use.
 _OBSTORE_ERRORS = (BaseError, FileNotFoundError, ValueError, *_PROTOCOL_ERRORS)
 
-# These match messages of obstore, which quote object_store, hyper and the operating system.
+# These patterns match obstore messages, which quote object_store, hyper and the operating system.
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([^<]{1,100})</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]{1,500})</Message>")
@@ -53,9 +54,10 @@ _CAUSE = re.compile(r" - (HTTP error: [^\n]{1,200})")
 _CERTIFICATE = re.compile(r"InvalidCertificate\(\s*(\w+)(?:\(\s*\w+\(\s*(\w+))?")
 _REASON = re.compile(r'(?:message|error): "([^"\n]{1,200})"')
 _CONNECTING = re.compile(r"legacy::Error\(\s*Connect,")
-# How servers say that they do not know a header: Cloudflare R2 answers 501, Backblaze B2 400.
+# Messages of servers that do not support a header: Cloudflare R2 sends status 501, Backblaze B2
+# sends 400.
 _UNSUPPORTED = re.compile("unsupported header|not implemented", re.IGNORECASE)
-# Why a connection failed, by phrases in the messages of both clients.
+# The reason why a connection failed, by phrases in the messages of both clients.
 CAUSES = {
     "onnection refused": "connection refused",
     "failed to lookup": "there is no host of this name",
@@ -66,13 +68,14 @@ CAUSES = {
     "WRONG_VERSION": "it does not speak TLS",
 }
 EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"})
-# A profile may have other keys than those that were refused.
+# A profile may contain keys other than those that were refused.
 REFUSED_KEYS = EXPIRED | {"InvalidAccessKeyId", "InvalidToken", "InvalidTokenId"}
 _MISPLACED_CODES = {"AuthorizationHeaderMalformed", "IllegalLocationConstraintException"}
 _MISPLACED_STATUSES = {301, 307}
-# The first row that has the code or the HTTP status of an answer gives the class of its error.
-# https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html has the codes. S3 can send an
-# error after the status 200, so the rows also have codes whose usual status would be enough.
+# The first row that contains the code or HTTP status of a response determines the error class. The
+# codes are listed at https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html. S3 can
+# send an error after the status 200, so the rows also contain codes whose usual status would be
+# sufficient.
 _ERROR_CLASSES: tuple[tuple[type[S3UnzipError], Collection[str], Collection[int]], ...] = (
     (ServiceFaultError, _MISPLACED_CODES, _MISPLACED_STATUSES),  # the next attempt goes elsewhere
     (StorageError, {UNTRUSTED, "InvalidObjectState"}, ()),
@@ -81,12 +84,12 @@ _ERROR_CLASSES: tuple[tuple[type[S3UnzipError], Collection[str], Collection[int]
         ServiceFaultError,
         EXPIRED
         | {
-            "BadDigest",  # other bytes arrived than were sent
+            "BadDigest",  # received bytes differ from those sent
             "ConditionalRequestConflict",
             "IncompleteBody",
             "InternalError",
             "OperationAborted",
-            "RequestTimeout",  # a 400
+            "RequestTimeout",  # sent with status 400
             "XAmzContentChecksumMismatch",
         },
         (),
@@ -103,7 +106,7 @@ _ERROR_CLASSES: tuple[tuple[type[S3UnzipError], Collection[str], Collection[int]
             "KMS.DisabledException",
             "KMS.KMSInvalidStateException",
             "KMS.NotFoundException",
-            "XAdminUserNotFound",  # VersityGW: an unknown access key is a 404
+            "XAdminUserNotFound",  # VersityGW: unknown access key, with status 404
         },
         {401, 403},
     ),
@@ -137,7 +140,7 @@ ADVICE = {
     "XAdminUserNotFound": "check the credentials (AWS_ACCESS_KEY_ID)",
     "XMinioParentIsObject": IN_THE_WAY,
 }
-# Headers that not every server implements, and the options that add them.
+# Headers that some servers do not implement, and the options that add these headers.
 HEADER_OPTIONS = {
     "if-none-match": "--on-conflict never",
     "x-amz-acl": "--acl",
@@ -154,13 +157,13 @@ _INTERRUPTED = re.compile(rf"[\w ]+ for path {_PROVIDER}KeyboardInterrupt\b")
 
 
 class ServerAnswer(NamedTuple):
-    """A server's answer, as a client describes it. A text that the client does not give is ""."""
+    """A server's response, as reported by a client. Any text that is not reported is ""."""
 
-    status: int | None  # the HTTP status; None if there was no answer
+    status: int | None  # HTTP status; None if there was no response
     code: str
     message: str
-    request: str = ""  # the id by which AWS finds the request
-    unreachable: str = ""  # why the client could not connect
+    request: str = ""  # the id by which AWS can find the request
+    unreachable: str = ""  # reason why the client could not connect
 
 
 def botocore_errors() -> tuple[type[Exception], ...]:
@@ -174,12 +177,12 @@ def botocore_errors() -> tuple[type[Exception], ...]:
 
 
 def s3_errors() -> tuple[type[Exception], ...]:
-    """Return the exceptions that requests to S3 raise."""
+    """Return the exceptions that requests to S3 can raise."""
     return (*_OBSTORE_ERRORS, *botocore_errors())
 
 
 def read_answer(error: Exception) -> ServerAnswer:
-    """Return the server's answer, as an exception of botocore or obstore describes it."""
+    """Return the response of the server, from an exception raised by botocore or obstore."""
     if isinstance(error, _PROTOCOL_ERRORS):
         return ServerAnswer(None, "", NOT_S3)
     if isinstance(error, botocore_errors()):
@@ -195,15 +198,15 @@ def read_answer(error: Exception) -> ServerAnswer:
 
 
 def _explain_silence(text: str, details: str) -> ServerAnswer:
-    """Return a `ServerAnswer` without a status, whose message says why no answer came.
+    """Return a `ServerAnswer` without a status; its message explains the lack of a response.
 
     Args:
-        text: the beginning of obstore's message.
-        details: the end of the message, which quotes the errors that led to it.
+        text: beginning of the obstore message.
+        details: end of the message, which quotes the underlying errors.
     """
     certificate = _CERTIFICATE.search(details)
     if certificate is not None:
-        # The detail of the refusal, or its kind if it has no detail.
+        # The detail of the refusal, or the kind of refusal if there is no detail.
         return ServerAnswer(None, UNTRUSTED, certificate[2] or certificate[1])
     message = text.partition("\n")[0][:300]
     cause = _CAUSE.search(text)
@@ -219,12 +222,12 @@ def _explain_silence(text: str, details: str) -> ServerAnswer:
 
 
 def _why_unreachable(text: str) -> str:
-    """Return why a client could not connect, by the message of its error."""
+    """Return why a client could not connect, based on its error message."""
     return next((cause for phrase, cause in CAUSES.items() if phrase in text), "no connection")
 
 
 def _match_xml(pattern: re.Pattern[str], text: str) -> str:
-    """Return the text that `pattern` matches, with XML entities decoded, or "" without a match."""
+    """Return the text that `pattern` matches, with XML entities decoded, or "" if none does."""
     match = pattern.search(text)
     if match is None:
         return ""
@@ -234,14 +237,14 @@ def _match_xml(pattern: re.Pattern[str], text: str) -> str:
 
 
 def _read_botocore(error: Exception) -> ServerAnswer:
-    """Return the server's answer, as an exception of botocore describes it."""
+    """Return the response of the server, from an exception raised by botocore."""
     from botocore import exceptions
     from botocore.parsers import ResponseParserError
 
     if isinstance(error, ResponseParserError):
         return ServerAnswer(None, "", NOT_S3)
     if isinstance(error, exceptions.SSLError) and "certificate" in str(error):
-        # OpenSSL's reason comes after "[SSL: ...] ".
+        # The reason from OpenSSL comes after "[SSL: ...] ".
         return ServerAnswer(None, UNTRUSTED, str(error).rpartition("] ")[2][:200])
     if not isinstance(error, exceptions.ClientError):
         unreachable = ""
@@ -259,7 +262,7 @@ def _read_botocore(error: Exception) -> ServerAnswer:
     code = _element_text(fields.get("Code"))
     return ServerAnswer(
         metadata.get("HTTPStatusCode"),
-        # For an answer without a body, botocore gives the status as the code.
+        # For a response without a body, botocore returns the status as the error code.
         "" if code.isdigit() else code,
         _element_text(fields.get("Message")),
         _element_text(metadata.get("RequestId")),
@@ -269,7 +272,7 @@ def _read_botocore(error: Exception) -> ServerAnswer:
 def _element_text(element: object) -> str:
     """Return the text of an XML element, at most 500 characters.
 
-    botocore makes a list of an element that comes twice, and a dict of one with elements inside.
+    botocore returns a list for a repeated element, and a dict for an element with child elements.
     """
     while isinstance(element, list) and element:
         element = element[0]
@@ -279,39 +282,39 @@ def _element_text(element: object) -> str:
 
 
 def is_unsupported(answer: ServerAnswer) -> bool:
-    """Return whether the server does not implement the request, or one of its headers."""
+    """Return whether the server does not implement the request or one of its headers."""
     if answer.status in {501, 505} or answer.code == "NotImplemented":
         return True
     return answer.status == 400 and _UNSUPPORTED.search(answer.message) is not None
 
 
 def unquoted(etag: str | None) -> str | None:
-    """Return an ETag without its quotes, which JSON would escape in each outcome."""
+    """Return an ETag without quotes, which JSON would have to escape in each outcome."""
     return etag.strip('"') if etag else None
 
 
 class Call(Struct, frozen=True):
-    """One request to S3: its name in messages, and the meaning of its status codes."""
+    """A request to S3: its name in messages, and the meaning of its status codes."""
 
-    action: str  # the right that it needs: GetObject, as in "s3:GetObject"
+    action: str  # required permission: GetObject, as in "s3:GetObject"
     bucket: str
     key: str = ""
-    pinned: bool = False  # 404, 405 and 412 mean that the archive has changed
-    conditional: bool = False  # 412 means that the object exists
-    headers: tuple[str, ...] = ()  # those of `HEADER_OPTIONS` that it has
-    owner: str | None = None  # the account that must own the bucket; only botocore can send it
+    pinned: bool = False  # whether 404, 405 and 412 mean that the archive has changed
+    conditional: bool = False  # whether 412 means that the object exists
+    headers: tuple[str, ...] = ()  # headers from `HEADER_OPTIONS` in the request
+    owner: str | None = None  # required owner of the bucket; only botocore can send it
 
     def __str__(self) -> str:
         return f"s3:{self.action} s3://{self.bucket}/{self.key}"
 
 
 def get_action(version: str | None) -> str:
-    """Return the right that a GET needs. A GET that names a version needs another right."""
+    """Return the permission for a GET. A GET with a version needs a different permission."""
     return "GetObject" if version is None else "GetObjectVersion"
 
 
 def translate_error(error: Exception, call: Call) -> S3UnzipError:
-    """Return the error that says what an exception of botocore or obstore means to `call`.
+    """Return the error for an exception that botocore or obstore raised during `call`.
 
     Raises:
         KeyboardInterrupt: Ctrl-C interrupted our credential provider.
@@ -329,14 +332,15 @@ def translate_error(error: Exception, call: Call) -> S3UnzipError:
 
 
 def _explain_setting(error: Exception, call: Call) -> S3UnzipError | None:
-    """Return the error for a wrong setting, or None if botocore has sent a request."""
+    """Return the error for an invalid setting, or None if botocore has sent a request."""
     from botocore import exceptions
 
     if isinstance(error, exceptions.ProfileNotFound):
         return UsageError(f"{error}; see aws configure list-profiles")
     if isinstance(error, exceptions.NoCredentialsError | exceptions.PartialCredentialsError):
         return AccessDeniedError(f"{call}: {error}; set AWS_PROFILE or AWS_ACCESS_KEY_ID")
-    # These come from the network or the server. All other BotoCoreErrors come from settings.
+    # These exceptions are caused by the network or the server. All other BotoCoreErrors are caused
+    # by settings.
     no_answer = (
         exceptions.ConnectionError,
         exceptions.FlexibleChecksumError,
@@ -349,17 +353,17 @@ def _explain_setting(error: Exception, call: Call) -> S3UnzipError | None:
 
 
 def is_provider_error(error: Exception) -> bool:
-    """Return whether our credential provider failed, so that obstore sent no request."""
+    """Return whether obstore sent no request because our credential provider failed."""
     return isinstance(error, UnauthenticatedError) and _PROVIDER in str(error)
 
 
 def is_misplaced(answer: ServerAnswer) -> bool:
-    """Return whether the bucket is in another region than expected."""
+    """Return whether the bucket is in a different region than expected."""
     return answer.code in _MISPLACED_CODES or answer.status in _MISPLACED_STATUSES
 
 
 def is_missing_right(answer: ServerAnswer) -> bool:
-    """Return whether a right to use S3, as opposed to KMS, seems to be missing."""
+    """Return whether a permission for S3, as opposed to KMS, seems to be missing."""
     return (
         answer.status == 403
         and answer.code in {"", "AccessDenied"}
@@ -368,10 +372,10 @@ def is_missing_right(answer: ServerAnswer) -> bool:
 
 
 def _error_class(answer: ServerAnswer, call: Call) -> type[S3UnzipError]:
-    """Return the class of the error: by code and status, then by what `call` expects."""
+    """Return the class of the error, based on its code and status, and then on `call`."""
     if is_unsupported(answer):
         return UnsupportedError
-    if "Throttl" in answer.code:  # each service of AWS has its own code
+    if "Throttl" in answer.code:  # each AWS service has its own code
         return ThrottledError
     status = answer.status
     for error_class, codes, statuses in _ERROR_CLASSES:
@@ -380,18 +384,18 @@ def _error_class(answer: ServerAnswer, call: Call) -> type[S3UnzipError]:
     by_status: dict[int | None, type[S3UnzipError]] = {404: NotFoundError}
     if call.conditional:
         by_status[412] = ConflictError
-    if call.pinned:  # 405: the current version is a delete marker
+    if call.pinned:  # 405 means that the current version is a delete marker
         by_status = dict.fromkeys((404, 405, 412), SourceChangedError)
     if status in by_status:
         return by_status[status]
-    # A 409 without a code is regarded as a conflict with another request: a retry may help.
+    # A 409 without a code is treated as a conflict with another request, so a retry may succeed.
     if status is None or status >= 500 or (status == 409 and not answer.code):
         return ServiceFaultError
     return StorageError
 
 
 def _describe(answer: ServerAnswer, call: Call) -> str:
-    """Return the message of an error: the call, what the service said, and what to do."""
+    """Return an error message with the call, the message of the service, and advice."""
     code = answer.code
     if answer.status is not None and not code:
         code = f"HTTP {answer.status}"
@@ -409,7 +413,7 @@ def _describe(answer: ServerAnswer, call: Call) -> str:
 
 
 def _advise(answer: ServerAnswer, call: Call) -> str:
-    """Return what a person can do about an answer, or "" if nothing is known."""
+    """Return advice on what the user can do about a response, or "" if there is none."""
     if answer.code in ADVICE:
         return ADVICE[answer.code]
     if answer.status == 403:
@@ -432,7 +436,7 @@ def _advise(answer: ServerAnswer, call: Call) -> str:
 def _advise_without_options(answer: ServerAnswer, call: Call) -> str:
     """Return the advice to leave out options whose headers the server may not implement.
 
-    A server that names no header may have refused any header of the call.
+    If the server names no header, it may have refused any header of the call.
     """
     refused = [header for header in call.headers if header in answer.message.lower()]
     options = sorted(HEADER_OPTIONS[header] for header in refused or call.headers)
@@ -443,9 +447,9 @@ def _advise_without_options(answer: ServerAnswer, call: Call) -> str:
 
 
 def _missing_right(answer: ServerAnswer, call: Call) -> str:
-    """Return the permission that may be missing: the one that the service names, or the usual one.
+    """Return the permission that may be missing: from the response, or the usual one.
 
-    Without s3:ListBucket, S3 answers 403 for a missing key (API_GetObject, Permissions).
+    Without s3:ListBucket, S3 responds with 403 for a missing key (API_GetObject, Permissions).
     """
     denied = _DENIED_ACTION.search(answer.message)
     if denied is not None:

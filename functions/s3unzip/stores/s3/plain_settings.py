@@ -1,13 +1,13 @@
-"""Settings and keys of AWS that can be read without botocore, whose import takes 0.1 s of CPU.
+"""AWS settings and keys that can be read without botocore, whose import takes 0.1 s of CPU.
 
 Rules:
 
-* This module reads variables, and profiles that hold plain values. It returns what botocore would
-  return.
-* `read_plain_settings` returns None for a variable, a profile or a line that it does not know.
-  botocore then reads everything.
-* Keys are read here only where botocore's chain would take them: from variables, or from a profile
-  that names no other source of keys.
+* This module reads environment variables, and profiles with plain values. The results are the same
+  as those of botocore.
+* `read_plain_settings` returns None if there is an unknown variable, profile or line. In that case,
+  botocore reads everything.
+* Keys are read here only if botocore's chain would use them: from variables, or from a profile
+  without any other source of keys.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from msgspec import Struct
 from s3unzip.stores.ports import Keys
 
 DEFAULT_REGION = "us-east-1"
-ENVIRONMENT = "env"  # botocore's word for variables, which do not change in a process
+ENVIRONMENT = "env"  # botocore's name for variables, which are fixed in a process
 SHARED_FILE = "shared-credentials-file"
-SENDABLE = re.compile(r"[!-~]+")  # the characters that a header of a request can have
-# Variables that change where requests go or how keys are found, and are not read here.
+SENDABLE = re.compile(r"[!-~]+")  # the characters that are allowed in a request header
+# Variables that affect where requests are sent or how keys are found, but are not read here.
 _UNREAD = (
     "AWS_CREDENTIAL_EXPIRATION",
     "AWS_DATA_PATH",
@@ -33,7 +33,8 @@ _UNREAD = (
     "AWS_USE_DUALSTACK_ENDPOINT",
     "AWS_USE_FIPS_ENDPOINT",
 )
-# Variables that are read here. An empty one is a value for botocore, so it is left to botocore.
+# Variables that are read here. To botocore, an empty variable is a value, so empty variables are
+# left to botocore.
 _READ = (
     "AWS_ACCESS_KEY_ID",
     "AWS_CA_BUNDLE",
@@ -58,8 +59,8 @@ _PLAIN_SETTINGS = frozenset(
         *_KEY_SETTINGS,
     }
 )
-# Sections to which botocore may give another name: those with quotes, or with white space other
-# than single spaces.
+# Sections that botocore may rename: those with quotes, or with white space other than single
+# spaces.
 _ALIAS = re.compile(r"^profile default$|[\"'\\]|^ |  | $|[^\S ]")
 _URL = re.compile(r"https?://[^/?#\s]+/?")
 
@@ -67,19 +68,19 @@ Profile = dict[str, str]
 
 
 class AwsSettings(Struct, frozen=True):
-    """The settings in variables and files. A setting that is not there is None."""
+    """The settings from environment variables and files. A missing setting is None."""
 
     region: str | None = None
-    endpoint_url: str | None = None  # of S3
-    ca_bundle: str | None = None  # the file of certificates to trust
+    endpoint_url: str | None = None  # endpoint of S3
+    ca_bundle: str | None = None  # file with trusted certificates
     request_checksum_calculation: str = "when_supported"
-    addressing_style: object = None  # of the profile's ``s3`` settings
-    has_special_endpoint: bool = False  # only a client of botocore knows the endpoints of S3
-    keys: Keys | None = None  # None if only botocore's chain can find keys
+    addressing_style: object = None  # from the ``s3`` settings of the profile
+    has_special_endpoint: bool = False  # whether only botocore knows the S3 endpoints
+    keys: Keys | None = None  # None means that only botocore's chain can find keys
 
 
 def profile_name(profile: str | None) -> str:
-    """Return the name of the profile in use, or "" if none is named."""
+    """Return the name of the profile in use, or "" if none is specified."""
     return profile or os.environ.get("AWS_PROFILE", "")
 
 
@@ -87,7 +88,8 @@ def read_plain_settings(profile: str | None) -> AwsSettings | None:
     """Return the settings of a profile, or None if only botocore can read them.
 
     Args:
-        profile: None stands for the profile of a variable, or the default one.
+        profile: name of the profile. None stands for the profile set in a variable, or the default
+            profile.
     """
     variables = os.environ
     if any(name in variables for name in _UNREAD):
@@ -103,7 +105,7 @@ def read_plain_settings(profile: str | None) -> AwsSettings | None:
         return None
     method = SHARED_FILE
     key_values = values
-    if profile is None and "AWS_ACCESS_KEY_ID" in variables:  # an option wins over variables
+    if profile is None and "AWS_ACCESS_KEY_ID" in variables:  # an option overrides variables
         method = ENVIRONMENT
         key_values = {
             "aws_access_key_id": variables["AWS_ACCESS_KEY_ID"],
@@ -111,7 +113,7 @@ def read_plain_settings(profile: str | None) -> AwsSettings | None:
             "aws_session_token": variables.get("AWS_SECURITY_TOKEN")
             or variables.get("AWS_SESSION_TOKEN", ""),
         }
-    keys = None  # only botocore's chain can find any
+    keys = None  # only botocore's chain can find keys
     if _has_keys(key_values):
         keys = _make_keys(key_values, method, named or "")
         if keys is None:
@@ -127,9 +129,9 @@ def read_plain_settings(profile: str | None) -> AwsSettings | None:
 
 
 def _make_keys(values: Profile, method: str, profile: str) -> Keys | None:
-    """Return the keys of variables or of a profile, or None if botocore must handle them.
+    """Return the keys from variables or a profile, or None if botocore must handle them.
 
-    botocore handles keys without a secret, and keys that no request can carry.
+    botocore handles keys without a secret, and keys that cannot be sent in a request.
     """
     access_key, secret_key, token = (values.get(name, "") for name in _KEY_SETTINGS)
     if not secret_key or not SENDABLE.fullmatch(access_key):
@@ -142,7 +144,7 @@ def _make_keys(values: Profile, method: str, profile: str) -> Keys | None:
     if is_fixed:
         account = variables.get("AWS_ACCOUNT_ID")
     elif any(name in variables for name in _ROLE_VARIABLES):
-        return None  # botocore prefers the role that variables name to the keys of a profile
+        return None  # botocore prefers the role set in variables to the keys of a profile
     return Keys(
         access_key,
         secret_key,
@@ -154,18 +156,18 @@ def _make_keys(values: Profile, method: str, profile: str) -> Keys | None:
 
 
 def profile_option(profile: str) -> str:
-    """Return the option of ``aws`` that names a profile, after a space, or "" without a profile."""
+    """Return a space and the ``aws`` option for a profile, or "" if there is no profile."""
     if not profile:
         return ""
     return f" --profile {shlex.quote(profile)}"
 
 
 def advise(method: str, profile: str) -> str:
-    """Return how a person gets new keys.
+    """Return advice on how to get new keys.
 
     Args:
-        method: botocore's name for the source of the old keys.
-        profile: the name of the profile that has them, or "" for the default one.
+        method: name in botocore for the source of the old keys.
+        profile: name of the profile with the old keys, or "" for the default profile.
     """
     option = profile_option(profile)
     advice = {
@@ -180,7 +182,7 @@ def advise(method: str, profile: str) -> str:
 def _read_files(profile: str) -> Profile | None:
     """Return the settings of a profile, or None if only botocore can read them.
 
-    The file of credentials wins over the file of settings.
+    The credentials file takes precedence over the settings file.
     """
     variables = os.environ
     values: Profile = {}
@@ -196,7 +198,7 @@ def _read_files(profile: str) -> Profile | None:
         if _has_keys(values) and _has_keys(settings):  # botocore takes all keys from one file
             return None
         values |= settings
-    # A section within the profile has line breaks. configparser takes it for one value.
+    # A section nested in the profile contains line breaks. configparser reads it as one value.
     has_line_breaks = any("\n" in value for value in values.values())
     if has_line_breaks or not values.keys() <= _PLAIN_SETTINGS:
         return None
@@ -215,9 +217,9 @@ def _read_sections(path: str) -> dict[str, Profile] | None:
         return {}
     except (OSError, RuntimeError, UnicodeError):
         return None
-    import configparser  # the import takes 1.3 ms, and functions on AWS have no files
+    import configparser  # the import takes 1.3 ms, and functions on AWS have no such files
 
-    parser = configparser.RawConfigParser()  # as botocore makes it
+    parser = configparser.RawConfigParser()  # created in the same way as in botocore
     try:
         parser.read_string(text)
     except configparser.Error:

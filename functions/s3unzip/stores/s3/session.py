@@ -1,8 +1,8 @@
-"""Make the S3 clients of a process, and explain why an endpoint does not answer.
+"""Create the S3 clients of a process, and explain why an endpoint does not respond.
 
 obstore reads and writes objects; botocore does everything else. All threads of a process share the
-clients of a `Session`, which cannot cross a fork (obstore runs threads of its own). Retries are off
-in both clients, because `Calls` retries, and counts its retries.
+clients of a `Session`, which do not survive a fork because obstore runs its own threads. Retries
+are disabled in both clients, because `Calls` retries requests and counts the retries.
 """
 
 from __future__ import annotations
@@ -45,75 +45,77 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from obstore.store import ClientConfig, S3Config
 
-OWNER_CHECK_LASTS = 300.0  # seconds
+OWNER_CHECK_LASTS = 300.0  # seconds for which a checked owner is trusted
 
 
 class Session:
-    """The S3 clients of a process; each is made when it is first needed.
+    """The S3 clients of a process; each client is created on first use.
 
     Args:
-        aws: the settings, the keys and the botocore clients.
-        endpoint_option: the option that advice names if the endpoint does not answer.
+        aws: settings, keys and botocore clients.
+        endpoint_option: option to name in the advice if the endpoint does not respond.
     """
 
     def __init__(self, aws: AwsSession, endpoint_option: str = "--endpoint-url") -> None:
         self.access = aws.access
-        self._advice = f"check {endpoint_option}, --region and the network"  # if nothing answers
+        self._advice = f"check {endpoint_option}, --region and the network"  # if no server responds
         self._lock = threading.RLock()
         self._aws = aws
-        # The obstore clients, by bucket, whether they write, and the KMS key to write with.
+        # The obstore clients, by bucket, whether they write, and the KMS key for writing.
         self._stores: dict[tuple[str, bool, str | None], S3Store] = {}
-        # By bucket and account: when the account must be confirmed as the bucket's owner again.
+        # The time when an account must be confirmed again as the owner of a bucket, by bucket and
+        # account.
         self._owned: dict[tuple[str, str], float] = {}
         self._checked: set[str] = set()  # buckets that need no further check
-        self._unversioned: set[str] = set()  # buckets whose versions the credentials may not read
-        self._renewals = 0  # `ProfileKeys.renewals` for the keys that `_stores` use
+        self._unversioned: set[str] = set()  # buckets whose versions cannot be read
+        self._renewals = 0  # value of `ProfileKeys.renewals` for the keys used by `_stores`
         self._startup_ends = aws.access.startup_ends()
-        self.implements_copies = True  # False once the server has refused UploadPartCopy
+        self.implements_copies = True  # False after the server has refused UploadPartCopy
 
     def client(self, purpose: str) -> S3Client:
         """Return the botocore client for a purpose (see `AwsSession.s3_client`).
 
-        Its answers to ListObjectsV2 hold the page as a `ListPage`, in the field `PAGE_FIELD`.
+        The responses to ListObjectsV2 contain the page as a `ListPage`, in the field `PAGE_FIELD`.
         """
         return self._aws.s3_client(purpose, signs_payload=not self.sends_checksums)
 
     @cached_property
     def sends_checksums(self) -> bool:
-        """Whether requests have checksums of their bodies in headers that not all servers know.
+        """Whether requests have body checksums in headers that some servers do not support.
 
-        Without them the signature covers each body, so that the server verifies it as well. The
-        configuration can switch them off (sdkref/latest/guide/feature-dataintegrity.html).
+        Without these headers, the signature covers each body, so that the server still verifies the
+        body. The configuration can disable the headers
+        (sdkref/latest/guide/feature-dataintegrity.html).
         """
         return str(self._aws.settings.request_checksum_calculation).lower() != "when_required"
 
     def stop_checksums(self) -> None:
-        """Send no checksums in headers from now on: the server does not implement them."""
+        """From now on, send no checksums in headers, because the server does not implement them."""
         with self._lock:
             self.sends_checksums = False
-            # The clients that write sent checksums; those that read stay.
+            # Only the clients for writing send checksums; the clients for reading are kept.
             self._stores = {key: self._stores[key] for key in self._stores if not key[1]}
 
     def reader(self, bucket: str) -> S3Store:
         """Return the obstore client that reads `bucket`."""
         key = (bucket, False, None)
-        store = self._stores.get(key)  # reading a dict needs no lock
+        store = self._stores.get(key)  # reading from a dict needs no lock
         if store is not None:
             return store
         limits: ClientConfig = {
             "read_timeout": timedelta(seconds=self.access.stall_seconds),
-            "timeout": timedelta(hours=12),  # for the whole request: a long stream must not end
+            "timeout": timedelta(hours=12),  # for the whole request: do not cut off a long stream
         }
         return self._open(key, {}, limits)
 
     def writer(self, bucket: str, kms_key: str | None) -> S3Store:
         """Return the obstore client that writes to `bucket`.
 
-        If it sends checksums, the signature does not cover the body: S3 verifies the CRC64NVME of
-        the body, and hashing costs more CPU than all the rest of a PUT.
+        If the client sends checksums, the signature does not cover the body: S3 verifies the
+        CRC64NVME of the body, and hashing would use more CPU than the rest of a PUT.
 
         Args:
-            kms_key: None stands for the default encryption of the bucket.
+            kms_key: KMS key to write with. Defaults to the default encryption of the bucket.
         """
         key = (bucket, True, kms_key)
         store = self._stores.get(key)
@@ -121,7 +123,7 @@ class Session:
             return store
         config: S3Config = {
             "unsigned_payload": self.sends_checksums,
-            "disable_tagging": False,  # otherwise AWS_DISABLE_TAGGING would win
+            "disable_tagging": False,  # overrides AWS_DISABLE_TAGGING
         }
         if self.sends_checksums:
             config["checksum_algorithm"] = "CRC64NVME"
@@ -136,20 +138,20 @@ class Session:
     def _open(
         self, key: tuple[str, bool, str | None], config: S3Config, limits: ClientConfig
     ) -> S3Store:
-        """Return the obstore client that `_stores` holds under `key`.
+        """Return the obstore client stored in `_stores` under `key`.
 
-        Make it first, unless another thread has made it. `config` has the settings that only this
-        client has, and `limits` has its timeouts.
+        The client is created first, unless another thread has created it. `config` contains the
+        settings specific to this client, and `limits` contains its timeouts.
         """
         bucket = key[0]
         if not self.access.unsigned and self._aws.keys.current() is None:
             raise errors.AccessDeniedError(f"s3://{bucket}: {NO_KEYS}")
         url, has_bucket = self._aws.bucket_url(bucket)
-        # Settings that are not named here would come from variables of the environment.
+        # Settings that are not listed here would be taken from environment variables.
         settings: S3Config = {
             "region": self._aws.bucket_region(bucket),
             "endpoint": url,
-            "aws_endpoint_url_s3": url,  # otherwise AWS_ENDPOINT_URL_S3 would win
+            "aws_endpoint_url_s3": url,  # overrides AWS_ENDPOINT_URL_S3
             "virtual_hosted_style_request": has_bucket,
             "skip_signature": self.access.unsigned,
             "request_payer": self.access.request_payer,
@@ -170,16 +172,16 @@ class Session:
                     retry_config={"max_retries": 0},
                     credential_provider=provider,
                 )
-            except (BaseError, ValueError) as error:  # AWS_CA_BUNDLE without a certificate
+            except (BaseError, ValueError) as error:  # AWS_CA_BUNDLE contains no certificate
                 raise errors.UsageError(f"s3://{bucket}: {error}") from None
             return self._stores[key]
 
     def _http_options(self, url: str) -> ClientConfig:
-        """Return the HTTP options that all obstore clients for `url` share."""
+        """Return the HTTP options shared by all obstore clients for `url`."""
         options: ClientConfig = {
             "connect_timeout": timedelta(seconds=self.access.connect_seconds),
             "pool_max_idle_per_host": str(self.access.connections),
-            "pool_idle_timeout": timedelta(seconds=50),  # S3 hangs up a little later
+            "pool_idle_timeout": timedelta(seconds=50),  # S3 closes connections a little later
             "allow_http": url.startswith("http://"),
             "user_agent": "s3unzip",
         }
@@ -195,10 +197,10 @@ class Session:
     def confirm_owner(self, bucket: str, owner: str | None) -> None:
         """Check that the account `owner` owns `bucket`; if `owner` is None, do nothing.
 
-        A check holds for five minutes.
+        The result of a check is valid for five minutes.
 
         obstore cannot send ``x-amz-expected-bucket-owner``: its signature does not cover additional
-        headers, and S3 refuses an unsigned ``x-amz-`` one.
+        headers, and S3 refuses unsigned ``x-amz-`` headers.
         """
         if owner is None:
             return
@@ -218,14 +220,16 @@ class Session:
         self._owned[bucket, owner] = now + OWNER_CHECK_LASTS
 
     def check_bucket(self, bucket: str) -> None:
-        """Raise an error if there are no credentials, no such bucket or no such endpoint.
+        """Raise an error if credentials, the bucket or the endpoint are missing.
 
-        Only the first call for a bucket sends a request. Later requests report all other errors.
+        Only the first call for a bucket sends a request. Other errors are reported by later
+        requests.
         """
         if bucket in self._checked:
             return
         try:
-            # A HEAD of the bucket would need botocore. No key has this prefix: the list is empty.
+            # A HEAD for the bucket would require botocore. No key has this prefix, so the list is
+            # empty.
             next(obstore.list(self.reader(bucket), ".s3unzip-reach", chunk_size=1), None)
         except s3_errors() as error:
             answer = read_answer(error)
@@ -244,38 +248,40 @@ class Session:
         self._checked.add(bucket)
 
     def readable_version(self, bucket: str, pin: Pin) -> str | None:
-        """Return the version that a request names, or None if it names only the ETag.
+        """Return the version to specify in a request, or None to specify only the ETag.
 
-        A version needs s3:GetObjectVersion, and credentials without it may still read the archive.
-        After a denied attempt, the next one names no version.
+        Specifying a version requires s3:GetObjectVersion, and credentials without that permission
+        may still be able to read the archive. After an attempt is denied, the next attempt
+        specifies no version.
         """
-        # An ETag has quotes. Without them, the pin has a date, and requests must name the version.
+        # An ETag has quotes. A pin without quotes has a date, and requests must specify the
+        # version.
         if bucket in self._unversioned and pin.etag is not None and pin.etag.startswith('"'):
             return None
         return pin.version_id
 
     @contextmanager
     def explaining(self, call: Call) -> Iterator[None]:
-        """Raise the error that `explain` returns, in place of an exception of a client."""
+        """Raise the error returned by `explain`, in place of an exception from a client."""
         try:
             yield
         except s3_errors() as error:
             raise self.explain(error, call) from None
 
     def explain(self, error: Exception, call: Call) -> errors.S3UnzipError:
-        """Return the error that an exception means to `call`, and prepare the next attempt.
+        """Return the error for an exception during `call`, and prepare the next attempt.
 
-        The next attempt may have other keys, go to the bucket's own region or name no version. If
-        an endpoint cannot be reached when a program begins, the error allows no retry.
+        The next attempt may use other keys, go to the region of the bucket, or specify no version.
+        If an endpoint cannot be reached when a program starts, the error does not allow a retry.
         """
         keys = self._aws.keys
-        if keys.failure is not None and is_provider_error(error):  # `error` has only its text
+        if keys.failure is not None and is_provider_error(error):  # `error` contains only the text
             return keys.failure
         answer = read_answer(error)
-        # The answer to a HEAD has no body, so it has no code. A GET gets the code.
+        # The response to a HEAD has no body, and thus no error code. A GET returns the code.
         has_no_code = answer.status in {400, 403} and not answer.code
         if call.action == "GetObject" and not call.pinned and has_no_code:
-            error = self._ask_why(call) or error  # without an explanation, keep the HEAD's
+            error = self._ask_why(call) or error  # otherwise keep the error from the HEAD
             answer = read_answer(error)
         fault = translate_error(error, call)
         if answer.code in REFUSED_KEYS:
@@ -293,7 +299,7 @@ class Session:
     def _ask_why(self, call: Call) -> Exception | None:
         """Return the exception that a GET of the same key raises.
 
-        None means that the GET succeeds, or that no answer comes.
+        Returns None if the GET succeeds, or if there is no response.
         """
         count_request("get")
         try:
@@ -307,11 +313,12 @@ class Session:
         return None
 
     def _renew_keys(self, refusal: errors.S3UnzipError, code: str) -> errors.S3UnzipError:
-        """Look for other keys than the refused ones, and return the error to raise.
+        """Look for keys other than the refused keys, and return the error to raise.
 
-        It is a `ServiceFaultError` if the next attempt has other keys, or may find them.
+        The error is a `ServiceFaultError` if the next attempt will have other keys, or may find
+        some.
         """
-        # When a program begins, keys that are wrong but have not expired are a user's mistake.
+        # When a program starts, keys that are wrong but not expired are a mistake of the user.
         if code not in EXPIRED and self._is_starting:
             return refusal
         keys = self._aws.keys
@@ -319,26 +326,26 @@ class Session:
             has_renewed = keys.renew(self._renewals)
             current = keys.current()
         except errors.S3UnzipError as failure:
-            # If the keys have expired, the reason why there are no new ones helps more.
+            # If the keys have expired, the reason why there are no new keys is more helpful.
             return failure if code in EXPIRED else refusal
         if has_renewed:
             with self._lock:
-                if self._renewals != keys.renewals:  # no other thread has dropped the clients
+                if self._renewals != keys.renewals:  # no other thread has discarded the clients yet
                     self._renewals = keys.renewals
                     self._stores.clear()
             return errors.ServiceFaultError(str(refusal))
         if code not in EXPIRED or current is None:
             return refusal
-        # Keys in variables do not change while a process runs.
+        # Keys in environment variables do not change while a process is running.
         is_final = current.is_fixed or self._is_starting
         error_class = errors.ExpiredKeysError if is_final else errors.ServiceFaultError
         return error_class(f"{refusal}; {current.advice}")
 
     def _relocate(self, bucket: str) -> bool:
-        """Learn the bucket's region, and return whether the next attempt may succeed.
+        """Find the region of the bucket, and return whether the next attempt may succeed.
 
-        It may succeed with the region, or if the server does not answer now. It cannot succeed if
-        the answer names no region.
+        The next attempt may succeed if the region was found, or if the server does not respond now.
+        It cannot succeed if the response contains no region.
         """
         count_request("head")
         try:
@@ -346,8 +353,8 @@ class Session:
         except s3_errors() as error:
             if read_answer(error).status is None:
                 return True
-            # The headers of a refusal name the region, too.
-            metadata = getattr(error, "response")["ResponseMetadata"]  # noqa: B009 - of a `ClientError`
+            # The headers of a refusal also contain the region.
+            metadata = getattr(error, "response")["ResponseMetadata"]  # noqa: B009 - attribute of `ClientError`
         region = metadata.get("HTTPHeaders", {}).get("x-amz-bucket-region")
         if region is not None and region != self._aws.bucket_region(bucket):
             with self._lock:
@@ -358,9 +365,9 @@ class Session:
     def _explain_fault(
         self, fault: errors.ServiceFaultError, answer: ServerAnswer, call: Call
     ) -> errors.S3UnzipError:
-        """Return the fault, with a text that names the server for warnings.
+        """Return the fault, with the name of the server in its text for warnings.
 
-        If the program has just begun and the server cannot be reached, return a final error.
+        If the program has just started and the server cannot be reached, return a permanent error.
         """
         url, _ = self._aws.bucket_url(call.bucket)
         if answer.status is not None:
@@ -374,11 +381,12 @@ class Session:
         proxy = _find_proxy(url)
         if proxy is not None:
             server += f" through the proxy {proxy}"
-        # obstore's message ends like this: "error reading a body: Connection reset (os error 104)".
+        # A typical end of a message from obstore: "error reading a body: Connection reset (os error
+        # 104)".
         reason = answer.message.rpartition(": ")[2].partition(" (os error")[0].lower()
         cause = answer.unreachable or reason or "no answer"
         fault.trouble = f"no answer from {server} ({cause})"
-        # So far, the message does not name the server.
+        # At this point, the message does not name the server.
         fault.args = (f"{fault}; no answer from {server}",)
         if not self._is_starting:
             return fault
@@ -389,7 +397,7 @@ class Session:
     ) -> errors.StorageError | None:
         """Return an error that begins with `subject`, or None if the endpoint may be reachable.
 
-        With a proxy, it is not known whether the proxy or the endpoint cannot be reached.
+        With a proxy, it is unknown whether the proxy or the endpoint is unreachable.
         """
         url, _ = self._aws.bucket_url(bucket)
         if not answer.unreachable or _find_proxy(url) is not None:
@@ -400,18 +408,18 @@ class Session:
 
     @property
     def _is_starting(self) -> bool:
-        """Whether the program has just begun, so that a wrong setting is the probable cause."""
+        """Whether the program has just started, so that the likely cause is a wrong setting."""
         return time.monotonic() < self._startup_ends
 
     def end_startup(self) -> None:
-        """From now on, retry requests to a server that cannot be reached."""
+        """From now on, retry requests to unreachable servers."""
         self._startup_ends = 0.0
 
 
 def _find_proxy(url: str) -> str | None:
-    """Return the proxy that the environment names for `url`, or None if it names none.
+    """Return the proxy set in the environment for `url`, or None if there is none.
 
-    A user and a password are left out.
+    The user and password are removed.
     """
     from urllib.request import getproxies, proxy_bypass
 

@@ -1,14 +1,14 @@
-"""Archives in S3: they are read, deleted and tagged, each request on one pinned version.
+"""Archives in S3: reading, deleting and tagging, with each request pinned to one version.
 
-An ETag pins a version. Some servers return none for a file that was put into their folder directly.
-Then the pin holds the date of the file's last change, in the form of HTTP, and the size and date of
-each answer are compared with the pin. botocore handles the keys that obstore refuses or changes:
-object_store drops a leading and a trailing slash, and refuses empty segments, ``.`` and ``..``
-segments and control characters; S3 accepts them all.
+An ETag pins a version. Some servers return no ETag for a file that was put into their folder
+directly. In that case, the pin contains the date of the last change to the file in HTTP format, and
+the size and date in each response are compared with the pin. botocore handles the keys that obstore
+refuses or changes: object_store drops leading and trailing slashes, and refuses empty segments,
+``.`` and ``..`` segments, and control characters, all of which are valid in S3.
 
 No other version is deleted or tagged. In a versioned bucket, requests name the version id.
-Elsewhere they name the ETag, which S3 compares (`conditional-deletes` in its user guide). Some
-servers ignore that condition, so a HEAD before the deletion compares the ETag as well.
+Otherwise, they name the ETag, which S3 compares (`conditional-deletes` in its user guide). Some
+servers ignore that condition, so the ETag is also compared using a HEAD before the deletion.
 """
 
 from __future__ import annotations
@@ -34,21 +34,22 @@ if TYPE_CHECKING:  # stubs
     from mypy_boto3_s3.type_defs import HeadObjectOutputTypeDef
     from obstore import GetOptions, ObjectMeta
 
-MAX_TAGS = 10  # tags of one object (object-tagging in the user guide)
-NO_VERSION = "null"  # the id of the only version where versioning is off or suspended
+MAX_TAGS = 10  # maximum number of tags per object (object-tagging in the user guide)
+NO_VERSION = "null"  # version id of objects without versioning, or while it is suspended
 # object_store's messages for a store without suffix ranges (416 or 501), and for an empty object.
-# For the suffix of an empty object, S3 answers 416. Emulators answer 200, or a wrong Content-Range.
+# For the suffix of an empty object, S3 responds with 416. Emulators respond with 200, or a wrong
+# Content-Range.
 NO_SUFFIX = re.compile("non-partial response|CONTENT_RANGE|InvalidRange|NotImplemented")
 _ODD = re.compile(r"(?:^|/)\.{0,2}(?:/|$)|[\x00-\x1f\x7f]")
 _DATE = re.compile(r"[A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9:]{8} GMT")
 _LENGTH = re.compile(r"[0-9]{1,19}")  # int() refuses thousands of digits
-NO_DATE = datetime.fromtimestamp(0, UTC)  # in place of the date of an answer that has none
-_WHOLE_SIZE = re.compile(r"/([0-9]{1,19})\Z")  # of a Content-Range
+NO_DATE = datetime.fromtimestamp(0, UTC)  # used if a response contains no date
+_WHOLE_SIZE = re.compile(r"/([0-9]{1,19})\Z")  # total size in a Content-Range
 
 
 def is_odd(key: str) -> bool:
     """Return whether obstore would refuse or change `key`."""
-    # Few keys need the regular expression, which takes five times as long.
+    # Only a few keys need the regular expression, which takes five times as long.
     if key.isprintable() and "//" not in key and "/." not in key and key[:1] not in ("", "/", "."):
         return key.endswith("/")
     return _ODD.search(key) is not None
@@ -63,15 +64,15 @@ def get_object(
     version: str | None = None,
     min_chunk_size: int = 1,
 ) -> tuple[ObjectMeta, Iterator[Buffer]]:
-    """Return the properties of an object, and its bytes as they arrive.
+    """Return the properties of an object, and an iterator over its bytes as they arrive.
 
     botocore reads odd keys, and its request names `call.owner`. obstore reads all other keys.
 
     Args:
-        span: the first byte and the one after the last byte. None stands for all bytes.
-        etag: the ETag that the object must have.
-        min_chunk_size: the minimum number of bytes in a chunk. If a body breaks, obstore loses
-            the chunk that it is gathering.
+        span: offsets of the first byte and of the byte after the last one. Defaults to all bytes.
+        etag: ETag that the object must have.
+        min_chunk_size: minimum number of bytes in a chunk. If a body breaks, obstore loses the
+            incomplete chunk.
     """
     if not is_odd(call.key):
         options: GetOptions = {}
@@ -99,14 +100,14 @@ def get_object(
         **{name: value for name, value in request.items() if value is not None},
     )
     whole_size = _WHOLE_SIZE.search(body.get("ContentRange", ""))
-    size = 0  # if the server does not say how large the whole object is
+    size = 0  # if the server does not report the size of the whole object
     if whole_size is not None:
         size = int(whole_size[1])
     return _describe_answer(call, body, size), read_pieces(body)
 
 
 def _describe_answer(call: Call, answer: Mapping[str, Any], size: int) -> ObjectMeta:
-    """Return the properties of an object, from an answer to botocore, in the form of obstore."""
+    """Return the properties of an object in a response to botocore, in the format of obstore."""
     headers = answer["ResponseMetadata"]["HTTPHeaders"]
     return {
         "path": call.key,
@@ -131,7 +132,7 @@ def _until_break(chunks: Iterable[Buffer], call: Call) -> Iterator[Buffer]:
 
 
 class S3Source(Source):
-    """Reads archives of any bucket the session can see."""
+    """Reads archives in any bucket that the session can access."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -139,7 +140,8 @@ class S3Source(Source):
     def tail(self, location: Location, length: int) -> Tail:
         """Return the last `length` bytes and the pin.
 
-        It takes one request. A store without suffix ranges gets three, or two for an empty archive.
+        This method sends one request. Without suffix ranges in the store, it sends three, or two
+        for an empty archive.
         """
         if is_odd(location.key):
             return super().tail(location, length)
@@ -156,10 +158,10 @@ class S3Source(Source):
                 raise self._session.explain(error, call) from None
             tail = super().tail(location, length)
             if tail.pin.size:
-                count_request("get")  # the range; the refused request is counted already
+                count_request("get")  # for the range; the refused request has already been counted
             return tail
         tail = self._make_tail(call, answer.meta)
-        missing = min(length, tail.pin.size) - len(data)  # more than 0 if the body broke
+        missing = min(length, tail.pin.size) - len(data)  # greater than 0 if the body broke
         if missing < 0:
             raise errors.ServiceFaultError(f"{call}: more than the last {length:,} bytes came")
         return tail._replace(data=data, missing=missing)
@@ -182,14 +184,14 @@ class S3Source(Source):
         """Return a tail without bytes, with the pin of the version that `meta` describes.
 
         Raises:
-            StorageError: `meta` has nothing that would change with the archive.
+            StorageError: `meta` contains nothing that would change with the archive.
         """
         etag = meta["e_tag"]
         version = meta["version"]
         modified = meta["last_modified"].timestamp() or None  # 0 stands for `NO_DATE`
         if self._session.access.unsigned:
-            # A GET that names a version needs s3:GetObjectVersion (API_GetObject). Policies of
-            # public buckets allow s3:GetObject only.
+            # A GET with a version requires s3:GetObjectVersion (API_GetObject). Policies of public
+            # buckets usually allow only s3:GetObject.
             version = None
         if not (etag or modified or version):
             raise errors.StorageError(
@@ -203,11 +205,11 @@ class S3Source(Source):
         return Tail(b"", Pin(meta["size"], etag or None, version), modified)
 
     def stream(self, location: Location, pin: Pin, want: ByteRange) -> Iterator[Buffer]:
-        """Send one request, and yield the bytes of `want` as they come."""
+        """Send one request, and yield the bytes of `want` as they arrive."""
         if not want.length:
             return
-        # The request and its errors must name the same version: meanwhile another thread may learn
-        # that the credentials may not read versions.
+        # The request and its errors must name the same version, although another thread may
+        # discover in the meantime that the credentials do not allow reading versions.
         version = self._session.readable_version(location.bucket, pin)
         call = Call(get_action(version), location.bucket, location.key, pinned=True)
         date = date_of(pin)
@@ -219,7 +221,7 @@ class S3Source(Source):
             meta, chunks = get_object(
                 self._session, call, (want.start, want.stop), etag=etag, version=version
             )
-            # If the date pins the version, the request had no condition.
+            # If the version is pinned by date, the request had no condition.
             if date is not None and (meta["size"], meta["last_modified"]) != (pin.size, date):
                 raise errors.SourceChangedError(
                     f"{call}: the archive was overwritten since it was planned"
@@ -235,7 +237,7 @@ class S3Source(Source):
             )
 
     def delete(self, location: Location, pin: Pin) -> None:
-        """Delete the version, or do nothing if it is gone."""
+        """Delete the version, or do nothing if it no longer exists."""
         version, request = _version_request(location, pin)
         if version is None and (pin.etag is None or date_of(pin) is not None):
             raise errors.StorageError(
@@ -257,13 +259,13 @@ class S3Source(Source):
         try:
             with self._session.explaining(call):
                 self._session.client("control").delete_object(**request)
-        except errors.NotFoundError:  # another attempt was quicker
+        except errors.NotFoundError:  # another attempt may have deleted it
             return
         except errors.ConflictError as refusal:
             raise errors.SourceChangedError(newer_archive) from refusal
 
     def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:
-        """Add `tags` to those of the version."""
+        """Add `tags` to the existing tags of the version."""
         version, request = _version_request(location, pin)
         if version is None:
             raise errors.StorageError(
@@ -299,7 +301,7 @@ class S3Source(Source):
     def _head_version(
         self, location: Location, request: dict[str, Any]
     ) -> HeadObjectOutputTypeDef | None:
-        """Return the answer to a HEAD of the version, or None if there is no such version."""
+        """Return the response to a HEAD for the version, or None if there is no such version."""
         call = Call(get_action(request.get("VersionId")), location.bucket, location.key)
         with suppress(errors.NotFoundError), self._session.explaining(call):
             return self._session.client("control").head_object(**request)
@@ -307,22 +309,22 @@ class S3Source(Source):
 
 
 def date_of(pin: Pin) -> datetime | None:
-    """Return the date that a pin has in place of an ETag, or None if it has no date."""
+    """Return the date that a pin contains in place of an ETag, or None if there is no date."""
     return _parse_date(pin.etag or "")
 
 
 def _parse_date(text: str) -> datetime | None:
-    """Return the time that an HTTP date names, or None if `text` is not such a date."""
+    """Return the time represented by an HTTP date, or None if `text` is not an HTTP date."""
     if _DATE.fullmatch(text):
         from email.utils import parsedate_to_datetime
 
-        with suppress(ValueError):  # an ETag may only look like a date
+        with suppress(ValueError):  # an ETag may look like a date without being one
             return parsedate_to_datetime(text)
     return None
 
 
 def content_length(call: Call, answer: Mapping[str, Any]) -> int:
-    """Return the size of an object, from the headers of an answer to HEAD."""
+    """Return the size of an object from the headers in the response to a HEAD."""
     length = answer["ResponseMetadata"]["HTTPHeaders"].get("content-length", "")
     if not _LENGTH.fullmatch(length):
         raise errors.ServiceFaultError(f"{call}: the answer to HEAD has no Content-Length")
@@ -330,9 +332,9 @@ def content_length(call: Call, answer: Mapping[str, Any]) -> int:
 
 
 def _version_request(location: Location, pin: Pin) -> tuple[str | None, dict[str, Any]]:
-    """Return the version id, and the parameters of a request about that version.
+    """Return the version id, and the request parameters for that version.
 
-    The id is None in a bucket without versioning, where a later PUT replaces the object.
+    The id is None for a bucket without versioning, where a later PUT replaces the object.
     """
     request = {"Bucket": location.bucket, "Key": location.key}
     if pin.version_id in {None, NO_VERSION}:
