@@ -28,11 +28,11 @@ from s3unzip.deflate.segments import FIRST_WINDOW, InflateError, Read, Segmentat
 
 # Number of bytes that must follow the first byte of a candidate, unless the member ends earlier.
 LOOKAHEAD: Final = 1 << 20
-READ_BYTES: Final = 1 << 19  # bytes that `locate_boundary` searches at a time
+READ_BYTES: Final = 1 << 19  # number of bytes that `locate_boundary` searches at a time
 
-_MAX_TRIAL_OUTPUT: Final = 64 << 20  # stop a trial after this much output: the header is real
+_MAX_TRIAL_OUTPUT: Final = 64 << 20  # bytes of output after which a trial stops: the header is real
 _TRIAL_PIECE: Final = 1 << 20  # maximum output of one call, in bytes
-_BLOCK_BYTES: Final = 32 << 10  # bytes to test in one step, which needs about 6 MB for arrays
+_BLOCK_BYTES: Final = 32 << 10  # bytes to test in one step; the arrays for a step need about 6 MB
 
 _HEADER_BITS: Final = 17  # BFINAL, BTYPE, HLIT, HDIST, HCLEN (RFC 1951, 3.2.7)
 _WORD_BYTES: Final = 8

@@ -43,7 +43,7 @@ class Span(NamedTuple):
     stop: int
 
 
-Read = Callable[[Span], Iterable[Buffer]]  # returns a span of compressed data, in chunks
+Read = Callable[[Span], Iterable[Buffer]]  # reads a span of compressed data in chunks
 
 
 class Segmentation(Struct, frozen=True):

@@ -215,7 +215,7 @@ class LinkedSegment(Record, frozen=True, tag="linked 3"):
 
     start_bit: int
     stop_bit: int | None  # None: the end of the stream
-    span: Span  # the compressed bytes that are needed to inflate it
+    span: Span  # the compressed bytes that are needed to inflate the segment
     window: bytes  # the output before the segment, at most the last 32 KiB
     offset: int  # offset of the output in the member
     length: int  # size of the output, in bytes

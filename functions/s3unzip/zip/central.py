@@ -156,7 +156,7 @@ class DirectoryReader:
         self._declared_size = 0  # total size of the members
 
     def feed(self, chunk: bytes) -> None:
-        """Read all headers that are complete with `chunk`."""
+        """Read all headers that become complete with `chunk`."""
         data = self._unread + chunk
         first = len(self._table.kinds)  # number of the first header in `data`
         stop = self._read_headers(data)
@@ -233,7 +233,7 @@ class DirectoryReader:
             mtime = read_dos_time(dos_time)
         name = self._read_name(form, extras)
         is_folder = False
-        # A folder only by its attributes needs a valid name, or no path (the destination itself).
+        # A folder without a trailing slash needs a valid name, or no path (the destination itself).
         if name.is_directory or (form.is_folder and (name.failure is None or not name.path)):
             is_empty = _is_empty(form, crc32, sizes)
             is_folder = self._judge_folder(name, sizes, is_empty=is_empty)
@@ -291,7 +291,7 @@ class DirectoryReader:
         return member
 
     def _judge_out_of_bounds(self, stop: int, *, lacks_value: bool) -> None:
-        """Judge an archive with a member that would end at `stop`, after the directory begins."""
+        """Judge an archive in which a member ends at `stop`, after the start of the directory."""
         message = f"it would end at {stop}, the directory begins at {self._location.start}"
         if lacks_value:
             message += "; a ZIP64 value is missing"
@@ -407,7 +407,7 @@ class DirectoryReader:
         return is_empty or name.is_directory
 
     def _read_encryption(self, form: _HeaderForm, extras: Extras, member: Member) -> Member:
-        """Judge the findings of the form; return the member with its cipher and its method."""
+        """Judge the findings about the form; return the member with its cipher and its method."""
         for code, message in form.findings:
             self._judge(code, message)
         if not form.is_encrypted:
@@ -485,7 +485,7 @@ class DirectoryReader:
         )
 
     def _members(self, order: Sequence[int], *kinds: int) -> Members[Member]:
-        """Return the members of `kinds`; `order` contains the numbers of all headers in order."""
+        """Return the members of the given kinds, in the given order of header numbers."""
         kind_of = self._table.kinds
         numbers = array("I", (number for number in order if kind_of[number] in kinds))
         return Members(self._table, numbers, self._table.member)

@@ -241,8 +241,8 @@ class Policy(Struct, frozen=True):
     becomes a slash, trailing bytes are ignored, and a symbolic link is written as a file that
     contains the path of its target. `encoding` is the encoding of names that are not ASCII and do
     not declare UTF-8. Without an encoding, such a name is read as UTF-8 if it is valid UTF-8, and
-    as cp437 otherwise. `password` decrypts encrypted members; without a password they fail. The
-    password is left out of `repr`, so it appears in no log.
+    as cp437 otherwise. `password` decrypts encrypted members; without a password, such members
+    fail. The password is left out of `repr`, so it does not appear in any log.
     """
 
     lenient: bool = False

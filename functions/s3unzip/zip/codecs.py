@@ -28,7 +28,7 @@ from s3unzip.zip import records
 from s3unzip.zip.checks import Policy
 from s3unzip.zip.values import Buffer, Member
 
-# The type stubs wrongly declare this class as an instance.
+# The type stubs declare this class as an instance.
 IGZIP_ERROR = cast("type[Exception]", isal_zlib.error)
 _STREAM_ERRORS = (OSError, EOFError, ValueError, lzma.LZMAError, IGZIP_ERROR)
 
@@ -58,7 +58,7 @@ _LZMA_HEADER_LENGTH = 9
 _UNKNOWN_SIZE = (1 << 64) - 1
 _LZMA_OVERHEAD = 16 << 20  # memory for the probability tables and buffers, without the dictionary
 _MIN_DICTIONARY = 4096  # size in bytes of the smallest dictionary that liblzma accepts
-_MAX_MARKER = 64  # number of input bytes that is enough for any end marker
+_MAX_MARKER = 64  # maximum size of an end marker in the input, in bytes
 
 # The magics of frames and of skippable frames (RFC 8878, 3.1.1 and 3.1.2).
 _ZSTD_MAGICS = (
@@ -96,7 +96,7 @@ def explain_igzip(error: Exception) -> str:
 
 
 class _SlicedStream:
-    """A stream in the interface of bz2 and lzma, for a library that does not limit its output.
+    """A stream with the interface of bz2 and lzma, for a library that does not limit its output.
 
     `decompress` is the method of `library` that decompresses a slice, at most `max_slice` bytes of
     input. Some libraries do not report how much input they have used. For these libraries, the
@@ -257,7 +257,7 @@ def _fail(member: Member, error: Exception) -> NoReturn:
     if isinstance(error, IGZIP_ERROR):
         member.fail("corrupt-stream", explain_igzip(error))
     code = "corrupt-stream"
-    if "memory" in str(error).lower():  # liblzma or libzstd needs more than the limit
+    if "memory" in str(error).lower():  # liblzma or libzstd needs more memory than the limit
         code = "memory-bound"
     method = records.METHODS[member.method].lower().replace("defl", "deflate")
     member.fail(code, f"{method}: {error}")

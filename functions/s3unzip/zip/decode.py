@@ -422,7 +422,7 @@ class GzipMember(MemberDecoder):
             deque(self.feed(data), maxlen=0)  # exhaust the iterator
             yield data
         self.finish()
-        if self._codec.spare:  # a lenient policy allows spare bytes, but a gzip file cannot
+        if self._codec.spare:  # a lenient policy allows spare bytes, but gzip does not
             self._member.fail("compressed-trailing-bytes", _SPARE_MESSAGE)
 
     def _copy_unchecked(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:

@@ -59,7 +59,7 @@ class DirectoryLocation(Struct, frozen=True):
 
     @property
     def missing(self) -> ByteRange:
-        """The bytes of the directory that must still be read; the range may be empty."""
+        """The bytes of the directory that must still be read; the range can be empty."""
         return ByteRange(self.start, self.stop - len(self.held))
 
 
@@ -200,7 +200,7 @@ def _check_prefix(archive: ArchiveBytes, prefix: int, code: str) -> Reads[None]:
     """
     first_bytes = yield from archive.read(0, 4)
     if first_bytes == records.LOCAL_SIGNATURE:
-        yield from _refuse_stacked(archive, prefix)  # has a better message for a whole archive
+        yield from _refuse_stacked(archive, prefix)  # reports a whole archive more clearly
         reject(
             code,
             f"the directory is {prefix} bytes after its declared offset, "
@@ -243,9 +243,9 @@ def inspect_prefix(tail: bytes, location: DirectoryLocation, first: int) -> Read
 
     `tail` contains the last bytes of the archive. Of the bytes before `first`, the first and the
     last `EOCD_ROOM` bytes are searched for a record, and the first `MAX_SEARCHED` bytes for a whole
-    archive. Offsets that count the prefix have only one meaning. Then an archive in the program of
-    a self-extractor causes only a warning, because readers that search from the first byte would
-    extract that archive.
+    archive. If the offsets count the prefix, they have only one meaning. In that case, an archive
+    in the program of a self-extractor causes only a warning, because readers that search from the
+    first byte would extract that archive.
 
     Raises:
         RejectedError: the bytes contain another archive (`stacked-archive`) or a record

@@ -24,9 +24,9 @@ from s3unzip.zip.records import (
 )
 from s3unzip.zip.values import ONE_DISK, WRAP, ByteRange, Disks, Reads, reject
 
-# Number of bytes that is enough for the end record with the longest possible comment.
+# The maximum size of an end record, including its comment.
 EOCD_ROOM = MAX_COMMENT + EOCD_LENGTH
-# Number of last bytes that is enough for the end record, the longest comment and the ZIP64 records.
+# The size of a tail that contains even the longest end record, and plain ZIP64 records.
 TAIL_LENGTH = EOCD_ROOM + ZIP64_LOCATOR_LENGTH + ZIP64_EOCD_LENGTH
 
 # The fields from the number of the disk to the offset of the directory (4.3.16 and 4.3.14).
@@ -40,7 +40,7 @@ ZIP64_LEAD = 12  # bytes at the start of a ZIP64 end record that its length excl
 _ENCRYPTED_EOCD = Struct("<48xQ18xH")
 _ALGORITHMS = range(0x6601, 0x6802)  # ids of encryption algorithms (7.2.3.2)
 
-_MAX_PADDING = MIB  # number of NULs at the end of a file to skip in the search for an end record
+_MAX_PADDING = MIB  # maximum number of trailing NULs to skip when searching for an end record
 _LOCATOR_SEARCH = 4_096  # number of bytes before the end record to search for a misplaced locator
 
 _FORMAT_LENGTH = 264  # number of first bytes that identify a tar file or a format listed below
@@ -445,11 +445,11 @@ def _guess_format(first_bytes: bytes) -> str:
     """Return the format name of a file that begins with `first_bytes`, which must not be empty."""
     if first_bytes[257:].startswith(b"ustar"):  # the magic of tar is in the middle of the header
         return "tar"
-    text = first_bytes.lstrip()[:15].lower()  # text formats have no longer signatures than this
+    text = first_bytes.lstrip()[:15].lower()  # no signature of a text format is longer than this
     for signature, name in _SIGNATURES:
         if first_bytes.startswith(signature) or text.startswith(signature):
             return name
-    if min(first_bytes) >= ord("\t"):  # there are no control characters as in binary data
+    if min(first_bytes) >= ord("\t"):  # no control characters, which binary data would contain
         return "text"
     return "no format that s3unzip knows"
 

@@ -17,7 +17,7 @@ from s3unzip.zip.names import cut_name, fold_form, fold_key, utf8_length
 from s3unzip.zip.values import reject
 
 _HASH_BYTES = 100  # memory for a hash in a set, including room for growth
-_FOLDERS_AT_ONCE = 8192  # size of a group of folders in which equal folders are hashed only once
+_FOLDERS_AT_ONCE = 8192  # size of a group of folders; within a group, equal folders are hashed once
 
 
 class Selection(NamedTuple):

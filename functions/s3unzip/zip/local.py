@@ -14,7 +14,7 @@ from s3unzip.zip.checks import Policy
 from s3unzip.zip.names import cut_name, read_name, show_name
 from s3unzip.zip.values import WRAP, Buffer, Member
 
-HEAD_LENGTH = 1024  # number of bytes that is enough for nearly every local header
+HEAD_LENGTH = 1024  # long enough for nearly every local header, in bytes
 # A name and an extra field have at most 65,535 bytes each (4.3.7).
 MAX_HEADER = records.LOCAL_LENGTH + 2 * 65_535
 # The maximum number of bytes to read after a member's data; reading also stops at the next listed
@@ -209,7 +209,7 @@ def _check_coding(member: Member, header: LocalHeader, extras: records.Extras) -
 
 
 def _check_extras(member: Member, extras: records.Extras, policy: Policy) -> Iterator[str]:
-    """Refuse several ZIP64 fields, and a Unicode path of another file; yield the warnings."""
+    """Refuse several ZIP64 fields, and the Unicode path of a different file; yield warnings."""
     if extras.overrun:
         yield "lfh-extra-malformed"
     zip64_fields = len(extras.of(records.ZIP64))
@@ -220,10 +220,10 @@ def _check_extras(member: Member, extras: records.Extras, policy: Policy) -> Ite
         path = _read_local_path(member, payload, policy)
         if path == member.path:
             continue
-        if len(payloads) > 1:  # most readers ignore all of them: a warning is enough
+        if len(payloads) > 1:  # most readers ignore all of these fields, so a warning is enough
             yield "lfh-unicode-path-duplicate"
             return
-        member.judge(  # raises, unless the policy is lenient
+        member.judge(  # raises an exception unless the policy is lenient
             "lfh-unicode-path-mismatch",
             f"its local Unicode path field names {cut_name(path)!r}",
             policy,
@@ -247,7 +247,7 @@ def _read_local_path(member: Member, payload: bytes, policy: Policy) -> str:
 
 
 def close_member(member: Member, opened: OpenedMember, tail: Buffer) -> list[str]:
-    """Check the bytes after a member's data, a descriptor and then a gap; return warnings.
+    """Check the descriptor and the gap after a member's data; return the codes of warnings.
 
     `tail` begins where the data ends. It contains all bytes up to `member.stop`, or at least the
     first `AFTER_LENGTH` of them; later bytes are ignored.

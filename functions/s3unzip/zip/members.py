@@ -174,7 +174,7 @@ class HeaderTable:
         return RefusedMember(member, Finding(code, message, member.offset, cut_name(member.path)))
 
     def set_stops(self, start: int) -> Sequence[int]:
-        """Set the upper bound of each member; return the numbers of all headers by offset.
+        """Set the upper bound of each member; return all header numbers in order of offsets.
 
         The upper bound is the start of the next local header, or of the directory (`start`).
         Members that share bytes are refused.

@@ -38,7 +38,7 @@ _HALF_CHARACTER = re.compile(rb"[\x80-\xff]\\")
 # No text in any language has more consecutive combining marks than this (UAX #15, "Stream-Safe Text
 # Format"). Normalisation sorts each run of marks, in time quadratic in the length of the run.
 MAX_MARKS = 30
-# Characters below U+0300 are not combining marks, so only a long run of higher ones is checked.
+# Characters below U+0300 are not combining marks, so only long runs of higher characters count.
 _MAYBE_MARKS = re.compile(f"[^\x00-\u02ff]{{{MAX_MARKS + 1}}}")
 
 
@@ -146,7 +146,7 @@ def check_name(text: str, policy: Policy) -> Name:
             return Name(text, is_directory, code, warnings)
         if is_faulty:
             warnings.append(code)
-    # Drop the drive, as well as a leading slash. A colon in a longer segment is part of the name.
+    # Drop a drive, just like a leading slash. A colon in a longer segment is part of the name.
     while path_segments and len(path_segments[0]) == len("C:") and _DRIVE.match(path_segments[0]):
         del path_segments[0]
     if not path_segments:

@@ -79,7 +79,10 @@ class Cipher(NamedTuple):
 
     @property
     def overhead(self) -> int:
-        """The number of bytes that encryption adds: a header, or salt, verifier and code (AES)."""
+        """The number of bytes that encryption adds.
+
+        ZipCrypto adds a header; WinZip AES adds a salt, a verifier and an authentication code.
+        """
         if not self.version:
             return 12
         return self.key_length // 2 + 2 + 10  # the salt is half as long as a key

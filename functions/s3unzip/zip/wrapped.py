@@ -9,7 +9,8 @@ s3unzip reads them according to these rules:
    is a multiple of 4 GiB after the declared offset, then either the offsets are modulo 4 GiB, or
    they do not count a prefix. The position of the first local header decides between these cases.
 2. Members are in the order of the directory and do not share bytes. A local header is therefore at
-   the first offset after the previous member whose lower 32 bits are the declared offset.
+   the first offset that follows the previous member and has the declared offset as its lower 32
+   bits.
 3. If 4 GiB or more remain before the directory, these bytes belong to members of 4 GiB or more. All
    local headers after such a member are shifted by the same number of bytes. Bisection finds the
    member: a local header with the right name must be at exactly one of the possible offsets.
