@@ -1,4 +1,4 @@
-"""Attempts at tasks: how a worker does one, which counts it sends, and how the attempt ends."""
+"""A worker's attempt at a task: which counts the worker sends, and how the attempt ends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from s3unzip.zip import Policy
 # What a worker sends during a task: the counts since its last message, the outcomes of members that
 # failed, or a line about a store that does not answer.
 TaskMessage = Counter[str] | tuple[Outcome, ...] | str
-OpenContext = Callable[[LocalClock, Progress, AskForKeys | None], Context]  # picklable
+OpenContext = Callable[[LocalClock, Progress, AskForKeys | None], Context]  # must be picklable
 
 
 def open_context(
@@ -46,10 +46,10 @@ def open_context(
 
 
 class AttemptEnd(Struct, frozen=True):
-    """How one attempt of a task ended."""
+    """How one attempt at a task ended."""
 
     error: S3UnzipError | None = None
-    lost: bool = False  # the counts of the attempt may not be on record
+    lost: bool = False  # the counts of the attempt might not be on record
     died: bool = False  # the worker process died
 
 

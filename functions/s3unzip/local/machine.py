@@ -1,4 +1,4 @@
-"""Runs on this machine: the loop of `settling.loop`, with tasks that worker processes do.
+"""Runs on this machine: the loop of `settling.loop`, with worker processes that do the tasks.
 
 A `Machine` holds the stores, workers and locks that the runs of one command share. The records of a
 run are the same as on AWS, but they are kept in a folder.
@@ -116,7 +116,7 @@ class Machine:
         if self._stores is not None:
             sign_in(self._stores, request.destination)
         self._progress.phase("plan")
-        if tail.modified is None:  # the time of its first run here gives all its runs the same id
+        if tail.modified is None:  # the ids of all its runs contain the time of the first
             first_time = None
             if self._stores is not None and self._stores.work.store.is_local:
                 dateless = run_id(request, tail.pin, modified=None)
@@ -158,7 +158,7 @@ class Machine:
 
     def check_cost(self, plan: Plan, max_cost: float) -> None:
         """Raise `BudgetError` if the estimated cost of a plan is above `max_cost` dollars."""
-        from s3unzip.estimate import check_budget, estimate  # noqa: PLC0415 - rare
+        from s3unzip.estimate import check_budget, estimate  # noqa: PLC0415 - rarely needed
 
         run = plan.summary.run
         expected = estimate(
@@ -320,7 +320,7 @@ def open_machine(
     Args:
         stores: how this process and the workers reach stores.
         policy: the limits for archives.
-        tuning: the tuning of the run; None selects the defaults for this number of workers.
+        tuning: the tuning of the machine; None selects the defaults for this number of workers.
         processes: the maximum number of processes, including this one; None selects one for each
             processor.
         progress: receives the counts of the workers.
@@ -400,7 +400,7 @@ def describe_machine(job: Job, stores: StoreConfig | None, workers: int) -> Plat
     """
     if stores is None or not (job.source.store.is_billed or job.destination.store.is_billed):
         return local(workers=workers)
-    from s3unzip.stores.s3.aws_session import bills_for  # noqa: PLC0415 - few need it
+    from s3unzip.stores.s3.aws_session import bills_for  # noqa: PLC0415 - rarely needed
 
     return local(
         workers=workers,

@@ -32,7 +32,7 @@ class _PrintableFormatter(logging.Formatter):
 
 
 def start_logging() -> None:
-    """Log to standard error at the level in `LOG_LEVEL`; log nothing without this variable."""
+    """Log to standard error at the level in `LOG_LEVEL`; log nothing if it is not set."""
     level = os.environ.get(LOG_LEVEL)
     if not level:
         return
@@ -64,7 +64,7 @@ def yield_to_others() -> None:
 def tune_allocator() -> None:
     """Let glibc keep small freed buffers, and return large ones to the system.
 
-    Does nothing without glibc.
+    Does nothing if the C library is not glibc.
     """
     import ctypes  # noqa: PLC0415 - only workers need it
 

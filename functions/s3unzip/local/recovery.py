@@ -76,5 +76,5 @@ def remove_leftovers(step: Step) -> int:
 
 
 def drop_leftovers(step: Step) -> int:
-    """Abort the uploads and remove the files of a run's killed workers; return their number."""
+    """Abort the uploads and remove the files of a run's killed workers; return the total."""
     return drop_uploads(step, step.records.tasks()) + remove_leftovers(step)

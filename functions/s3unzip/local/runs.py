@@ -5,8 +5,8 @@ outcomes and abort its uploads. A run is therefore locked before any of its file
 lock is on a file in the run's folder; the kernel releases it whenever and however the process ends.
 
 Two runs may write the same keys concurrently. A run that aborts the uploads of its killed workers
-finds the uploads by their keys. To show which run each multipart upload belongs to, it has a file
-below ``uploads/``, next to the runs, that contains the id of its run.
+finds the uploads by their keys. Each multipart upload therefore has a file below ``uploads/``,
+next to the runs, that contains the id of its run.
 
 * The file is written after the upload begins, and removed shortly before or after the upload ends.
   A run may abort its own uploads, and any upload that has no file or whose run no process works on.
@@ -65,7 +65,7 @@ def lock_run(home: str, run: str) -> BufferedWriter:
     folder = Path(home, "runs", run)
     try:
         make_folders(folder, PRIVATE)
-        file = open(folder / LOCK, "ab", opener=partial(os.open, mode=0o600))  # noqa: SIM115 - the caller closes it
+        file = open(folder / LOCK, "ab", opener=partial(os.open, mode=0o600))  # noqa: SIM115 - closed by the caller
     except OSError as error:
         raise _explain_denial(error, folder) from error
     for _ in range(TRIES):
@@ -116,7 +116,7 @@ def read_boot_id() -> bytes:
         import subprocess  # noqa: PLC0415 - Linux needs it only to start worker processes
 
         command = ["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"]
-        return subprocess.run(command, capture_output=True, check=False).stdout  # noqa: S603 - fixed words
+        return subprocess.run(command, capture_output=True, check=False).stdout  # noqa: S603 - constant
     return b""
 
 

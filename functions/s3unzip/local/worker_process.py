@@ -39,7 +39,7 @@ from s3unzip.local.process_setup import tune_allocator, yield_to_others
 from s3unzip.model import Run, Task
 from s3unzip.stores.ports import Keys, KeysRequest, LocalClock
 
-DEATH_SECONDS = 1.0  # maximum time from the end of a process's output to its exit code
+DEATH_SECONDS = 1.0  # maximum time to wait for the exit code after a process's output ends
 PROGRAM = "from s3unzip.local.worker_process import work; work({lifeline})"
 END_TASK = "end"  # the message that makes a worker end its task
 PIPE_ERRORS = (EOFError, OSError, pickle.UnpicklingError)  # the process at the other end died
@@ -86,7 +86,7 @@ class WorkerProcess:
 
     def _answer(self, request: KeysRequest) -> None:
         """Send the process the keys that it asks for, or the error that occurred."""
-        from s3unzip.stores.s3.credentials import answer_worker  # noqa: PLC0415 - few need it
+        from s3unzip.stores.s3.credentials import answer_worker  # noqa: PLC0415 - rarely needed
 
         answer: KeysAnswer
         try:
@@ -134,7 +134,7 @@ def _send(process: subprocess.Popen[bytes], message: object) -> None:
 def _start_process(lifeline: int) -> subprocess.Popen[bytes]:
     """Start a Python process that finds the same modules, and ends when `lifeline` is closed."""
     search_path = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
-    return subprocess.Popen(  # noqa: S603 - this very Python
+    return subprocess.Popen(  # noqa: S603 - the current Python
         # With -P, nothing is imported from the working directory.
         [sys.executable, "-P", "-c", PROGRAM.format(lifeline=lifeline)],
         pass_fds=[lifeline],
@@ -183,14 +183,14 @@ def work(lifeline: int) -> None:
     while True:
         run, task = tasks.get()
         end = do_attempt(run, task, context)
-        with progress.lock:  # a thread of the task may still be sending
+        with progress.lock:  # a thread of the task might still be sending
             send(end)
 
 
 def _receive() -> Any:
     """Return the next message from the program; end this process if the program has ended."""
     try:
-        return pickle.load(sys.stdin.buffer)  # noqa: S301 - our own
+        return pickle.load(sys.stdin.buffer)  # noqa: S301 - our own data
     except PIPE_ERRORS:
         os._exit(0)
 

@@ -47,7 +47,7 @@ _log = logging.getLogger("s3unzip.workers")
 
 MAX_DEATHS = 5  # maximum number of worker deaths in a row without a finished task
 TROUBLE_SECONDS = 30.0  # minimum time before the same line is shown again
-LOOK_SECONDS = 0.5  # time between two checks whether another process stopped the run
+LOOK_SECONDS = 0.5  # time between two checks for a stop by another process
 WORKER_STOP_SECONDS = 20.0  # maximum time for a stopped worker to write its outcomes
 SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}  # the signals that end the program
 
@@ -187,7 +187,7 @@ class Workers:
             while running:
                 ended, running = wait(running, LOOK_SECONDS, FIRST_COMPLETED)
                 for future in ended:
-                    future.result()  # raises the error of its thread
+                    future.result()  # raises the error from the thread
                 if running and is_stopped(records):
                     raise KeyboardInterrupt  # noqa: TRY301 - handled in the same way as Ctrl-C
                 if pending.ending_fault is not None and running:
@@ -251,7 +251,7 @@ def _start_thread(work: Callable[[], None], future: Future[None]) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         try:
             work()
-        except BaseException as error:  # noqa: BLE001 - raised by `do_all`
+        except BaseException as error:  # noqa: BLE001 - raised again by `do_all`
             future.set_exception(error)
         else:
             future.set_result(None)
@@ -273,7 +273,7 @@ class _PendingTasks:
         *,
         max_faults: int,
     ) -> None:
-        self._tasks = list(reversed(tasks))  # `take` pops the last one
+        self._tasks = list(reversed(tasks))  # `take` pops the last task
         self._records = records
         task_ids = {task.id for task in tasks}
         # The recorded reports of earlier attempts, by task.
@@ -334,7 +334,7 @@ class _PendingTasks:
 
 
 class _ThreadWorker:
-    """The worker that is a thread of this process."""
+    """A worker that is a thread of this process."""
 
     def __init__(self, context: Context) -> None:
         self._clock = LocalClock(context.clock)

@@ -1,11 +1,11 @@
 """The records of one run: each object below ``runs/<run id>/``, read and written as values.
 
 =================  ===========================================================
-run.json           `PlanSummary`; the last record of the plan: if it exists, the plan is complete
+run.json           `PlanSummary`, the last record of a plan: if it exists, the plan is complete
 members.jsonl      `PlannedMember`, one per line
-folders.jsonl      keys of the archive's folders, one per line; if the destination is a folder
-rounds/NN.jsonl    `Task`, one per line: what one Map does
-outcomes/<task>    `TaskReport`, then `Outcome`, one per line; ``member-<index>`` if it is split
+folders.jsonl      keys of the archive's folders, one per line; only if the destination is a folder
+rounds/NN.jsonl    `Task`, one per line: the work of one Map
+outcomes/<task>    `TaskReport`, then `Outcome`, one per line; ``member-<index>`` for a split member
 split/             segments of split members: scanned, and linked with their windows
 stop.json          `Stop`: why no further task may begin
 nested.jsonl       `NestedRun`, one per line
@@ -24,7 +24,7 @@ The rules of the records:
   then begins anew.
 - A `run.json` with another format number was written by another version of s3unzip, and is
   unreadable.
-- Two archives can have the same run id, so each record's archive is compared with the request's.
+- Two archives can have the same run id, so the archive in a record is checked against the request.
 
 If a record is missing, `read_*` methods raise `NotFoundError` and `find_*` methods return None. All
 methods raise `ServiceFaultError` if the store does not answer.
@@ -96,7 +96,7 @@ class TaskOutcomes(Struct, frozen=True):
 
     @property
     def complete(self) -> bool:
-        """Whether the task left nothing to do."""
+        """Whether no work of the task is left."""
         return self.report.unfinished == 0
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from s3unzip.stores.config import StoreConfig
 
 RUNNING = "RUNNING"  # the state of an active run
-MAX_RUNS = 1_000  # number of the latest runs that `find` compares with a name
+MAX_RUNS = 1_000  # maximum number of recent runs that `find` compares with a name
 
 
 class RecentRun(NamedTuple):
@@ -40,7 +40,7 @@ class RecentRun(NamedTuple):
 
 
 class MapCounts(NamedTuple):
-    """The number of items in each state, from the last Map of a run."""
+    """The number of items in each state in the last Map of a run."""
 
     waiting: int
     running: int
@@ -109,7 +109,7 @@ class RunList(ABC):
     def connections(self, run: str) -> StoreConfig:
         """Return how the stores of a run are reached."""
 
-    def map_counts(self, run: str) -> MapCounts | None:  # noqa: ARG002 - of a deployed run
+    def map_counts(self, run: str) -> MapCounts | None:  # noqa: ARG002 - used in a subclass
         """Return the item counts of the last Map of a run; None if the run had no Map."""
         return None
 
@@ -140,7 +140,7 @@ class RunSnapshot(Struct, frozen=True):
 
     progress: RunProgress
     summary: PlanSummary | None = None  # summary of the plan; None if the run has no plan yet
-    counts: Counter[str] = field(default_factory=Counter)  # counts that `count_progress` returned
+    counts: Counter[str] = field(default_factory=Counter)  # as returned by `count_progress`
     failures: tuple[Outcome, ...] = ()  # failures since the previous snapshot
 
 
@@ -189,7 +189,7 @@ class RunWatcher:
         return RunSnapshot(progress, plan, counts, failures)
 
     def _read_new(self) -> tuple[Outcome, ...]:
-        """Read the reports of newly finished tasks; return the first of their failures."""
+        """Read the reports of newly finished tasks; return their first failures."""
         failures: dict[str, Outcome] = {}
         tasks = [
             task

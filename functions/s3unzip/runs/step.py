@@ -209,7 +209,7 @@ class TaskAttempt(Step):
 
 
 def count_progress(reports: Iterable[TaskReport], next_tasks: Iterable[Task] = ()) -> Counter[str]:
-    """Add up the reports of tasks for the progress display.
+    """Add up the counts in the reports of tasks for the progress display.
 
     The members of scans and slices are not counted, because settling adds the outcomes of split
     members. Slices are not counted at all if their member is eventually streamed.

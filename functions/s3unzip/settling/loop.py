@@ -15,7 +15,7 @@ The rules of the loop:
 - If records cannot be read, the run ends as FAILED, with that reason. When such a run is resumed,
   it begins anew: its records except the report are deleted, and it is planned again. Members that
   were written are written again, with the same bytes.
-- Finding another archive's records under the run's id is an error: two archives have the same id.
+- Finding another archive's records under the run's id is an error: two runs have the same id.
 """
 
 from __future__ import annotations
@@ -322,7 +322,7 @@ def settle(state: Next, context: Context, calls: Calls | None = None) -> Settled
     return _finish_round(step, plan, read_results(step, plan), state)
 
 
-def settle_failed(  # noqa: PLR0913 - all that is known about it
+def settle_failed(  # noqa: PLR0913 - all known facts
     run: str,
     stop: Stop,
     context: Context,
@@ -367,7 +367,7 @@ def settle_failed(  # noqa: PLR0913 - all that is known about it
         if recorded is None:
             return None
         return recorded, False
-    # A FAILED report replaces a report that is older than the execution. Another verdict is based
+    # A FAILED report replaces a report that is older than the execution. Any other verdict is based
     # on the records, and replaces only a worse verdict.
     since = began if report.verdict is Verdict.FAILED else 0.0
     return write_report(replace(report, finished=ended), records, since, page_for=context)
@@ -442,7 +442,7 @@ def _end_run(
 def _state_for_round(
     records: RunRecords, tasks: Sequence[Task], number: int, context: Context
 ) -> Next:
-    """Return the state for a round; it contains the tasks if they are few, else the list's name."""
+    """Return the state for a round, with the tasks if they are few, or the name of their list."""
     workers = choose_workers(tasks, context.tuning)
     if len(tasks) <= context.tuning.max_few_tasks:
         return Next(records.run, "few", number, tuple(tasks), workers=workers)

@@ -146,7 +146,7 @@ def _cell(column: Column, content: Markup) -> Markup:
 
 
 def bar(part: float, whole: float, tone: str) -> Markup:
-    """Return a bar whose length shows what share of the whole a part is; `tone` is a CSS class.
+    """Return a bar whose length shows the share of a part in the whole; `tone` is a CSS class.
 
     A style attribute would require a weaker Content-Security-Policy. An SVG attribute does not.
     """

@@ -70,7 +70,7 @@ def _after_failures(
     retry: str | None = f"s3unzip resume {report.run} --failed{options}"
     if Help.RUN_WITH_PASSWORD in helps and not report.options.password_ref and not environment:
         retry = _run_again(report, reached, PASSWORD)
-    elif Help.RETRY_WITH_PASSWORD in helps and not environment:  # environments use secrets
+    elif Help.RETRY_WITH_PASSWORD in helps and not environment:  # environments use stored secrets
         retry = f"{retry} {PASSWORD}"
     elif not helps & {Help.RETRY_WITH_PASSWORD, Help.RETRY}:
         retry = None
@@ -96,7 +96,7 @@ def repeat_command(
 
     Args:
         run: the run or its report.
-        reached: how the stores of the run are reached; None means by the defaults of the options.
+        reached: how the stores of the run are reached; None means by the default options.
         source: what to type for the archive; None means the location of the archive.
     """
     command = ["s3unzip", "run", source or str(run.source), str(run.destination)]

@@ -1,4 +1,4 @@
-"""``report.html``: the page of a report, for people.
+"""``report.html``: the page that shows a report to people.
 
 Rules:
 

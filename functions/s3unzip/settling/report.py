@@ -246,7 +246,7 @@ def _plan_source_action(run: Run, report: Report) -> SourceResult | None:
 
 
 def _keep_done_action(report: Report, earlier: Report | None) -> Report:
-    """Return `report`; mark its action as done if the earlier report marks the action as done."""
+    """Return `report`, with its action marked as done if the earlier report marks it as done."""
     if earlier is None or earlier.after_success is None:
         return report
     if earlier.after_success.state is not SourceState.DONE:
@@ -255,7 +255,7 @@ def _keep_done_action(report: Report, earlier: Report | None) -> Report:
 
 
 def finish_source(rule: AfterSuccess | None, report: Report, context: Context) -> Report:
-    """Delete or tag the archive if the report marks it as left; return the new report."""
+    """Delete or tag the archive if this is still to be done; return the new report."""
     source = report.source
     pin = report.pin
     if rule is None or pin is None or not report.archive_left:

@@ -79,12 +79,12 @@ class Results(Struct):
 
     @property
     def uploads(self) -> dict[str, tuple[int, int]]:
-        """The spans of the rows of the split members that have an upload, by upload id."""
+        """The row span of each split member that has an upload, by upload id."""
         tasks = [*self.unfinished, *self.waiting]
         return {task.slice.upload_id: task.rows for task in tasks if task.slice is not None}
 
     def add_task(self, recorded: TaskOutcomes) -> None:
-        """Add the cost of a task; also add its outcomes if its stage decides about members."""
+        """Add the cost of a task; also add its outcomes if its stage yields member outcomes."""
         report = recorded.report
         self.requests = self.requests + report.requests
         self.bytes_read += report.bytes_read
