@@ -76,7 +76,7 @@ class Context(Struct, frozen=True):
     policy: Policy = field(default_factory=Policy)
     tuning: Tuning = field(default_factory=Tuning)
     progress: Progress | None = None
-    platform: Platform | None = None  # for estimates and costs; None: neither is computed
+    platform: Platform | None = None  # used for estimates and costs; None: neither is computed
     environment: str = ""  # the deployed environment; empty: this machine
     reached: StoreConfig | None = None  # how to reach its stores, for records and commands
     max_cost: float | None = None  # maximum estimated cost of a run, in dollars

@@ -25,16 +25,16 @@ from s3unzip.printable import show_dollars
 from s3unzip.settings import Tuning
 
 # Number of requests of one kind of step that wait for each other.
-TASK_CALLS = 4  # for the records of the task, its first range and its outcomes
+TASK_CALLS = 4  # calls for the records of the task, its first range and its outcomes
 # Additional calls for a large member: create, header, bytes after the data, last part, complete.
 LARGE_CALLS = 5
 PLAN_CALLS = 9
 REPORT_CALLS = 3
-DIRECT_CALLS = 5  # for the function that extracts a small archive itself
-LINK_CALLS = 16  # for linking the segments of split members
+DIRECT_CALLS = 5  # calls by the function that extracts a small archive itself
+LINK_CALLS = 16  # calls to link the segments of split members
 # Number of requests for records.
 TASK_GETS = 3  # rows of the task; earlier outcomes and stop.json, which normally do not exist
-SPLIT_GETS = 4  # for a split member
+SPLIT_GETS = 4  # GETs for the records of a split member
 SPLIT_PUTS = 2
 SCAN_PUTS = 4  # the segment, when scanned and when linked; the outcomes of its scan and its slice
 PLAN_PUTS = 9
@@ -222,7 +222,7 @@ def _find_bound(
     if platform.priced_writes:  # the destination is in S3
         name = f"{requests.writes:,} writes below one prefix"
         bounds.append(_Bound(_write_seconds(requests.writes), name, throttled=True))
-    return max(bounds)  # compared by `seconds`
+    return max(bounds)  # the bound with the most `seconds`
 
 
 def _write_seconds(writes: int) -> float:
@@ -292,7 +292,7 @@ def _overhead_seconds(
     # The report reads the outcomes of some tasks while it processes those of other tasks.
     report = max(report, len(tasks) / rates.OUTCOMES_AT_ONCE * latency)
     report += rates.REPORT_FIXED_SECONDS + REPORT_CALLS * latency
-    if not platform.memory_gb:  # one machine
+    if not platform.memory_gb:  # the run works on one machine
         return rates.LOCAL_START_SECONDS + plan + report
     cold = rates.COLD_START_P50
     if len(tasks) > 1:
@@ -337,7 +337,7 @@ def _billed_seconds(
     """
     if platform.direct:
         return overhead + bound.seconds - rates.EVENT_SECONDS
-    billed = (at_once + 2) * rates.COLD_START_P50  # for the workers, plan and settle
+    billed = (at_once + 2) * rates.COLD_START_P50  # cold starts of the workers, plan and settle
     if bound.throttled:  # workers that S3 throttles are billed while they wait
         return billed + max(sum(seconds), at_once * bound.seconds)
     return billed + sum(seconds)

@@ -115,9 +115,9 @@ class Pin(Struct, frozen=True):
     """
 
     size: int
-    etag: str | None = None  # as the store returned it, with quotes
+    etag: str | None = None  # as returned by the store, with quotes
     version_id: str | None = None
-    parts: tuple[Pin, ...] | UnsetType = UNSET  # of the archive, if it has several, in order
+    parts: tuple[Pin, ...] | UnsetType = UNSET  # the parts of a split archive, in order
 
 
 class OnConflict(StrEnum):
@@ -220,7 +220,7 @@ class Options(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
             "Keep deflated members compressed, re-wrapped as gzip.",
             HelpSection.OBJECTS,
         ),
-    ] = None  # whether to re-wrap the raw deflate stream without inflating it
+    ] = None  # how to mark the raw deflate stream, re-wrapped without inflating; None: inflate
     trust_crc: Annotated[
         bool,
         RunOption(help="With as_gzip: do not inflate members to check them."),
@@ -283,7 +283,7 @@ def _check_key_template(text: str) -> None:
 
 
 class SourceAction(StrEnum):
-    """The action on the archive."""
+    """The action on the archive after its run."""
 
     DELETE = "delete"
     TAG = "tag"
@@ -297,7 +297,7 @@ class AfterSuccess(Struct, frozen=True, omit_defaults=True):
     """
 
     action: SourceAction
-    tags: dict[str, str] = {}  # for the action tag: tags to add to the tags of the archive
+    tags: dict[str, str] = {}  # for the action `tag`: the tags to add to the archive
 
     def __post_init__(self) -> None:
         if (self.action is SourceAction.TAG) != bool(self.tags):
@@ -305,7 +305,7 @@ class AfterSuccess(Struct, frozen=True, omit_defaults=True):
 
 
 class SourceState(StrEnum):
-    """The state of the action."""
+    """The state of the action on the archive."""
 
     PENDING = "pending"  # the report is written, and the action is next
     DONE = "done"
@@ -355,7 +355,7 @@ class Run(Request, frozen=True, kw_only=True):
     id: str
     pin: Pin
     key_prefix: str  # beginning of every key of the run, before the path of the member
-    created: float  # Unix seconds
+    created: float  # time in Unix seconds
     # If only the lower 32 bits of a size are known: the bytes beyond the declared size that each
     # compressed byte may add. This keeps all members together within the limit.
     inflation: float = 0.0
@@ -525,7 +525,7 @@ class PlanSummary(Struct, frozen=True, omit_defaults=True):
     directories: int = 0
     excluded: int = 0  # by the options; if lenient, also because a later member has the same key
     failed: int = 0  # refused by the plan; listed in outcomes/plan.jsonl
-    selected: int = 0  # number of members in tasks
+    selected: int = 0  # number of members that have tasks
     tasks: int = 0  # number of tasks in the first round
     kinds: dict[str, int] = {}  # number of members by task kind; a split member counts as a scan
     bytes_in: int = 0  # compressed size of the selected members
@@ -694,7 +694,7 @@ class Report(Struct, frozen=True, omit_defaults=True):
     destination: Location
     options: Options
     reason: str | None = None  # code for a verdict that was not caused by members
-    message: str | None = None  # sentence in printable text
+    message: str | None = None  # explanation, in printable text
     offset: int | None = None  # offset in the archive, if the message is about a byte of it
     members: int = 0
     directories: int = 0
@@ -753,7 +753,7 @@ class Report(Struct, frozen=True, omit_defaults=True):
         """Raise `VerdictError` unless the run is COMPLETED."""
         if not self.ok:
             why = self.message or f"{self.failed:,} failed, {self.missing:,} missing"
-            for failure in self.failures[:1]:  # at most one
+            for failure in self.failures[:1]:  # at most one failure
                 why += f"; the first: {failure.key}: {failure.reason}"
             raise VerdictError(f"{self.run}: {self.verdict.value}: {why}")
 

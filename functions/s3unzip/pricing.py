@@ -174,7 +174,7 @@ def _price_s3(job: Job, work: Work, platform: Platform) -> list[CostLine]:
 def _price_services_besides_s3(job: Job, work: Work, platform: Platform) -> list[CostLine]:
     if not platform.memory_gb:
         return []
-    invocations = 1  # for a direct run, in which one function does all the work
+    invocations = 1  # in a direct run, one function does all the work
     transitions = 0
     if not platform.direct:
         invocations = work.tasks + 2  # the additional invocations are plan and report

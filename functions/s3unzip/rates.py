@@ -17,7 +17,7 @@ S3_PREFIX_WRITES = 3_500.0  # requests per second
 
 # Distributed Map: child executions started per second.
 # https://docs.aws.amazon.com/step-functions/latest/dg/service-quotas.html
-MAP_STARTS = 100.0  # Standard children
+MAP_STARTS = 100.0  # Standard child executions per second
 LAMBDA_SECONDS = 900.0  # maximum duration of an invocation
 
 # "In this mode, the Map state supports up to 40 concurrent iterations."
@@ -57,7 +57,7 @@ PRICES_S3_WRITE = {
 PARTS_AS_STANDARD = frozenset({"GLACIER", "DEEP_ARCHIVE"})
 
 # https://aws.amazon.com/lambda/pricing/ ; duration is rounded up to 1 ms, including the init phase.
-PRICE_LAMBDA_GB_SECOND = 0.000_013_333_4  # arm64
+PRICE_LAMBDA_GB_SECOND = 0.000_013_333_4  # price on arm64
 PRICE_LAMBDA_REQUEST = 0.20 / 1_000_000
 
 # https://aws.amazon.com/step-functions/pricing/ ; Express duration is rounded up to 100 ms, and
@@ -119,7 +119,7 @@ SLOW_DAY = 1.5
 
 # Measured: our two log lines per task (1,320 bytes), two of Lambda's own (650), and 26 bytes per
 # line, as counted by CloudWatch.
-LOG_BYTES = 2_100  # per invocation
+LOG_BYTES = 2_100  # bytes per invocation
 # Assumption: an execution with one task has seven events of 430 bytes in two transitions.
 TRANSITION_LOG_BYTES = 1_500
 
@@ -145,7 +145,7 @@ BOUNDARY_SECONDS = 0.15  # time to find one segment boundary
 PLAN_SECONDS = 0.15  # time for the tail and the probe
 PLAN_MEMBER_SECONDS = 4e-6  # make bench-plan: 3.4 to 4.5 s for 1,000,000
 REPORT_FIXED_SECONDS = 0.2  # including its reads, which wait for each other
-DIRECT_SECONDS = 0.03  # for a direct run without its members and requests: 10 ms on a whole core
+DIRECT_SECONDS = 0.03  # a direct run without members and requests: 10 ms on a whole core
 REPORT_MEMBER_SECONDS = 2e-6
 LINK_SEGMENT_SECONDS = 0.002
 OUTCOMES_AT_ONCE = 64  # task records that the report reads concurrently; a record can have 1 MB

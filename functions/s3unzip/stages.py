@@ -41,7 +41,7 @@ def current_stage(ended: Mapping[Stage, bool]) -> Stage:
     Args:
         ended: for each stage with a task or an outcome on record, whether all its tasks have ended.
     """
-    latest = max(ended, key=list(Stage).index)  # in the order of declaration
+    latest = max(ended, key=list(Stage).index)  # the last stage in the order of declaration
     if ended[latest]:
         return AFTER_TASKS.get(latest, latest)
     return latest

@@ -80,8 +80,8 @@ class ComparedObject(Struct, frozen=True, omit_defaults=True):
     """One object with its result: a line of ``verify --objects``."""
 
     key: str
-    proof: Proof | None = None  # set for an equal object
-    difference: Kind | None = None  # set for a different object
+    proof: Proof | None = None  # set if the object is equal
+    difference: Kind | None = None  # set if the object is different
 
 
 class Difference(Struct, frozen=True, omit_defaults=True):

@@ -117,7 +117,7 @@ class LambdaConfig(Struct, frozen=True, kw_only=True, dict=True):
     """The settings shared by all runs of an environment, from the variables of the function."""
 
     environment: str
-    own: RunDefaults  # for archives that match no route
+    own: RunDefaults  # defaults for archives that match no route
     routes: tuple[RunDefaults, ...]  # an archive takes the first route that covers it
     work: Location  # the prefix for the records of all runs
     after_success: AfterSuccess | None  # None: an archive is left unchanged
@@ -127,7 +127,7 @@ class LambdaConfig(Struct, frozen=True, kw_only=True, dict=True):
     max_cost: float | None  # maximum dollars per run; None: no limit
     scan: str  # "guardduty": archives wait for their malware scan; empty: archives do not wait
     access: StoreConfig
-    state_machine: str  # ARN
+    state_machine: str  # ARN of the state machine
     event_bus: str
     queue: str  # URL; set only for the intake function
 

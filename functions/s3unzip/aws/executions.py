@@ -121,7 +121,7 @@ def next_state(state: Next, config: LambdaConfig, execution: str) -> dict[str, A
 
     Args:
         state: the state of the run after the round that ended.
-        config: of the environment.
+        config: the configuration of the environment.
         execution: the name of the execution that settled this round.
     """
     data = state_of(state, config)
@@ -211,7 +211,7 @@ def start_run(
     """Start an execution of a run, unless one is at work; calling this again is safe.
 
     Args:
-        config: of the environment.
+        config: the configuration of the environment.
         archive: the current version of the archive, and its run.
         state: the first round of a run that is already planned. Only the first execution needs this
             value; later executions read the records.
@@ -251,7 +251,7 @@ def next_execution(
     """Return the name of the next execution of a run, or None if an execution is at work.
 
     Args:
-        config: of the environment.
+        config: the configuration of the environment.
         run: the id of the run.
         since: a time in Unix seconds; executions that began earlier have ended or are about to end.
         failed_number: the number of an execution that failed. This execution may have started the
@@ -304,7 +304,7 @@ def end_run(
 
     Args:
         report: the report on record.
-        config: of the environment.
+        config: the configuration of the environment.
         context: the context of the step that ended the run, for the route of the run.
         check_replaced: whether the archive might have been replaced while the run was at work.
         is_first: whether the run had no report before.
@@ -362,8 +362,8 @@ def follow_newer(
     """Start a run over the newest version of an archive that was replaced during its run.
 
     Args:
-        report: of the run.
-        config: of the environment.
+        report: the report of the run.
+        config: the configuration of the environment.
         context: the context of the step that compares the versions.
         late: whether this is the second comparison, after all functions of the run have ended.
     """
@@ -395,7 +395,7 @@ def start_over_newest(request: Request, cause: str, config: LambdaConfig, contex
     Args:
         request: the request for the archive.
         cause: a part of the identity of the run, so that one cause starts only one run.
-        config: of the environment.
+        config: the configuration of the environment.
         context: the context of the step that starts the run.
     """
     if not _is_extracted_again(config, request.source, request.options):
@@ -416,8 +416,8 @@ def follow_later(report: Report, config: LambdaConfig, execution: str) -> None:
     """Start an execution that waits until all functions have ended, then compares the archive.
 
     Args:
-        report: of the run.
-        config: of the environment.
+        report: the report of the run.
+        config: the configuration of the environment.
         execution: the name of the execution that failed.
     """
     if _is_extracted_again(config, report.source, report.options):

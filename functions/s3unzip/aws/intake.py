@@ -55,10 +55,10 @@ from s3unzip.stores.calls import Calls
 FIRST_WAIT = 15  # seconds before the second attempt of a message
 MAX_WAIT = 110  # seconds: a fault is retried within 2 minutes
 USAGE_WAIT = 1  # second; later attempts cannot handle such a message either
-NEW_SECONDS = 600  # events older than this come from the dead-letter queue or were sent by hand
+NEW_SECONDS = 600  # an older event comes from the dead-letter queue or was sent by hand
 # From the Last-Modified of an archive to its event. The date of a multipart upload is that of its
 # beginning.
-UPLOAD_SECONDS = 120  # maximum time
+UPLOAD_SECONDS = 120  # maximum time in between
 REPORT_READERS = 16  # number of concurrent LISTs; each finds the reports of one second
 BRIEF_SECONDS = 1.0  # a newer archive does not overtake a run that takes at most this time
 

@@ -75,7 +75,7 @@ def run_here(archive: ArrivedArchive, context: Context, calls: Calls) -> LeftRun
 def _count_members(tail: Tail, context: Context) -> int | None:
     """Return the number of members in the directory that is in the tail of an archive.
 
-    Returns None if the directory begins before the tail, and 0 if it cannot be read.
+    Returns None if the directory begins before the tail, and 0 if the directory cannot be read.
     """
     try:
         next(tail.locate_directory(context.policy))

@@ -64,7 +64,7 @@ def extract_batch(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
     except BaseException:
         attempt.calls.end()  # from now on, a PUT that fails is not retried
         pool.abandon()
-        attempt.calls.reopen()  # the outcomes have not been written yet
+        attempt.calls.reopen()  # writing the outcomes still requires calls
         raise
     for row in oversized:
         stream_whole(attempt, row)

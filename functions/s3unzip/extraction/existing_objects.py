@@ -1,10 +1,10 @@
 """Objects that already exist in the destination: are they members, and may a member replace them?
 
-An object is taken for a member if it has the size of the member and the CRC-32 of its content. The
+An object counts as a member if it has the size of the member and the CRC-32 of its content. The
 option `on_conflict` sets the rule:
 
 ================== ==========================================================
-``overwrite``      write the member; ask nothing
+``overwrite``      write the member without checking the key
 ``skip-unchanged`` keep an object that is the member; overwrite any other
 ``never``          keep an object that is the member; fail if another object has the key
 ================== ==========================================================

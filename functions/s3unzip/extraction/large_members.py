@@ -12,7 +12,7 @@ Rules:
 * A failed upload is aborted.
 * Before Complete, the CRC-32 of a copy is compared with the one in the directory. It is computed
   from the checksums of the parts if the store returns them, otherwise by reading the pinned range.
-* If the store refuses to copy, or its checksums show other bytes, the member is streamed.
+* If the store refuses to copy, or its checksums show wrong bytes, the member is streamed.
 * The `COPY_TRIES`-th fault of a part counts as a refusal; throttling does not count as a fault.
 """
 
@@ -79,7 +79,7 @@ class MemberData(Struct, frozen=True):
         member = self.row.member
         start = self.data_range.stop
         trailing = b""
-        if start < member.stop:  # there is a descriptor, or a gap before the next member
+        if start < member.stop:  # a descriptor follows, or a gap before the next member
             trailing = self.run_step.calls.read(
                 self.run_step.archive, ByteRange(start, min(member.stop, start + AFTER_LENGTH))
             )
@@ -119,7 +119,7 @@ def open_part(attempt: TaskAttempt, row: PlannedMember) -> MemberData:
 
 
 def stream_member(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
-    """Extract the one member of `rows`."""
+    """Extract the single member in `rows`."""
     for row in resolve_rows(attempt, rows):
         stream_whole(attempt, row)
 
@@ -221,7 +221,7 @@ def _upload(
 
 
 def copy_member(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
-    """Copy the one member of `rows`, or the slice of the member that belongs to this task."""
+    """Copy the single member in `rows`, or the slice of it that belongs to this task."""
     if attempt.task.slice is not None:
         for row in rows:
             _copy_slice(attempt, row)
@@ -342,7 +342,7 @@ def _run_copy(calls: Calls, request: Callable[[], Part]) -> Part:
     def copy_once() -> Part:
         try:
             return request()
-        except errors.ThrottledError:  # never taken for a refusal
+        except errors.ThrottledError:  # never counts as a refusal
             raise
         except errors.ServiceFaultError as fault:
             if next(faults) < COPY_TRIES:

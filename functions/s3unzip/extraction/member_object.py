@@ -32,8 +32,8 @@ from s3unzip.zip.decode import (
 )
 
 DEFAULT_TYPE = "application/octet-stream"
-OWNER_READS = 0o400  # always added, because nobody could read the files of some writers otherwise
-# The properties that become facts of the object unchanged.
+OWNER_READS = 0o400  # always added: otherwise nobody could read the files of some writers
+# The properties that become facts of the object without any change.
 PASSED_ON = {*ObjectProperties.__struct_fields__} & {*ObjectFacts.__struct_fields__} - {"metadata"}
 
 _SUFFIXES = {
@@ -247,7 +247,7 @@ def make_object(
 ) -> Decoded:
     """Return the object of a small member, whose compressed bytes are `data`.
 
-    With `as_gzip` the object is a gzip file; the CRC-32 is still that of the content.
+    With `as_gzip`, the object is a gzip file, but the CRC-32 is still that of the content.
     """
     if options.as_gzip is None:
         return decode_member(member, data, policy, opened)

@@ -192,7 +192,7 @@ def _begin_slices(
     seconds_per_byte = first.seconds * first.parts / max(1, row.member.size)
     tasks: list[Task] = []
     offset = 0  # offset of the slice in the object
-    number = 1  # number of the next part
+    number = 1  # number of the next part of the upload
     for part, plan in enumerate(slices):
         member_slice = Slice(
             upload_id=upload_id,
@@ -371,7 +371,7 @@ def finish_member(
     # Each of these tasks has a slice.
     upload = Upload(row.key, first.slice.upload_id if first.slice else "")
     parts = tuple(part for _, recorded in slices for part in recorded.report.uploaded)
-    outcome: Outcome | None = None  # None: stream the member
+    outcome: Outcome | None = None  # None: the member must be streamed
     try:
         # A slice has an outcome only if it failed.
         if not any(recorded.outcomes for _, recorded in slices):

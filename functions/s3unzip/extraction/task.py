@@ -105,6 +105,6 @@ def _do_remaining(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
             if isinstance(refusal, errors.UnsupportedError):
                 raise errors.StoreLacksError(str(refusal)) from refusal
             raise errors.StoreRefusesError(str(refusal)) from refusal
-        for row in remaining:  # settling aborts the upload
+        for row in remaining:  # settling aborts the upload of the member
             attempt.note_failed(row, row.finding(refusal.reason, str(refusal)))
         attempt.has_no_outcome = not attempt.task.is_whole

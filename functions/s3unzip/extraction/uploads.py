@@ -65,7 +65,7 @@ def filling(run_step: Step, row: PlannedMember) -> Iterator[Upload]:
     upload = begin_upload(run_step, row)
     try:
         yield upload
-    except (errors.MemberError, CopyRefusedError):  # the task continues
+    except (errors.MemberError, CopyRefusedError):  # the task continues after this error
         abort_upload(run_step, upload)
         raise
     except BaseException:  # the error ends the attempt, and a fault of the abort must not hide it
@@ -104,7 +104,7 @@ def complete_once(
     Args:
         run_step: the step of the run.
         row: the member.
-        upload: its upload.
+        upload: the upload of the member.
         parts: all parts of the upload.
         is_repeated: whether an earlier step may have completed the upload.
 

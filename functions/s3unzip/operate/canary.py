@@ -43,7 +43,7 @@ def try_canary(runs: DeployedRuns, seconds: float) -> Iterator[CheckResult]:
     """Put, extract, verify and remove the canary; yield the results of extraction and removal.
 
     Args:
-        runs: those of the environment.
+        runs: the runs of the environment.
         seconds: maximum time to wait for the report of the run.
     """
     canary = Canary(runs)

@@ -79,7 +79,7 @@ def check_bucket(runs: DeployedRuns, role: str) -> Answer:
     """Does the bucket exist in the stack's region, and does the expected account own it?
 
     Args:
-        runs: those of the environment.
+        runs: the runs of the environment.
         role: "ingest", "destination" or "work".
     """
     bucket = runs.outputs[f"{role.title()}Bucket"]
@@ -113,7 +113,7 @@ def _check_location(
     """Check that a bucket exists in the stack's region and that the expected account owns it.
 
     Args:
-        runs: those of the environment.
+        runs: the runs of the environment.
         bucket: the name of the bucket.
         owner: the account that should own the bucket; None: the account of the stack.
         consequence: the consequence of a different owner, for the end of the message.
@@ -148,8 +148,8 @@ def check_rights(runs: DeployedRuns, defaults: RunDefaults | None = None) -> Ans
     """May each role that writes members write to the destination?
 
     Args:
-        runs: those of the environment.
-        defaults: of a route; None: those of the environment itself.
+        runs: the runs of the environment.
+        defaults: the defaults of a route; None: the defaults of the environment itself.
 
     The policies of the roles are simulated. A bucket that belongs to another account must also
     allow each role in its own policy, which only its owner may read.
@@ -297,8 +297,8 @@ def check_secret(
     """If the environment has a secret, does it hold a password?
 
     Args:
-        runs: those of the environment.
-        defaults: of a route; None: those of the environment itself.
+        runs: the runs of the environment.
+        defaults: the defaults of a route; None: the defaults of the environment itself.
         setting: the setting that contains the name of the secret.
     """
     try:
@@ -322,10 +322,10 @@ def read_password(runs: DeployedRuns, defaults: RunDefaults | None = None) -> by
 
 
 def check_route(runs: DeployedRuns, number: int) -> Answer:
-    """Do bucket, rights, encryption and password let the archives of a route be extracted?
+    """Can the archives of a route be extracted, given its bucket, rights, key and password?
 
     Args:
-        runs: those of the environment.
+        runs: the runs of the environment.
         number: the index of the route in the environment's file, from 0.
     """
     defaults = runs.defaults.routes[number]

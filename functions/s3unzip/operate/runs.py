@@ -115,7 +115,7 @@ class Resource(NamedTuple):
     """One resource of a stack."""
 
     logical: str  # name in the template: "FunctionsExtract1A2B3C4D"
-    kind: str  # "AWS::Lambda::Function"
+    kind: str  # type, such as "AWS::Lambda::Function"
     physical: str  # name in AWS; for a queue, the URL
 
 

@@ -205,7 +205,7 @@ def find_missing(runs: DeployedRuns, since: float, names: Sequence[str] = ()) ->
     report, another GET checks whether the archive is split, and one HEAD is sent for each part.
 
     Args:
-        runs: of the environment.
+        runs: the runs of the environment.
         since: a time in Unix seconds; archives that were put earlier are excluded.
         names: keys, prefixes or globs of archives; empty: all archives that the environment covers.
     """
@@ -334,7 +334,7 @@ def _find_unsettled(archive: ObjectTypeDef, runs: DeployedRuns) -> Unsettled | s
     unread = Unsettled(source, archive["Size"], put, run="", state="not readable")
     try:
         tail = runs.stores.source(source).stat(source)
-    except NotFoundError:  # deleted after the listing
+    except NotFoundError:  # deleted since it was listed
         return None
     except StorageError as error:
         return structs.replace(unread, message=str(error))

@@ -48,7 +48,7 @@ def small_seconds(load: Load, tuning: Tuning) -> float:
 def _inline_share(seconds: float, tuning: Tuning) -> float:
     """Return the seconds that each batch takes if one inline Map does all batches concurrently.
 
-    Returns 0 if no inline Map should do them.
+    Returns 0 if no inline Map should do the batches.
 
     Args:
         seconds: estimated time that one worker needs for all small members.
@@ -125,7 +125,7 @@ class TaskCutter:
                 self.end_batch(starts[index])
                 if is_large:
                     self._add_large(member, (starts[index], starts[index + 1]))
-                # A large member has a task of its own: the next batch begins after it.
+                # A large member has its own task, so the next batch begins after this member.
                 self._row_start = starts[index + is_large]
                 members = bytes_in = bytes_out = 0
             if not is_large:

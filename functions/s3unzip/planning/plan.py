@@ -38,7 +38,7 @@ from s3unzip.stores.ports import Tail
 
 # Below 700 new tuples (2,000 in Python 3.13), the number that triggers the garbage collector.
 ROWS_AT_ONCE = 512
-OVER_BUDGET = "budget"  # reason of a run that would cost too much
+OVER_BUDGET = "budget"  # reason code of a run that would cost too much
 
 
 class Plan(NamedTuple):
@@ -129,7 +129,7 @@ def _reject(run: Run, reason: str, message: str, context: Context) -> Report:
 
 
 def _refuse_cost(plan: Plan, context: Context) -> Report | None:
-    """Return the report of a run that would cost too much; None if it may begin."""
+    """Return the report of a run that would cost too much, or None if the run may begin."""
     limit = context.max_cost
     if limit is None or context.platform is None:
         return None

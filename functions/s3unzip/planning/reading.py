@@ -77,7 +77,7 @@ def read_tail(source: Source, location: Location, context: Context, calls: Calls
 
 
 def read_archive(request: Request, context: Context, calls: Calls) -> Reading:
-    """Read and check the directory of the archive of `request`."""
+    """Read and check the directory of the archive in `request`."""
     source = context.stores.source(request.source)
     tail = read_tail(source, request.source, context, calls)
     return read_directory(source, tail, request, context, calls=calls)
@@ -95,9 +95,9 @@ def read_directory(
     """Read and check the directory of the archive that ends in `tail`.
 
     Args:
-        source: where the archive of `request` is.
-        template: makes the keys, which are checked against each other. None: the template of the
-            options.
+        source: the store that contains the archive of `request`.
+        template: the template of the keys, which are checked against each other. None: the template
+            in the options.
 
     Raises:
         RejectedError: the archive is refused.
@@ -108,7 +108,7 @@ def read_directory(
     archive = source.pinned(request.source, tail.pin, tail.data)
     reader = _CountedReader(archive, calls, len(tail.data))
     policy = _narrow_to_budget(context.policy, request.options.nested_budget)
-    # `drive` reads each range for which a function of `zip` asks.
+    # `drive` reads each range that a function of `zip` requests.
     location = drive(tail.locate_directory(policy), reader.read)
     directory = DirectoryReader(location, policy, _select(request, template))
     tuning = context.tuning
