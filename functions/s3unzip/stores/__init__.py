@@ -1,8 +1,8 @@
 """The stores: sources of archives, destinations of members, and the objects of runs.
 
 `ports` defines the interfaces. `calls` retries and counts each request. The adapters are `s3`,
-`folder`, `files` and `web`; `open` opens the one that a location names. Only the programs (cli,
-local, aws, operate) open adapters; the other packages import just the interfaces.
+`folder`, `files` and `web`; `open` opens the adapter for a location. Only the programs (cli, local,
+aws, operate) open adapters; the other packages import only the interfaces.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def stream_ahead(
 def read_ahead(
     read: Callable[[ByteRange], T], whole: ByteRange, piece_length: int, ahead: int
 ) -> Iterator[T]:
-    """Yield what `read` returns for each piece of `whole`, in order.
+    """Yield the result of `read` for each piece of `whole`, in order.
 
     Each piece has `piece_length` bytes; the last one may be shorter. At most `ahead` pieces are
     being read or waiting for the consumer, so memory use is bounded, and reading pauses while the

@@ -53,10 +53,10 @@ class Source(Protocol):
     def stream(self, location: Location, pin: Pin, want: ByteRange) -> Iterator[Buffer]:
         """Yield a range of bytes from one version as they arrive, using one request.
 
-        Each piece has at most a few MiB. If the body breaks, `ServiceFaultError` is raised after
-        the bytes that arrived; the caller resumes with a new range that begins at the next byte.
-        The pin belongs to the single object at `location`: each part of a split archive has its own
-        pin.
+        Each piece is at most a few MiB long. If the body breaks, `ServiceFaultError` is raised
+        after the bytes that arrived; the caller resumes with a new range that begins at the next
+        byte. The pin belongs to the single object at `location`: each part of a split archive has
+        its own pin.
         """
 
     def tail(self, location: Location, length: int) -> Tail:
@@ -92,8 +92,8 @@ class Source(Protocol):
         """Delete only this version; do nothing if it no longer exists.
 
         Raises `SourceChangedError` if a different version is there, and leaves that version alone.
-        Calls to this method and to `tag` can be repeated. Both methods count each request after
-        their first one (`count_request`).
+        It is safe to repeat calls to this method and to `tag`. Both methods count each request
+        after the first one (`count_request`).
         """
         raise UsageError(f"{location.public}: only s3:// objects and files can be changed")
 
@@ -163,7 +163,7 @@ class _Parts(Struct, frozen=True):
         if count > self.max_parts:
             message = f"{count:,} parts, the limit is {self.max_parts:,}"
             return _refuse(tail, "too-many-parts", message)
-        if locate_part(self.location, 1, count) is None:  # the name follows no pattern
+        if locate_part(self.location, 1, count) is None:  # the name fits no naming scheme
             message = f"it has {count:,} parts; name it NAME.zip, beside NAME.z01 and the others"
             return _refuse(tail, "part-missing", message)
         earlier = range(1, count)  # `tail` belongs to part `count`

@@ -1,4 +1,4 @@
-"""Calls to object stores: counted, retried with full jitter, and slowed on request of a store.
+"""Calls to object stores: counted, retried with full jitter, and slowed down by throttling.
 
 Rules:
 
@@ -10,7 +10,7 @@ Rules:
   repeat. Any other `S3UnzipError` is a response, which shows that the store works.
 * Threads may call `run`, `paced` and `stream` concurrently. After `end`, no call is repeated, and
   calls in progress are left to finish.
-* This module knows nothing about stores: it runs the calls that it receives.
+* This module is independent of the kind of store: it runs the calls that are passed to it.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class AimdLimiter:
 
     def __init__(self, max_concurrency: int, first: int = FIRST_CALLS) -> None:
         self._max_concurrency = max_concurrency
-        self.limit = min(max_concurrency, first)  # current maximum number of concurrent calls
+        self.limit = min(max_concurrency, first)  # the current maximum of concurrent calls
         self._starting = True  # whether no call has been throttled yet
         self._active = 0  # number of calls that are running
         self._successes = 0  # successful calls since the limit last changed
@@ -322,7 +322,8 @@ class Calls:
         failing_since = self._count_fault(progress, request, fault)
         while not self._ended.is_set():
             delay = draw_delay(progress.failures, self._random)
-            outage_seconds = self._clock.now() - failing_since + delay  # until the delay ends
+            # The duration of the outage at the end of the delay.
+            outage_seconds = self._clock.now() - failing_since + delay
             if outage_seconds > self._faults.seconds:
                 self._last_fault = fault
                 fault.gave_up = True

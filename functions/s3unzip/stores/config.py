@@ -1,4 +1,4 @@
-"""The locations of archives, destinations and runs, and the settings to reach their stores.
+"""The locations of archives, destinations and runs, and the settings for their stores.
 
 `parse_source` and `parse_destination` read locations in the form that users write. A `StoreConfig`
 is recorded by a run and passed to its workers.
@@ -21,7 +21,7 @@ from s3unzip.options import HelpSection, RunOption, read_options, type_options
 from s3unzip.settings import OTHER_BUCKETS
 from s3unzip.store_kinds import SCHEMES_TEXT, find_kind
 
-STARTUP_SECONDS = 30.0  # an unreachable server this early is probably the wrong one
+STARTUP_SECONDS = 30.0  # seconds; a server that is unreachable this early is probably wrong
 S3_CONNECTIONS = 64  # number of connections that are kept open
 # Environment variables that set options of a `StoreConfig`.
 VARIABLES = ("AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE")
@@ -161,7 +161,7 @@ def runs_home() -> Location:
 
 
 class StoreConfig(Struct, frozen=True, omit_defaults=True):
-    """The settings to reach the stores. They contain no secret: boto3's chain finds credentials.
+    """The settings for reaching stores, without secrets: credentials come from boto3's chain.
 
     If a setting is missing for the destination, the setting of the source is used. The records of a
     run in S3 are accessed with the settings of the destination. Times are in seconds.

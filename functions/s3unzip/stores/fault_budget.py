@@ -1,4 +1,4 @@
-"""Limits on how long stores may fail, and the turns of calls to retry a failing store.
+"""Limits on how long stores may fail, and turns for retrying a failing store.
 
 Rules:
 
@@ -94,8 +94,7 @@ class FaultBudget:
             for scope in (store, None), (store, kind):
                 outage = self._outages.get(scope)
                 if outage is None or now - outage.latest > FORGET * self.seconds:
-                    # If a later call was answered, the store was still working when that call
-                    # began.
+                    # If a later call was answered, the store was still working at that time.
                     outage = _Outage(max(began, self._answered.get(scope, 0.0)))
                     self._outages[scope] = outage
                 outage.latest = now

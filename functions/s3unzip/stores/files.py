@@ -175,7 +175,7 @@ class FileSource(Source):
                 Path(location.key).unlink(missing_ok=True)
 
     def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:  # noqa: ARG002 - required by the interface
-        """Refuse to add tags, because a file has none."""
+        """Refuse to add tags, because files cannot have tags."""
         raise errors.StorageError(f"{location.key}: a file has no tags; delete it instead")
 
 

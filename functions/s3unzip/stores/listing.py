@@ -7,8 +7,8 @@ Rules:
 * A listing ends even if the store never stops returning tokens: after `MAX_PAGES` pages, or at a
   page that begins with the first key of an earlier page.
 * S3 lists keys in byte order. Gateways to file systems list folder by folder, and some stores list
-  in no order. Each page records whether all keys so far were in order. Only then does the listing
-  end at the first key after `last`.
+  in no order. Each page records whether all keys so far were in order. Only if they were does the
+  listing end at the first key after `last`.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -52,7 +52,7 @@ class Page(Struct, frozen=True):
 
     objects: list[StoredObject]
     is_last: bool
-    in_order: bool  # whether all keys up to the end of this page are in order
+    in_order: bool  # whether all keys up to the end of this page are sorted
 
 
 def list_pages(
@@ -87,8 +87,8 @@ def list_pages(
             first_keys.add(keys[0])
             in_order = in_order and latest < keys[0] and all(map(lt, keys, keys[1:]))
             latest = keys[-1]
-            # If a page is in order, all its keys are within the bounds if the first and last key
-            # are.
+            # If the keys of a page are sorted, it is enough to compare the first and last key with
+            # the bounds.
             if not (in_order and first <= keys[0] and latest <= last):
                 objects = [listed for listed in objects if first <= listed.key <= last]
         # If the pages are in order, all keys on later pages come after `last`.

@@ -119,7 +119,7 @@ class OpenedStores:
     """The stores of this process; opening them sends no request.
 
     Args:
-        config: settings to reach the stores.
+        config: settings for reaching the stores.
         session: existing session of the destination, whose clients are reused.
         ask: function that requests keys from the main process. None in the main process itself.
     """
@@ -225,7 +225,7 @@ class OpenedStores:
                     keys = self._keys.setdefault(
                         access.profile, ProfileKeys(access.profile, self._ask)
                     )
-                option = "--endpoint-url"  # the option to check if the server cannot be reached
+                option = "--endpoint-url"  # option to check if the server is unreachable
                 if self._config.destination_endpoint_url is not None and key == _session_key(
                     self._destination_config
                 ):

@@ -3,7 +3,7 @@
 Checking a path before using it is not safe: another user who can write below the root can replace a
 folder with a symbolic link between the check and the use. The following rules apply:
 
-1. A path is opened one name at a time, each relative to the descriptor of its parent folder, and
+1. A path is opened one folder at a time, each relative to the descriptor of its parent folder, and
    never through a symbolic link (openat(2), O_NOFOLLOW). Only links in the path of the root itself
    are followed.
 2. Up to `MAX_OPEN` folders stay open. An open folder is reused only if its path still leads to it.

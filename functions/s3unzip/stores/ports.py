@@ -1,4 +1,4 @@
-"""The interfaces of stores and the clock. `archives.Source` is the interface of archives.
+"""The interfaces for stores and for the clock. `archives.Source` is the interface of archives.
 
 Each method of a source or destination makes ONE attempt: `stores.calls` retries, paces and counts.
 A run store uses the `Calls` object of the step that opens it, because one write may need many
@@ -85,7 +85,7 @@ class LocalClock:
         return self._clock.remaining()
 
     def stop(self) -> None:
-        """Leave no time for the worker, and end all sleeps."""
+        """End all sleeps, and leave the worker no remaining time."""
         self._stopped.set()
 
 
@@ -180,7 +180,7 @@ class ObjectFacts(Struct, frozen=True):
     """The properties that are stored along with the bytes of an object."""
 
     content_type: str
-    metadata: dict[str, str]  # zip-crc32 (8 hex digits), mtime, mode, keys of the caller; ASCII
+    metadata: dict[str, str]  # zip-crc32 (8 hex digits), mtime, mode, the caller's keys; ASCII
     content_encoding: str | None = None
     cache_control: str | None = None
     storage_class: str | None = None

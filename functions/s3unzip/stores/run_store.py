@@ -133,7 +133,8 @@ class ObjectRunStore:
         # One request returns the version and the end. For most records, the end is the whole
         # record.
         tail = read_end(self._source, location, self._calls, PART, store="work")
-        # Reading by version id needs another permission. The ETag pins the object just as well.
+        # Reading by version id requires an additional permission. The ETag pins the object just as
+        # well.
         record = self._source.pinned(location, replace(tail.pin, version_id=None))
         before_tail = ByteRange(0, tail.pin.size - len(tail.data))
         yield from map(bytes, self._calls.stream(record, before_tail, "work"))
@@ -165,7 +166,7 @@ class ObjectRunStore:
                 self._store.complete_upload(upload, parts, if_absent=False)
             except (NotFoundError, UnconfirmedError) as error:
                 if is_first and isinstance(error, NotFoundError):
-                    raise  # there was no earlier attempt to complete the upload
+                    raise  # no earlier attempt can have completed the upload
                 count_request("head")
                 stored = self._store.head(upload.key)
                 if stored is None or stored.size != size:

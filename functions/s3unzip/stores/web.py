@@ -110,7 +110,7 @@ class WebSource(Source):
             yield from self._body(answer, want.length, location)
 
     def _check_version(self, answer: BaseHTTPResponse, location: Location, pin: Pin) -> ByteRange:
-        """Return the range sent by the server, or raise an error for an unpinned version."""
+        """Check that the response is for the pinned version, and return the range in it."""
         if answer.status in {404, 416}:
             raise errors.SourceChangedError(f"{location}: HTTP {answer.status}; {CHANGED}")
         if answer.status == 412:
@@ -128,7 +128,7 @@ class WebSource(Source):
     def _explain_change(self, location: Location, pin: Pin, answered: str) -> errors.S3UnzipError:
         """Return the error for a changed ETag; send two more requests to see if ETags are stable.
 
-        `answered` is the status for the message, followed by "; ", or it is "".
+        `answered` is the status for the message, followed by "; ", or "".
         """
         etags = []
         for _ in range(2):

@@ -38,7 +38,7 @@ class AwsSession:
     If the profile does not exist, the first request reports the error.
 
     Args:
-        access: settings to reach S3. Those for the destination are not used.
+        access: settings for reaching S3. Settings for the destination are not used.
         keys: keys for the clients. Defaults to the keys shared within this process.
     """
 
@@ -108,7 +108,7 @@ class AwsSession:
         return "path"
 
     def bucket_region(self, bucket: str) -> str:
-        """Return the region to sign requests for a bucket with."""
+        """Return the region in the signatures of requests about a bucket."""
         if bucket.startswith(ARN):
             return bucket.split(":")[3]  # arn:aws:s3:REGION:ACCOUNT:accesspoint:NAME
         return self.bucket_regions.get(bucket) or self.region or DEFAULT_REGION
@@ -202,7 +202,7 @@ def bills_for(location: Location, config: StoreConfig) -> bool:
 
     Args:
         location: location of the archive or the destination.
-        config: settings to reach that location.
+        config: settings for reaching that location.
     """
     if not location.store.is_billed:
         return False

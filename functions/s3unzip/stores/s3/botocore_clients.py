@@ -180,7 +180,7 @@ def _find_endpoint(session: Session) -> str | None:
 
 
 def explain(error: Exception, profile: str) -> errors.S3UnzipError:
-    """Return the error that explains why botocore's chain found no keys.
+    """Return an error that explains why botocore's chain found no keys.
 
     Args:
         profile: name of the profile, or "" for the default profile.

@@ -63,7 +63,7 @@ DELETE_BATCH = 1_000  # maximum number of keys in one DeleteObjects request
 BEGIN_ANEW = frozenset({"ConditionalRequestConflict", "InvalidPart"})
 COPY_ABOVE_BYTES = 5 * 1024**2  # UploadPartCopy accepts a range only for a larger source
 _CRC = re.compile(r"[0-9a-fA-F]{1,8}")
-# Four bytes in base64. An object made of parts can have "...-3" instead, a checksum of checksums.
+# Four bytes in base64. An object made of parts has "...-3" instead, a checksum of checksums.
 _CHECKSUM = re.compile(r"[A-Za-z0-9+/]{6}==")
 
 

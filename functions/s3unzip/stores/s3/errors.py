@@ -227,7 +227,7 @@ def _why_unreachable(text: str) -> str:
 
 
 def _match_xml(pattern: re.Pattern[str], text: str) -> str:
-    """Return the text that `pattern` matches, with XML entities decoded, or "" if none does."""
+    """Return the text that `pattern` matches, with XML entities decoded, or "" by default."""
     match = pattern.search(text)
     if match is None:
         return ""
@@ -339,8 +339,7 @@ def _explain_setting(error: Exception, call: Call) -> S3UnzipError | None:
         return UsageError(f"{error}; see aws configure list-profiles")
     if isinstance(error, exceptions.NoCredentialsError | exceptions.PartialCredentialsError):
         return AccessDeniedError(f"{call}: {error}; set AWS_PROFILE or AWS_ACCESS_KEY_ID")
-    # These exceptions are caused by the network or the server. All other BotoCoreErrors are caused
-    # by settings.
+    # The network or the server causes these exceptions. Settings cause all other BotoCoreErrors.
     no_answer = (
         exceptions.ConnectionError,
         exceptions.FlexibleChecksumError,
@@ -401,7 +400,7 @@ def _describe(answer: ServerAnswer, call: Call) -> str:
         code = f"HTTP {answer.status}"
     cause = ": ".join(part for part in (code, answer.message.rstrip(".")) if part)
     text = f"{call}: {cause or 'no answer'}"
-    if is_unsupported(answer):  # whatever the code: an option of the request is the cause
+    if is_unsupported(answer):  # regardless of the code, an option caused the error
         advice = _advise_without_options(answer, call)
     else:
         advice = _advise(answer, call)

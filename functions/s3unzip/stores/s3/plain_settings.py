@@ -166,7 +166,7 @@ def advise(method: str, profile: str) -> str:
     """Return advice on how to get new keys.
 
     Args:
-        method: name in botocore for the source of the old keys.
+        method: botocore's name for the source of the old keys.
         profile: name of the profile with the old keys, or "" for the default profile.
     """
     option = profile_option(profile)

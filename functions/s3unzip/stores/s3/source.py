@@ -36,9 +36,9 @@ if TYPE_CHECKING:  # stubs
 
 MAX_TAGS = 10  # maximum number of tags per object (object-tagging in the user guide)
 NO_VERSION = "null"  # version id of objects without versioning, or while it is suspended
-# object_store's messages for a store without suffix ranges (416 or 501), and for an empty object.
-# For the suffix of an empty object, S3 responds with 416. Emulators respond with 200, or a wrong
-# Content-Range.
+# The messages of object_store for a store without suffix ranges (416 or 501), and for an empty
+# object. For the suffix of an empty object, S3 responds with 416. Emulators respond with 200, or a
+# wrong Content-Range.
 NO_SUFFIX = re.compile("non-partial response|CONTENT_RANGE|InvalidRange|NotImplemented")
 _ODD = re.compile(r"(?:^|/)\.{0,2}(?:/|$)|[\x00-\x1f\x7f]")
 _DATE = re.compile(r"[A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9:]{8} GMT")
@@ -66,7 +66,7 @@ def get_object(
 ) -> tuple[ObjectMeta, Iterator[Buffer]]:
     """Return the properties of an object, and an iterator over its bytes as they arrive.
 
-    botocore reads odd keys, and its request names `call.owner`. obstore reads all other keys.
+    botocore reads odd keys (see `is_odd`) and sends `call.owner`. obstore reads all other keys.
 
     Args:
         span: offsets of the first byte and of the byte after the last one. Defaults to all bytes.
@@ -107,7 +107,7 @@ def get_object(
 
 
 def _describe_answer(call: Call, answer: Mapping[str, Any], size: int) -> ObjectMeta:
-    """Return the properties of an object in a response to botocore, in the format of obstore."""
+    """Return the properties of an object from a botocore response, in the format of obstore."""
     headers = answer["ResponseMetadata"]["HTTPHeaders"]
     return {
         "path": call.key,
@@ -191,7 +191,7 @@ class S3Source(Source):
         modified = meta["last_modified"].timestamp() or None  # 0 stands for `NO_DATE`
         if self._session.access.unsigned:
             # A GET with a version requires s3:GetObjectVersion (API_GetObject). Policies of public
-            # buckets usually allow only s3:GetObject.
+            # buckets allow only s3:GetObject.
             version = None
         if not (etag or modified or version):
             raise errors.StorageError(
