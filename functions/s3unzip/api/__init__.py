@@ -1,5 +1,5 @@
 """The public functions: `open_archive`, `extract` and `verify`.
 
-Import them from `s3unzip`. The modules of this package may change. The command line uses the same
-functions.
+Import these functions from `s3unzip`, because the modules of this package may change. The command
+line uses the same functions.
 """

@@ -67,22 +67,27 @@ def extract(  # noqa: PLR0913 - options of a public function
     Args:
         source: ``s3://bucket/key``, a path, or an ``http://`` or ``https://`` URL.
         destination: ``s3://bucket/prefix`` or a folder.
-        options: which members, under which keys, and what to do where a key exists.
-        password: opens encrypted members. A string is encoded as UTF-8. It is not recorded.
-        workers: processes at most, with this one. None: one for each processor.
-        tuning: how the work is cut. None: the defaults for this number of workers.
-        max_cost: dollars. A run with a higher estimate writes nothing.
-        after_success: ``delete`` or ``tag=NAME=VALUE``, done to the archive of a complete run.
-        endpoint_url: URL of the S3 server. None: AWS, or the variable ``AWS_ENDPOINT_URL``.
-        stores: how S3 and web servers are reached, and where records are kept.
-        progress: its methods are called during the run.
-        warn: gets a sentence for each glob that matches no member.
-        delete_extra: gets the objects below the prefix that are not members; True deletes them.
+        options: which members to extract, under which keys, and what to do if a key exists.
+        password: password for encrypted members. A string is encoded as UTF-8. The password is not
+            recorded.
+        workers: maximum number of processes, including this one. None means one per processor.
+        tuning: how to divide the work. None means the defaults for this number of workers.
+        max_cost: maximum cost in dollars. A run with a higher estimate writes nothing.
+        after_success: what to do with the archive of a complete run: ``delete`` or
+            ``tag=NAME=VALUE``.
+        endpoint_url: URL of the S3 server. None means AWS, or the server in the variable
+            ``AWS_ENDPOINT_URL``.
+        stores: how to reach S3 and web servers, and where to keep records.
+        progress: object whose methods are called during the run.
+        warn: function called with a sentence for each glob that matches no member.
+        delete_extra: function called with the objects below the prefix that are not members; they
+            are deleted if it returns True.
 
     Raises:
-        UsageError: a location or an option is wrong, nothing is selected, the cost is too high.
-        StorageError, ServiceFaultError: a store refused, or failed while the run was planned.
-        InterruptedRunError: Ctrl-C; finished members are on record.
+        UsageError: a location or an option is wrong, nothing is selected, or the cost is too high.
+        StorageError, ServiceFaultError: a store refused a request, or failed while the run was
+            planned.
+        InterruptedRunError: Ctrl-C was pressed; finished members are recorded.
     """
     target = parse_destination(_as_text(destination))
     options = _note_password(options or Options(), password)
@@ -97,7 +102,7 @@ def extract(  # noqa: PLR0913 - options of a public function
 
 
 def _note_password(options: Options, password: bytes | str | None) -> Options:
-    """Return the options; the record of the run shows that the password was an argument."""
+    """Return the options, with a note for the run's record that the password was an argument."""
     if password is None or options.password_ref:
         return options
     return replace(options, password_ref="argument")  # noqa: S106 - not a password
@@ -106,7 +111,7 @@ def _note_password(options: Options, password: bytes | str | None) -> Options:
 def make_request(
     source: Location, destination: Location, options: Options, after_success: str | None
 ) -> Request:
-    """Return the request of a run; `after_success` is as in `extract`."""
+    """Return the request of a run; `after_success` has the same form as in `extract`."""
     rule = None
     if after_success:
         rule = parse_after_success(after_success, source, options)
@@ -133,7 +138,7 @@ def extract_one(
     """Extract an archive, delete extra objects if `confirm` agrees, and extract nested archives.
 
     Returns:
-        the report of the archive. `progress` gets the results of the nested archives.
+        the report of the archive. `progress` receives the results of the nested archives.
     """
 
     def planned(plan: Plan) -> None:
@@ -151,9 +156,9 @@ def extract_one(
 
 
 def names_several(word: str) -> bool:
-    """Return whether `word` looks like a folder, a prefix or a glob; no store is asked."""
+    """Return whether `word` looks like a folder, a prefix or a glob, without asking a store."""
     scheme, _, path = word.partition("://")
-    if not path:  # `word` is a path of this machine
+    if not path:  # `word` is a path on this machine
         is_glob = has_wildcards(word) and not Path(word).exists()
         # `Path("")` would be the current folder.
         return bool(word) and (is_glob or Path(word).is_dir())
@@ -162,15 +167,15 @@ def names_several(word: str) -> bool:
 
 
 def names_one(word: str, config: StoreConfig) -> bool:
-    """Return whether `word` names one archive, perhaps an object whose key looks like a glob."""
+    """Return whether `word` names one archive, possibly an object whose key looks like a glob."""
     return not names_several(word) or names_object(word, _open_sources(config))
 
 
 def names_object(word: str, stores: Stores) -> bool:
-    """Return whether `word` looks like a glob, but is the key of an object.
+    """Return whether `word` looks like a glob but is the key of an object.
 
-    The first page of a listing shows it, because a key sorts before all keys that begin with it.
-    Without permission to list, a HEAD request shows it.
+    The first page of a listing is enough, because a key sorts before all keys that begin with it.
+    Without permission to list, a HEAD request is sent instead.
     """
     bucket, key = _split_url(word)
     if not has_wildcards(key):
@@ -189,21 +194,21 @@ def names_object(word: str, stores: Stores) -> bool:
 def find_archives(
     words: Sequence[str], config: StoreConfig, *, is_listed: bool = False
 ) -> list[Location]:
-    """Return the archives that `words` name, in their order, each of them once.
+    """Return the archives that `words` name, in the order of the words and without duplicates.
 
-    A folder or a prefix names all archives below it: in any depth, with names that end in
-    ``.zip`` in upper or lower case. In a glob, ``**`` matches slashes and ``*`` does not. An object
-    whose key looks like a glob is taken as the object.
+    A folder or a prefix names all archives below it, at any depth, whose names end in ``.zip`` in
+    upper or lower case. In a glob, ``**`` matches slashes and ``*`` does not. A word that looks
+    like a glob but is the key of an object names that object.
 
     Args:
         words: archives, folders, prefixes and globs.
-        config: how the stores are reached.
-        is_listed: whether a listing has shown that no word is the key of an object.
+        config: how to reach the stores.
+        is_listed: whether a listing has already shown that no word is the key of an object.
 
     Raises:
-        NotFoundError: a folder, a prefix or a glob has no archive.
+        NotFoundError: a folder, a prefix or a glob contains no archive.
     """
-    archives: dict[Location, None] = {}  # the keys are a set that keeps its order
+    archives: dict[Location, None] = {}  # the dict is used as an ordered set
     stores = _open_sources(config)
     for word in words:
         if not names_several(word) or (not is_listed and names_object(word, stores)):
@@ -214,7 +219,7 @@ def find_archives(
 
 
 def _list_archives(word: str, stores: Stores) -> list[Location]:
-    """Return the archives of a folder, a prefix or a glob; `NotFoundError`: there are none."""
+    """Return the archives of a folder, a prefix or a glob; raise `NotFoundError` if none."""
     if "://" in word:
         bucket, key = _split_url(word)
         archives = [
@@ -241,7 +246,7 @@ def check_apart(requests: Sequence[Request]) -> None:
 
     If the key template does not mention the archive, all archives are meant to share a prefix.
     """
-    sources: dict[str, Location] = {}  # by the prefix to which they are extracted
+    sources: dict[str, Location] = {}  # keyed by the prefix to which they are extracted
     for request in requests:
         prefix = parse_template(request).prefix
         if "{archive" not in request.options.key_template:
@@ -260,14 +265,14 @@ def _list_files(word: str) -> Iterator[Path]:
         for top, _, names in os.walk(word):
             yield from (Path(top, name) for name in names if name.lower().endswith(SUFFIX))
     else:
-        paths = glob.glob(word, recursive=True)  # noqa: PTH207 - takes a whole path
+        paths = glob.glob(word, recursive=True)  # noqa: PTH207 - `glob` accepts a whole path
         yield from (path for path in map(Path, paths) if path.is_file())
 
 
 def _open_sources(config: StoreConfig) -> Stores:
-    """Return stores whose destinations are the buckets of archives.
+    """Return stores that treat the buckets of archives as destinations.
 
-    Only destinations can be listed, so they get the connection of the archives.
+    Only destinations can be listed, so they use the connection settings of the archives.
     """
     return OpenedStores(
         replace(
@@ -283,19 +288,19 @@ def _open_sources(config: StoreConfig) -> Stores:
 
 
 def _split_url(url: str) -> tuple[str, str]:
-    """Return the bucket and the key in the URL of an object."""
+    """Return the bucket and the key from the URL of an object."""
     return split_bucket(url.partition("://")[2])
 
 
 def list_objects(word: str, stores: Stores) -> Iterator[StoredObject]:
-    """Yield the objects that a prefix or a glob of a bucket names."""
+    """Yield the objects in a bucket that a prefix or a glob names."""
     bucket, key = _split_url(word)
     prefix = fixed_part(key)
     glob = compile_glob(key)
     for page in _list_pages(bucket, prefix, stores):
         for listed in page.objects:
             is_named = prefix == key or glob(listed.key)  # a prefix names all keys below it
-            if is_named and not listed.key.endswith("/"):  # such objects stand for folders
+            if is_named and not listed.key.endswith("/"):  # a final slash marks a folder
                 yield listed
 
 

@@ -1,4 +1,4 @@
-"""Compare what is in a destination with an archive.
+"""Compare the contents of a destination with an archive.
 
 >>> import tempfile, zipfile
 >>> from pathlib import Path
@@ -47,25 +47,28 @@ def verify(  # noqa: PLR0913 - options of a public function
     """Compare each object in `destination` with its member in the archive's directory.
 
     Args:
-        source: the archive, as `extract` takes it.
-        destination: where `extract` wrote its members.
-        options: the options of `extract`; they decide which keys are compared.
-        deep: read every object. False: compare the CRC-32 of the writer or of S3; read only files.
-        records: the records of the runs that wrote the objects, earliest first. None: the runs of
-            this machine. An object that has not changed since its run needs no request.
-        at_once: requests in flight.
-        max_listed: differences of each kind to list; all are counted.
-        each: gets every object and its result, one call at a time.
-        password: opens encrypted members. A string is encoded as UTF-8.
-        endpoint_url: URL of the S3 server. None: AWS, or the variable ``AWS_ENDPOINT_URL``.
-        stores: how S3 and web servers are reached. None: the defaults of boto3.
-        progress: gets ``extracted`` (equal), ``failed`` (different) and ``bytes_read``.
-        warn: gets a sentence for each glob that matches no member.
+        source: the archive, in any form that `extract` accepts.
+        destination: the location to which `extract` wrote the members.
+        options: the options given to `extract`; they determine which keys are compared.
+        deep: whether to read every object. If False, compare the CRC-32 from the writer or from S3,
+            and read only files.
+        records: the records of the runs that wrote the objects, earliest first. None means the runs
+            of this machine. An object that has not changed since its run needs no request.
+        at_once: number of concurrent requests.
+        max_listed: maximum number of differences to list per kind; all are counted.
+        each: function called with each object and its result, one call at a time.
+        password: password for encrypted members. A string is encoded as UTF-8.
+        endpoint_url: URL of the S3 server. None means AWS, or the server in the variable
+            ``AWS_ENDPOINT_URL``.
+        stores: how to reach S3 and web servers. None means the defaults of boto3.
+        progress: receives ``extracted`` (equal), ``failed`` (different) and ``bytes_read``.
+        warn: function called with a sentence for each glob that matches no member.
 
     Raises:
         RejectedError: the archive is refused.
         UsageError: a location or an option is wrong, or nothing is selected.
-        StorageError, ServiceFaultError: a store refused, or failed beyond the retries.
+        StorageError, ServiceFaultError: a store refused a request, or still failed after all
+            retries.
     """
     target = parse_destination(os.fspath(destination))
     request = Request(parse_source(os.fspath(source)), target, options or Options())

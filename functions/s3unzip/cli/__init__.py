@@ -1,4 +1,5 @@
-"""The command line: JSON on stdout, progress on stderr, the exit code from the verdict.
+"""The command line: JSON on stdout, progress on stderr, an exit code that reflects the verdict.
 
-`main` is the entry point. Nothing imports this package; it may import all others but `handlers`.
+`main` is the entry point. No other package imports this one; it can import every package except
+`handlers`.
 """

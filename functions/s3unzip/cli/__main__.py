@@ -1,6 +1,6 @@
 """The entry point of the command line.
 
-All slow imports, even that of `typing`, are inside `main`: Ctrl-C during an import must not print a
+All slow imports, even `typing`, are inside `main`, so that Ctrl-C during an import does not print a
 traceback.
 """
 
@@ -8,14 +8,14 @@ import gc
 import os
 import sys
 
-# Allocations between two garbage collections. A listing or a plan keeps millions of values, and
-# frequent collections visit them again and again: with Python's threshold of 700, verify of 100,000
-# objects takes 3.4 s of CPU; with this one, 2.1 s.
+# Number of allocations between two garbage collections. A listing or a plan holds millions of
+# values, and frequent collections would visit them again and again: with Python's threshold of 700,
+# verifying 100,000 objects takes 3.4 s of CPU time; with this threshold, it takes 2.1 s.
 COLLECT_AFTER = 50_000
-# The variable with which tokio, the runtime of obstore, sets how many threads send requests. Its
-# default is one for each processor. A second thread gains nothing, because Python's lock limits the
-# process, but each request then wakes more threads: 20,000 small members took a third more thread
-# switches. Worker processes inherit the variable.
+# The environment variable that sets how many threads send requests in tokio, the runtime used by
+# obstore. The default is one thread per processor. A second thread gains nothing, because Python's
+# global interpreter lock limits the process, but each request then wakes more threads: extracting
+# 20,000 small members took a third more thread switches. Worker processes inherit the variable.
 NETWORK_THREADS = "TOKIO_WORKER_THREADS"
 
 
@@ -29,7 +29,7 @@ def main() -> None:
         from s3unzip.cli.terminal import repair_streams
 
         repair_streams()
-        if sys.argv[1:] == ["--version"]:  # needs no other module
+        if sys.argv[1:] == ["--version"]:  # this needs no other module
             from s3unzip.version import __version__
 
             sys.stdout.write(f"s3unzip {__version__}\n")
@@ -43,10 +43,11 @@ def main() -> None:
 
 
 def _start_again_with_utf8() -> None:
-    """Replace this process by one that encodes file names as UTF-8.
+    """Replace this process with one that encodes file names as UTF-8.
 
-    Other encodings cannot express most names of members. Output keeps the locale's encoding. The
-    interpreter gets its original arguments: with `-m` it would search the current folder first.
+    Other encodings cannot represent most member names. Output keeps the locale's encoding. The new
+    interpreter gets the original arguments, because with `-m` it would search the current folder
+    first.
     """
     os.environ["PYTHONUTF8"] = "1"
     os.environ.setdefault("PYTHONIOENCODING", getattr(sys.stdout, "encoding", "utf-8"))

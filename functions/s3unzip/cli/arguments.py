@@ -1,6 +1,6 @@
-"""The parameters of all commands, and the options, stores, tuning and password that they give.
+"""The parameters of all commands, and the options, stores, tuning and password they define.
 
-The options of a run are declared in the classes that hold their values: see `s3unzip.options`.
+The options of a run are declared in the classes that hold their values (see `s3unzip.options`).
 `Arguments` declares all other parameters. A default of () makes a parameter repeatable.
 """
 
@@ -38,16 +38,17 @@ TUNING_VARIABLE = "S3UNZIP_TUNING"
 OTHER_HOSTS = "other-hosts"
 DAY = 86_400.0  # seconds
 REGION = re.compile(r"[a-z]{2,}(-[a-z0-9]+)+-[0-9]+\Z")
-SERVER_REGION = re.compile(r"[A-Za-z0-9-]+\Z")  # S3-compatible servers have any names
+SERVER_REGION = re.compile(r"[A-Za-z0-9-]+\Z")  # S3-compatible servers can use any region name
 PAIR = re.compile(r"([^=]*)=(.*)", re.DOTALL)
-# A glob may contain "=", as in "year=2026/*.csv=text/csv". A type has "=" only after its ";".
+# A glob can contain "=", as in "year=2026/*.csv=text/csv". A content type contains "=" only after
+# its ";".
 TYPE = re.compile(r"([^;]*)=([^/=;]+/[^/=;]+(?:;.*)?)", re.DOTALL)
 
 
 class Arguments(Struct, frozen=True):
-    """The values of a command's parameters; a parameter that the command lacks has its default."""
+    """The values of a command's parameters; those that the command lacks have their defaults."""
 
-    run_options: dict[str, Any] = {}  # by the option's parameter name
+    run_options: dict[str, Any] = {}  # keyed by the option's parameter name
 
     src: Annotated[str, RunOption("SRC", "The archive: s3://bucket/key, a path, http(s)://...")] = (
         ""
@@ -196,11 +197,11 @@ class Arguments(Struct, frozen=True):
 
     @property
     def processes(self) -> int:
-        """The largest number of processes of a run on this machine."""
+        """The maximum number of processes for a run on this machine."""
         return self.workers or len(available_processors())
 
     def options(self) -> Options:
-        """Return the options of a run; they name the source of the password, never the password."""
+        """Return the options of a run; they contain the password's source, never the password."""
         values = self._values_of(Options)
         properties = ObjectProperties(**self._values_of(ObjectProperties))
         properties.check()
@@ -209,17 +210,17 @@ class Arguments(Struct, frozen=True):
         if self.prefix is not None:
             if "key_template" in values:
                 raise UsageError("--prefix and --key-template: give one of them")
-            # Without the slash at the beginning that an empty prefix would leave.
+            # Remove the leading slash that an empty prefix would leave.
             values["key_template"] = f"{self.prefix.strip('/')}/{{member}}".removeprefix("/")
-        # The arguments MEMBER select as --include does.
+        # MEMBER arguments select members as --include does.
         values["include"] = globs_of(self.names) + values.get("include", ())
         return Options(**values, password_ref=self._password_source())
 
     def _values_of(self, kind: type[Struct]) -> dict[str, Any]:
-        """Return the given options that `kind` declares, by the names of its fields."""
+        """Return the given options that `kind` declares, keyed by the names of its fields."""
         values = {}
         for option in read_options(kind):
-            value = self.run_options.get(option.parameter)  # None: not given
+            value = self.run_options.get(option.parameter)  # None if not given
             if value is not None and option.is_mapping:
                 value = _read_pairs(option, value)
             if value is not None:
@@ -227,7 +228,7 @@ class Arguments(Struct, frozen=True):
         return values
 
     def _password_source(self) -> str | None:
-        """Return where the password comes from, as the run records it; None: there is none."""
+        """Return the source of the password as the run records it, or None without a password."""
         match self.password_file:
             case None if os.environ.get(PASSWORD_VARIABLE):
                 return f"variable:{PASSWORD_VARIABLE}"
@@ -255,11 +256,11 @@ class Arguments(Struct, frozen=True):
         return secret
 
     def tuning(self, platform: Platform | None = None, base: Tuning | None = None) -> Tuning:
-        """Return the tuning of a run, with the changes in the variable `TUNING_VARIABLE`.
+        """Return the tuning of a run, with changes from the environment variable `TUNING_VARIABLE`.
 
         Args:
-            platform: the platform of the run. None: this machine.
-            base: the tuning of a deployed environment. None: the defaults.
+            platform: the platform of the run. None means this machine.
+            base: the tuning of a deployed environment. None means the defaults.
         """
         text = os.environ.get(TUNING_VARIABLE) or "{}"
         try:
@@ -273,7 +274,7 @@ class Arguments(Struct, frozen=True):
         return make_tuning(of_platform | changes, base)
 
     def config(self) -> StoreConfig:
-        """Return the configuration of the stores; `UsageError`: its options are not valid."""
+        """Return the configuration of the stores; raise `UsageError` if its options are invalid."""
         config = StoreConfig(
             runs_home(),
             **self._values_of(StoreConfig),
@@ -283,7 +284,7 @@ class Arguments(Struct, frozen=True):
         check_access(config)
         urls = {
             "--endpoint-url": config.endpoint_url,
-            "AWS_ENDPOINT_URL_S3": os.environ.get("AWS_ENDPOINT_URL_S3"),  # botocore uses it
+            "AWS_ENDPOINT_URL_S3": os.environ.get("AWS_ENDPOINT_URL_S3"),  # botocore uses this
             "--dest-endpoint-url": config.destination_endpoint_url,
         }
         for name, url in urls.items():
@@ -296,20 +297,20 @@ class Arguments(Struct, frozen=True):
         return config
 
     def deployed(self) -> "DeployedRuns":
-        """Return the runs of the deployed environment; `NotFoundError`: no such environment."""
+        """Return the runs of the environment; raise `NotFoundError` if it is not deployed."""
         from s3unzip.operate.runs import DeployedRuns
 
         return DeployedRuns(self.env or "", replace(self.config(), check_reachable=False))
 
     def check_places(self, source: Location, destination: Location | None = None) -> None:
-        """Refuse S3 options for locations outside of S3, and names that S3 does not allow."""
+        """Refuse S3 options for locations outside S3, and names that S3 does not allow."""
         config = self.config()
         check_access(config, source, destination)
         check_names(config, source, destination)
 
 
 def _ask_password(name: str) -> bytes:
-    """Return the password that the user types; `name` begins the message of an error."""
+    """Ask the user for a password and return it; error messages begin with `name`."""
     if not sys.stdin.isatty():
         raise UsageError(
             f"{name}: standard input is not a terminal; name a file, or set {PASSWORD_VARIABLE}"
@@ -321,14 +322,14 @@ def _ask_password(name: str) -> bytes:
 
 
 def globs_of(names: Iterable[str]) -> tuple[str, ...]:
-    """Return a glob for each argument; a slash before a name anchors it at the archive's root."""
+    """Return a glob for each argument; a leading slash anchors names at the root of the archive."""
     return tuple(name if has_wildcards(name) else f"/{name}" for name in names)
 
 
 def _read_pairs(option: RunOption, texts: Iterable[str]) -> dict[str, str]:
-    """Return the values of a repeatable option by the text before their ``=``.
+    """Return the values of a repeatable option, keyed by the text before their ``=``.
 
-    Content types keep their order, because the first glob that matches counts. Other pairs are
+    Content types keep their order, because the first glob that matches is used. Other pairs are
     sorted, so that their order does not change the run's id.
     """
     pattern = PAIR
@@ -369,11 +370,11 @@ def check_endpoint(url: str | None, name: str = "--endpoint-url") -> None:
 
 @contextmanager
 def suggesting_prefix(source: Location) -> Iterator[None]:
-    """Add a hint to the error of a missing object: its key may be meant as a prefix."""
+    """Add a hint to the error of a missing object: its key may have been meant as a prefix."""
     try:
         yield
     except NotFoundError as error:
-        name = source.key.rpartition("/")[2]  # a name with a dot is likely a file's
+        name = source.key.rpartition("/")[2]  # a name with a dot is probably a file name
         # An error that does not name the source is about another missing object.
         if not source.store.has_prefixes or "." in name or str(source) not in str(error):
             raise

@@ -1,6 +1,6 @@
-"""Make commands of click from functions of `Arguments`.
+"""Make click commands from functions that take `Arguments`.
 
-`command` decorates a function and names the parameters of the command::
+`command` decorates a function and lists the parameters of the command::
 
     @command("src names", MEMBER_OPTIONS, ODD, SOURCE_OPTIONS, "json")
     def ls(arguments: Arguments) -> int: ...
@@ -28,7 +28,7 @@ LEVELS = ("error", "warning", "info", "debug")
 def complete_run(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Complete ``latest`` and the runs of this machine; no environment is asked for its runs."""
+    """Complete ``latest`` and the runs on this machine; the runs of environments are not listed."""
     from s3unzip.local.runs import known_runs
 
     names = ["latest"]
@@ -38,11 +38,11 @@ def complete_run(
 
 
 def complete_from(values: Iterable[str]) -> Completer:
-    """Return a `shell_complete` of click that offers the values with the typed beginning."""
+    """Return a click `shell_complete` function that offers values starting with the typed text."""
 
     def complete(
-        context: click.Context,  # noqa: ARG001 - click's
-        parameter: click.Parameter,  # noqa: ARG001 - click's
+        context: click.Context,  # noqa: ARG001 - required by click
+        parameter: click.Parameter,  # noqa: ARG001 - required by click
         incomplete: str,
     ) -> list[CompletionItem]:
         return [CompletionItem(value) for value in values if value.startswith(incomplete)]
@@ -52,14 +52,14 @@ def complete_from(values: Iterable[str]) -> Completer:
 
 RANGES = {int: click.IntRange, float: click.FloatRange}
 PATH = {"type": click.Path(readable=False)}  # completed by shells; any text is accepted
-# Settings of click for single parameters, in addition to those that their declarations give.
+# Click settings for individual parameters, in addition to those from their declarations.
 SETTINGS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("src", "sources", "dest", "password_file", "objects"), PATH),
     "run": {"shell_complete": complete_run},
     "verbose": {"count": True},
     "at_once": {"type": click.IntRange(1, 512)},
 }
-# What declares each parameter of commands, by its name.
+# The declaration of each command parameter, keyed by its name.
 DECLARED = {option.field: option for option in read_options(Arguments)} | {
     option.parameter: option
     for kind in (Options, ObjectProperties, StoreConfig)
@@ -72,7 +72,7 @@ def _names_in(section: HelpSection) -> str:
     return " ".join(name for name, option in DECLARED.items() if option.section is section)
 
 
-# Names of parameters that several commands have, separated by spaces.
+# Names of parameters shared by several commands, separated by spaces.
 MEMBER_OPTIONS = _names_in(HelpSection.MEMBERS)
 WHERE = _names_in(HelpSection.KEYS)
 LOOK = _names_in(HelpSection.OBJECTS)
@@ -87,7 +87,7 @@ class _GroupedCommand(click.Command):
     """A command whose help shows its options in sections."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse arguments; each error gets the context, so that its message names the command."""
+        """Parse arguments; add the context to errors, so that their messages name the command."""
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as error:
@@ -97,7 +97,7 @@ class _GroupedCommand(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
         sections = {name: option.section for name, option in DECLARED.items()}
-        for section in (*HelpSection, None):  # None: options without a section, and --help
+        for section in (*HelpSection, None):  # None is for options without a section, and --help
             records = [
                 option.get_help_record(ctx)
                 for option in options
@@ -111,11 +111,11 @@ class _GroupedCommand(click.Command):
 def command(
     *names: str, **changes: dict[str, Any]
 ) -> Callable[[Callable[[Arguments], int]], click.Command]:
-    """Return a decorator that makes a command of a function, with its docstring as the help.
+    """Return a decorator that makes a function a command, with its docstring as the help text.
 
     Args:
-        names: the command's parameters; each text may have several names, separated by spaces.
-        changes: settings of click for single parameters, which replace the declared ones.
+        names: the command's parameters; each string can contain several names, separated by spaces.
+        changes: click settings for individual parameters, which replace the declared settings.
     """
 
     def make(function: Callable[[Arguments], int]) -> click.Command:
@@ -141,7 +141,7 @@ def command(
 
 
 def _make_parameter(name: str, changes: dict[str, Any]) -> click.Parameter:
-    """Return an option or an argument of click; `changes` replace settings of its declaration."""
+    """Return a click option or argument; `changes` override the settings from its declaration."""
     declared = DECLARED[name]
     form = declared.form.split()
     names = [word for word in form if word.startswith("-")]
@@ -149,7 +149,7 @@ def _make_parameter(name: str, changes: dict[str, Any]) -> click.Parameter:
     if declared.choices:
         metavar = f"<{'|'.join(declared.choices)}>"
     settings: dict[str, Any] = {"help": declared.help, "metavar": metavar or None}
-    if metavar.startswith("<"):  # it lists the values that the option accepts
+    if metavar.startswith("<"):  # the metavar lists the accepted values
         settings["type"] = click.Choice(metavar.strip("<>").split("|"))
     elif declared.kind in RANGES:
         settings["type"] = RANGES[declared.kind](min=declared.minimum)
@@ -161,21 +161,21 @@ def _make_parameter(name: str, changes: dict[str, Any]) -> click.Parameter:
         if is_repeatable:
             settings["nargs"] = -1  # any number of values
         return click.Argument([name], **settings | changes)
-    default = getattr(declared.default, "value", declared.default)  # of an enumeration: its text
+    default = getattr(declared.default, "value", declared.default)  # the text of an enum member
     if is_repeatable:
         default = ()
     elif declared.kind is str:
-        default = None  # means not typed; the class that declares the option has its default
+        default = None  # None means not typed; the class that declares the option has the default
     settings |= {"default": default, "show_default": bool(default), "multiple": is_repeatable}
     settings |= {"is_flag": declared.kind is bool, "envvar": declared.variable, "show_envvar": True}
     settings |= changes
     if settings.get("required"):
-        settings.pop("default", None)  # click would use it and require nothing
+        settings.pop("default", None)  # click would use the default and require nothing
     return click.Option([name, *names], **settings)
 
 
 def _start_logging(verbose: int) -> None:
-    """Log at the level of -v or of `LOG_LEVEL`; worker processes inherit the variable."""
+    """Log at the level set by -v or `LOG_LEVEL`; worker processes inherit the variable."""
     if verbose:
         os.environ[process_setup.LOG_LEVEL] = "info" if verbose == 1 else "debug"
     level = os.environ.get(process_setup.LOG_LEVEL)

@@ -1,4 +1,4 @@
-"""Commands on a deployed environment: ``submit``, ``doctor``."""
+"""Commands for a deployed environment: ``submit``, ``doctor``."""
 
 import sys
 import time
@@ -29,7 +29,7 @@ from s3unzip.operate.submit import (
 from s3unzip.pricing import price_archives
 from s3unzip.printable import printable, show_bytes, show_count, show_dollars, show_time
 
-REPORT_EVERY = 10_000  # archives between two lines about the progress
+REPORT_EVERY = 10_000  # number of archives between two progress lines
 MISSING_DAYS = 7.0  # default of --days
 REQUIRED = {"required": True}
 
@@ -118,7 +118,7 @@ def _print_submission(submission: Submission) -> None:
 
 
 def _may_start(verb: str, arguments: Arguments, *, count: int, dollars: float) -> bool:
-    """Return whether the command may start `count` archives; ask unless an option decides.
+    """Return whether to start `count` archives; ask the user unless an option decides.
 
     Raises:
         BudgetError: the estimate is above ``--max-cost``.
@@ -136,14 +136,14 @@ def _may_start(verb: str, arguments: Arguments, *, count: int, dollars: float) -
 
 
 def _queue(runs: DeployedRuns, keys: list[str]) -> int:
-    """Queue an event for each key of the ingest bucket; return how many were queued."""
+    """Queue an event for each key of the ingest bucket; return the number of events queued."""
     queued = 0
-    now = time.time()  # the time of all events, so that old archives are not ahead of new ones
+    now = time.time()  # used for all events, so that old archives do not go ahead of new ones
     bucket = runs.defaults.own.trigger.bucket
     events = [(Location("s3", bucket, key), now) for key in keys]
     try:
         for sent in send_events(runs.client("sqs"), runs.outputs["QueueUrl"], events):
-            if sent // REPORT_EVERY > queued // REPORT_EVERY:  # it passed a multiple
+            if sent // REPORT_EVERY > queued // REPORT_EVERY:  # `sent` has passed a multiple
                 sys.stderr.write(f"queued {sent:,} archives\n")
             queued = sent
     except KeyboardInterrupt:
@@ -156,7 +156,7 @@ def _queue(runs: DeployedRuns, keys: list[str]) -> int:
 
 
 def _submit_missing(arguments: Arguments, runs: DeployedRuns) -> int:
-    """Start the archives without a verdict, if the user agrees; return the exit code."""
+    """Start runs for the archives without a verdict, if the user agrees; return the exit code."""
     days = arguments.days
     if days is None:
         days = MISSING_DAYS
@@ -176,9 +176,9 @@ def _submit_missing(arguments: Arguments, runs: DeployedRuns) -> int:
 
 
 def _print_missing(missing: MissingArchives, found_by: str) -> None:
-    """Print the archives without a verdict, and their number.
+    """Print the archives without a verdict, and how many there are.
 
-    `found_by` has the options that find the environment, for the printed commands.
+    `found_by` contains the options that select the environment in the printed commands.
     """
     for archive in missing.unsettled:
         advice = f"  s3unzip resume {archive.run}{found_by}"
@@ -190,7 +190,7 @@ def _print_missing(missing: MissingArchives, found_by: str) -> None:
             f"{show_time(archive.put)}  {archive.state:12}  "
             f"{show_bytes(archive.size):>9}  {printable(str(archive.source))}{advice}\n"
         )
-    # Archives with a verdict that were not deleted or tagged.
+    # Archives that have a verdict but were not deleted or tagged.
     remaining = sum(archive.state == "archive left" for archive in missing.unsettled)
     counts = (
         f"{show_count(missing.archives, 'archive')}: {missing.running:,} running, "

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from s3unzip.runs.records import RunRecords
     from s3unzip.verification import Verification
 
-# Control characters other than tabs, line ends, form feeds and ESC, which text may contain.
+# Control characters, except those that text can contain: tabs, line ends, form feeds and ESC.
 NOT_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 DIFFERENCES = {
     "missing": "missing",
@@ -65,7 +65,7 @@ class ListedMember(Struct, frozen=True, omit_defaults=True):
     method: str | None = None
     crc32: str | None = None  # 8 hex digits
     mtime: int | None = None  # Unix seconds
-    offset: int | None = None  # of the local header in the archive
+    offset: int | None = None  # byte offset of the local header in the archive
     problem: str | None = None  # code of the check that refuses the member
     message: str | None = None  # what was found, in words
 
@@ -103,7 +103,7 @@ def ls(arguments: Arguments) -> int:
 
 
 def _list_member(member: ArchiveMember) -> ListedMember:
-    """Return the line of JSON for a member; a refused one has its problem instead of its data."""
+    """Return the JSON line for a member; that of a refused member has a problem instead of data."""
     problem = member.problem
     if problem is not None:
         return ListedMember(
@@ -125,7 +125,7 @@ def _list_member(member: ArchiveMember) -> ListedMember:
 
 
 def _print_members(members: Iterable[ArchiveMember]) -> Counter[str]:
-    """Print a table as ``unzip -v`` does; return the number of refused members by reason."""
+    """Print a table like that of ``unzip -v``; return the number of refused members by reason."""
     refused = Counter[str]()
     write = sys.stdout.write
     write("  Length   Method       Size  Cmpr    Date    Time   CRC-32   Name\n")
@@ -161,7 +161,7 @@ def _print_members(members: Iterable[ArchiveMember]) -> Counter[str]:
 
 
 def _saved_percent(size: int, compressed: int) -> str:
-    """Return the share of `size` that compression saved; data that grew shows 0 %."""
+    """Return the percentage of `size` that compression saved, or 0 % for data that grew."""
     saved = max(0, size - compressed)
     return f"{100 * saved // max(1, size):3}%"
 
@@ -177,7 +177,7 @@ def cat(arguments: Arguments) -> int:
         indexes = (index for index, glob in enumerate(globs) if glob(member.name))
         return next(indexes, 0)  # the default is never used: a glob selected the member
 
-    # Members keep the directory's order where they match the same glob.
+    # Members that match the same glob stay in the order of the directory.
     members = sorted(archive.members(), key=first_match)
     contents = [member.stream() for member in members]  # a refused member raises before any output
     is_terminal = sys.stdout.isatty()
@@ -253,8 +253,9 @@ def verify(arguments: Arguments) -> int:
     yield_to_others()
     source = parse_source(arguments.src)
     arguments.check_places(source, parse_destination(arguments.dest))
-    # The environment comes first: if it does not exist, the file of --objects is not overwritten.
-    records: Iterable[RunRecords] | None = None  # those of this machine
+    # The environment is looked up first: if it does not exist, the --objects file is not
+    # overwritten.
+    records: Iterable[RunRecords] | None = None  # None means the records of this machine
     if arguments.no_records:
         records = ()
     elif arguments.env is not None:
@@ -285,7 +286,7 @@ def verify(arguments: Arguments) -> int:
 
 @contextmanager
 def _open_objects_file(name: str | None) -> Iterator[Callable[[object], object] | None]:
-    """Yield a function that writes a value to the file as a line of JSON; None: without a name."""
+    """Yield a function that writes a value to the file as a JSON line, or None without a name."""
     if name is None:
         yield None
         return
@@ -302,7 +303,7 @@ def print_verification(verification: "Verification", out: TextIO) -> None:
     counts = verification.counts
     differing = "".join(f", {count:,} {DIFFERENCES[kind]}" for kind, count in counts.items())
     prefix = verification.prefix
-    # The prefix may end within a name.
+    # The prefix can end in the middle of a name.
     folder = replace(verification.destination, key=prefix[: prefix.rfind("/") + 1])
     places = f"{verification.source} -> {folder}"
     out.write(
@@ -315,7 +316,7 @@ def print_verification(verification: "Verification", out: TextIO) -> None:
         )
     out.writelines(f"  {count:,} {PROOFS[proof]}\n" for proof, count in verification.proofs.items())
     requests = verification.requests
-    seconds = max(verification.seconds, 0.001)  # they are rounded, perhaps to 0
+    seconds = max(verification.seconds, 0.001)  # the seconds are rounded, possibly to 0
     out.write(
         f"  in {show_seconds(verification.seconds)}: "
         f"{verification.members / seconds:,.0f} objects/s, "
@@ -327,5 +328,5 @@ def print_verification(verification: "Verification", out: TextIO) -> None:
         line = f"{difference.kind:8} {printable_name(difference.key)}"
         out.write(f"  {': '.join(filter(None, (line, facts)))}\n")
     not_listed = sum(counts.values()) - len(verification.differences)
-    if not_listed:  # --list limits each kind, so the largest count lists all kinds
+    if not_listed:  # --list applies to each kind, so the largest count is enough for all
         out.write(f"  and {not_listed:,} more: --list {max(counts.values())} lists them all\n")

@@ -1,4 +1,4 @@
-"""``s3unzip``: the list of commands, their start and their end, and advice on mistyped ones."""
+"""The ``s3unzip`` program: how commands are listed, started and ended, and advice on typos."""
 
 import os
 import re
@@ -14,11 +14,11 @@ from s3unzip.cli.terminal import OUTPUT_LOST, OutputLostError, Stopping, drop_ou
 from s3unzip.printable import printable
 from s3unzip.version import __version__
 
-INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h
-COMPLETION = "_S3UNZIP_COMPLETE"  # set by the completion script of a shell
+INTERNAL_ERROR = 70  # EX_SOFTWARE in sysexits.h
+COMPLETION = "_S3UNZIP_COMPLETE"  # set by a shell's completion script
 
-# The module of each command, and the first sentence of its help. So the list of commands can be
-# printed before any of these modules is loaded.
+# The module of each command and the first sentence of its help, so that the list of commands can be
+# printed without loading any of these modules.
 COMMANDS = {
     "run": ("run", "Extract an archive, or several, on this machine."),
     "plan": ("plan", "Estimate a run: its work, time and cost; nothing is written."),
@@ -34,7 +34,7 @@ COMMANDS = {
     "submit": ("deployed", "Queue archives that are already there."),
     "doctor": ("deployed", "Check a deployed environment, and say what to do."),
 }
-# Commands of other tools and of earlier versions, with the commands that do the same here.
+# Commands of other tools and of earlier versions, mapped to the equivalent commands here.
 OTHER_NAMES = {
     "help": "s3unzip --help",
     "version": "s3unzip --version",
@@ -54,7 +54,7 @@ OTHER_NAMES = {
     "backlog": "s3unzip submit, and s3unzip runs",
     "reconcile": "s3unzip submit --missing",
 }
-# Patterns of click's messages, with plainer words.
+# Patterns for click's messages, mapped to plainer wording.
 PLAIN_WORDS = (
     (r"'[^']*' is not a valid integer( range)?", "must be a whole number"),
     (r"'[^']*' is not a valid float( range)?", "must be a number"),
@@ -72,7 +72,7 @@ def load_command(name: str) -> click.Command:
 class _Program(click.Group):
     """A group of commands that are loaded on their first use."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - required by click
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
@@ -81,7 +81,7 @@ class _Program(click.Group):
         return load_command(cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """Write the commands with their summaries; click's own method would load them all."""
+        """Write the commands with their summaries; click's own method would load every command."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
 
@@ -89,7 +89,7 @@ class _Program(click.Group):
 @click.group(
     "s3unzip",
     cls=_Program,
-    commands=dict.fromkeys(COMMANDS, click.Command(None)),  # click suggests similar names from it
+    commands=dict.fromkeys(COMMANDS, click.Command(None)),  # used to suggest similar names
     invoke_without_command=True,
     help="Extract ZIP archives of any size from S3 to S3, in parallel, verified.",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -105,7 +105,7 @@ def PROGRAM(context: click.Context) -> None:  # noqa: N802 - a constant
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run a command and exit with its code. An error prints one line, never a traceback."""
+    """Run a command and exit with its code. Errors are printed as one line, never a traceback."""
     if arguments is None:
         arguments = sys.argv[1:]
     stopping = Stopping()
@@ -113,14 +113,14 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         with stopping.like_ctrl_c():
             code = _invoke(list(arguments))
         sys.stdout.flush()
-        if stopping.heard:  # the command handled the signal and returned a code of its own
+        if stopping.heard:  # the command handled the signal and returned its own code
             code = stopping.exit_code
     except (KeyboardInterrupt, EOFError):
         code = _print_error("stopped", stopping.exit_code)
     except BrokenPipeError:  # `s3unzip ls ... | head`
         drop_output()
         code = 0
-    except Exception as error:  # noqa: BLE001 - the command line's outermost edge
+    except Exception as error:  # noqa: BLE001 - the outermost level of the command line
         code = _report_error(error, stopping)
     sys.exit(code)
 
@@ -128,7 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 def _invoke(arguments: list[str]) -> int:
     """Run a command; return its exit code.
 
-    This replaces click's own `main`, which prints another message on Ctrl-C.
+    This replaces click's own `main`, which prints a different message on Ctrl-C.
     """
     if len(arguments) > 1 and arguments[0] == "help" and arguments[1] in COMMANDS:
         arguments = [arguments[1], "--help"]
@@ -145,7 +145,7 @@ def _invoke(arguments: list[str]) -> int:
 
 
 def explain_mistake(error: click.ClickException) -> str:
-    """Return one line with the mistake, and with the command that shows the help about it."""
+    """Return one line with the mistake and the command that shows the relevant help."""
     if isinstance(error, click.exceptions.NoSuchCommand):
         advice = _suggest_command(error.command_name)
         if advice is not None:
@@ -160,7 +160,7 @@ def explain_mistake(error: click.ClickException) -> str:
 
 
 def _suggest_command(name: str) -> str | None:
-    """Return the commands that an unknown `name` may stand for, or None."""
+    """Return the commands that an unknown `name` could have been meant as, or None."""
     if "://" in name or name.lower().endswith(".zip"):
         return f"s3unzip run {name} DEST, or s3unzip ls {name}"
     return OTHER_NAMES.get(name)
@@ -192,7 +192,7 @@ def _report_error(error: Exception, stopping: Stopping) -> int:
 
 
 def _report_foreign_error(error: Exception) -> int:
-    """Print an error of the operating system, or a bug; return the exit code."""
+    """Print an error from the operating system, or a bug; return the exit code."""
     from s3unzip import errors
     from s3unzip.stores.files import has_message, translate_error
 
@@ -213,6 +213,6 @@ def _report_foreign_error(error: Exception) -> int:
 
 
 def _print_error(message: object, code: int) -> int:
-    """Print one line, and return `code`, the exit code of this error."""
+    """Print an error as one line, and return `code`, its exit code."""
     sys.stderr.write(f"s3unzip: {printable(str(message))}\n")
     return code

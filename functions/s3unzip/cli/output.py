@@ -1,4 +1,4 @@
-"""Reports of runs, and findings of an archive's directory, as commands print them."""
+"""How commands print the reports of runs, and the findings about an archive's directory."""
 
 import re
 import sys
@@ -26,7 +26,7 @@ from s3unzip.stores.config import StoreConfig, runs_home
 from s3unzip.stores.ports import StoredObject
 
 FOREIGN = re.compile(r"the first bytes look like (?!a ZIP archive|text|no format)(.+)")
-EXTRA_SHOWN = 10  # objects that are listed before the question whether to delete them
+EXTRA_SHOWN = 10  # number of objects to list before asking whether to delete them
 SOUNDNESS = {Verdict.COMPLETED: "SOUND", Verdict.COMPLETED_WITH_ERRORS: "NOT SOUND"}
 
 
@@ -38,12 +38,12 @@ def print_report(
     rates: bool = True,
     reached: StoreConfig | None = None,
 ) -> None:
-    """Print the verdict, the totals, the reasons of failures, the page and the next command.
+    """Print the verdict, the totals, the reasons for failures, the page and the next command.
 
     Args:
         report: the report of the run.
-        stream: where to print. None: standard error.
-        environment: the environment of the run. None: this machine.
+        stream: the stream to print to. None means standard error.
+        environment: the environment of the run. None means this machine.
         rates: whether to print the duration, and members and bytes per second.
         reached: the connections to the run's stores, or to the environment.
     """
@@ -72,15 +72,15 @@ def _title(report: Report) -> str:
 
 
 def print_test(report: Report, out: TextIO) -> None:
-    """Print whether the members of an archive are sound, and why the others are not.
+    """Print whether all members of an archive are sound, and why any of them are not.
 
-    A test keeps no run, so the advice names no command that continues a run.
+    A test is not kept as a run, so the advice does not include a command to continue it.
     """
     soundness = SOUNDNESS.get(report.verdict, report.verdict.value)
     _print_verdict(report, f"{soundness}  {report.source}", out)
     _print_advice(report, out, env_options=None)
     if report.verdict is not Verdict.REJECTED:
-        seconds = max(report.finished - report.started, 1e-9)  # a clock may not have advanced
+        seconds = max(report.finished - report.started, 1e-9)  # the clock may not have advanced
         out.write(
             f"  {show_count(report.extracted, 'member')} "
             f"{choose_form(report.extracted, 'is', 'are')} sound, "
@@ -111,9 +111,10 @@ def _advise(
     Args:
         code: the code of a check or a fault.
         run: the id of the run.
-        env_options: the options that find the run's environment. None: there is no run, so the
-            advice leaves out the command that continues it.
-        message: the message of a finding; it may name the format of a file that is not an archive.
+        env_options: the options that select the run's environment. None means that there is no run,
+            so the advice leaves out the command to continue it.
+        message: the message of a finding, which can name the format of a file that is not an
+            archive.
     """
     match = FOREIGN.search(message or "")
     if match is not None:
@@ -126,7 +127,7 @@ def _advise(
 def print_reasons(refused: Mapping[str, int], warnings: Mapping[str, int]) -> None:
     """Print the warnings about a directory, and why members are refused.
 
-    Both arguments map the code of a check to the number of its members.
+    Both arguments map the code of a check to the number of members.
     """
     _print_warnings(warnings, sys.stderr)
     for code, count in refused.items():
@@ -147,7 +148,7 @@ def describe_finding(finding: Finding) -> str:
 
 
 def _in_brackets(code: str | None, offset: int | None = None) -> str:
-    """Return the end of a message: a code, and its offset in the archive; empty without a code."""
+    """Return the bracketed end of a message: a code and an offset; empty without a code."""
     if not code:
         return ""
     return f" ({code}{_at_byte(offset)})"
@@ -189,10 +190,10 @@ def _print_totals(report: Report, out: TextIO, *, rates: bool) -> None:
 
 
 def _describe_speed(report: Report) -> str:
-    seconds = max(report.finished - report.started, 1e-9)  # a clock may not have advanced
+    seconds = max(report.finished - report.started, 1e-9)  # the clock may not have advanced
     rates = [f"{show_bytes(report.bytes_out / seconds)}/s"]
     members = report.extracted + report.unchanged
-    if members >= seconds:  # less than one member a second would be shown as 0
+    if members >= seconds:  # a rate below one member a second would be shown as 0
         rates.insert(0, f"{members / seconds:,.0f} members/s")
     workers = ""
     if report.workers:
@@ -208,9 +209,9 @@ def _print_warnings(counts: Mapping[str, int], out: TextIO, indent: str = "") ->
 
 
 def print_failures(report: Report, out: TextIO, env_options: str | None) -> None:
-    """Print the reasons of failures, each with advice and its first members.
+    """Print the reasons for failures, each with advice and the first members that it affects.
 
-    `env_options` names the environment of the run. None: there is no run to continue.
+    `env_options` select the environment of the run. None means that there is no run to continue.
     """
     if not report.failed:
         return
@@ -231,13 +232,13 @@ def print_failures(report: Report, out: TextIO, env_options: str | None) -> None
 
 
 class RunOutput(RunDisplay):
-    """Shows the run of one archive: its progress, its report, the results of nested archives.
+    """Shows the run of one archive: its progress, its report, and the results of nested archives.
 
-    It also decides whether the objects that are not members are deleted.
+    It also decides whether to delete the objects that are not members.
 
     Args:
         reached: the connections to the run's stores, for the printed command that repeats the run.
-        max_extra: how many objects ``--delete-extra`` may delete.
+        max_extra: maximum number of objects that ``--delete-extra`` may delete.
     """
 
     def __init__(
@@ -245,13 +246,13 @@ class RunOutput(RunDisplay):
     ) -> None:
         super().__init__(quiet=quiet)
         self.nested_runs: list[NestedRun] = []
-        self.objection = ""  # why extra objects stay
+        self.objection = ""  # why extra objects are kept
         self._json = json
         self._reached = reached
         self._max_extra = max_extra
 
     def may_delete(self, extra: Sequence[StoredObject]) -> bool:
-        """Return whether `extra` may be deleted; ask on a terminal, and print why not."""
+        """Return whether `extra` may be deleted; ask on a terminal, and explain a refusal."""
         self.stop()
         count = show_count(len(extra), "object")
         size = show_bytes(sum(listed.size for listed in extra))
@@ -270,7 +271,7 @@ class RunOutput(RunDisplay):
         return not self.objection
 
     def reported(self, report: Report) -> None:
-        """Print the report in place of the progress; if quiet, only the verdict of a failed run."""
+        """Replace the progress with the report; if quiet, print only a failed run's verdict."""
         self.stop()
         if self._json:
             print_json(report)
@@ -280,7 +281,7 @@ class RunOutput(RunDisplay):
             print_problem(report)
 
     def nested(self, run: NestedRun) -> None:
-        """Print the result of a nested archive; in quiet mode, only if it failed."""
+        """Print the result of a nested archive; in quiet mode, do so only if it failed."""
         self.nested_runs.append(run)
         if self._json:
             print_json(run)
@@ -289,7 +290,7 @@ class RunOutput(RunDisplay):
 
 
 def print_problem(report: Report) -> None:
-    """Print why the exit code of a run is not 0, without totals or advice; else print nothing."""
+    """If the exit code of a run is not 0, print why, without totals or advice."""
     if exit_code(report):
         _print_verdict(report, _title(report), sys.stderr)
     if report.archive_left:
@@ -297,7 +298,7 @@ def print_problem(report: Report) -> None:
 
 
 def describe_nested(run: NestedRun) -> str:
-    """Return the result of a nested archive: its verdict and key, the reason, the id of the run."""
+    """Return the result of a nested archive: its verdict, key, reason and run id."""
     lines = [f"nested {run.verdict or 'not extracted'}  {printable_name(run.key)}"]
     if run.message:
         lines.append(f"  {printable(run.message)}{_in_brackets(run.reason)}")
@@ -307,7 +308,7 @@ def describe_nested(run: NestedRun) -> str:
 
 
 def exit_code(report: Report, nested: Sequence[NestedRun] = ()) -> int:
-    """Return the exit code of an archive's run and of the runs of the archives inside it."""
+    """Return the exit code for the run of an archive and the runs of the archives inside it."""
     if report.verdict.exit_code:
         return report.verdict.exit_code
     if not all(run.is_right for run in nested):
@@ -326,9 +327,9 @@ def _confirm_deleting(summary: str, extra: Sequence[StoredObject]) -> bool:
 
 
 def shown_connections(config: StoreConfig, *locations: Location) -> StoreConfig:
-    """Return the options with which a printed command reaches `locations` again.
+    """Return the options that a printed command needs to reach `locations` again.
 
-    Options that environment variables set are left out. Without a location in S3, all S3
+    Options that are set by environment variables are left out. If no location is in S3, all S3
     options are left out.
     """
     if not any(location.store.takes_s3_options for location in locations):

@@ -27,7 +27,7 @@ from s3unzip.stores.config import parse_destination, parse_source
 if TYPE_CHECKING:
     from s3unzip.aws.environment import LambdaConfig
 
-BAR = 28  # characters of the longest bar
+BAR = 28  # length of the longest bar, in characters
 MAX_BINS = 14
 PLANNED_REQUESTS = ("get", "put", "create", "part", "copy", "complete", "list")
 RIGHT_COLUMNS = frozenset({"from", "below", "members", "quantity", "dollars"})
@@ -51,7 +51,7 @@ def plan(arguments: Arguments) -> int:
     environment = _find_environment(arguments)
     request = _make_request(source, arguments, environment)
     platform = _find_platform(request, arguments, environment)
-    base = None  # the tuning that the typed changes apply to; None: the defaults
+    base = None  # the tuning to which the typed changes apply; None means the defaults
     max_cost = arguments.max_cost
     if environment is not None:
         base = environment.tuning
@@ -76,7 +76,7 @@ def plan(arguments: Arguments) -> int:
 
 
 def _find_environment(arguments: Arguments) -> "LambdaConfig | None":
-    """Return the configuration of the environment that `--env` names; None: without `--env`."""
+    """Return the configuration of the environment named by `--env`, or None without `--env`."""
     if arguments.env is None:
         return None
     if arguments.platform not in {None, "aws"}:
@@ -87,7 +87,7 @@ def _find_environment(arguments: Arguments) -> "LambdaConfig | None":
 def _make_request(
     source: Location, arguments: Arguments, environment: "LambdaConfig | None"
 ) -> Request:
-    """Return the request of the run; typed options replace those of an environment."""
+    """Return the request of the run; typed options override those of an environment."""
     options = arguments.options()
     if environment is None:
         return Request(source, parse_destination(arguments.dest or "."), options)
@@ -101,7 +101,7 @@ def _make_request(
 def _find_platform(
     request: Request, arguments: Arguments, environment: "LambdaConfig | None"
 ) -> Platform:
-    """Return the platform of the environment, else that of `--on`, by default this machine."""
+    """Return the platform of the environment, or else of `--on`, which defaults to this machine."""
     if environment is not None:
         workers = arguments.workers or environment.tuning.max_workers
         return replace(environment.platform, workers=workers)
@@ -115,7 +115,7 @@ def _find_platform(
 
 
 def override_options(environment: Options, typed: Options) -> Options:
-    """Return an environment's options; typed options that are not the defaults replace them."""
+    """Return an environment's options, overridden by typed options that are not the defaults."""
     defaults = Options()
     return replace(
         environment,
@@ -145,10 +145,10 @@ def _estimate(request: Request, context: Context, platform: Platform) -> Estimat
 
 
 def _print_estimate(estimate: Estimate, out: TextIO) -> None:
-    """Print time, speed and cost, then the tables of the sizes and of the bill."""
+    """Print the time, the speed and the cost, then a table of sizes and the bill."""
     cost = estimate.cost
     speed = f"{show_bytes(estimate.bytes_out / estimate.seconds)}/s"
-    if estimate.members >= estimate.seconds:  # less than one a second would be shown as 0
+    if estimate.members >= estimate.seconds:  # a rate below one a second would be shown as 0
         speed = f"{estimate.members / estimate.seconds:,.0f} members/s"
     kinds = ", ".join(f"{members:,} by {kind}" for kind, members in estimate.kinds.items())
     counts = ((kind, getattr(estimate.requests, kind)) for kind in PLANNED_REQUESTS)
@@ -175,9 +175,9 @@ def _print_estimate(estimate: Estimate, out: TextIO) -> None:
 
 
 def _size_rows(sizes: Sequence[Bin]) -> list[tuple[str, ...]]:
-    """Return the titles and the rows of a histogram of sizes.
+    """Return the titles and rows of a histogram of member sizes.
 
-    Beyond `MAX_BINS` rows, the smallest sizes share the first row.
+    If there would be more than `MAX_BINS` rows, the smallest sizes share the first row.
     """
     bins = list(sizes[-MAX_BINS:])
     smaller = sum(span.members for span in sizes[:-MAX_BINS])
@@ -192,7 +192,7 @@ def _size_rows(sizes: Sequence[Bin]) -> list[tuple[str, ...]]:
 
 
 def _cost_rows(cost: Cost) -> list[tuple[str, ...]]:
-    """Return the titles, the lines of the bill and the total; without a cost only the titles."""
+    """Return the titles, the lines of the bill and the total, or only the titles without a cost."""
     rows: list[tuple[str, ...]] = [("dollars", "quantity", "service")]
     for line in cost.lines:
         if line.quantity:

@@ -1,8 +1,9 @@
 """The progress of a run on stderr: a live display on a terminal, else a line every few seconds.
 
-The share is the part of the selected members' compressed bytes that is done. All bytes of a member
-with an outcome are done; of a large member, those that have been read. Bytes that are read again
-count once. The bytes shown are this share of the bytes that the run writes.
+The share is the fraction of the selected members' compressed bytes that is done. All bytes of a
+member with an outcome are done; for a large member, the bytes read so far are done. Bytes that are
+read again are counted only once. The number of bytes shown is this share of the bytes that the run
+writes.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ if TYPE_CHECKING:
 
     from s3unzip.model import Outcome, PlanSummary
 
-RATE_SECONDS = 10.0  # rates are means of the last ten seconds
-LINE_SECONDS = 5.0  # between two lines where there is no terminal
-# An earlier guess of the time left would be far off.
-MIN_SECONDS = 5.0  # of a phase before the time left is shown
-MIN_SHARE = 0.05  # of the run before the time left is shown
-WIDE = 70  # columns of the narrowest terminal that shows bytes and rates
-MAX_LIVE_FAILURES = 20  # printed during the run; the report counts them all
+RATE_SECONDS = 10.0  # rates are averages over the last ten seconds
+LINE_SECONDS = 5.0  # interval between two lines without a terminal
+# An earlier estimate of the time left would be far off.
+MIN_SECONDS = 5.0  # minimum duration of a phase before the time left is shown
+MIN_SHARE = 0.05  # minimum share of the run before the time left is shown
+WIDE = 70  # width of the narrowest terminal that shows bytes and rates, in columns
+MAX_LIVE_FAILURES = 20  # maximum number printed during the run; the report counts all failures
 EXTRACTING = "extract"
 VERIFYING = "verify"
 PHASE_TITLES = {
@@ -46,15 +47,15 @@ PHASE_TITLES = {
 
 
 def failed_line(outcome: Outcome) -> str:
-    """Return the key of a failed member, the message and the code."""
+    """Return a line with the key of a failed member, the message and the code."""
     code = outcome.reason or "unknown"
-    # Some messages begin with the key, which the line has already.
+    # Some messages begin with the key, which is already in the line.
     message = describe(code, outcome.message).removeprefix(f"{outcome.key}: ")
     return f"{printable_name(outcome.key)}: {printable(message)} ({code})"
 
 
 class Figures(NamedTuple):
-    """The figures of a phase at one moment, as texts; a figure without meaning is empty."""
+    """The figures of a phase at one moment, as strings; figures that do not apply are empty."""
 
     phase: str
     share: float | None  # 0 to 1
@@ -67,14 +68,14 @@ class Figures(NamedTuple):
 
     @property
     def percent(self) -> str:
-        """The share, rounded down, so that 100 % means all; empty without a share."""
+        """The share in percent, rounded down so that 100 % means all; empty without a share."""
         if self.share is None:
             return ""
         return f"{math.floor(100 * self.share)}%"
 
     def line(self) -> str:
         """Return one line for a log."""
-        figures = (self.percent, *self[2:])  # all fields but the phase and the share
+        figures = (self.percent, *self[2:])  # all fields except the phase and the share
         return f"{self.phase}: {', '.join(filter(None, figures)) or '...'}"
 
 
@@ -85,9 +86,9 @@ class _Moment(NamedTuple):
 
 
 class RunDisplay(Progress):
-    """Shows phase, share, members, failures and the time left.
+    """Shows the phase, the share done, the members, the failures and the time left.
 
-    Any thread may call `finished` and `failed`. One thread draws, or prints lines.
+    Any thread can call `finished` and `failed`. Only one thread draws the display or prints lines.
     """
 
     def __init__(self, console: Console | None = None, *, quiet: bool = False) -> None:
@@ -102,7 +103,7 @@ class RunDisplay(Progress):
         self.note = ""
         self._trouble = ""
         self._failures = 0
-        self._hide: Callable[[], None] | None = None  # ends the display, once it is shown
+        self._hide: Callable[[], None] | None = None  # removes the display; None if it is not shown
         self._ended = threading.Event()
 
     def __enter__(self) -> Self:
@@ -112,7 +113,7 @@ class RunDisplay(Progress):
         self.stop()
 
     def stop(self) -> None:
-        """Remove the display from the terminal, or end the thread that prints lines."""
+        """Remove the display from the terminal, or stop the thread that prints lines."""
         self._ended.set()
         if self._hide is not None:
             self._hide()
@@ -141,7 +142,7 @@ class RunDisplay(Progress):
             self.counts.update(counts)
 
     def failed(self, outcomes: Sequence[Outcome]) -> None:
-        """Print the first failed members of the run, also if the command is quiet."""
+        """Print the first failed members of the run, even if the command is quiet."""
         for outcome in outcomes:
             self._failures += 1
             if self._failures <= MAX_LIVE_FAILURES:
@@ -150,20 +151,20 @@ class RunDisplay(Progress):
                 self.print_line("more members failed; the report lists them")
 
     def trouble(self, message: str) -> None:
-        """Print once that a store does not answer, although each worker reports it."""
+        """Print only once that a store does not respond, even if every worker reports it."""
         if message != self._trouble:
             self._trouble = message
             if not self._quiet:
                 self.print_line(printable(message))
 
     def print_line(self, text: str) -> None:
-        """Print a line above the display, also if the command is quiet."""
+        """Print a line above the display, even if the command is quiet."""
         from rich.text import Text
 
         self._console().print(Text(printable_lines(text)), soft_wrap=True)
 
     def figures(self) -> Figures:
-        """Return the figures of this moment."""
+        """Return the current figures."""
         with self._lock:
             counts = Counter(self.counts)
             plan = self.plan
@@ -196,9 +197,9 @@ class RunDisplay(Progress):
         )
 
     def _remember(self, moment: _Moment) -> _Moment:
-        """Add a moment to the history; return the earlier one that rates are measured from.
+        """Add a moment to the history; return the earlier moment from which rates are measured.
 
-        It is the latest moment that is older than `RATE_SECONDS`, or else the first one.
+        The earlier moment is the latest one older than `RATE_SECONDS`, or else the first one.
         """
         self._history.append(moment)
         while len(self._history) > 2 and moment.time - self._history[1].time > RATE_SECONDS:
@@ -213,7 +214,7 @@ class RunDisplay(Progress):
         return self._own_console
 
     def _start(self) -> None:
-        """Start the live display or the thread that prints lines, unless it was started."""
+        """Start the live display or the thread that prints lines, unless already started."""
         if self._quiet or self._hide is not None:
             return
         console = self._console()
@@ -223,7 +224,7 @@ class RunDisplay(Progress):
             live = Live(
                 get_renderable=self.draw, console=console, refresh_per_second=5, transient=True
             )
-            self._hide = live.stop  # before the start, so that Ctrl-C leaves no hidden cursor
+            self._hide = live.stop  # set before the start, so that Ctrl-C restores the cursor
             live.start()
         else:
             lines = threading.Thread(target=self._print_lines, daemon=True, name="progress")
@@ -235,7 +236,7 @@ class RunDisplay(Progress):
             self.print_line(self.figures().line())
 
     def draw(self) -> Group:
-        """Draw a bar with its figures; a narrow terminal gets two short lines."""
+        """Draw a bar with its figures, or two short lines on a narrow terminal."""
         from rich.console import Group
         from rich.progress_bar import ProgressBar
         from rich.table import Table
@@ -266,7 +267,7 @@ class RunDisplay(Progress):
 
 
 def _figures_of_verify(counts: Mapping[str, int], rate: float) -> Figures:
-    """Return the figures of a comparison; `rate` is in objects per second."""
+    """Return the figures for a comparison; `rate` is in objects per second."""
     size = ""
     if counts["bytes_read"]:
         size = f"{show_bytes(counts['bytes_read'])} read"

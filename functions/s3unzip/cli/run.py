@@ -1,6 +1,6 @@
-"""``run``: extract an archive, or several, on this machine.
+"""The command ``run``: extract one or more archives on this machine.
 
-Several archives are extracted one after the other; then a table has their verdicts.
+Several archives are extracted one after another, followed by a table of their verdicts.
 """
 
 import sys
@@ -61,7 +61,7 @@ def run(arguments: Arguments) -> int:
     2 wrong request, 6 a store refused, 7 no member selected,
     74 stdout cannot be written, 130 stopped (143 by SIGTERM, 129 by SIGHUP).
     """
-    from s3unzip.api.extraction import names_one  # slow to import, and the help does not need it
+    from s3unzip.api.extraction import names_one  # slow to import, and not needed for the help
 
     _check_order(arguments)
     stores = arguments.config()
@@ -69,7 +69,7 @@ def run(arguments: Arguments) -> int:
     is_one = len(arguments.sources) == 1 and names_one(arguments.sources[0], stores)
     requests = _make_requests(arguments, stores, is_one=is_one)
     if arguments.dry_run:
-        password = arguments.password()  # once for all archives: it may be asked for
+        password = arguments.password()  # once for all archives, in case the user is asked
         return max(_list_decisions(request, arguments, password) for request in requests)
     if is_one:
         return _extract_one(requests[0], arguments, stores)
@@ -78,7 +78,7 @@ def run(arguments: Arguments) -> int:
 
 def _check_order(arguments: Arguments) -> None:
     """Refuse arguments that do not end with a destination."""
-    if not arguments.sources:  # click takes a single argument as DEST
+    if not arguments.sources:  # click treats a single argument as DEST
         if not arguments.dest:
             raise UsageError(
                 "give an archive, and where its members go: s3unzip run SRC DEST (see s3unzip run "
@@ -95,7 +95,7 @@ def _check_order(arguments: Arguments) -> None:
 def _make_requests(arguments: Arguments, stores: StoreConfig, *, is_one: bool) -> list[Request]:
     """Check the arguments; return a request for each archive that they name.
 
-    If `is_one`, the first argument is one archive, although it may look like a glob.
+    If `is_one`, the first argument is a single archive, even if it looks like a glob.
     """
     from s3unzip.api.extraction import check_apart, make_request, names_several
 
@@ -108,7 +108,7 @@ def _make_requests(arguments: Arguments, stores: StoreConfig, *, is_one: bool) -
         if is_one or not names_several(word):
             location = parse_source(word)
         arguments.check_places(location, destination)
-    options = arguments.options()  # before the listing, so that a mistake needs no request
+    options = arguments.options()  # before the listing, so that a mistake costs no requests
     sources = [parse_source(arguments.sources[0])] if is_one else _find_sources(arguments, stores)
     requests = [
         make_request(source, destination, options, arguments.after_success) for source in sources
@@ -118,13 +118,14 @@ def _make_requests(arguments: Arguments, stores: StoreConfig, *, is_one: bool) -
 
 
 def _find_sources(arguments: Arguments, stores: StoreConfig) -> list[Location]:
-    """Return the archives that are named, also by folders, prefixes and globs.
+    """Return the archives that the arguments name, directly or by folders, prefixes and globs.
 
-    If one is not found, the last argument may be a member's name, so the error explains DEST.
+    If an archive is not found, the last argument may be a member's name, so the error explains
+    DEST.
     """
     from s3unzip.api.extraction import find_archives
 
-    # `run` has looked up an only source already, and found that it names several archives.
+    # `run` has already looked up an only source, and found that it names several archives.
     is_only_source = len(arguments.sources) == 1
     try:
         return find_archives(arguments.sources, stores, is_listed=is_only_source)
@@ -162,13 +163,13 @@ def _extract_one(request: Request, arguments: Arguments, stores: StoreConfig) ->
             warn=warn,
             delete_extra=may_delete,
         )
-    if output.objection:  # extra objects stay, although --delete-extra asks for their deletion
+    if output.objection:  # extra objects are kept despite --delete-extra
         return 1
     return exit_code(report, output.nested_runs)
 
 
 def _list_decisions(request: Request, arguments: Arguments, password: bytes | None) -> int:
-    """Print what a run would do with each member; return 1 if it cannot write a member, else 0."""
+    """Print what a run would do with each member; return 1 if it could not write one, else 0."""
     from s3unzip.local.destination_objects import check_extra, decide
 
     config = arguments.config()
@@ -200,19 +201,19 @@ def _print_decision(decision: "Decision") -> None:
 
 
 class _BatchDisplay(RunDisplay):
-    """Shows the number of archives that have ended, and the counts of all their members."""
+    """Shows the number of archives whose runs have ended, and the counts for all their members."""
 
     def __init__(self, archives: int, *, quiet: bool) -> None:
         super().__init__(quiet=quiet)
         self._archives = archives
         self.ends: list[ArchiveEnd] = []
-        self.nested_runs: list[NestedRun] = []  # of the current archive
+        self.nested_runs: list[NestedRun] = []  # runs of archives nested in the current one
 
     def phase(self, name: str) -> None:  # noqa: ARG002 - the phase of a single archive
         self._start()  # starts the display once, with the first phase of the first archive
 
     def planned(self, plan: PlanSummary, elapsed: float = 0.0) -> None:
-        """Show nothing: the counts go on from one archive to the next."""
+        """Show nothing: the counts continue from one archive to the next."""
 
     def nested(self, run: NestedRun) -> None:
         self.nested_runs.append(run)
@@ -223,7 +224,7 @@ class _BatchDisplay(RunDisplay):
         self.ends.append(end)
         if end.error is not None:
             self.print_line(_error_line(end))
-        elif self._quiet and end.report is not None:  # otherwise a table tells it at the end
+        elif self._quiet and end.report is not None:  # otherwise the table at the end shows it
             print_problem(end.report)
 
     def figures(self) -> Figures:
@@ -243,7 +244,7 @@ class _BatchDisplay(RunDisplay):
 
 
 def _extract_several(requests: Sequence[Request], arguments: Arguments, stores: StoreConfig) -> int:
-    """Extract several archives, one after the other; return the highest exit code."""
+    """Extract several archives, one after another; return the highest exit code."""
     from s3unzip.local.machine import open_machine
 
     first = requests[0]  # all requests have the same options and destination
@@ -271,7 +272,7 @@ def _extract_several(requests: Sequence[Request], arguments: Arguments, stores: 
 
 
 def _extract_next(machine: "Machine", request: Request, display: _BatchDisplay) -> ArchiveEnd:
-    """Extract an archive; an error is in the result, so that the next archive can follow."""
+    """Extract an archive; return an error in the result, so that the next archive can follow."""
     from s3unzip.api.extraction import extract_one
 
     warnings: list[str] = []
@@ -290,7 +291,7 @@ def _extract_next(machine: "Machine", request: Request, display: _BatchDisplay) 
 
 
 def _interrupted(ended: int, archives: int, interrupt: BaseException) -> InterruptedRunError:
-    """Return the error of an interrupted batch, with the commands that continue it."""
+    """Return the error for an interrupted batch, with the commands that continue the batch."""
     message = f"stopped: {ended:,} of {archives:,} archives ended"
     not_begun = archives - ended
     if isinstance(interrupt, InterruptedRunError):  # the run of the next archive had begun
@@ -304,7 +305,7 @@ def _interrupted(ended: int, archives: int, interrupt: BaseException) -> Interru
 
 
 def _print_batch(archives: Sequence[ArchiveEnd], stores: StoreConfig) -> None:
-    """Print a table of the archives, then the failures and the next command of each, and sums."""
+    """Print a table of the archives, then the failures and next command of each, and totals."""
     write_table([ARCHIVE_COLUMNS, *map(_cells, archives)], sys.stderr)
     reports = [end.report for end in archives if end.report is not None]
     for report in reports:
@@ -331,7 +332,7 @@ def _print_batch(archives: Sequence[ArchiveEnd], stores: StoreConfig) -> None:
 
 
 def _error_line(end: ArchiveEnd) -> str:
-    """Return the error of an archive; put its name before it, unless the error begins with it."""
+    """Return an archive's error, prefixed with the archive's name unless it begins with that."""
     error = end.error or ""
     if error.startswith(f"{end.source}:"):
         return error
@@ -339,7 +340,7 @@ def _error_line(end: ArchiveEnd) -> str:
 
 
 def _cells(end: ArchiveEnd) -> tuple[str, ...]:
-    """Return the cells of `ARCHIVE_COLUMNS`; an archive without a report has an error instead."""
+    """Return the cells for `ARCHIVE_COLUMNS`; an archive without a report has an error instead."""
     report = end.report
     if report is None:
         return ("ERROR", "", "", "", printable(_error_line(end)))

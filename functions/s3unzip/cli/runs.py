@@ -1,6 +1,6 @@
-"""Commands on the runs of this machine or of an environment.
+"""Commands for the runs on this machine or in an environment.
 
-They are ``runs``, ``show``, ``watch``, ``resume`` and ``abort``.
+The commands are ``runs``, ``show``, ``watch``, ``resume`` and ``abort``.
 """
 
 import sys
@@ -42,19 +42,19 @@ RUN_COLUMNS = (
     "RUN",
     "SOURCE -> DESTINATION",
 )
-LISTED_COUNTS = ("members", "extracted", "unchanged", "failed")  # of `Report` and `ListedRun`
+LISTED_COUNTS = ("members", "extracted", "unchanged", "failed")  # in `Report` and `ListedRun`
 LATEST = {"metavar": "[RUN]", "required": False, "default": "latest"}
-# Options that exclude each other: a typed one replaces a recorded one.
+# Mutually exclusive options: a typed option replaces a recorded one.
 RIVALS = {"unsigned": "request_payer", "request_payer": "unsigned"}
-REPORT_SECONDS = 90.0  # in which a failed execution gets its report
-BEGIN_SECONDS = 5.0  # in which a run of this machine begins its first task after its plan
-FAULT_SECONDS = 120.0  # after which a service that does not answer ends the command
+REPORT_SECONDS = 90.0  # time within which a failed execution gets its report
+BEGIN_SECONDS = 5.0  # time from the plan to the first task of a run on this machine
+FAULT_SECONDS = 120.0  # time after which an unresponsive service ends the command
 
 
 class FailedMember(Struct, frozen=True):
     """A line of ``s3unzip show --failures``."""
 
-    task: str  # that the member failed in; "plan": the plan refused it
+    task: str  # the task in which the member failed; "plan": the plan refused the member
     outcome: Outcome
 
 
@@ -69,26 +69,26 @@ class Aborted(Struct, frozen=True):
     """What ``s3unzip abort`` did."""
 
     run: str
-    environment: str | None  # None: the run is one of this machine
-    stopped: bool  # whether it was at work
-    uploads: int  # incomplete uploads that were dropped
+    environment: str | None  # null: the run is on this machine
+    stopped: bool  # whether the run was active
+    uploads: int  # number of incomplete uploads that were dropped
 
 
 class ListedRun(Struct, frozen=True, omit_defaults=True):
     """One line of ``s3unzip runs``."""
 
     run: str
-    state: str  # the verdict; RUNNING, STOPPED or UNFINISHED where there is none
+    state: str  # the verdict, or RUNNING, STOPPED or UNFINISHED without one
     started: float  # Unix seconds
     seconds: float | None = None
     source: str = ""
     destination: str = ""  # DEST, as it was typed
-    folder: str = ""  # below it, where the members are
+    folder: str = ""  # the folder below DEST that contains the members
     members: int = 0
     extracted: int = 0
     unchanged: int = 0
     failed: int = 0
-    route: str = ""  # of the environment
+    route: str = ""  # the environment's route for the archive
 
 
 def _open_runs(arguments: Arguments) -> RunList:
@@ -132,7 +132,7 @@ def runs(arguments: Arguments) -> int:
 
 
 def _prune(arguments: Arguments, days: float) -> int:
-    """Remove old records of this machine; a lifecycle rule removes those of an environment."""
+    """Remove old records on this machine; in an environment, a lifecycle rule removes them."""
     if arguments.env is not None:
         raise UsageError(
             "--prune: is for runs of this machine; work.expire_days removes those of an environment"
@@ -149,9 +149,10 @@ def _prune(arguments: Arguments, days: float) -> int:
 
 
 def _list_run(recent: RecentRun, run_list: RunList) -> ListedRun | None:
-    """Return the line of a run from its report or else its plan; None: it has neither yet.
+    """Return the line for a run from its report or else its plan, or None if it has neither yet.
 
-    Warns of records that cannot be read: of another version, truncated or foreign.
+    Warns about records that cannot be read because they are truncated, foreign or from another
+    version.
     """
     try:
         return _read_run(recent, run_list)
@@ -162,15 +163,15 @@ def _list_run(recent: RecentRun, run_list: RunList) -> ListedRun | None:
 
 
 def _read_run(recent: RecentRun, run_list: RunList) -> ListedRun | None:
-    """Return the line of a run, as `_list_run`; `UnreadableRecordError`: a record is unreadable."""
+    """Return the line for a run, as `_list_run`; raise `UnreadableRecordError` for a bad record."""
     run = recent.run
     records = run_list.records(run)
     try:
         report = records.read_report()
     except NotFoundError:
         report = None
-    # An archive is rejected shortly before the run's state says so. Other reports of a run at work
-    # are from before it was resumed.
+    # The report of a rejected archive is written shortly before the run's state changes. Any other
+    # report of an active run is from before the run was resumed.
     is_current = recent.state != RUNNING or (report and report.verdict is Verdict.REJECTED)
     if report is not None and is_current:
         state = report.verdict.value
@@ -182,7 +183,7 @@ def _read_run(recent: RecentRun, run_list: RunList) -> ListedRun | None:
         return replace(listed, **counts, **_list_places(report))
     plan = records.find_plan()
     if not recent.state and plan is None and run_list.environment is None:
-        return None  # a run of this machine that is being planned, or whose planning failed
+        return None  # the run is on this machine and is being planned, or could not be
     state = recent.state or run_list.state(run) or ENDED
     if state == ENDED:
         state = "UNFINISHED"
@@ -203,7 +204,7 @@ def _list_places(described: Report | Request) -> dict[str, str]:
 
 
 def _cells(run: ListedRun) -> tuple[str, ...]:
-    """Return the cells of `RUN_COLUMNS`; the figures are empty if the run has not ended."""
+    """Return the cells for `RUN_COLUMNS`; the figures are empty if the run has not ended."""
     figures = ("", "", "")
     if run.seconds is not None:
         figures = (show_seconds(run.seconds), f"{run.members:,}", f"{run.failed:,}")
@@ -248,7 +249,7 @@ def show(arguments: Arguments) -> int:
 
 
 def _print_failures(report: Report, run_list: RunList, *, json: bool) -> None:
-    """Print a line for each failed member, also those that the report does not list."""
+    """Print a line for each failed member, including those that the report does not list."""
     for task, outcome in run_list.records(report.run).each_outcome():
         if outcome.status is Status.FAILED and json:
             print_json(FailedMember(task, outcome))
@@ -260,7 +261,7 @@ def _print_failures(report: Report, run_list: RunList, *, json: bool) -> None:
 
 
 def _find_page(report: Report, run_list: RunList) -> Path:
-    """Return the path of a run's page; the page of an environment's run is fetched or made."""
+    """Return the path of a run's page; for a run in an environment, fetch or make the page."""
     from s3unzip.settling.page import render_page
 
     run = report.run
@@ -274,7 +275,7 @@ def _find_page(report: Report, run_list: RunList) -> Path:
     make_folders(page.parent, PRIVATE)
     try:
         body = run_list.records(run).read_page()
-    except NotFoundError:  # the run of a small archive keeps no page in an environment
+    except NotFoundError:  # an environment keeps no page for the run of a small archive
         body = render_page(
             report, Context(run_list.stores, LocalClock(), environment=run_list.environment)
         )
@@ -314,7 +315,7 @@ def _resume_here(arguments: Arguments) -> int:
     local = LocalRuns(arguments.config())
     run_id = local.find(arguments.run)
     run = _require_plan(run_id, local).run
-    # After a loss of power, files that are on record may be missing.
+    # After a power failure, files that are on record may be missing.
     may_lack_members = may_have_lost(
         local.work_location.key, run_id, local.stores.destination(run.destination)
     )
@@ -333,15 +334,15 @@ def _resume_here(arguments: Arguments) -> int:
         report = machine.resume(run_id, display.planned, failed=arguments.failed)
     if arguments.json:
         print_json(report)
-    # No rates: between its start and its end, the run was not always at work.
+    # Print no rates: the run was not active all the time between its start and its end.
     print_report(report, rates=False, reached=stores.without_environment())
     return exit_code(report)
 
 
 def _is_complete(run: str, run_list: RunList, *, json: bool) -> bool:
-    """Return whether a run is complete, so that a resume has nothing to do; if so, print it.
+    """Return whether a run is complete and a resume has nothing to do; if so, print that.
 
-    A failed deletion or tagging of the archive remains to be done.
+    A run is not complete if its archive could not be deleted or tagged as requested.
     """
     report = run_list.records(run).find_report()
     if report is None or report.verdict is not Verdict.COMPLETED or report.archive_left:
@@ -353,7 +354,7 @@ def _is_complete(run: str, run_list: RunList, *, json: bool) -> bool:
 
 
 def _require_plan(run: str, run_list: RunList) -> PlanSummary:
-    """Return the plan of a run; the error of a missing or damaged plan advises a new run."""
+    """Return the plan of a run; the error for a missing or damaged plan advises a new run."""
     try:
         plan = run_list.records(run).find_plan()
     except UnreadableRecordError as damage:
@@ -369,7 +370,7 @@ def _require_plan(run: str, run_list: RunList) -> PlanSummary:
 
 
 def _recall_config(arguments: Arguments, recorded: StoreConfig) -> StoreConfig:
-    """Return the configuration that a run recorded for its stores; typed options replace it."""
+    """Return the configuration that a run recorded for its stores, overridden by typed options."""
     source_of = click.get_current_context().get_parameter_source
     rows = read_options(StoreConfig)
     typed = {row.field for row in rows if source_of(row.parameter) is ParameterSource.COMMANDLINE}
@@ -408,7 +409,7 @@ def abort(arguments: Arguments) -> int:
         if report.verdict is not Verdict.COMPLETED:  # a complete run has no incomplete uploads
             plan = records.find_plan()
     uploads = 0
-    if plan is not None:  # None: the run was stopped before it had one, or its archive was small
+    if plan is not None:  # None: the run was stopped before it had a plan, or its archive was small
         context = Context(stores=run_list.stores, clock=LocalClock())
         uploads = drop_leftovers(Step(plan.run, "abort", context, context.calls()))
     if arguments.json:
@@ -481,7 +482,7 @@ def _follow(run: str, run_list: RunList, display: RunDisplay, arguments: Argumen
 
 
 def _update_display(display: RunDisplay, snapshot: RunSnapshot, progress: RunProgress) -> None:
-    """Show the figures of a run; `progress` includes those of its Map, if one is at work."""
+    """Show the figures of a run; `progress` includes those of its Map if a Map is active."""
     plan = snapshot.summary
     if plan is None:  # the run is still being planned
         return
@@ -495,7 +496,7 @@ def _update_display(display: RunDisplay, snapshot: RunSnapshot, progress: RunPro
 def _check_end(run: str, state: str | None, run_list: RunList, seconds: float) -> None:
     """Raise `NotFoundError` if a run that ended `seconds` ago will no longer get a report.
 
-    The state of a run of this machine is also `ENDED` between its plan and its first task.
+    The state of a run on this machine is also `ENDED` between its plan and its first task.
     """
     if state == ENDED and seconds > BEGIN_SECONDS:
         raise _missing_report(run, run_list)

@@ -1,14 +1,15 @@
-"""The process and its terminal: standard streams, what commands print, and signals.
+"""The process and its terminal: standard streams, command output and signals.
 
-A standard stream may be closed. Then the next file or connection that is opened would get its
-descriptor and the messages, so `repair_streams` opens closed streams. A message that cannot be
-written does not stop a run. Output that cannot be written ends the command with `OUTPUT_LOST`.
+A standard stream may be closed when the process starts. The next file or connection to be opened
+would then get its descriptor and receive the messages, so `repair_streams` reopens closed streams.
+A message that cannot be written does not stop a run. If output cannot be written, the command exits
+with `OUTPUT_LOST`.
 
-SIGTERM and SIGHUP end a command as Ctrl-C does: a run records its finished work first. Python
+SIGTERM and SIGHUP stop a command as Ctrl-C does: a run records its finished work first. Python
 raises `KeyboardInterrupt` between two instructions of the main thread. This exception can be lost:
-Python discards it silently while it closes a freed file object (``iobase_finalize`` in CPython's
-Modules/_io/iobase.c), and responses over HTTP are such objects. So `Stopping` raises the exception
-again until it is handled, at the latest when the command ends.
+Python discards it silently while closing a freed file object (``iobase_finalize`` in CPython's
+Modules/_io/iobase.c), and HTTP responses are such objects. `Stopping` therefore raises the
+exception again until it is handled, at the latest when the command ends.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 INPUT, OUTPUT, ERRORS = range(3)
-OUTPUT_LOST = 74  # EX_IOERR of sysexits.h
+OUTPUT_LOST = 74  # EX_IOERR in sysexits.h
 STOPPING = (signal.SIGTERM, signal.SIGHUP)  # Python itself handles only SIGINT
-AGAIN_SECONDS = 0.5  # between two attempts to raise an exception that is not handled yet
+AGAIN_SECONDS = 0.5  # interval between attempts to raise an unhandled exception
 
 
 class OutputLostError(OSError):
@@ -41,15 +42,15 @@ class OutputLostError(OSError):
 
 
 class _Stream(io.FileIO):
-    """A standard stream; failed writes raise `OutputLostError`, but are ignored for messages."""
+    """A standard stream; failed writes raise `OutputLostError`, except for messages."""
 
     def write(self, data: ReadableBuffer, /) -> int | None:  # type: ignore[override]  # as FileIO
         try:
             return super().write(data)
         except OSError as error:
             if self.fileno() == ERRORS:
-                return memoryview(data).nbytes  # as if it were written
-            if isinstance(error, BrokenPipeError):  # the reader has ended, as `head` does
+                return memoryview(data).nbytes  # as if the data had been written
+            if isinstance(error, BrokenPipeError):  # the reader has exited, as `head` does
                 raise
             raise OutputLostError(error.errno, error.strerror) from error
 
@@ -57,12 +58,13 @@ class _Stream(io.FileIO):
 class _SafeText(io.TextIOWrapper):
     """A standard stream that escapes control characters.
 
-    Output may quote an archive, a key or a server, and control characters can control a terminal.
+    Output can contain text from an archive, a key or a server, and control characters in such text
+    could manipulate the terminal.
     """
 
     def __init__(self, raw: _Stream, encoding: str, errors: str, *, by_line: bool) -> None:
         super().__init__(io.BufferedWriter(raw), encoding, errors, line_buffering=by_line)
-        # The progress display escapes its texts itself and moves the cursor.
+        # The progress display escapes its own text and moves the cursor.
         self.unescaped = io.TextIOWrapper(self.buffer, encoding, errors, line_buffering=by_line)
 
     def write(self, text: str, /) -> int:
@@ -77,24 +79,24 @@ def unescaped_errors() -> TextIO:
 
 
 def repair_streams() -> None:
-    """Open closed standard streams, and replace output and errors by safe streams."""
+    """Reopen closed standard streams, and replace stdout and stderr with safe streams."""
     for number in (INPUT, OUTPUT, ERRORS):
         try:
             os.fstat(number)
         except OSError:
             # The new descriptor is `number`, the lowest free one. Output is opened for reading, so
-            # that writing fails and the command reports it.
+            # that writing fails and the command reports the failure.
             os.open(os.devnull, os.O_RDONLY if number == OUTPUT else os.O_RDWR)
     if sys.stdin is None:
-        sys.stdin = open(INPUT, closefd=False)  # noqa: SIM115 - open until the process ends
+        sys.stdin = open(INPUT, closefd=False)  # noqa: SIM115 - stays open until the process ends
     sys.stdout = _replace_stream(OUTPUT, sys.stdout)
     sys.stderr = _replace_stream(ERRORS, sys.stderr, by_line=True)
 
 
 def _replace_stream(number: int, replaced: TextIO | None, *, by_line: bool = False) -> _SafeText:
-    """Return a stream on the descriptor `number`, with the encoding of the replaced one.
+    """Return a stream on the descriptor `number`, with the encoding of the replaced stream.
 
-    Characters that the encoding cannot express become escapes.
+    Characters that the encoding cannot represent are escaped.
     """
     raw = _Stream(number, "wb", closefd=False)
     encoding = getattr(replaced, "encoding", None) or "utf-8"
@@ -128,9 +130,9 @@ def print_json(value: object) -> None:
 
 
 def write_table(rows: Sequence[Sequence[str]], out: TextIO, right: Collection[str] = ()) -> None:
-    """Write rows with aligned columns; the first row has the titles.
+    """Write rows with aligned columns; the first row contains the titles.
 
-    Columns whose titles are in `right` are aligned to the right.
+    Columns whose titles are in `right` are right-aligned.
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
@@ -142,7 +144,7 @@ def write_table(rows: Sequence[Sequence[str]], out: TextIO, right: Collection[st
 
 
 class Stopping:
-    """Ends this program after a signal, and knows which signal it was."""
+    """Stops this program after a signal, and remembers which signal it was."""
 
     def __init__(self) -> None:
         self._number: int = signal.SIGINT
@@ -156,7 +158,7 @@ class Stopping:
 
     @property
     def exit_code(self) -> int:
-        """128 and the signal's number, as in shells: 130, 143 or 129."""
+        """128 plus the signal number, as in shells: 130, 143 or 129."""
         return 128 + self._number
 
     @contextmanager
@@ -164,7 +166,7 @@ class Stopping:
         """Raise `KeyboardInterrupt` inside the block for SIGINT and the `STOPPING` signals.
 
         If Python loses the exception, it is raised again. Ignored signals stay ignored, as nohup
-        requires. Only the main thread can set handlers; in other threads nothing changes.
+        requires. Only the main thread can set handlers; in other threads, nothing changes.
         """
         if threading.current_thread() is not threading.main_thread():
             yield
@@ -189,7 +191,7 @@ class Stopping:
         """Raise `KeyboardInterrupt`, and start the timer that raises it again if it is lost."""
         del frame
         self._number = number
-        timer = signal.setitimer(signal.ITIMER_REAL, 0.0)  # stops the timer and returns it
+        timer = signal.setitimer(signal.ITIMER_REAL, 0.0)  # stops the timer and returns its values
         if signal.SIGALRM not in self._handlers:  # the first signal
             self._timer = timer
             self._handlers[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._raise_again)
@@ -199,12 +201,12 @@ class Stopping:
     def _raise_again(self, number: int, frame: FrameType | None) -> None:
         del number, frame
         if not _is_handled():
-            raise KeyboardInterrupt  # the timer goes on
+            raise KeyboardInterrupt  # the timer keeps running
         signal.setitimer(signal.ITIMER_REAL, 0.0)
 
 
 def _is_handled() -> bool:
-    """Return whether an ``except`` or ``finally`` block for `KeyboardInterrupt` now runs."""
+    """Return whether an ``except`` or ``finally`` block for `KeyboardInterrupt` is running."""
     error = sys.exception()
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
