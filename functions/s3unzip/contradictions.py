@@ -1,7 +1,7 @@
-"""Checks of options that contradict each other, or the source and the destination of a run.
+"""Checks for options that contradict each other, or the source or destination of a run.
 
-The command line and an environment's file have other names for an option. A `Naming` returns the
-name that the reader of a message knows.
+The command line and an environment's file use different names for the same option. A `Naming`
+returns the name that the reader of a message knows.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from s3unzip.object_properties import ARCHIVED_CLASSES
 from s3unzip.options import read_options
 from s3unzip.printable import choose_form
 
-Naming = Callable[[str], str]  # the name of an option by its field
+Naming = Callable[[str], str]  # returns the name of an option, given its field
 SELECTING = ("include", "exclude", "names", "limit", "strip_components")
 
 
@@ -28,13 +28,13 @@ def check_options(options: Options, folder: str | None = None, naming: Naming = 
 
     Args:
         options: the options of a run.
-        folder: the destination. None: it is not a folder.
-        naming: the names of options in messages.
+        folder: the destination. None means that it is not a folder.
+        naming: function that returns the name of an option for messages.
 
     Raises:
-        UsageError: the first contradiction.
+        UsageError: there is a contradiction; the message describes the first one.
     """
-    as_gzip = naming("as_gzip")  # as messages name the option
+    as_gzip = naming("as_gzip")  # the option's name in messages
     if options.trust_crc and options.as_gzip is None:
         raise UsageError(
             f"{naming('trust_crc')}: needs {as_gzip}, because inflated members are always checked"
@@ -84,9 +84,9 @@ def check_after_success(
 def check_delete_extra(options: Options, option: str, naming: Naming = name_typed) -> None:
     """Refuse `option`, which deletes objects that are not members, if it would delete members.
 
-    Those are members that are not selected, and members of nested archives.
+    Such members are those that are not selected, and those of nested archives.
     """
-    # `strip_components` is allowed: the members that it leaves out have no keys.
+    # `strip_components` is allowed: the members that this option leaves out have no keys.
     selecting = _list_set(options, SELECTING[:-1], naming)
     if selecting:
         raise UsageError(
@@ -101,7 +101,7 @@ def check_delete_extra(options: Options, option: str, naming: Naming = name_type
 
 
 def _list_set(options: Options, fields: Sequence[str], naming: Naming) -> str:
-    """Return the names of the options that are not at their defaults, as words of a sentence."""
+    """Return the names of the options that differ from their defaults, as words for a sentence."""
     defaults = Options()
     return " and ".join(
         naming(field) for field in fields if getattr(options, field) != getattr(defaults, field)
@@ -115,15 +115,15 @@ def check_access(
     *,
     after_success: str | None = None,
 ) -> None:
-    """Refuse S3 options that contradict each other, or that are given for another store than S3.
+    """Refuse S3 options that contradict each other, or that are given for a store other than S3.
 
     Args:
         access: the `StoreConfig`, which this module cannot import.
-        source: the archive. None: not known yet.
-        destination: the destination. None: there is none, or it is not known yet.
-        after_success: what is done to the archive after its run.
+        source: the archive. None means that it is not known yet.
+        destination: the destination. None means that there is none, or that it is not known yet.
+        after_success: what to do with the archive after its run.
     """
-    # Both map fields to names on the command line; `typed` has only options with a value.
+    # Both map fields to names on the command line; `typed` contains only options with a value.
     words = {option.field: option.word for option in read_options(type(access))}
     typed = {field: word for field, word in words.items() if getattr(access, field)}
     unsigned = words["unsigned"]

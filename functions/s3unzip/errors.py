@@ -1,4 +1,4 @@
-"""Every error s3unzip raises on purpose, as one tree.
+"""Every error that s3unzip raises deliberately, as one tree.
 
 ::
 
@@ -12,12 +12,12 @@
     |  |  +- RejectedError          exit 3  the directory is broken or has two meanings
     |  |  +- MemberError            exit 1  one member is bad, the others are not
     |  +- DeflateError              exit 1  the deflate core cannot join or inflate a stream
-    +- SegmentRecordError           exit 1  a stored segment is of another version, or damaged
-    +- StorageError                 exit 6  an object store said no, and will again
+    +- SegmentRecordError           exit 1  a stored segment is from another version, or damaged
+    +- StorageError                 exit 6  an object store refused, and will refuse again
     |  +- SourceChangedError        exit 4  the archive is no longer the one that was planned
     |  +- NotFoundError             exit 6  no such bucket or key
     |  +- AccessDeniedError         exit 6  a permission is missing, or a KMS key is refused
-    |  |  +- LinkRefusedError       exit 6  a web server does not give the archive for the URL
+    |  |  +- LinkRefusedError       exit 6  a web server does not serve the archive for the URL
     |  +- RangesUnsupportedError    exit 6  an HTTP server without range requests
     |  +- ConflictError             exit 6  a conditional write found that the object exists
     |  +- StoreFullError            exit 6  the destination has no space left
@@ -26,7 +26,7 @@
     |  |  +- StoreLacksError        exit 6  because it lacks a request that each object needs
     |  +- UnorderedListError        exit 6  the store does not list keys in order
     |  +- UnsupportedError          exit 6  the store does not implement a request or its header
-    |  +- UnreadableRecordError     exit 6  a record of a run is damaged, lost or of another version
+    |  +- UnreadableRecordError     exit 6  a run's record is damaged, lost or from another version
     +- ServiceFaultError            exit 5  retryable: try the task again
     |  +- UnconfirmedError          exit 5  the answer to Complete does not confirm an object
     |  +- ExpiredKeysError          exit 6  the credentials expired; this process finds no others
@@ -35,10 +35,10 @@
     +- RunStoppedError              exit 5  another task met a fault that stops the whole run
     +- InterruptedRunError          exit 130  Ctrl-C; 143 SIGTERM, 129 SIGHUP
 
-Verdicts are values, exceptions are retryable: an `ArchiveError` never leaves
-the pipeline (it becomes a verdict or an outcome), and the state machine
-retries what is raised. Lambda reports the class name as ``errorType``, so the
-names here are a public interface; ``infra/workflow.py`` gets them from `lasting_errors`.
+Verdicts are values, and exceptions are retryable: an `ArchiveError` never leaves the pipeline (it
+becomes a verdict or an outcome), and the state machine retries what is raised. Lambda reports the
+class name as ``errorType``, so the names here are a public interface; ``infra/workflow.py`` gets
+them from `lasting_errors`.
 """
 
 from __future__ import annotations
@@ -72,14 +72,14 @@ class NothingSelectedError(UsageError):
 
 
 class VerdictError(S3UnzipError):
-    """A run did not end COMPLETED. Only `Report.raise_for_verdict` raises this error."""
+    """A run did not end as COMPLETED. Only `Report.raise_for_verdict` raises this error."""
 
 
 class StorageError(S3UnzipError):
     """An object store refused, and would refuse again."""
 
     exit_code = 6
-    reason = "store-refused"  # if the refusal concerns a single member
+    reason = "store-refused"  # used if the refusal concerns a single member
 
 
 class SourceChangedError(StorageError):
@@ -97,7 +97,7 @@ class AccessDeniedError(StorageError):
 
 
 class LinkRefusedError(AccessDeniedError):
-    """A web server does not give the archive for this URL: it may have expired."""
+    """A web server does not serve the archive for this URL, which may have expired."""
 
 
 class RangesUnsupportedError(StorageError):
@@ -125,11 +125,11 @@ class UnsupportedError(StorageError):
 
 
 class UnreadableRecordError(StorageError):
-    """A record of a run is damaged, lost or of another version; the run begins anew."""
+    """A record of a run is damaged, lost or from another version; the run starts anew."""
 
 
 class StoreRefusesError(StorageError):
-    """The destination refuses every object that it is given."""
+    """The destination refuses every object that is written to it."""
 
 
 class UnorderedListError(StorageError):
@@ -141,16 +141,16 @@ class StoreLacksError(StoreRefusesError):
 
 
 class ServiceFaultError(S3UnzipError):
-    """The service failed for now: the same task may work later."""
+    """The service failed temporarily: the same task may succeed later."""
 
     exit_code = 5
     retryable = True
-    trouble = ""  # a line for a person who waits: which URL does not answer, or gives errors
-    gave_up = False  # its call was repeated until the budget of seconds was spent
-    is_down = False  # its store answered no other call in the same time
+    trouble = ""  # a line for a waiting user: which URL does not answer, or returns errors
+    gave_up = False  # whether the call was retried until the time budget was spent
+    is_down = False  # whether the store answered no other call in that time
 
     def again(self) -> ServiceFaultError:
-        """Return the fault of a later call, which is not made because the budget is spent."""
+        """Return the fault for a later call that is not made because the budget is spent."""
         fault = ServiceFaultError(str(self))
         fault.trouble = self.trouble
         fault.gave_up = True
@@ -159,11 +159,11 @@ class ServiceFaultError(S3UnzipError):
 
 
 class UnconfirmedError(ServiceFaultError):
-    """An answer does not confirm that the object exists: the caller must look for it."""
+    """An answer does not confirm that the object exists; the caller must check whether it does."""
 
 
 class ThrottledError(ServiceFaultError):
-    """The store asked to slow down until the task's retry budget was spent."""
+    """The store kept asking the client to slow down until the task's retry budget was spent."""
 
 
 class ExpiredKeysError(ServiceFaultError):
@@ -189,7 +189,7 @@ class InterruptedRunError(S3UnzipError):
 
 
 def lasting_errors(root: type[S3UnzipError] = S3UnzipError) -> list[str]:
-    """Return the names of all errors that would occur again in a retry."""
+    """Return the names of all errors that would occur again on a retry."""
     names = []
     if not root.retryable:
         names.append(root.__name__)
@@ -199,5 +199,5 @@ def lasting_errors(root: type[S3UnzipError] = S3UnzipError) -> list[str]:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether no memory was left for an object or for the stack of a thread."""
+    """Return whether an error means that memory ran out for an object or for a thread's stack."""
     return isinstance(error, MemoryError) or "can't start new thread" in str(error)

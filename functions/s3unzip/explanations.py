@@ -1,4 +1,4 @@
-"""Reason codes in plain words: the finding, and the advice.
+"""Reason codes in plain words: the finding and the advice.
 
 The command line, the report page and docs/reference/checks.md take their texts from here.
 `settling.next_command` calls `find_help` to choose the command that it prints.
@@ -11,20 +11,20 @@ from s3unzip.zip import CHECKS, Action, Phase
 
 
 class Explanation(NamedTuple):
-    """A code in words."""
+    """The explanation of a code in words."""
 
     sentence: str  # the finding
     advice: str  # an action for the user, with a command if one helps
 
 
 class Help(Enum):
-    """The kind of command that helps after members failed with a code."""
+    """The kind of command that helps after members have failed with a code."""
 
-    SHOW = auto()  # no command helps: this one lists the members
+    SHOW = auto()  # no command helps; the printed one lists the members
     RETRY = auto()
     RETRY_WITH_PASSWORD = auto()
-    RUN_OTHERWISE = auto()  # with other options, which the person must choose
-    RUN_WITH_LINK = auto()  # with another link: a run keeps the link with which it began
+    RUN_OTHERWISE = auto()  # run again with other options, which the user must choose
+    RUN_WITH_LINK = auto()  # run again with another link: a run keeps the link with which it began
     RUN_WITH_PASSWORD = auto()  # the plan refused the members, so a retry does not read them
 
 
@@ -44,7 +44,8 @@ NOTHING_TO_DO = "Nothing to do: the member was extracted."
 
 MEND_AND_RESUME = "Fix the cause, then continue: s3unzip resume RUN."
 
-# Advice of single checks; that of the others follows from the phase of the check (`_advice_of`).
+# Advice for individual checks; for the other checks, the advice depends on the phase
+# (`_advice_of`).
 _ADVICE = {
     "no-eocd": "Check that SRC names the ZIP archive itself and that its upload or download is "
     "complete; compare its size with the original's.",
@@ -179,8 +180,8 @@ OTHER = {
 }
 
 
-# The command that helps after a run or its members failed with a code. For other codes, members
-# fail again until the archive is replaced.
+# The command that helps after a run or its members have failed with a code. With any other code,
+# members fail again until the archive is replaced.
 _HELP = {
     "encrypted": Help.RUN_WITH_PASSWORD,
     "link-refused": Help.RUN_WITH_LINK,
@@ -192,12 +193,12 @@ _HELP = {
 
 
 def find_help(code: str) -> Help:
-    """Return which command helps after members failed with `code`."""
+    """Return the kind of command that helps after members have failed with `code`."""
     return _HELP.get(code, Help.SHOW)
 
 
 def explain(code: str) -> Explanation:
-    """Return a code's explanation; a code of another version gets a general one."""
+    """Return the explanation of a code; for a code from another version, return a general one."""
     if code in OTHER:
         return OTHER[code]
     if code not in CHECKS:
@@ -206,28 +207,28 @@ def explain(code: str) -> Explanation:
 
 
 def advise(code: str, run: str, where: str = "") -> str:
-    """Return the advice about a code of one run: its commands name the run.
+    """Return the advice about a code for one run; the commands in the advice name the run.
 
     Args:
         code: the code of a check or a fault.
         run: the id of the run.
-        where: options that find its environment, with a space before them.
+        where: options that select the run's environment, with a leading space.
     """
     return explain(code).advice.replace(" RUN", f" {run}{where}")
 
 
 def describe(code: str, message: str | None) -> str:
-    """Return a finding in words: the code's sentence, then the fact of this case."""
+    """Return a finding in words: the sentence for its code, then the details of this case."""
     sentence = explain(code).sentence
     if not message or message == sentence:
         return sentence
-    if code in OTHER:  # the message is a store's answer, a sentence of its own
+    if code in OTHER:  # the message is a store's answer, a complete sentence
         return message
     return f"{sentence.removesuffix('.')}: {message}"
 
 
 def _advice_of(code: str) -> str:
-    """Return the advice about a check: its own, or else that of its phase."""
+    """Return the advice for a check itself, or else the advice for its phase."""
     if code in _ADVICE:
         return _ADVICE[code]
     check = CHECKS[code]

@@ -1,7 +1,7 @@
 """The finding of a check, and the roots of the error tree.
 
-The ZIP and deflate cores raise these errors. They import only this module and `lazy` from the rest
-of the package. `errors` shows the whole tree.
+The ZIP and deflate cores raise these errors. The cores import only this module and `lazy` from the
+rest of the package. `errors` shows the whole tree.
 """
 
 from typing import ClassVar, Self
@@ -10,10 +10,10 @@ from msgspec import Struct
 
 
 class Finding(Struct, frozen=True):
-    """The finding of a check: its reason code, and a sentence about this case.
+    """The finding of a check: a reason code, and a sentence about the particular case.
 
-    `offset` is the byte offset in the archive, `member` the member's printable name. Both are None
-    if the finding is about the whole archive.
+    `offset` is the byte offset in the archive, and `member` is the member's printable name. Both
+    are None if the finding is about the whole archive.
     """
 
     code: str
@@ -31,14 +31,14 @@ class Finding(Struct, frozen=True):
 
 
 class S3UnzipError(Exception):
-    """Base class. Any other exception that leaves this package is a bug."""
+    """Base class. Any other exception that is raised to a caller of this package is a bug."""
 
     exit_code: ClassVar[int] = 1
     retryable: ClassVar[bool] = False
 
 
 class ArchiveError(S3UnzipError):
-    """An archive's bytes are wrong; `finding` has the reason."""
+    """An archive's bytes are wrong; `finding` contains the reason."""
 
     def __init__(self, finding: Finding) -> None:
         super().__init__(str(finding))
@@ -53,7 +53,7 @@ class ZipFormatError(ArchiveError):
 
 
 class RejectedError(ZipFormatError):
-    """The central directory is broken or has two meanings: write nothing of this archive."""
+    """The central directory is broken or has two meanings: write nothing from this archive."""
 
     exit_code = 3
 
@@ -67,4 +67,4 @@ class DeflateError(ArchiveError):
 
 
 class SegmentRecordError(S3UnzipError):
-    """A stored segment cannot be read: another version wrote it, or it is damaged."""
+    """A stored segment cannot be read: it is damaged or was written by another version."""

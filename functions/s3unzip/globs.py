@@ -1,13 +1,14 @@
-"""Globs of names, in time that is linear in the length of a name.
+"""Match globs against names, in time that is linear in the length of a name.
 
 ``*`` and ``?`` stay within one folder, ``**`` crosses folders. A pattern without a slash is matched
 against the last part of a path, as in .gitignore. A pattern that ends in a slash matches everything
-below that folder. Slashes at the beginning of a pattern or of a path do not matter.
+below that folder. Leading slashes in a pattern or in a path do not matter.
 
-The sender of an archive chooses the names. `re` tries each way to divide a name between wildcards:
-two in one folder's name cost the square of its length, three the cube. So `re` gets only patterns
-for which it needs to try one way (`_is_linear`, `_translate_part`). The other patterns become an
-automaton, which reads each character once. It takes about 4 us for a usual name, `re` 0.2 us.
+The sender of an archive chooses the names. `re` tries every way to divide a name between wildcards:
+with two wildcards in one folder's name, the time grows with the square of the name's length; with
+three, it grows with the cube. `re` is therefore used only for patterns for which it needs to try
+one way (`_is_linear`, `_translate_part`). The other patterns are compiled to an automaton, which
+reads each character once. The automaton takes about 4 us for a typical name, and `re` takes 0.2 us.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 WILDCARDS = frozenset("*?[")
-MAX_TRANSITIONS = 20_000  # that an automaton keeps: about 4 MB
+MAX_TRANSITIONS = 20_000  # maximum number of transitions that an automaton keeps: about 4 MB
 _TOKEN = re.compile(r"\*\*/|\*\*|\*|\?|\[[^\]]+\]|.", re.DOTALL)
 _ANY_FOLDER = "**/"
-_SLASHES = "/*"  # any number of slashes at the beginning; no token of a pattern looks like it
+_SLASHES = "/*"  # any number of leading slashes; no token of a pattern looks like this
 _SEPARATORS = {_ANY_FOLDER, "**", _SLASHES, "/"}
 _WILD = {_ANY_FOLDER: "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]", _SLASHES: "/*+"}
 
 
-# A compiled pattern: it returns a true value if the pattern matches the whole path.
+# A compiled pattern: a function that returns a true value if the pattern matches the whole path.
 Glob: TypeAlias = "Callable[[str], object]"
 
 
@@ -42,7 +43,7 @@ def has_wildcards(text: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def compile_glob(pattern: str, *, any_case: bool = False) -> Glob:
-    """Return a glob that is ready to match; with `any_case`, upper and lower case are equal.
+    """Return a compiled glob; with `any_case`, upper and lower case are treated as equal.
 
     Raises:
         UsageError: a range of characters is empty, as in ``[z-a]``.
@@ -68,7 +69,7 @@ def compile_glob(pattern: str, *, any_case: bool = False) -> Glob:
 
 
 def compile_name(pattern: str) -> Glob:
-    """Return the glob of a pattern, which also matches itself as a name: ``report [2024].txt``."""
+    """Return the glob of a pattern that also matches its own text: ``report [2024].txt``."""
     glob = compile_glob(pattern)
     if "[" not in pattern:
         return glob
@@ -79,14 +80,15 @@ def compile_name(pattern: str) -> Glob:
 def _is_linear(tokens: Sequence[str]) -> bool:
     """Return whether `re` needs linear time for the pattern.
 
-    Slashes separate the wildcards, if each ``**`` is a whole part. One part before the last may be
-    ``**``. As the last part, ``**`` matches the rest of the path at once. A class that can match a
-    slash, as in ``a[/]b``, separates nothing.
+    Slashes separate the wildcards if each ``**`` is a whole part. Only one part before the last can
+    be ``**``. As the last part, ``**`` matches the rest of the path in one step. A character class
+    that can match a slash, as in ``a[/]b``, does not separate wildcards.
     """
     text = "".join("?" if _is_class_without_slash(token) else token for token in tokens)
     parts = text.removeprefix(_SLASHES).split("/")
     is_separated = all(part == "**" or "**" not in part for part in parts)
-    # In the regular expression of ``*/b`` the slashes at the beginning would take that slash, too.
+    # In the regular expression for ``*/b``, the part for leading slashes would also match that
+    # slash.
     takes_slash = text.startswith(f"{_SLASHES}*/")
     return is_separated and parts[:-1].count("**") <= 1 and "[" not in text and not takes_slash
 
@@ -94,9 +96,9 @@ def _is_linear(tokens: Sequence[str]) -> bool:
 def _translate_part(tokens: Iterable[str]) -> str:
     """Return the regular expression of one part of a linear pattern, or of separators.
 
-    What follows a ``*`` in a folder's name is matched at the first place where it fits. ``(?>``
-    makes an atomic group: `re` tries no other place. Only for the last ``*`` it tries several,
-    because what follows it must end the name.
+    The text after a ``*`` in a folder's name is matched at the first place where it fits. ``(?>``
+    makes an atomic group, so that `re` tries no other place. Only for the last ``*`` does `re` try
+    several places, because the text after it must end the name.
     """
     first, *texts = "".join(map(_translate, tokens)).split(_WILD["*"])
     if not texts:
@@ -127,9 +129,9 @@ def _translate(token: str) -> str:
 class _Position(NamedTuple):
     """A position in a pattern, before one of its tokens."""
 
-    stays: re.Pattern[str]  # characters after which a match is at this position again
-    goes: re.Pattern[str]  # characters after which it is at the next position
-    skips: tuple[int, ...] = ()  # numbers of positions that it may skip without a character
+    stays: re.Pattern[str]  # characters after which a match is still at this position
+    goes: re.Pattern[str]  # characters after which a match is at the next position
+    skips: tuple[int, ...] = ()  # how many positions a match may skip without a character
 
 
 def _list_positions(tokens: Sequence[str], flags: int) -> list[_Position]:
@@ -137,7 +139,7 @@ def _list_positions(tokens: Sequence[str], flags: int) -> list[_Position]:
     none, slash, not_slash, any_character = (
         re.compile(text, flags) for text in ("(?!)", "/", "[^/]", ".")
     )
-    # Each of these may match nothing, so its first position skips to the one after it.
+    # Each of these tokens can match nothing, so its first position skips to the position after it.
     wild = {
         _SLASHES: [_Position(slash, none, (1,))],
         "*": [_Position(not_slash, none, (1,))],
@@ -151,11 +153,12 @@ def _list_positions(tokens: Sequence[str], flags: int) -> list[_Position]:
 
 
 class _Automaton:
-    """A deterministic automaton; its states are sets of positions. Threads may share it."""
+    """A deterministic automaton; its states are sets of positions. Threads can share one."""
 
     def __init__(self, positions: Sequence[_Position]) -> None:
         self._positions = positions
-        # The cache makes it deterministic. It is bounded: names may have ever new characters.
+        # The cache makes the automaton deterministic. The cache is bounded, because names can
+        # contain ever new characters.
         self._follow = lru_cache(MAX_TRANSITIONS)(self._find_next)
         self._start = self._reach([0])
 
@@ -163,13 +166,13 @@ class _Automaton:
         return len(self._positions) - 1 in reduce(self._follow, path, self._start)
 
     def _find_next(self, state: frozenset[int], character: str) -> frozenset[int]:
-        """Return the positions at which a match may be after one more character."""
+        """Return the positions at which a match can be after one more character."""
         numbers = [n for n in state if self._positions[n].stays.match(character)]
         numbers += [n + 1 for n in state if self._positions[n].goes.match(character)]
         return self._reach(numbers)
 
     def _reach(self, numbers: list[int]) -> frozenset[int]:
-        """Return some positions, and the positions to which they skip."""
-        for number in numbers:  # the loop also visits the positions that it adds
+        """Return the given positions and the positions to which they skip."""
+        for number in numbers:  # the loop also visits the positions that are added in it
             numbers += [number + skip for skip in self._positions[number].skips]
         return frozenset(numbers)

@@ -20,7 +20,8 @@ def lazy_names(
     """Return the `__getattr__`, the `__dir__` and the `__all__` of a package.
 
     Args:
-        homes: module to the public names that it defines. An empty name is the module itself.
+        homes: mapping from each module to the public names that it defines. An empty name means the
+            module itself.
     """
     home_of = {
         name or home.rpartition(".")[2]: (home, name)

@@ -19,7 +19,7 @@ from s3unzip.options import HelpSection, RunOption
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-# The storage classes in which an object of a general purpose bucket can be written.
+# The storage classes in which an object can be written to a general purpose bucket.
 STORAGE_CLASSES = (
     "STANDARD",
     "STANDARD_IA",
@@ -48,15 +48,15 @@ MAX_TAGS = 10
 MAX_TAG_KEY = 128  # characters
 MAX_TAG_VALUE = 256
 TAG_PUNCTUATION = " +-=._:/@"
-MAX_METADATA_BYTES = 2_048  # of all names and values together, in UTF-8
+MAX_METADATA_BYTES = 2_048  # maximum size of all names and values together, in UTF-8
 # The metadata that every run writes.
-RUN_KEY = "s3unzip-run"  # the id of the run that wrote the object; if two did, the later one
+RUN_KEY = "s3unzip-run"  # the id of the last run that wrote the object
 CRC_KEY = "zip-crc32"  # 8 hex digits: the member's CRC-32 in the directory
 MTIME_KEY = "mtime"  # Unix seconds
 MODE_KEY = "mode"  # Unix permission bits, octal
 RESERVED_METADATA = frozenset({RUN_KEY, CRC_KEY, MTIME_KEY, MODE_KEY})
-OWN_METADATA_BYTES = 128  # of these names and their longest values
-# Headers of HTTP. Clients of S3 do not accept them as metadata.
+OWN_METADATA_BYTES = 128  # size of these names with their longest values
+# HTTP headers, which S3 clients do not accept as metadata.
 HTTP_HEADERS = frozenset(
     {
         "cache-control",
@@ -104,7 +104,7 @@ class ObjectProperties(Struct, frozen=True, omit_defaults=True):
             "Type of members that match, instead of their suffix's; the first match counts.",
             HelpSection.OBJECTS,
         ),
-    ] = {}  # type by glob of the member's path; the first match counts
+    ] = {}  # types, keyed by globs of member paths; the first match is used
     metadata: Annotated[
         dict[str, str],
         RunOption(
@@ -112,7 +112,7 @@ class ObjectProperties(Struct, frozen=True, omit_defaults=True):
             "Metadata of every object in S3; repeatable.",
             HelpSection.OBJECTS,
         ),
-    ] = {}  # by name, without x-amz-meta-
+    ] = {}  # values, keyed by name without x-amz-meta-
     tags: Annotated[
         dict[str, str],
         RunOption("--tag KEY=VALUE", "Tag of every object in S3; repeatable.", HelpSection.OBJECTS),
@@ -125,10 +125,10 @@ class ObjectProperties(Struct, frozen=True, omit_defaults=True):
             HelpSection.OBJECTS,
             known_values=CANNED_ACLS,
         ),
-    ] = None  # a canned one; None: the bucket's rules
+    ] = None  # a canned ACL; None: the bucket's rules
 
     def check(self) -> None:
-        """Check the properties by the rules of S3; `UsageError`: S3 would refuse them."""
+        """Check the properties by the rules of S3; raise `UsageError` if S3 would refuse them."""
         _check_name("storage class", self.storage_class, STORAGE_CLASSES)
         _check_name("acl", self.acl, CANNED_ACLS)
         if self.cache_control is not None:
@@ -140,7 +140,7 @@ class ObjectProperties(Struct, frozen=True, omit_defaults=True):
 
 
 def _refuse(subject: str, reasons: Mapping[str, bool]) -> None:
-    """Raise `UsageError` with the first reason that is true."""
+    """Raise `UsageError` with the first reason that applies."""
     for reason, is_true in reasons.items():
         if is_true:
             raise UsageError(f"{subject}: {reason}")
@@ -168,11 +168,11 @@ def _check_type(glob: str, kind: str) -> None:
             "not a media type, such as text/csv": not _TYPE.fullmatch(kind),
         },
     )
-    compile_glob(glob)  # `UsageError`: it is not a glob
+    compile_glob(glob)  # raises `UsageError` if it is not a glob
 
 
 def _check_metadata(metadata: Mapping[str, str]) -> None:
-    """Check names, values and the total size, which includes the metadata of s3unzip itself."""
+    """Check names, values and the total size, which includes s3unzip's own metadata."""
     for name, value in metadata.items():
         _refuse(
             f"metadata {name!r}",

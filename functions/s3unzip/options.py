@@ -1,11 +1,11 @@
 """The table of a run's options.
 
-An option is declared once, by a field of `model.Options`, `ObjectProperties` or
-`stores.config.StoreConfig`. The field has its name, type and default; a `RunOption` in the field's
-annotation has its help and its limits. `read_options` returns each option with what its field says.
-These values make the command line, the ``next:`` command, the overrides of `plan --env`, and the
-tables of an environment's file. `cli.arguments` declares the other parameters of commands in the
-same way.
+An option is declared once, as a field of `model.Options`, `ObjectProperties` or
+`stores.config.StoreConfig`. The field defines its name, type and default; a `RunOption` in the
+field's annotation defines its help and limits. `read_options` returns each option together with the
+data from its field. The command line, the ``next:`` command, the overrides of `plan --env`, and the
+tables of an environment's file are built from these options. `cli.arguments` declares the other
+parameters of commands in the same way.
 """
 
 import types
@@ -19,7 +19,7 @@ from msgspec.structs import fields
 
 
 class HelpSection(StrEnum):
-    """The titles of the help, in its order."""
+    """The section titles of the help, in the order of the sections."""
 
     MEMBERS = "Which members"
     KEYS = "Where to"
@@ -30,33 +30,33 @@ class HelpSection(StrEnum):
 
 
 class RunOption(NamedTuple):
-    """How an option is typed, explained and limited; `read_options` adds what its field says."""
+    """How an option is typed, explained and limited; `read_options` adds data from its field."""
 
-    form: str = ""  # its names and the placeholder of its value; empty: not an option of a command
+    form: str = ""  # names and value placeholder; empty: not an option of a command
     help: str = ""
     section: HelpSection | None = None
-    minimum: Any = 0  # of a number on the command line
-    in_file: bool = True  # whether an environment's file may set it, by the name of the field
+    minimum: Any = 0  # smallest number accepted on the command line
+    in_file: bool = True  # whether an environment's file can set it under the field's name
     maximum_in_file: int | None = None
-    variable: str | list[str] | None = None  # environment variables that also set it
-    known_values: tuple[str, ...] = ()  # for completion by a shell
-    # Of the field that declares it:
+    variable: str | list[str] | None = None  # environment variables that also set the option
+    known_values: tuple[str, ...] = ()  # for shell completion
+    # Taken from the field that declares the option:
     field: str = ""
     kind: Any = None  # the type of its values, without None and annotations
-    default: Any = None  # None: the option may have no value
+    default: Any = None  # None: the option can be unset
 
     def __repr__(self) -> str:
-        """Return a short form, which fits into the signature of a class of options."""
+        """Return a short form that fits into the signature of an options class."""
         return f"RunOption({self.form!r})"
 
     @property
     def word(self) -> str:
-        """Its long name on the command line; empty: it is not an option of a command."""
+        """The long name on the command line; empty if it is not an option of a command."""
         return next((word for word in self.form.split() if word.startswith("--")), "")
 
     @property
     def parameter(self) -> str:
-        """Its name among the parameters of a command."""
+        """The option's name among the parameters of a command."""
         return self.word.lstrip("-").replace("-", "_")
 
     @property
@@ -68,16 +68,16 @@ class RunOption(NamedTuple):
 
     @property
     def is_mapping(self) -> bool:
-        """Whether its value is a mapping, which is typed as ``NAME=TEXT``, once for each name."""
+        """Whether the value is a mapping, typed as ``NAME=TEXT`` once for each name."""
         return get_origin(self.kind) is dict
 
 
 @cache
 def read_options(declaring: type[Struct]) -> tuple[RunOption, ...]:
-    """Return the options that the fields of `declaring` declare, in their order."""
+    """Return the options that the fields of `declaring` declare, in the order of the fields."""
     options = []
     for field in fields(declaring):
-        for option in get_args(field.type):  # of an annotated type: the type and its annotations
+        for option in get_args(field.type):  # for an annotated type, the type and its annotations
             if isinstance(option, RunOption):
                 default = field.default
                 if default is NODEFAULT:
@@ -96,7 +96,7 @@ def describe_options(kind: Any) -> None:
 
 
 def bare_type(kind: Any) -> Any:
-    """Return a type without annotations and without None."""
+    """Return a type without its annotations and without None."""
     if get_origin(kind) is Annotated:
         return bare_type(get_args(kind)[0])
     if get_origin(kind) in {Union, types.UnionType}:
@@ -105,15 +105,15 @@ def bare_type(kind: Any) -> Any:
 
 
 def type_options(values: Struct) -> Iterator[str]:
-    """Yield the words of a command line for all options that are not at their defaults."""
+    """Yield the command-line words for all options that differ from their defaults."""
     for option in read_options(type(values)):
         value = getattr(values, option.field)
-        if option.word and value and value != option.default:  # an empty value cannot be typed
+        if option.word and value and value != option.default:  # empty values cannot be typed
             yield from type_option(option.word, value)
 
 
 def type_option(word: str, value: object) -> Iterator[str]:
-    """Yield the words of a command line for one option, which may be repeated."""
+    """Yield the command-line words for one option, which may be repeated."""
     match value:
         case True:
             yield word

@@ -1,7 +1,8 @@
-r"""Text that people read: sizes, durations, times, counts and dollars, and what others wrote.
+r"""Text for people to read: sizes, durations, times, counts, dollars and untrusted text.
 
-Text from archives, keys and servers may contain terminal sequences. So each of its characters that
-is not printable becomes Python's escape: U+001B is ``\x1b``, U+202E is ``\u202e``.
+Text from archives, keys and servers may contain terminal escape sequences. Each character in it
+that is not printable is therefore replaced with its Python escape: U+001B is ``\x1b``, U+202E is
+``\u202e``.
 """
 
 import math
@@ -9,8 +10,8 @@ import re
 from datetime import UTC, datetime
 
 MANY_DOLLARS = 10.0  # from this amount on, cents are precise enough
-FEW_DOLLARS = 0.001  # below this amount, four decimals show one digit only
-MAX_DECIMALS = 12  # of dollars
+FEW_DOLLARS = 0.001  # below this amount, four decimals show only one digit
+MAX_DECIMALS = 12  # maximum number of decimals of an amount in dollars
 
 _IN_LINES = re.compile(r"[^\n\t]+")
 
@@ -33,14 +34,14 @@ def printable_name(name: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """Return lines of text that are safe in a terminal; tabs stay."""
-    if text[:-1].isprintable() and text[-1:] in {"\n", ""}:  # a usual line: nothing to escape
+    """Return lines of text that are safe in a terminal; tabs are kept."""
+    if text[:-1].isprintable() and text[-1:] in {"\n", ""}:  # an ordinary line: nothing to escape
         return text
     return _IN_LINES.sub(lambda match: printable(match[0]), text)
 
 
 def printable_json(text: str) -> str:
-    """Return JSON of the same value whose texts are safe in a terminal."""
+    """Return JSON of the same value, with strings that are safe in a terminal."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else _escape_in_json(c) for c in text)
@@ -52,16 +53,16 @@ def _escape_in_json(character: str) -> str:
 
 
 def show_bytes(count: float) -> str:
-    """Return a size in text: ``1.5 MiB``, ``64 KiB``."""
+    """Return a size as text: ``1.5 MiB``, ``64 KiB``."""
     if count < 1024:
         return f"{count:.0f} B"
-    # Of 1024; no unit is larger than TiB.
+    # The power of 1024; the largest unit is TiB.
     power = min(4, int(math.log(count, 1024)))
     return f"{count / 1024**power:,.1f}".removesuffix(".0") + f" {' KMGT'[power]}iB"
 
 
 def show_seconds(seconds: float) -> str:
-    """Return a duration in text: ``12.3 s``, ``4 min 05 s``, ``1 h 02 min``."""
+    """Return a duration as text: ``12.3 s``, ``4 min 05 s``, ``1 h 02 min``."""
     if seconds < 100:
         return f"{seconds:.1f} s"
     minutes, seconds_left = divmod(round(seconds), 60)
@@ -71,7 +72,7 @@ def show_seconds(seconds: float) -> str:
 
 
 def show_time(seconds: float) -> str:
-    """Return a time of day, in UTC."""
+    """Return a date and time of day, in UTC."""
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M}"
 
 
@@ -88,7 +89,7 @@ def choose_form(count: int, singular: str, plural: str) -> str:
 
 
 def show_share(part: float, whole: float) -> str:
-    """Return a share in percent with two digits, with four if it is above 99 %."""
+    """Return a share in percent with two digits, or with four if it is above 99 %."""
     if not whole:
         return "0 %"
     percent = 100 * part / whole
@@ -102,12 +103,12 @@ def show_share(part: float, whole: float) -> str:
 
 
 def show_dollars(dollars: float, beside: float | None = None) -> str:
-    """Return dollars with enough digits to be precise: ``$50.45``, ``$0.00003``.
+    """Return an amount in dollars with enough digits to be precise: ``$50.45``, ``$0.00003``.
 
     Args:
         dollars: the amount.
-        beside: another amount in the same sentence. If the two differ and would look the same, the
-            amount gets more digits.
+        beside: another amount in the same sentence. If the two amounts differ but would look the
+            same, more digits are shown.
     """
     decimals = _choose_decimals(dollars)
     if beside is not None and beside != dollars:
@@ -124,4 +125,4 @@ def _choose_decimals(dollars: float) -> int:
         return 2
     if dollars >= FEW_DOLLARS or dollars <= 0:
         return 4
-    return 1 - math.floor(math.log10(dollars))  # two digits
+    return 1 - math.floor(math.log10(dollars))  # two significant digits

@@ -1,8 +1,8 @@
-"""Every size, count and time that can be set, and the names that functions share with their stack.
+"""All configurable sizes, counts and times, and the names that functions share with their stack.
 
-Lambda functions get their settings as environment variables (`Variable`), local runs from the
-command line. The functions emit `METRICS`, and the stack's dashboard and alarms read them. This
-module reads no file and does not know AWS.
+Lambda functions get their settings from environment variables (`Variable`), and local runs get
+theirs from the command line. The functions emit `METRICS`, and the stack's dashboard and alarms
+read them. This module reads no files and is independent of AWS.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ TIB = 1 << 40
 
 # Variables that libraries read when a function's process starts.
 PROCESS_VARIABLES = {
-    # glibc returns freed buffers of at least this size to the system. Otherwise it would keep them
-    # with holes between them, and a worker would hold twice the memory that it uses.
+    # glibc returns freed buffers of at least this size to the system. Otherwise glibc would keep
+    # these buffers with holes between them, and a worker would hold twice the memory that it uses.
     "MALLOC_MMAP_THRESHOLD_": str(4 * MIB),
     # Otherwise numpy's OpenBLAS starts a thread for each processor at import, which takes 30 ms of
-    # CPU. The scan uses no linear algebra.
+    # CPU time. The scan uses no linear algebra.
     "OPENBLAS_NUM_THREADS": "1",
 }
 
 
-# Kinds of buckets that s3unzip does not support, by the ends of their names, which S3 reserves
-# (bucketnamingrules.html in its user guide). Listings of directory buckets are not sorted, and the
-# other kinds need other signatures.
+# Kinds of buckets that s3unzip does not support, keyed by the name suffixes that S3 reserves for
+# them (bucketnamingrules.html in the S3 user guide). Listings of directory buckets are not sorted,
+# and the other kinds need other signatures.
 OTHER_BUCKETS = {
     "--x-s3": "a directory bucket (S3 Express One Zone)",
     "--xa-s3": "an access point of a directory bucket",
@@ -48,7 +48,7 @@ OTHER_BUCKETS = {
 
 
 class Variable(StrEnum):
-    """Environment variables that the stack gives its functions."""
+    """Environment variables that the stack sets for its functions."""
 
     ENVIRONMENT = "S3UNZIP_ENVIRONMENT"
     WORK_BUCKET = "S3UNZIP_WORK_BUCKET"
@@ -63,19 +63,19 @@ class Variable(StrEnum):
     SCAN = "S3UNZIP_SCAN"  # "guardduty": archives are opened after their scan; or empty
     REQUEST_PAYER = "S3UNZIP_REQUEST_PAYER"  # "requester": pay for reading archives; or empty
     STATE_MACHINE = "S3UNZIP_STATE_MACHINE_ARN"
-    QUEUE = "S3UNZIP_QUEUE_URL"  # of the intake
+    QUEUE = "S3UNZIP_QUEUE_URL"  # URL of the intake queue
     EVENT_BUS = "S3UNZIP_EVENT_BUS"
     OPTIONS = "S3UNZIP_OPTIONS"  # model.Options as JSON
     AFTER_SUCCESS = "S3UNZIP_AFTER_SUCCESS"  # model.AfterSuccess as JSON, or empty
-    TUNING = "S3UNZIP_TUNING"  # Tuning as a JSON object, only what differs from the defaults
-    LIMITS = "S3UNZIP_LIMITS"  # zip.Limits as a JSON object, only what differs from the defaults
-    # ARN or ARN#field of the password of encrypted members; only where members are read.
+    TUNING = "S3UNZIP_TUNING"  # Tuning as a JSON object with the values that are not defaults
+    LIMITS = "S3UNZIP_LIMITS"  # zip.Limits as a JSON object with the values that are not defaults
+    # ARN or ARN#field of the password for encrypted members; set only where members are read.
     PASSWORD_SECRET = "S3UNZIP_PASSWORD_SECRET"  # noqa: S105 - a name
-    WORKER_MEMORY = "S3UNZIP_WORKER_MEMORY"  # MB of the extract function: an estimate prices it
-    MAX_COST = "S3UNZIP_MAX_COST"  # dollars a run, or empty
+    WORKER_MEMORY = "S3UNZIP_WORKER_MEMORY"  # memory of the extract function, in MB, for estimates
+    MAX_COST = "S3UNZIP_MAX_COST"  # maximum cost per run in dollars, or empty
 
 
-NAMESPACE = "s3unzip"  # of the metrics
+NAMESPACE = "s3unzip"  # namespace of the metrics
 SERVICE = "s3unzip"  # value of the metrics' dimension `service`
 # The unit of each metric, as CloudWatch spells it (StandardUnit of MetricDatum).
 METRICS = {
@@ -85,111 +85,111 @@ METRICS = {
     "ArchivesChanged": "Count",  # runs that ended SOURCE_CHANGED; the newer archive has a run
     "ArchivesFailed": "Count",  # runs that ended FAILED, timed-out runs included
     "ArchivesStopped": "Count",  # runs that a user stopped
-    "ArchivesWithheld": "Count",  # archives not opened, because no scan says that they are clean
+    "ArchivesWithheld": "Count",  # archives not opened because no scan found them clean
     "DirectHandovers": "Count",  # small archives that the state machine had to finish
     "SourcesFinished": "Count",  # archives deleted or tagged after success
-    "SourcesNotFinished": "Count",  # archives for which that failed, or that were replaced
+    "SourcesNotFinished": "Count",  # archives that could not be deleted or tagged, or were replaced
     "ArchiveDuration": "Seconds",  # from the S3 event's time to the report
-    "ArchivePace": "Seconds",  # ArchiveDuration for each 10 GB or 100,000 members of a large one
+    "ArchivePace": "Seconds",  # ArchiveDuration per 10 GB or 100,000 members of a large archive
     "RunDuration": "Seconds",  # from the start of the plan to the report
     "QueueDelay": "Seconds",  # from the S3 event's time to the plan's start
-    "PlanDuration": "Seconds",  # one plan
-    "TaskDuration": "Seconds",  # one task of the extract function
-    "SettleDuration": "Seconds",  # one settling; a run has one a round
+    "PlanDuration": "Seconds",  # duration of one plan
+    "TaskDuration": "Seconds",  # duration of one task of the extract function
+    "SettleDuration": "Seconds",  # duration of one settling; a run has one settling per round
     "MembersExtracted": "Count",  # members written
     "MembersFailed": "Count",  # members that were not written
     "MembersUnchanged": "Count",  # members that the destination already had
-    "BytesRead": "Bytes",  # of archives
-    "BytesWritten": "Bytes",  # to the destination
+    "BytesRead": "Bytes",  # bytes read from archives
+    "BytesWritten": "Bytes",  # bytes written to the destination
     "ReadRequests": "Count",  # GET and HEAD requests of plans and tasks
     "WriteRequests": "Count",  # PUT, COPY, POST and LIST requests of plans and tasks
     "S3Throttles": "Count",  # requests that S3 answered with "slow down"
-    "PutLatency": "Milliseconds",  # mean of one task
+    "PutLatency": "Milliseconds",  # mean over one task
 }
 
 
 MAY_BE_ZERO = frozenset(
     {"max_direct_members", "max_few_tasks", "min_worker_seconds"}
-)  # settings that zero switches off
+)  # settings that zero disables
 
 
 class Tuning(Struct, frozen=True):
-    """How the work is cut and how much is in flight; sizes in bytes, times in seconds."""
+    """How the work is divided and how much is in flight; sizes are in bytes, times in seconds."""
 
     # plan
-    tail_bytes: int = 256 * KIB  # the first suffix GET; it has all of a small directory
-    directory_piece: int = 8 * MIB  # one range of a large directory
-    directory_readers: int = 4  # such ranges in flight
-    small_member: int = 8 * MIB  # uncompressed; above it a member is a task of its own
-    copy_from: int = 8 * MIB  # stored members from here are copied server-side
-    split_from: int = 256 * MIB  # compressed; deflated members from here are split
-    segment_bytes: int = 64 * MIB  # maximum of compressed bytes of one segment
-    batch_bytes: int = 128 * MIB  # of the archive, one batch
-    batch_output: int = 512 * MIB  # uncompressed, one batch
+    tail_bytes: int = 256 * KIB  # size of the first suffix GET, enough for small directories
+    directory_piece: int = 8 * MIB  # size of one range of a large directory
+    directory_readers: int = 4  # number of such ranges in flight
+    small_member: int = 8 * MIB  # uncompressed size above which a member is a task of its own
+    copy_from: int = 8 * MIB  # size from which stored members are copied server-side
+    split_from: int = 256 * MIB  # compressed size from which deflated members are split
+    segment_bytes: int = 64 * MIB  # maximum number of compressed bytes in one segment
+    batch_bytes: int = 128 * MIB  # maximum number of archive bytes in one batch
+    batch_output: int = 512 * MIB  # maximum number of uncompressed bytes in one batch
     batch_members: int = 4_000
-    batch_seconds: float = 20.0  # by the estimate, at most
-    batch_min_seconds: float = 1.0  # below this a task is not worth its dispatch
-    gap_bytes: int = 1 * MIB  # a batch also reads gaps up to this size; a longer one ends a range
-    copy_task_bytes: int = 4 * GIB  # one copy task: about ten seconds
-    # the basis of the estimate of a task; `rates` has its other figures and their sources
-    worker_bandwidth: int = 75_000_000  # bytes a second, in or out
+    batch_seconds: float = 20.0  # maximum estimated duration of one batch
+    batch_min_seconds: float = 1.0  # duration below which a task is not worth its dispatch
+    gap_bytes: int = 1 * MIB  # a batch also reads gaps up to this size; a longer gap ends a range
+    copy_task_bytes: int = 4 * GIB  # size of one copy task, which takes about ten seconds
+    # the basis of the estimate for a task; `rates` contains the other figures and their sources
+    worker_bandwidth: int = 75_000_000  # bytes per second, in or out
     put_seconds: float = 0.030  # latency of one PUT
-    member_seconds: float = 0.000_3  # CPU of one small member
-    prefix_put_rate: int = 3_500  # PUTs a second on one partitioned prefix
-    rate_headroom: float = 2.5  # workers for this many times the rate: S3 raises it, calls adapt
-    max_workers: int = 1_000  # tasks of one run at once
-    min_worker_seconds: float = 0.0  # estimated work that pays for the start of a worker; 0: any
+    member_seconds: float = 0.000_3  # CPU time for one small member
+    prefix_put_rate: int = 3_500  # PUTs per second to one partitioned prefix
+    rate_headroom: float = 2.5  # workers for this multiple of the rate: S3 raises it, calls adapt
+    max_workers: int = 1_000  # maximum number of concurrent tasks of one run
+    min_worker_seconds: float = 0.0  # estimated work that justifies starting a worker; 0: any
     max_few_tasks: int = 40  # a run with more tasks has a Distributed Map; 0: each run has one
-    # direct runs: limits of an archive that the function that takes the event extracts itself
-    max_direct_members: int = 2_500  # 0: every archive is done by the state machine
-    max_direct_bytes: int = 256 * MIB  # of the bytes read, and of the bytes written
+    # direct runs: limits for an archive that the function receiving the event extracts itself
+    max_direct_members: int = 2_500  # 0: every archive is extracted by the state machine
+    max_direct_bytes: int = 256 * MIB  # limit for the bytes read, and for the bytes written
     # extract
     puts_in_flight: int = 32
-    bytes_in_flight: int = 64 * MIB  # of members waiting for their PUT
-    read_piece: int = 8 * MIB  # one range of a large member
-    reads_ahead: int = 3  # such ranges read before they are needed
+    bytes_in_flight: int = 64 * MIB  # size of the members waiting for their PUT
+    read_piece: int = 8 * MIB  # size of one range of a large member
+    reads_ahead: int = 3  # number of such ranges read before they are needed
     part_bytes: int = 16 * MIB  # minimum size of a multipart part
     parts_in_flight: int = 4
     copy_part_bytes: int = 512 * MIB
-    retry_seconds: float = 60.0  # one call's budget for retries
-    margin_seconds: float = 30.0  # of the worker's time limit, reserved for writing outcomes
-    # limits of all archives inside one archive together
+    retry_seconds: float = 60.0  # retry budget of one call
+    margin_seconds: float = 30.0  # part of the worker's time limit reserved for writing outcomes
+    # limits for all archives inside one archive together
     nested_archives: int = 1_000
     nested_members: int = 1_000_000
     nested_bytes: int = 1 * TIB
     # report
-    failures_listed: int = 1_000  # in report.json; all of them are in the outcomes
+    failures_listed: int = 1_000  # maximum number in report.json; the outcomes contain all failures
 
 
-# A worker process of one machine takes 0.2 to 0.5 s of CPU before its first byte. The estimate of
-# small members (`put_seconds`) is five times their CPU.
+# A worker process on one machine takes 0.2 to 0.5 s of CPU time before its first byte. The estimate
+# for small members (`put_seconds`) is five times their CPU time.
 PROCESS_PAYS_SECONDS = 2.0
 
 # In S3 only the last part may be smaller: https://docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html
 MIN_VALUES = {"part_bytes": 5 * MIB, "copy_part_bytes": 5 * MIB, "tail_bytes": 22}
-# An inline Map does at most 40 items at once, and its items fill the execution's history.
+# An inline Map processes at most 40 items concurrently, and its items fill the execution's history.
 MAX_VALUES = {"max_few_tasks": 40}
 
 
 def machine_tuning(processes: int) -> dict[str, int | float]:
-    """Return the changes to the defaults for `processes` worker processes of one machine."""
+    """Return the changes to the defaults for `processes` worker processes on one machine."""
     return {"max_workers": processes, "min_worker_seconds": PROCESS_PAYS_SECONDS}
 
 
 def make_tuning(changes: Mapping[str, object], base: Tuning | None = None) -> Tuning:
-    """Return `base`, or the defaults, with `changes`."""
+    """Return `base`, or the defaults, with `changes` applied."""
     defaults = {field.name: field.default for field in fields(Tuning)}
     values: dict[str, int | float] = {}
     for name, value in changes.items():
         if name not in defaults:
             raise UsageError(f"tuning {name!r} is unknown; {_list_similar(name, sorted(defaults))}")
-        # As an int or a float, like the default.
+        # Convert to an int or a float, like the default.
         values[name] = type(defaults[name])(_check_number(name, value))
     return replace(base or Tuning(), **values)
 
 
 def _list_similar(name: str, known_names: Sequence[str]) -> str:
-    import difflib  # noqa: PLC0415 - only a mistake needs it
+    import difflib  # noqa: PLC0415 - needed only for a mistake
 
     near = difflib.get_close_matches(name, known_names, n=3, cutoff=0.5)
     if near:
@@ -215,7 +215,7 @@ def _check_number(name: str, value: object) -> int | float:
 def spellings(suffix: str) -> tuple[str, ...]:
     """Return the accepted spellings of a key's suffix: unchanged, lower, upper, capitalised.
 
-    A pattern of EventBridge cannot ignore case if it has a prefix and a suffix. So the rule lists
-    these spellings, and the functions accept the same ones.
+    An EventBridge pattern cannot ignore case if it has both a prefix and a suffix. The rule
+    therefore lists these spellings, and the functions accept the same spellings.
     """
     return tuple(dict.fromkeys((suffix, suffix.lower(), suffix.upper(), suffix.title())))

@@ -1,8 +1,8 @@
-"""The identity of this code: its version, and a hash of the source files that are deployed.
+"""The identity of this code: its version, and a hash of the deployed source files.
 
-The build, the command line and the report page read the version here, and nowhere else. The hash is
-an output of the stack, and `s3unzip doctor` compares it with its own package. So a user sees
-whether the deployed code equals the checked-out code.
+The build, the command line and the report page read the version from here and nowhere else. The
+hash is an output of the stack, and `s3unzip doctor` compares it with the hash of its own package to
+show whether the deployed code is the same as the checked-out code.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 __version__ = "0.1.0"
-# No function imports these, so a change in them does not make a deployed function stale.
+# No Lambda function imports these files, so changing them does not make a deployed function stale.
 NOT_DEPLOYED = {"__main__.py", "cli", "local", "operate", "api/filesystem.py"}
 
 
 def source_fingerprint(package: Path | None = None) -> str:
     """Return 16 hexadecimal digits that change with the path or the content of a deployed file.
 
-    Times, compiled files and the files of `NOT_DEPLOYED` do not count.
+    Timestamps, compiled files and the files in `NOT_DEPLOYED` are ignored.
 
     Args:
-        package: the folder of the source files; None: of this package.
+        package: the folder of the source files. None means the folder of this package.
     """
-    import hashlib  # noqa: PLC0415 - to import the package must be cheap
+    import hashlib  # noqa: PLC0415 - importing the package must be cheap
     from pathlib import Path  # noqa: PLC0415
 
     package = package or Path(__file__).resolve().parent

@@ -49,7 +49,7 @@ HELD_BYTES = 64 * 1024**2  # `open` writes a larger member to a temporary file
 
 
 class NoSuchMemberError(NotFoundError, KeyError):
-    """No selected member has that name. It is a `KeyError`, because an archive is a mapping."""
+    """No selected member has that name. This is a `KeyError`: an archive is a mapping."""
 
     __str__ = Exception.__str__  # `KeyError` would put the message in quotes
 
@@ -75,24 +75,24 @@ class ArchiveMember:
     def read(self) -> bytes:
         """Return the content, checked against its size and CRC-32.
 
-        The content must fit into memory; `size` says how large it is.
+        The content must fit into memory; `size` is its length in bytes.
 
         Raises:
             MemberError: the member is refused, is corrupt, or needs another password.
-            SourceChangedError: the archive is no longer the one that was opened.
-            StorageError: it cannot be read.
-            ServiceFaultError: the store failed for now; a later call may succeed.
+            SourceChangedError: the archive has changed since it was opened.
+            StorageError: the archive cannot be read.
+            ServiceFaultError: the store failed temporarily; a later call may succeed.
         """
         return b"".join(self.stream())
 
     def stream(self) -> Iterator[bytes]:
         """Yield the content in pieces of at most 1 MiB.
 
-        The size and the CRC-32 are checked after the last piece. Use the content only when the
-        iteration has ended without an error.
+        The size and the CRC-32 are checked after the last piece. Do not use the content until the
+        iteration has finished without an error.
 
         Raises:
-            MemberError, SourceChangedError, StorageError, ServiceFaultError: as `read`.
+            MemberError, SourceChangedError, StorageError, ServiceFaultError: as for `read`.
         """
         if self._problem is not None:
             raise MemberError(self._problem)
@@ -112,8 +112,8 @@ class ArchiveMember:
     def size(self) -> int:
         """Size of the content in bytes, as the directory declares it.
 
-        Archives from macOS may declare it modulo 4 GiB. Then this is the smallest size that fits
-        the compressed data.
+        Archives from macOS may declare the size modulo 4 GiB. In that case, this is the smallest
+        size that fits the compressed data.
         """
         return self._entry.size
 
@@ -139,7 +139,7 @@ class ArchiveMember:
 
     @property
     def mtime(self) -> int | None:
-        """Time of modification in Unix seconds; None if it is unknown."""
+        """Modification time in Unix seconds; None if it is unknown."""
         return self._unless_refused(self._entry.mtime)
 
     @property
@@ -149,7 +149,7 @@ class ArchiveMember:
 
     @property
     def problem(self) -> Finding | None:
-        """The finding in the directory that refuses the member; None: it is not refused."""
+        """The finding in the directory that refuses the member; None if it is not refused."""
         return self._problem
 
     def _unless_refused(self, value: T | None) -> T | None:
@@ -159,7 +159,7 @@ class ArchiveMember:
 
 
 class _MemberFile(io.RawIOBase):
-    """The content of a member as a stream; the read at its end raises if a check failed."""
+    """The content of a member as a stream; reading at its end raises an error if a check failed."""
 
     def __init__(self, content: Iterator[bytes]) -> None:
         self._content = content
@@ -178,11 +178,11 @@ class _MemberFile(io.RawIOBase):
 
 
 class Archive(Mapping[str, ArchiveMember]):
-    """The members of one version of an archive: a mapping from their names.
+    """The members of one version of an archive, as a mapping from names to members.
 
-    Iteration yields the names; ``values()`` yields the members. The directory is not read again.
-    If the archive is overwritten before a member is read, reading raises `SourceChangedError`.
-    Nothing stays open between two reads; ``with`` is accepted.
+    Iteration yields the names; ``values()`` yields the members. The directory is not read again. If
+    the archive is overwritten before a member is read, reading raises `SourceChangedError`. Nothing
+    stays open between two reads; the ``with`` statement is supported but not needed.
     """
 
     def __init__(  # noqa: PLR0913 - the arguments of `open_archive`
@@ -198,10 +198,10 @@ class Archive(Mapping[str, ArchiveMember]):
     ) -> None:
         """Open an archive and read its directory; callers use `open_archive`.
 
-        `pin` is the version that a pickled archive had. None: any version.
+        `pin` is the version that a pickled archive had. None means any version.
 
         Raises:
-            SourceChangedError: the archive has another version than `pin`.
+            SourceChangedError: the version of the archive is not `pin`.
         """
         context = open_context(options, stores, password, limits=limits)
         if isinstance(source, ReaderSource):
@@ -225,7 +225,7 @@ class Archive(Mapping[str, ArchiveMember]):
         self._reading = reading
         self._refused = reading.index.failures
         self._read = partial(calls.read, adapter.pinned(location, tail.pin))
-        self._indexes: dict[str, int] | None = None  # made by the first look-up of a name
+        self._indexes: dict[str, int] | None = None  # built by the first look-up of a name
 
     def __repr__(self) -> str:
         return f"<Archive {self.source}: {len(self)} members>"
@@ -252,24 +252,24 @@ class Archive(Mapping[str, ArchiveMember]):
         ), ()
 
     def __len__(self) -> int:
-        """Return the number of selected members, refused ones included, directories excluded."""
+        """Return the number of selected members, including refused ones but not directories."""
         return len(self._reading.index.selected) + len(self._refused)
 
     def __iter__(self) -> Iterator[str]:
-        """Yield the names of the selected members, refused ones too, in the directory's order."""
+        """Yield the names of the selected members, including refused ones, in directory order."""
         return (member.name for member in self.members())
 
     def __getitem__(self, name: str) -> ArchiveMember:
         """Return the member with that name; the first call indexes all members by name.
 
         Raises:
-            NotFoundError: no selected member has that name; it is a `KeyError`, too.
+            NotFoundError: no selected member has that name; the error is also a `KeyError`.
         """
         if self._indexes is None:
             self._indexes = self._index_names()
         index = self._indexes.get(name)
         if index is None:
-            advice = "see s3unzip ls"  # unless some name is similar
+            advice = "see s3unzip ls"  # unless there is a similar name
             near = ", ".join(map(repr, near_names(name, self._indexes)))
             if near:
                 advice = f"near: {near}"
@@ -277,21 +277,22 @@ class Archive(Mapping[str, ArchiveMember]):
         good_count = len(self._reading.index.selected)
         if index < good_count:
             return ArchiveMember(self._stream, self._reading.index.selected[index])
-        # A failure is the member and its problem.
+        # Each failure consists of the member and its problem.
         return ArchiveMember(self._stream, *self._refused[index - good_count])
 
     def _index_names(self) -> dict[str, int]:
         """Return an index for each name; the indexes of refused members follow those of good ones.
 
-        If a good and a refused member have the same name, the name finds the good one.
+        If a good member and a refused member have the same name, the index is that of the good
+        member.
         """
         good = self._reading.index.selected
         refused = {member.path: len(good) + n for n, (member, _) in enumerate(self._refused)}
-        # The right side wins where both sides have a name.
+        # If both sides contain a name, the right side wins.
         return refused | {member.path: index for index, member in enumerate(good)}
 
     def members(self) -> Iterator[ArchiveMember]:
-        """Yield the selected members, refused ones too, in the order of the directory."""
+        """Yield the selected members, including refused ones, in the order of the directory."""
         good = (ArchiveMember(self._stream, row) for row in self._reading.index.selected.in_order())
         refused = (ArchiveMember(self._stream, *failure) for failure in self._refused)
         return merge(good, refused, key=attrgetter("index"))
@@ -317,7 +318,7 @@ class Archive(Mapping[str, ArchiveMember]):
 
         Raises:
             VerdictError: the member failed.
-            NotFoundError, UsageError: as `extractall`.
+            NotFoundError, UsageError: as for `extractall`.
         """
         member = self[name]
         self.extractall(path, [member.name])
@@ -329,8 +330,8 @@ class Archive(Mapping[str, ArchiveMember]):
         """Extract the selected members, or those with the names `members`, as `extract` does.
 
         Args:
-            path: a folder or ``s3://bucket/prefix``. None: the current folder.
-            members: names of members. None: all that the options select.
+            path: a folder or ``s3://bucket/prefix``. None means the current folder.
+            members: names of members. None means all members that the options select.
 
         Raises:
             VerdictError: a member failed, or the run did not end.
@@ -359,14 +360,14 @@ class Archive(Mapping[str, ArchiveMember]):
     ) -> IO[bytes]:
         """Read a whole member, check it, and return it as a binary file that can seek.
 
-        A member above 64 MiB is in a temporary file. With ``check="last"`` the file is a stream
-        that cannot seek. It reads no further than the caller, and its end raises the errors of
-        `read`.
+        A member larger than 64 MiB is stored in a temporary file. With ``check="last"``, the file
+        is a stream that cannot seek. The stream reads no further than the caller does, and raises
+        the errors of `read` at its end.
 
         Args:
             name: the name of the member.
             mode: ``"r"`` or ``"rb"``, as in `zipfile`.
-            check: when the size and the CRC-32 are compared.
+            check: when to compare the size and the CRC-32.
         """
         if mode not in {"r", "rb"}:
             raise UsageError(f"mode {mode!r}: members can only be read, with 'r'")
@@ -391,14 +392,14 @@ class Archive(Mapping[str, ArchiveMember]):
 
     @property
     def refused(self) -> int:
-        """How many of the selected members have a `problem` and cannot be read."""
+        """The number of selected members that have a `problem` and cannot be read."""
         return len(self._refused)
 
     @property
     def warnings(self) -> Mapping[str, int]:
-        """Tolerated findings: their number by the code of the check.
+        """The number of tolerated findings for each check code.
 
-        They are from the directory, and from the members that were read so far.
+        The findings are from the directory and from the members that have been read so far.
         """
         return dict(self._reading.index.warnings)
 
@@ -419,14 +420,14 @@ class Archive(Mapping[str, ArchiveMember]):
         for data in decoder.decode(raw):
             yield bytes(data)  # copies only buffers that are not bytes
         warnings.update(decoder.warnings)
-        descriptor = b""  # may follow the data, up to the next member
+        descriptor = b""  # a descriptor may follow the data, up to the next member
         descriptor_stop = min(member.stop, stop + AFTER_LENGTH)
         if descriptor_stop > stop:
             descriptor = read(ByteRange(stop, descriptor_stop))
         warnings.update(close_member(member, opened, descriptor))
 
     def _reader(self, member: Member) -> Callable[[ByteRange], bytes]:
-        """Return a function that reads ranges of a member; a small member takes one request."""
+        """Return a function that reads ranges of a member, or a small member with one request."""
         whole = ByteRange(member.offset, member.stop)
         if whole.length > WHOLE_BYTES:
             return self._read
@@ -449,21 +450,22 @@ def open_archive(  # noqa: PLR0913 - options of a public function
     Args:
         source: ``s3://bucket/key``, a path, an ``http://`` or ``https://`` URL, or a binary reader
             that can seek. A reader stays open and belongs to the caller.
-        options: `include`, `exclude`, `names` and `limit` select members. `lenient` and
-            `encoding` determine how the directory is read. The others are for `extract`.
-        password: opens encrypted members. A string is encoded as UTF-8.
-        limits: bounds on the demands of an archive. None: the defaults, with the changes in the
-            variable ``S3UNZIP_LIMITS``.
-        endpoint_url: URL of the S3 server. None: AWS, or the variable ``AWS_ENDPOINT_URL``.
-        stores: how S3 and web servers are reached. None: the defaults of boto3.
-        warn: gets a sentence for each glob that matches no member.
+        options: `include`, `exclude`, `names` and `limit` select members. `lenient` and `encoding`
+            determine how the directory is read. The other options are for `extract`.
+        password: password for encrypted members. A string is encoded as UTF-8.
+        limits: limits on the demands of an archive. None means the defaults, with the changes from
+            the variable ``S3UNZIP_LIMITS``.
+        endpoint_url: URL of the S3 server. None means AWS, or the server in the variable
+            ``AWS_ENDPOINT_URL``.
+        stores: how to reach S3 and web servers. None means the defaults of boto3.
+        warn: function called with a sentence for each glob that matches no member.
 
     Raises:
         RejectedError: the archive is not a ZIP, is broken, or has two meanings.
         NothingSelectedError: no member has a requested name, or `options` select nothing.
         UsageError: `source` cannot be an archive, or an option is wrong.
         StorageError: the archive cannot be read.
-        ServiceFaultError: the store failed for now; a later call may succeed.
+        ServiceFaultError: the store failed temporarily; a later call may succeed.
     """
     opened: str | ReaderSource
     if isinstance(source, (str, os.PathLike)):

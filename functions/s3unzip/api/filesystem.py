@@ -1,4 +1,4 @@
-"""The members of an archive as files of fsspec: ``s3unzip://``.
+"""The members of an archive as fsspec files: ``s3unzip://``.
 
 >>> import fsspec, tempfile, zipfile
 >>> from pathlib import Path
@@ -11,8 +11,8 @@
 b'Buy milk.'
 >>> folder.cleanup()
 
-pandas, Dask and DuckDB take such URLs or file systems. A member is read by ranges of the archive
-and checked before the caller gets it.
+pandas, Dask and DuckDB accept such URLs or file systems. A member is read in ranges from the
+archive, and checked before it is returned to the caller.
 """
 
 import os
@@ -27,19 +27,20 @@ SCHEMES = ("s3://", "http://", "https://")  # read without fsspec
 
 
 class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fsspec has no types
-    """One version of an archive, as a file system that can be read.
+    """One version of an archive, as a read-only file system.
 
-    Refused members are not files.
+    Refused members do not appear as files.
 
     Args:
         fo: the archive: a path, ``s3://``, ``http://`` or ``https://``; any other URL that fsspec
             can open; or a binary file that can seek.
         target_protocol: the file system of `fo` in a chained URL.
-        target_options: options of this file system; for S3 and the web, those of `open_archive`.
+        target_options: options of that file system; for S3 and the web, the options of
+            `open_archive`.
         arguments: arguments of `open_archive`: options, password, limits, endpoint_url, stores.
 
     Raises:
-        UsageError, RejectedError, StorageError, ServiceFaultError: as `open_archive`.
+        UsageError, RejectedError, StorageError, ServiceFaultError: as for `open_archive`.
     """
 
     protocol = "s3unzip"
@@ -92,7 +93,7 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
 
 
 def _describe(member: ArchiveMember) -> dict[str, Any]:
-    """Return the properties of a member as fsspec names them."""
+    """Return the properties of a member under the names that fsspec uses."""
     return {
         "name": member.name,
         "size": member.size,

@@ -1,4 +1,4 @@
-"""Turn options into the policy, the stores, and the rule for the archive after its run."""
+"""Turn options into the policy, the stores, and the rule for the archive after a run."""
 
 import os
 from collections.abc import Callable
@@ -28,8 +28,8 @@ def at_endpoint(
     """Return `stores` with the URL of an S3 server, and with at least `at_once` connections.
 
     Args:
-        stores: how S3 and web servers are reached. None: the defaults of boto3.
-        endpoint_url: URL of the S3 server. None: the URL in `stores`.
+        stores: how to reach S3 and web servers. None means the defaults of boto3.
+        endpoint_url: URL of the S3 server. None means the URL in `stores`.
     """
     config = stores or StoreConfig()
     return replace(
@@ -86,13 +86,13 @@ def open_context(
     limits: Limits | None = None,
     **more: Any,
 ) -> Context:
-    """Return the context for reading an archive in this process; `more` are its other fields."""
+    """Return the context for reading an archive in this process; `more` has its other fields."""
     policy = make_policy(options, password, destination, limits)
     return Context(OpenedStores(config), LocalClock(), policy, **more)
 
 
 def read_limits() -> Limits:
-    """Return the default limits, with the changes in the variable `LIMITS_VARIABLE`."""
+    """Return the default limits, with changes from the environment variable `LIMITS_VARIABLE`."""
     text = os.environ.get(LIMITS_VARIABLE) or "{}"
     try:
         changes = msgspec.json.decode(text, type=dict[str, Annotated[int, Meta(gt=0)]])
@@ -108,7 +108,7 @@ def read_limits() -> Limits:
 
 
 def parse_after_success(text: str, source: Location, options: Options) -> AfterSuccess:
-    """Return the rule for the archive `source`.
+    """Return the rule for what to do with an archive after a complete run.
 
     Args:
         text: ``delete`` or ``tag=NAME=VALUE``.
@@ -116,8 +116,8 @@ def parse_after_success(text: str, source: Location, options: Options) -> AfterS
         options: the options of the run.
 
     Raises:
-        UsageError: `text` has another form, the store cannot delete or tag archives, or the
-            archive would be deleted although the options select only some of its members.
+        UsageError: `text` is malformed, the store cannot delete or tag archives, or the archive
+            would be deleted even though the options select only some of its members.
     """
     action, _, tag = text.partition("=")
     if not source.store.deletes_archives:
