@@ -455,8 +455,7 @@ def open_archive(  # noqa: PLR0913 - options of a public function
         password: password for encrypted members. A string is encoded as UTF-8.
         limits: limits on the demands of an archive. None means the defaults, with the changes from
             the variable ``S3UNZIP_LIMITS``.
-        endpoint_url: URL of the S3 server. None means AWS, or the server in the variable
-            ``AWS_ENDPOINT_URL``.
+        endpoint_url: URL of the S3 server. None means the variable ``AWS_ENDPOINT_URL``, or AWS.
         stores: how to reach S3 and web servers. None means the defaults of boto3.
         warn: function called with a sentence for each glob that matches no member.
 

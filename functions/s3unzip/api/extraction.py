@@ -68,25 +68,20 @@ def extract(  # noqa: PLR0913 - options of a public function
         source: ``s3://bucket/key``, a path, or an ``http://`` or ``https://`` URL.
         destination: ``s3://bucket/prefix`` or a folder.
         options: which members to extract, under which keys, and what to do if a key exists.
-        password: password for encrypted members. A string is encoded as UTF-8. The password is not
-            recorded.
+        password: password for encrypted members (a string is encoded as UTF-8); not recorded.
         workers: maximum number of processes, including this one. None means one per processor.
         tuning: how to divide the work. None means the defaults for this number of workers.
         max_cost: maximum cost in dollars. A run with a higher estimate writes nothing.
-        after_success: what to do with the archive of a complete run: ``delete`` or
-            ``tag=NAME=VALUE``.
-        endpoint_url: URL of the S3 server. None means AWS, or the server in the variable
-            ``AWS_ENDPOINT_URL``.
+        after_success: action on the archive of a complete run: ``delete`` or ``tag=NAME=VALUE``.
+        endpoint_url: URL of the S3 server. None means the variable ``AWS_ENDPOINT_URL``, or AWS.
         stores: how to reach S3 and web servers, and where to keep records.
         progress: object whose methods are called during the run.
         warn: function called with a sentence for each glob that matches no member.
-        delete_extra: function called with the objects below the prefix that are not members; they
-            are deleted if it returns True.
+        delete_extra: called with the extra objects below the prefix; returns True to delete them.
 
     Raises:
         UsageError: a location or an option is wrong, nothing is selected, or the cost is too high.
-        StorageError, ServiceFaultError: a store refused a request, or failed while the run was
-            planned.
+        StorageError, ServiceFaultError: a store refused, or failed while the run was planned.
         InterruptedRunError: Ctrl-C was pressed; finished members are recorded.
     """
     target = parse_destination(_as_text(destination))

@@ -50,16 +50,14 @@ def verify(  # noqa: PLR0913 - options of a public function
         source: the archive, in any form that `extract` accepts.
         destination: the location to which `extract` wrote the members.
         options: the options given to `extract`; they determine which keys are compared.
-        deep: whether to read every object. If False, compare the CRC-32 from the writer or from S3,
-            and read only files.
+        deep: whether to read all objects, not only files and the CRC-32 from the writer or S3.
         records: the records of the runs that wrote the objects, earliest first. None means the runs
             of this machine. An object that has not changed since its run needs no request.
         at_once: number of concurrent requests.
         max_listed: maximum number of differences to list per kind; all are counted.
         each: function called with each object and its result, one call at a time.
         password: password for encrypted members. A string is encoded as UTF-8.
-        endpoint_url: URL of the S3 server. None means AWS, or the server in the variable
-            ``AWS_ENDPOINT_URL``.
+        endpoint_url: URL of the S3 server. None means the variable ``AWS_ENDPOINT_URL``, or AWS.
         stores: how to reach S3 and web servers. None means the defaults of boto3.
         progress: receives ``extracted`` (equal), ``failed`` (different) and ``bytes_read``.
         warn: function called with a sentence for each glob that matches no member.
@@ -67,8 +65,7 @@ def verify(  # noqa: PLR0913 - options of a public function
     Raises:
         RejectedError: the archive is refused.
         UsageError: a location or an option is wrong, or nothing is selected.
-        StorageError, ServiceFaultError: a store refused a request, or still failed after all
-            retries.
+        StorageError, ServiceFaultError: a store refused, or failed even after all retries.
     """
     target = parse_destination(os.fspath(destination))
     request = Request(parse_source(os.fspath(source)), target, options or Options())
