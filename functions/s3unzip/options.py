@@ -56,7 +56,7 @@ class RunOption(NamedTuple):
 
     @property
     def parameter(self) -> str:
-        """The option's name among the parameters of a command."""
+        """The name of the command parameter that holds the option's value."""
         return self.word.lstrip("-").replace("-", "_")
 
     @property

@@ -50,7 +50,7 @@ def verify(  # noqa: PLR0913 - options of a public function
         source: the archive, in any form that `extract` accepts.
         destination: the location to which `extract` wrote the members.
         options: the options given to `extract`; they determine which keys are compared.
-        deep: whether to read all objects, not only files and the CRC-32 from the writer or S3.
+        deep: whether to read every object. Otherwise a recorded CRC-32 of an S3 object is enough.
         records: the records of the runs that wrote the objects, earliest first. None means the runs
             of this machine. An object that has not changed since its run needs no request.
         at_once: number of concurrent requests.

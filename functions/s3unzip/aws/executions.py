@@ -380,7 +380,8 @@ def follow_newer(
     if newest.etag == report.pin.etag:
         return
     logger.info("archive was replaced during the run", run=report.run)
-    cause = f"{report.run} {report.rounds}"  # a resumed run has more rounds: it is followed again
+    # The same cause starts no second run. A resumed run has more rounds: it is followed again.
+    cause = f"{report.run} {report.rounds}"
     if late:  # the first comparison may have started a run; this one starts another
         cause += " late"
     start_over_newest(repeat_request(report, config.after_success), cause, config, context)

@@ -124,6 +124,7 @@ def _may_start(verb: str, arguments: Arguments, *, count: int, dollars: float) -
         BudgetError: the estimate is above ``--max-cost``.
     """
     limit = arguments.max_cost
+    # Each amount has enough digits to differ from the other one.
     if limit is not None and dollars > limit:
         raise BudgetError(
             f"the estimate is {show_dollars(dollars, limit)} for {show_count(count, 'archive')}, "

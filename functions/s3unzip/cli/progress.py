@@ -199,7 +199,8 @@ class RunDisplay(Progress):
     def _remember(self, moment: _Moment) -> _Moment:
         """Add a moment to the history; return the earlier moment from which rates are measured.
 
-        The earlier moment is the latest one older than `RATE_SECONDS`, or else the first one.
+        The earlier moment is the most recent one that is more than `RATE_SECONDS` old, or the first
+        one if none is.
         """
         self._history.append(moment)
         while len(self._history) > 2 and moment.time - self._history[1].time > RATE_SECONDS:

@@ -198,7 +198,7 @@ def scan_segment(
     boundaries = (bit for bit in stop_bits if bit is not None)
     for _ in range(_MAX_SCANS):
         stop_bit = next(boundaries, None)
-        # Without a boundary, all later segments join this segment, unless there are too many.
+        # No boundary: all later segments join this one, if the range above reached the last.
         if stop_bit is None and segment + max_joined < layout.count:
             return None
         scan = SegmentScan(start_bit, stop_bit)

@@ -288,10 +288,10 @@ class PutPool(Generic[T]):
     def abandon(self) -> None:
         """Drop the queued bodies and wait for the PUTs on the wire."""
         with self._lock:
-            if self._error is None:
+            if self._error is None:  # after an error, the threads drop what is queued
                 self._error = errors.S3UnzipError("abandoned")
             self._changed.notify_all()
-        self._end()
+        self._end()  # waits for the threads
 
     def _end(self) -> None:
         """Make each thread end after the bodies that are already queued."""

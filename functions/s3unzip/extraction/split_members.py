@@ -311,7 +311,7 @@ def extract_slice(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
             attempt.note_failed(row, error.finding)
         except (UploadGoneError, SegmentRecordError) as refusal:
             attempt.note_failed(row, row.finding("slice-refused", str(refusal)))
-    attempt.has_no_outcome = True
+    attempt.has_no_outcome = True  # settling adds it, from the records of all slices
 
 
 def _upload_slice(attempt: TaskAttempt, row: PlannedMember) -> None:

@@ -103,7 +103,7 @@ def do_attempt(run: Run, task: Task, context: Context) -> AttemptEnd:
 
 
 def _report_silence(run: Run, context: Context, is_over: threading.Event) -> None:
-    """Report to the progress, until `is_over` is set, that a store does not answer.
+    """Warn on the progress display, until `is_over` is set, while a store does not respond.
 
     A call to a store can wait for minutes before it fails.
     """

@@ -388,7 +388,7 @@ class DeployedRuns(RunList):
         return state == ABORTED
 
     def _find_last(self, run: str) -> LastExecution:
-        """Return the execution before the first number for which the run has no execution."""
+        """Return the last execution before the first gap in the run's execution numbers."""
         last = LastExecution()
         for number in itertools.count(1):
             name = execution_name(run, number)

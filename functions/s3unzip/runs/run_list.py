@@ -179,7 +179,7 @@ class RunWatcher:
             failed=counts["failed"],
             bytes_written=counts["bytes_written"],
             tasks=plan.tasks,
-            # Records of the stage DONE are for members: settling wrote them, not a task.
+            # Settling, not a task, writes the records of stage DONE: one for each split member.
             tasks_done=sum(report.stage is not Stage.DONE for report in reports),
             rounds=len(self._records.list_rounds()),
             throttled=sum(report.requests.throttled for report in reports),
@@ -197,6 +197,7 @@ class RunWatcher:
             if task != PLAN_TASK and task not in self._finished
         ]
         for task, report in zip(tasks, map_ahead(self._find_report, tasks, READERS), strict=True):
+            # A record can vanish after it was listed, or be of an attempt that was cut off.
             if report is None or report.unfinished:
                 continue  # retried at the next reading
             self._finished[task] = report

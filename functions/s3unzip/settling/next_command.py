@@ -92,7 +92,9 @@ def _run_again(
 def repeat_command(
     run: Report | Run, reached: StoreConfig | None = None, source: str | None = None
 ) -> str:
-    """Return the command that runs an archive again and leaves extracted members unchanged.
+    """Return the command that extracts an archive again, with the options of the run.
+
+    Without ``--on-conflict``, the command leaves members unchanged that are extracted already.
 
     Args:
         run: the run or its report.

@@ -238,7 +238,8 @@ def _plan_source_action(run: Run, report: Report) -> SourceResult | None:
         return None
     if run.pin.parts:
         obstacle = f"it is split into {len(run.pin.parts)} files: delete, move or tag them yourself"
-    elif report.members > report.directories and not report.extracted + report.unchanged:
+    # An archive of folders alone has nothing to extract, and is complete.
+    elif report.members > report.directories and report.extracted + report.unchanged == 0:
         obstacle = "no member of it was extracted"
     else:
         return SourceResult(rule.action, SourceState.PENDING)

@@ -314,7 +314,7 @@ class Calls:
         """
         if isinstance(fault, ExpiredKeysError):  # waiting does not produce new keys
             self._last_fault = fault
-        if self._last_fault is not None:  # a call of this step has used up the budget
+        if self._last_fault is not None:  # it ends all calls of this step
             fault.gave_up = True
             fault.is_down = self._last_fault.is_down
             return False
@@ -338,7 +338,7 @@ class Calls:
             if outage_seconds >= WARN_AFTER:
                 self._faults.warn_once(*request, fault, self._faults.seconds - outage_seconds)
             self._clock.sleep(delay)
-            # If another call has the turn to try the store, this call waits again.
+            # If another call has the turn to try the store, this call waits again, for longer.
             if not self._ended.is_set() and self._faults.take_turn(store, self._clock.now()):
                 self.count("retries")
                 return True

@@ -194,11 +194,11 @@ class DirectoryReader:
             stop = extra_stop + comment_length
             if stop > length:  # the end of the header is in a later chunk
                 break
-            self._raw_name = data[name_at:extra_at]
+            self._raw_name = data[name_at:extra_at]  # `_read` and the checks use it
             extras = NO_EXTRAS
             if extra_length:
                 extras = walk_extras(data[extra_at:extra_stop])
-            self._failure = None
+            self._failure = None  # `_read` sets it if the member fails, and adds to the table
             form = _read_form(form_bytes + traits)
             sizes = Sizes(size, compressed, offset, form.disk)
             self._read(form, sizes, extras, dos_time=dos_time, crc32=crc32)

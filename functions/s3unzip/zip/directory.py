@@ -317,10 +317,11 @@ def _has_directory(data: bytes, at: int) -> bool:
 
 
 def _find_record(data: bytes, base: int, stop: int) -> int | None:
-    """Return the offset of the first local header or end record in `data`, or None.
+    """Return the offset of the first local header in `data`, or else of the first end record.
 
-    `data` begins at offset `base` of a prefix that ends at `stop`. A signature alone is not enough,
-    because programs that read ZIP files contain the signatures as constants.
+    Returns None if there is neither. `data` begins at offset `base` of a prefix that ends at
+    `stop`. A signature alone is not enough, because programs that read ZIP files contain the
+    signatures as constants.
     """
     for signature, has_record in (
         (records.LOCAL_SIGNATURE, _has_local_header),

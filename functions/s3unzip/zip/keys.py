@@ -179,10 +179,11 @@ class KeyChecker:
             if key in last_numbers:
                 self._resolve_duplicate(last_numbers[key], number, cut_name(key))
             last_numbers[key] = number
+        # The keys have one hash, and nearly always one folded form. One warning is enough.
         first, *later = last_numbers
         for key in later:
             if fold_key(key) == fold_key(first):
-                is_same_case = fold_form(key) == fold_form(first)
+                is_same_case = fold_form(key) == fold_form(first)  # in one Unicode form
                 code = "unicode-collision" if is_same_case else "case-collision"
                 self.warnings[code] += 1
                 break
