@@ -157,7 +157,7 @@ def check_extra(request: Request, home: Location, stores: Stores) -> None:
         )
     cleared = Location(target.scheme, target.bucket, prefix)
     for name, location in {"the archive": request.source, "the records of runs": home}.items():
-        if _is_below(location, cleared):
+        if _is_within(location, cleared):
             raise UsageError(f"{OPTION}: {name} ({location}) is below {prefix}")
     _check_runs(request, cleared, home, stores)
 
@@ -207,8 +207,11 @@ def _list_objects(
     return {listed.key: listed for page in pages for listed in page.objects}
 
 
-def _is_below(location: Location, above: Location) -> bool:
-    """Return whether `location` is below `above`, after links to files and folders are resolved."""
+def _is_within(location: Location, above: Location) -> bool:
+    """Return whether `location` is `above` or below it, after links are resolved.
+
+    `above` is not the root folder, which `check_extra` refuses.
+    """
     if (location.scheme, location.bucket) != (above.scheme, above.bucket):
         return False
     if not location.store.is_local:

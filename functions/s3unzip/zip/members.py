@@ -66,7 +66,7 @@ class HeaderTable:
         self.faults: dict[int, tuple[str, str]] = {}  # codes and messages for failed members
 
     def add(self, kind: int, member: Member) -> None:
-        """Append a header, whose member ends at `member.stop` or later."""
+        """Append the header of `member`; `member.stop` is a lower bound of the member's end."""
         self.kinds.append(kind)
         if member.path.isascii():
             self._paths.append(member.path)

@@ -100,7 +100,8 @@ def get_object(
         **{name: value for name, value in request.items() if value is not None},
     )
     whole_size = _WHOLE_SIZE.search(body.get("ContentRange", ""))
-    size = 0  # if the server does not report the size of the whole object
+    # Without a span, no caller needs the size. With one, the server may fail to report it.
+    size = 0
     if whole_size is not None:
         size = int(whole_size[1])
     return _describe_answer(call, body, size), read_pieces(body)
