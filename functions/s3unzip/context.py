@@ -93,7 +93,7 @@ class Context(Struct, frozen=True):
             force_setattr(self, "faults", budget)
 
     def calls(self) -> Calls:
-        """Return the object through which one step calls stores, with counts and retries."""
+        """Return the object through which one step calls stores; it counts and retries calls."""
         tuning = self.tuning
         return Calls(
             self.clock,

@@ -196,8 +196,7 @@ def _is_direct(expected: Estimate, tasks: Sequence[Task], tuning: Tuning) -> boo
 
 def _count_sizes(sizes: Iterable[int]) -> tuple[Bin, ...]:
     """Return a histogram of `sizes` (bytes) with bins of doubling width, without empty bins."""
-    # A size with `bits` bits is at least 2 ** (bits - 1). The size 0 has 0 bits, so its bin is 0 to
-    # 1.
+    # A size with `bits` bits is at least 2 ** (bits - 1). The size 0 has 0 bits: its bin is [0, 1).
     return tuple(
         Bin((1 << bits) // 2, 1 << bits, count)
         for bits, count in sorted(Counter(map(int.bit_length, sizes)).items())
@@ -269,7 +268,7 @@ def _put_seconds(task: Task, platform: Platform, tuning: Tuning) -> float:
 
 
 def _scan_seconds(task: Task, platform: Platform, bandwidth: float) -> float:
-    """Return the seconds it takes to find both boundaries and the last output of a segment."""
+    """Return the seconds to find both boundaries of a segment and its last bytes of output."""
     reading = _bytes_read(task) / bandwidth
     # A segment has two boundaries.
     cpu = rates.SCAN_INFLATES * task.size / rates.INFLATE_RATE + 2 * rates.BOUNDARY_SECONDS
@@ -329,9 +328,9 @@ def _billed_seconds(
 
     Args:
         seconds: duration of each task.
-        bound: lower bound for the tasks; its `seconds` are those of the longest task.
-        overhead: seconds from the event to the first task. They include the `EVENT_SECONDS` that
-            the event takes to arrive, which are not billed.
+        bound: the largest lower bound, which determines how long the tasks take.
+        overhead: seconds outside of tasks. They include the `EVENT_SECONDS` that the event takes to
+            arrive, which are not billed.
         at_once: number of concurrent tasks.
         platform: the platform of the run; a direct run takes one function.
     """

@@ -228,7 +228,7 @@ def describe(code: str, message: str | None) -> str:
 
 
 def _advice_of(code: str) -> str:
-    """Return the advice for a check itself, or else the advice for its phase."""
+    """Return the advice for this check alone, or else the advice for its phase."""
     if code in _ADVICE:
         return _ADVICE[code]
     check = CHECKS[code]

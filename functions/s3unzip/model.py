@@ -1,8 +1,8 @@
 """The values of the pipeline: request -> run -> plan -> tasks -> outcomes -> report.
 
 Each value is frozen, and converts to JSON and back without loss (`encode`, `decode`).
-Data flows in one direction: extraction never changes a plan, and settling never requests data from
-the store that an outcome contains.
+Data flows in one direction: extraction never changes a plan, and settling never asks the store for
+data that an outcome contains.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Location(Struct, frozen=True):
 
 
 class Pin(Struct, frozen=True):
-    """The version of the archive that a run reads; every range request contains it.
+    """The version of the archive that a run reads; every range request names it.
 
     If an archive has several parts, the size is the sum of their sizes, and the ETag and the
     version are those of the part that the location names.
@@ -527,7 +527,7 @@ class PlanSummary(Struct, frozen=True, omit_defaults=True):
     failed: int = 0  # refused by the plan; listed in outcomes/plan.jsonl
     selected: int = 0  # number of members that have tasks
     tasks: int = 0  # number of tasks in the first round
-    kinds: dict[str, int] = {}  # number of members by task kind; a split member counts as a scan
+    kinds: dict[str, int] = {}  # members by task kind; a split deflated member counts as a scan
     bytes_in: int = 0  # compressed size of the selected members
     bytes_out: int = 0  # uncompressed size of the selected members
     workers: int = 1  # number of concurrent tasks
@@ -671,8 +671,8 @@ class Report(Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         verdict: how the run ended. `ok` is true if all selected members are in the destination.
-        reason, message, offset: the cause of the end of the run if it does not lie in the members:
-            a code, a sentence, and the place in the archive.
+        reason, message, offset: why the run ended, if its members are not the cause: a code, a
+            sentence, and the place in the archive.
         members: number of members in the archive. `directories` and `excluded` count members that
             are not written. Each of the other members is extracted, unchanged (it already existed),
             failed, or missing (its task did not end).

@@ -148,7 +148,7 @@ REPORT_FIXED_SECONDS = 0.2  # including its reads, which wait for each other
 DIRECT_SECONDS = 0.03  # a direct run without members and requests: 10 ms on a whole core
 REPORT_MEMBER_SECONDS = 2e-6
 LINK_SEGMENT_SECONDS = 0.002
-OUTCOMES_AT_ONCE = 64  # task records that the report reads concurrently; a record can have 1 MB
+OUTCOMES_AT_ONCE = 64  # task records that the report reads concurrently; a record can be 1 MB
 
 # Assumed bytes per member in the central directory (46 and a name, APPNOTE 4.3.12) and in
 # members.jsonl.

@@ -68,8 +68,8 @@ def check_same_archive(
 def execution_name(run: str, number: int = 1) -> str:
     """Return the name of an execution of a run: 1-80 characters of [A-Za-z0-9_-].
 
-    The name of the first execution is the id of the run. The names of later executions end in -r2,
-    -r3, ...
+    The name of the first execution is the id of the run, with ``-`` for the slash. The names of
+    later executions end in -r2, -r3, ...
     """
     name = run.replace("/", "-")
     if number > 1:
@@ -102,7 +102,7 @@ def archive_stem(source: Location) -> str:
     """Return the last part of the path of an archive without its suffix (``.zip`` or any other).
 
     The stem is always a valid name for a folder: if it would be empty, ``.`` or ``..``, the suffix
-        is kept.
+    is kept.
     """
     name = source.name.rstrip("/").rsplit("/", 1)[-1]
     stem = re.sub(r"(\.zip(\.0{2,}1)?|(?<=.)\.[a-z][a-z0-9]{0,9})$", "", name, flags=re.IGNORECASE)

@@ -8,7 +8,7 @@ The rules:
 2. Workers do the tasks of a stage concurrently and in any order. The stage ends when all its tasks
    have ended. Stages without tasks are done by settling, one member per call.
 3. The stage of a member is not recorded. `current_stage` derives it from the tasks and their
-   outcomes. Every step derives the stage again, so it may be repeated, late or concurrently.
+   outcomes. Each step derives the stage anew, so a step may be repeated, even late or concurrently.
 4. A later stage wins: tasks of earlier stages that finish late change nothing.
 5. The outcome of a part is not the outcome of its member. A slice has an outcome only if it failed,
    and then the member is streamed. Only `STREAM` and `DONE` set the outcome of a member.

@@ -71,7 +71,7 @@ class Proof(StrEnum):
     # Each comment begins with the source of the evidence.
     RECORD = "record"  # the store: the ETag is equal to the one returned for the PUT by a run
     CHECKSUM = "checksum"  # the store: its own CRC-32 of the bytes is the one in the directory
-    READ = "read"  # this command, which has read the bytes
+    READ = "read"  # this verification, which has read the bytes
     METADATA = "metadata"  # the writer of the object: the zip-crc32 is the one in the directory
     SIZE = "size"  # none: the archive does not declare the CRC-32 of an AES member (AE-2)
 
@@ -365,7 +365,7 @@ class _ObjectComparison:
             # Up to four jobs wait for each thread, so that a slow job does not hold up the others.
             for _ in map_ahead(run, jobs, threads, 4 * threads):
                 pass
-        except BaseException:  # also Ctrl-C; the threads end at their next request
+        except BaseException:  # also Ctrl-C; threads that list end at their next page
             self.calls.end()
             raise
 

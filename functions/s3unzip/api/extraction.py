@@ -90,7 +90,7 @@ def extract(  # noqa: PLR0913 - options of a public function
     config = at_endpoint(stores, endpoint_url)
     policy = make_policy(options, password, target)
     progress = progress or Progress()
-    if delete_extra is not None:  # refuse a prefix that has more than this archive's members
+    if delete_extra is not None:  # refuse a run that might delete objects that somebody needs
         check_extra(request, config.work, OpenedStores(config))
     with open_machine(config, policy, tuning, workers, progress=progress) as machine:
         return extract_one(machine, request, progress, warn, delete_extra, max_cost=max_cost)

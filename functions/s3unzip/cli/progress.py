@@ -103,7 +103,7 @@ class RunDisplay(Progress):
         self.note = ""
         self._trouble = ""
         self._failures = 0
-        self._hide: Callable[[], None] | None = None  # removes the display; None if it is not shown
+        self._hide: Callable[[], None] | None = None  # ends the display or the lines; None: neither
         self._ended = threading.Event()
 
     def __enter__(self) -> Self:

@@ -47,7 +47,7 @@ LATEST = {"metavar": "[RUN]", "required": False, "default": "latest"}
 # Mutually exclusive options: a typed option replaces a recorded one.
 RIVALS = {"unsigned": "request_payer", "request_payer": "unsigned"}
 REPORT_SECONDS = 90.0  # time within which a failed execution gets its report
-BEGIN_SECONDS = 5.0  # time from the plan to the first task of a run on this machine
+BEGIN_SECONDS = 5.0  # time within which a planned run on this machine begins its first task
 FAULT_SECONDS = 120.0  # time after which an unresponsive service ends the command
 
 
@@ -183,7 +183,7 @@ def _read_run(recent: RecentRun, run_list: RunList) -> ListedRun | None:
         return replace(listed, **counts, **_list_places(report))
     plan = records.find_plan()
     if not recent.state and plan is None and run_list.environment is None:
-        return None  # the run is on this machine and is being planned, or could not be
+        return None  # a run on this machine that is being planned, or whose planning failed
     state = recent.state or run_list.state(run) or ENDED
     if state == ENDED:
         state = "UNFINISHED"
@@ -340,9 +340,9 @@ def _resume_here(arguments: Arguments) -> int:
 
 
 def _is_complete(run: str, run_list: RunList, *, json: bool) -> bool:
-    """Return whether a run is complete and a resume has nothing to do; if so, print that.
+    """Return whether a run is complete, so that resume has nothing to do; if so, print that.
 
-    A run is not complete if its archive could not be deleted or tagged as requested.
+    A run is not complete while the deletion or tagging of its archive is pending or has failed.
     """
     report = run_list.records(run).find_report()
     if report is None or report.verdict is not Verdict.COMPLETED or report.archive_left:
