@@ -223,7 +223,7 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
             "--dest-endpoint-url URL", "DEST's server; default: --endpoint-url.", HelpSection.STORES
         ),
     ] = None
-    destination_region: str | None = None  # has no option of its own, like the owner
+    destination_region: str | None = None  # like `destination_owner`, it has no option
     destination_profile: Annotated[
         str | None,
         RunOption(

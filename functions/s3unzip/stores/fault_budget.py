@@ -23,7 +23,7 @@ _log = logging.getLogger("s3unzip.calls")
 FIRST_DELAY = 0.1  # seconds; doubled after each attempt
 LONGEST_DELAY = 10.0
 SILENT_AFTER = 1 / 8  # a store that has not responded for this share of the budget is silent
-FORGET = 5  # after this many budgets without a fault, the next one begins a new outage
+FORGET = 5  # after this many budgets without a fault, the next fault begins a new outage
 
 
 def draw_delay(attempt: int, dice: random.Random) -> float:

@@ -29,7 +29,7 @@ BEYOND = "\U0010ffff" * 4  # sorts after any key used in practice
 
 
 def bound_pages(pages: Iterable[T], name: str) -> Iterator[T]:
-    """Yield the pages of a listing; raise `StorageError` after `MAX_PAGES` pages."""
+    """Yield the pages of a listing; raise `StorageError` if there are more than `MAX_PAGES`."""
     for number, page in enumerate(pages):
         if number == MAX_PAGES:
             raise StorageError(f"{name}: the store lists more than {MAX_PAGES:,} pages")
@@ -78,7 +78,7 @@ def list_pages(
     first_keys = set[str]()  # first key of each page so far
     latest = ""
     in_order = True
-    for _ in bound_pages(count(), prefix):  # the bound is what ends this loop
+    for _ in bound_pages(count(), prefix):  # `count` is endless; `bound_pages` stops it
         objects, token = call(partial(destination.list_page, prefix, first, last, token=token))
         keys = [listed.key for listed in objects]
         if keys:

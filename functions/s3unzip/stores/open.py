@@ -170,8 +170,8 @@ class OpenedStores:
             case "s3":
                 from s3unzip.stores.s3.destination import S3Destination
 
-                # The session has the destination's own endpoint and keys. The other settings
-                # (owner, KMS key, copies) are not split.
+                # The session uses the endpoint and keys of the destination. The adapter gets the
+                # whole configuration, because copies also depend on the settings of the source.
                 session = self.session(self._destination_config)
                 bucket = S3Destination(session, location.bucket, self._config)
                 return _traced(bucket, _DESTINATION_TEXTS, f"s3://{location.bucket}/")

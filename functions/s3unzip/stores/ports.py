@@ -148,7 +148,6 @@ class PinnedArchive:
     def __init__(
         self, readers: Sequence[RangeReader], sizes: Sequence[int], end: bytes = b""
     ) -> None:
-        # `end` are the last bytes of the archive, if they are in memory.
         *starts, size = accumulate(sizes, initial=0)  # the last sum is the size of the archive
         # Bytes beyond the archive's size are requested from the last part, and the store refuses
         # the request.

@@ -44,7 +44,7 @@ MAX_REDIRECTS = 5
 CONNECTIONS = 64  # number of connections kept open to a host
 DOWNLOAD = "download the archive first: curl -o archive.zip URL"
 CHANGED = "the archive changed since it was planned"
-NO_RANGES = frozenset({200, 416, 501})  # statuses without (suffix) ranges, or for an empty file
+NO_RANGES = frozenset({200, 416, 501})  # the server has no (suffix) ranges, or the file is empty
 # The last two are raised for a chunk whose length is malformed or too large.
 BROKEN_ANSWERS = (HTTPError, OverflowError, ValueError)
 PORTS = {"http": 80, "https": 443}
@@ -213,7 +213,7 @@ class WebSource(Source):
         raise errors.StorageError(f"{location}: more than {MAX_REDIRECTS} redirects")
 
     def _check_redirect(self, location: Location, first: Url, target: Url, redirect: str) -> Url:
-        """Return the new URL of a redirect from `target`, if the archive at `first` may use it."""
+        """Return the URL that `target` redirects to, if a request for `first` may go there."""
         try:
             new = _parse(urljoin(target.url, redirect))
         except (HTTPError, ValueError):

@@ -10,8 +10,8 @@
 * Any number of threads may request keys concurrently: one thread looks up the keys while the other
   threads wait.
 * botocore renews temporary keys before they expire. When a store refuses keys, a new botocore
-  session looks them up again. Afterwards, the store may still respond to requests that were signed
-  with the refused keys. The next lookup is therefore at least `RENEWAL_SECONDS` later.
+  session looks them up again. If that finds others, the next lookup is at least `RENEWAL_SECONDS`
+  later, because the store may still refuse requests that were signed with the old keys.
 * The user is never asked for a code during a run: the run may be unattended, and Ctrl-C could not
   stop the thread that reads the code.
 """

@@ -227,7 +227,7 @@ def _why_unreachable(text: str) -> str:
 
 
 def _match_xml(pattern: re.Pattern[str], text: str) -> str:
-    """Return the text that `pattern` matches, with XML entities decoded, or "" by default."""
+    """Return the text that `pattern` matches, with XML entities decoded; "" without a match."""
     match = pattern.search(text)
     if match is None:
         return ""
@@ -400,7 +400,7 @@ def _describe(answer: ServerAnswer, call: Call) -> str:
         code = f"HTTP {answer.status}"
     cause = ": ".join(part for part in (code, answer.message.rstrip(".")) if part)
     text = f"{call}: {cause or 'no answer'}"
-    if is_unsupported(answer):  # regardless of the code, an option caused the error
+    if is_unsupported(answer):  # the options matter more than the code
         advice = _advise_without_options(answer, call)
     else:
         advice = _advise(answer, call)
