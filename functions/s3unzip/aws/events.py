@@ -102,7 +102,7 @@ class ArchivePut(NamedTuple):
         return self.version_id == pin.version_id and (self.etag is None or has_etag)
 
     def is_older(self, tail: Tail) -> bool:
-        """Return whether the event is about a version older than the one with this `tail`.
+        """Return whether the event's version is older than the current one, which has this `tail`.
 
         The version id and the ETag are compared if the event contains them. Otherwise the time of
         the event is compared with the Last-Modified of the object.
@@ -128,7 +128,7 @@ def read_puts(body: str, config: LambdaConfig) -> Iterator[ArchivePut]:
     for put in puts:
         if not config.covers(put.source):
             continue
-        # `OWN_SENDERS` name only archives that were scanned before.
+        # For events that commands queue, the intake function reads the scan tag instead.
         waits_for_scan = config.scan and put.scan is None and not put.sender.startswith(OWN_SENDERS)
         fault = _find_fault(put)
         if fault is not None:

@@ -8,7 +8,7 @@ The rules:
 - Only one execution of a run is at work at a time. Before another execution is started, the states
   of the existing executions are read. While an execution is at work, none is started. If all have
   ended, with or without a report, the execution with the next number is started. If two callers try
-  concurrently, only one of them succeeds.
+  concurrently, only one execution is started.
 - The history of an execution is bounded: after some rounds, the last step of an execution starts
   the next execution, which begins with the following round, and ends its own. The name of the next
   execution is derived from the name of the current one, so a step that is repeated or late does not

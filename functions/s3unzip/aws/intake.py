@@ -1,9 +1,9 @@
 """The function `intake`, which extracts the archives of a batch of S3 events or starts their runs.
 
-One request reads the end of an archive, and returns its version, size and directory. A small
-archive is planned, extracted and settled immediately: see `s3unzip.aws.small_runs`. A larger
-archive is extracted by the state machine. It is planned here if its directory is in the bytes that
-were read; otherwise the state Plan reads the directory.
+One request returns the end of an archive, with its version and size. A small archive is planned,
+extracted and settled immediately: see `s3unzip.aws.small_runs`. A larger archive is extracted by
+the state machine. It is planned here if its directory is in the bytes that were read; otherwise
+the state Plan reads the directory.
 
 The rules:
 
@@ -60,7 +60,7 @@ NEW_SECONDS = 600  # an older event comes from the dead-letter queue or was sent
 # beginning.
 UPLOAD_SECONDS = 120  # maximum time in between
 REPORT_READERS = 16  # number of concurrent LISTs; each finds the reports of one second
-BRIEF_SECONDS = 1.0  # a newer archive does not overtake a run that takes at most this time
+BRIEF_SECONDS = 1.0  # a newer archive does not overtake a run that takes less time
 
 
 @lambda_function

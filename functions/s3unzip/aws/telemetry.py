@@ -189,7 +189,7 @@ def record_archive(report: Report, *, first: bool = True) -> None:
 
 
 def record_source(result: SourceResult) -> None:
-    """Emit the counts of archives that were, or were not, deleted or tagged after their runs."""
+    """Count and log whether an archive was deleted or tagged after its run."""
     is_done = result.state is SourceState.DONE
     add_metrics(SourcesFinished=float(is_done), SourcesNotFinished=float(not is_done))
     log = logger.info if is_done else logger.warning

@@ -192,7 +192,7 @@ def allowed_size(run_step: Step, member: Member) -> int:
 def _upload(
     attempt: TaskAttempt, upload: Upload, data: MemberData, part_size: int
 ) -> tuple[PlannedMember, tuple[Part, ...]]:
-    """Upload and check the parts; return them after the row with its true size and CRC-32."""
+    """Upload and check the parts; return the row with its true size and CRC-32, and the parts."""
     row = data.row
     options = attempt.run.options
     max_size = allowed_size(attempt, row.member)
@@ -254,7 +254,7 @@ def _copy_whole(attempt: TaskAttempt, row: PlannedMember) -> None:
         finish_upload(attempt, row, upload, parts)
     except RUN_FAULTS:
         raise
-    except (errors.StorageError, UploadGoneError):  # the copy is refused, or the parts are lost
+    except (errors.StorageError, UploadGoneError):  # the store refuses the parts or has lost them
         abort_upload(attempt, upload)
         stream_whole(attempt, row)
 

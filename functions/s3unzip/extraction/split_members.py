@@ -173,7 +173,7 @@ def link_member(run_step: Step, tasks: Sequence[Task]) -> list[Task] | Outcome:
 def _plan_copies(run_step: Step, row: PlannedMember, copies: Sequence[Task]) -> list[_SlicePlan]:
     """Return the slices of a stored member, one for each task in `copies`."""
     limits = run_step.destination.part_limits
-    # A little above the minimum of the store, because each slice rounds up its number of parts.
+    # A little above the minimum for this member, because each slice rounds up its number of parts.
     min_size = math.ceil(row.member.size / limits.max_parts) + 1
     part_size = max(run_step.context.tuning.copy_part_bytes, min_size)
     sizes = [stop - start for start, stop in (task.span for task in copies)]
@@ -334,7 +334,7 @@ def _inflate_slice(attempt: TaskAttempt, row: PlannedMember) -> Iterator[bytes]:
     position = attempt.slice.offset  # position in the object
     for number in attempt.slice.segments:
         record = attempt.records.find_segment(row.member.index, number, "linked")
-        segment = deflate.LinkedSegment.from_bytes(record or b"")  # no record: as a damaged one
+        segment = deflate.LinkedSegment.from_bytes(record or b"")  # fails if there is no record
         start, stop = segment.span
         data = read_range(attempt, ByteRange(data_start + start, data_start + stop))
         for content in deflate.inflate_segment(segment, data):

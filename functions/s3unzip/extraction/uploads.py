@@ -54,7 +54,7 @@ def begin_upload(run_step: Step, row: PlannedMember) -> Upload:
     upload_id = run_step.calls.run(
         "create", lambda: run_step.destination.create_upload(row.key, facts)
     )
-    if run_step.context.uploads is not None:  # local records: `recovery` aborts forgotten uploads
+    if run_step.context.uploads is not None:  # so other runs on this machine do not abort it
         run_step.context.uploads.note(upload_id, run_step.run.id)
     return Upload(row.key, upload_id)
 
@@ -132,9 +132,9 @@ def complete_once(
 
 
 def abort_quietly(run_step: Step, upload: Upload) -> None:
-    """Abort an upload because of another error, which is raised afterwards.
+    """Abort an upload with a single try, and ignore an error of this try.
 
-    If this fails, a lifecycle rule of the bucket aborts the upload later.
+    If the try fails, a lifecycle rule of the bucket aborts the upload later.
     """
     run_step.calls.count("abort")
     with suppress(errors.S3UnzipError):

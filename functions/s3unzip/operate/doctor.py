@@ -316,9 +316,9 @@ def diagnose(runs: DeployedRuns) -> Iterator[CheckResult]:
     """Run all checks of an environment, and one check per route."""
     for name, check in ACCOUNT_CHECKS.items():
         yield run_check(name, partial(check, runs))
-    with contextlib.suppress(S3UnzipError):  # `runs.defaults`; other checks have reported why
+    with contextlib.suppress(S3UnzipError):  # unreadable defaults: other checks have said why
         for number, config in enumerate(runs.defaults.routes):
-            if config.route is not None:  # one of them is the environment's own, without a route
+            if config.route is not None:  # for the type checker: each of them has one
                 yield run_check(f"route {config.route.name}", partial(check_route, runs, number))
 
 

@@ -227,7 +227,7 @@ def start_missing(runs: DeployedRuns, archives: Sequence[Unsettled]) -> None:
 
 
 def send_events(client: Any, queue: str, events: Sequence[tuple[Location, float]]) -> Iterator[int]:
-    """Queue events with concurrent requests of ten events; yield the number sent so far.
+    """Queue events with concurrent requests of up to ten events; yield the number sent so far.
 
     Args:
         client: the SQS client.
