@@ -248,7 +248,7 @@ class LocalRuns(RunList):
             if self._is_resumable(run):
                 resumable += 1
                 continue
-            # `lock_run` raises `UsageError` if a process works on the run, which is then kept.
+            # `lock_run` raises `UsageError` if a process has just begun to work on the run.
             with suppress(UsageError), lock_run(self.work_location.key, run):
                 shutil.rmtree(folder)
                 removed += 1

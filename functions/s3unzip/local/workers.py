@@ -294,7 +294,7 @@ class _PendingTasks:
             return self._tasks.pop()
 
     def is_recorded(self, task: Task) -> bool:
-        """Return whether the record of a task was written before the attempt's worker died."""
+        """Return whether a lost attempt at a task has written the record of the task."""
         report = self._records.find_task_report(task.id)
         if report is None or report == self._reports.get(task.id):  # from an earlier attempt
             return False

@@ -242,7 +242,7 @@ class RunRecords:
         self.store.write(outcomes_name(report.task), join_lines(chain((report,), outcomes)))
 
     def keep(self, name: str, data: bytes) -> None:
-        """Write a record that is already encoded, unless complete outcomes are on record."""
+        """Write a record that is already encoded; complete outcomes on record are kept."""
         if name == RUN:
             self.write_plan(self._decode(RUN, data, PlanSummary))
             return

@@ -94,7 +94,7 @@ def repeat_command(
 ) -> str:
     """Return the command that extracts an archive again, with the options of the run.
 
-    Without ``--on-conflict``, the command leaves members unchanged that are extracted already.
+    If the run overwrites objects, which is the default, the command skips those that are unchanged.
 
     Args:
         run: the run or its report.
