@@ -125,7 +125,7 @@ def _find_sources(arguments: Arguments, stores: StoreConfig) -> list[Location]:
     """
     from s3unzip.api.extraction import find_archives
 
-    # `run` has already looked up an only source, and found that it names several archives.
+    # `run` has already looked up a single source, and found that it names several archives.
     is_only_source = len(arguments.sources) == 1
     try:
         return find_archives(arguments.sources, stores, is_listed=is_only_source)

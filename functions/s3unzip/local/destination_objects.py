@@ -7,9 +7,9 @@ deleted only by a run that wrote all members, and only below a prefix that belon
 alone. The caller must confirm the deletion before it begins.
 """
 
-import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -208,15 +208,12 @@ def _list_objects(
 
 
 def _is_within(location: Location, above: Location) -> bool:
-    """Return whether `location` is `above` or below it, after links are resolved.
-
-    `above` is not the root folder, which `check_extra` refuses.
-    """
+    """Return whether `location` is `above` or below it, after links are resolved."""
     if (location.scheme, location.bucket) != (above.scheme, above.bucket):
         return False
     if not location.store.is_local:
         return location.key.startswith(above.key)
-    return (os.path.realpath(location.key) + "/").startswith(os.path.realpath(above.key) + "/")
+    return Path(location.key).resolve().is_relative_to(Path(above.key).resolve())
 
 
 def _check_runs(request: Request, cleared: Location, home: Location, stores: Stores) -> None:
