@@ -184,9 +184,9 @@ def scan_segment(
     last of `_MAX_SCANS` scans is returned even if it misses, and `link_segments` refuses it.
 
     Args:
-        max_joined: maximum number of segments that can join this segment, or None for no limit. If
-            more segments would join, the function returns None, and `link_segments` then refuses
-            the other scans.
+        max_joined: number of later segments to search for a boundary, or None for all. If at least
+            this many follow and no boundary is left, the function returns None, and `link_segments`
+            then refuses the other scans.
     """
     start_bit = locate(layout, segment, read)
     if start_bit is None:
@@ -198,7 +198,7 @@ def scan_segment(
     boundaries = (bit for bit in stop_bits if bit is not None)
     for _ in range(_MAX_SCANS):
         stop_bit = next(boundaries, None)
-        # No boundary: all later segments join this one, if the range above reached the last.
+        # No boundary is left: all later segments join this one, unless these are too many.
         if stop_bit is None and segment + max_joined < layout.count:
             return None
         scan = SegmentScan(start_bit, stop_bit)

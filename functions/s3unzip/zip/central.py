@@ -539,8 +539,8 @@ def _is_empty(form: _HeaderForm, crc32: int, sizes: Sizes) -> bool:
 
     Some writers declare the size of the folder on the disk. The CRC-32 of an empty file is 0. A
     stream that is not longer than `_EMPTY_STREAM` allows cannot have content with this CRC-32. But
-    encrypted data and streams of other methods can. A directory with such data that declares a size
-    must therefore have no compressed bytes.
+    encrypted data and streams of other methods can. A directory that is encrypted or has another
+    method must therefore have no compressed bytes if it declares a size.
     """
     if crc32:
         return False

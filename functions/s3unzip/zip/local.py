@@ -220,7 +220,7 @@ def _check_extras(member: Member, extras: records.Extras, policy: Policy) -> Ite
         path = _read_local_path(member, payload, policy)
         if path == member.path:
             continue
-        if len(payloads) > 1:  # most readers ignore all of these fields, so a warning is enough
+        if len(payloads) > 1:  # most readers ignore all of them, others use different ones
             yield "lfh-unicode-path-duplicate"
             return
         member.judge(  # raises an exception unless the policy is lenient
@@ -279,7 +279,7 @@ def _check_descriptor(member: Member, opened: OpenedMember, tail: Buffer) -> tup
     """
     content = _declared_content(member)
     forms = [_WIDE_DESCRIPTOR.pack(*content)]
-    if max(content) <= records.SENTINEL_32:  # all values fit in 32 bits, which is the usual form
+    if max(content) <= records.SENTINEL_32:  # all values fit in 32 bits; this form is usual
         forms.insert(0, _DESCRIPTOR.pack(*content))
     start = bytes(tail[: _WIDE_DESCRIPTOR.size + len(records.DESCRIPTOR_SIGNATURE)])
     for signature, warning in (
