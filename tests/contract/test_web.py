@@ -271,12 +271,12 @@ def test_a_slow_but_steady_server_is_read() -> None:
 
     def answer(one: socket.socket) -> None:
         one.sendall(HEAD + b"Content-Length: 65536\r\n\r\n")
-        for _ in range(4):
+        for _ in range(8):
             time.sleep(0.6)
-            one.sendall(bytes(16_384))
+            one.sendall(bytes(8_192))
 
     with _serving_raw(answer) as where:
-        assert _read(where, StoreConfig(connect_seconds=2.0, stall_seconds=2.0)) == bytes(ASKED)
+        assert _read(where, StoreConfig(connect_seconds=4.0, stall_seconds=4.0)) == bytes(ASKED)
 
 
 @pytest.mark.parametrize(
