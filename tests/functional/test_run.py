@@ -8,6 +8,8 @@ import random
 import re
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -27,6 +29,7 @@ from s3unzip.model import (
 )
 from s3unzip.planning.plan import check_request
 from s3unzip.pricing import local
+from s3unzip.settings import Tuning
 from s3unzip.settling.loop import begin
 from s3unzip.stores.ports import Buffer, ObjectFacts
 from s3unzip.verification import Comparison, Effort, verify_objects
@@ -44,6 +47,8 @@ from tests.support.zips import (
     unicode_path,
 )
 
+BAD = Entry("bad", b"x", local={"crc32": 1}, central={"crc32": 1})
+
 
 def _entries(count: int) -> list[Entry]:
     return [
@@ -52,16 +57,12 @@ def _entries(count: int) -> list[Entry]:
     ]
 
 
-def _expected(members: list[Entry]) -> dict[str, bytes]:
-    return {str(member.name): member.content for member in members}
-
-
 def test_every_member_is_written_and_reported(world: World) -> None:
     """A good archive gives COMPLETED, and exactly its members with their bytes."""
     members = _entries(50)
     report = world.run(build(*members), verdict=Verdict.COMPLETED)
     assert (report.members, report.extracted, report.failed, report.missing) == (50, 50, 0, 0)
-    assert world.contents() == _expected(members)
+    assert world.contents() == {str(member.name): member.content for member in members}
 
 
 def test_a_small_archive_is_planned_with_one_get(world: World) -> None:
@@ -76,43 +77,54 @@ def test_objects_carry_what_verify_needs(world: World) -> None:
     report = world.run(build(Entry("a/page.html", b"<p>hi"), without))
     facts = world.out.objects["archive/a/page.html"].facts
     assert facts.content_type == "text/html"
-    assert facts.metadata["zip-crc32"] == f"{zlib.crc32(b'<p>hi'):08x}"
-    assert facts.metadata["mode"] == "644"
-    assert int(facts.metadata["mtime"]) > 0
-    assert facts.metadata["s3unzip-run"] == report.run
+    assert facts.metadata == {
+        "zip-crc32": f"{zlib.crc32(b'<p>hi'):08x}",
+        "mode": "644",
+        "mtime": "1776259990",  # 2026-04-15 13:33:10
+        "s3unzip-run": report.run,
+    }
     assert world.out.objects["archive/a/b"].facts.metadata["mode"] == "400"
 
 
-def test_a_broken_index_writes_nothing(world: World) -> None:
+@pytest.mark.parametrize(
+    ("archive", "options", "reason"),
+    [
+        pytest.param(build(*_entries(3)) + b"trailing", Options(), "trailing-data", id="index"),
+        pytest.param(
+            build(Entry("a/x", b"1"), Entry("b/x", b"2")),
+            Options(key_template="{name}"),  # may not lose a member silently
+            "duplicate-name",
+            id="one key twice",
+        ),
+    ],
+)
+def test_of_an_archive_that_is_refused_nothing_is_written(
+    world: World, archive: bytes, options: Options, reason: str
+) -> None:
     """A rejected archive has a report with the check's code, and no object."""
-    report = world.run(build(*_entries(3)) + b"trailing", verdict=Verdict.REJECTED)
-    assert report.reason == "trailing-data"
-    assert world.out.objects == {}
-    written = decode(world.buckets.run_store(report.run).read("report.json"), Report)
-    assert written.verdict is Verdict.REJECTED
+    report = world.run(archive, options, verdict=Verdict.REJECTED)
+    assert (report.reason, world.out.objects) == (reason, {})
+    assert decode(world.buckets.run_store(report.run).read("report.json"), Report) == report
 
 
 def test_a_poison_member_fails_alone(world: World) -> None:
     """A wrong CRC is the outcome of its member; all others are extracted."""
-    members = _entries(50)
-    poisoned = Entry("poison.txt", b"good", central={"crc32": 1}, local={"crc32": 1})
-    report = world.run(
-        build(*members[:25], poisoned, *members[25:]), verdict=Verdict.COMPLETED_WITH_ERRORS
-    )
-    assert (report.extracted, report.failed) == (50, 1)
+    good = Entry("good.txt", b"good")
+    archive = build(good, replace(BAD, name="poison.txt"), replace(good, name="last.txt"))
+    report = world.run(archive, verdict=Verdict.COMPLETED_WITH_ERRORS)
+    assert (report.extracted, report.failed) == (2, 1)
     assert report.reasons == {"crc-mismatch": 1}
-    failure = report.failures[0]
-    assert failure.key == "archive/poison.txt"
-    assert failure.offset is not None
-    assert world.contents() == _expected(members)
+    assert [(one.key, one.offset) for one in report.failures] == [
+        ("archive/poison.txt", archive.index(b"PK\3\4", 1))
+    ]
+    assert world.contents() == {"good.txt": b"good", "last.txt": b"good"}
 
 
 def test_directories_are_counted_not_written(world: World) -> None:
     """S3 has no folders. An empty entry can be one by its attributes, which is a warning."""
     report = world.run(build(Entry("a/"), Entry("d", attributes=0o40755 << 16), Entry("d/b", b"1")))
     assert (report.verdict, report.directories) == (Verdict.COMPLETED, 2)
-    assert world.contents() == {"d/b": b"1"}
-    assert report.warnings == {"dir-attr-without-slash": 1}
+    assert (world.contents(), report.warnings) == ({"d/b": b"1"}, {"dir-attr-without-slash": 1})
 
 
 def test_a_key_template_places_members(world: World) -> None:
@@ -126,16 +138,11 @@ def test_a_key_template_places_members(world: World) -> None:
     world.run(
         archive, Options(key_template="{bucket}/{stem}/{dir}/x{suffix}"), verdict=Verdict.COMPLETED
     )
-    keys = {"ingest/one/a/b/x.txt", "ingest/zwei-ü/x.txt", "ingest/naïve/d/x.txt"}
-    assert set(world.out.objects) == keys
-
-
-def test_two_members_with_one_key_reject_the_archive(world: World) -> None:
-    """A template that flattens folders may not lose a member silently."""
-    report = world.run(
-        build(Entry("a/x", b"1"), Entry("b/x", b"2")), Options(key_template="{name}")
-    )
-    assert (report.verdict, report.reason) == (Verdict.REJECTED, "duplicate-name")
+    assert world.out.objects.keys() == {
+        "ingest/one/a/b/x.txt",
+        "ingest/zwei-ü/x.txt",
+        "ingest/naïve/d/x.txt",
+    }
 
 
 def test_skip_unchanged_puts_only_what_differs(world: World) -> None:
@@ -144,24 +151,21 @@ def test_skip_unchanged_puts_only_what_differs(world: World) -> None:
     world.run(archive)
     del world.out.objects["archive/d0/f0.json"]
     world.out.objects["archive/d1/f1.json"].facts.metadata["zip-crc32"] = "00000000"
-    before = world.out.puts
     report = world.run(
         archive, Options(on_conflict=OnConflict.SKIP_UNCHANGED), verdict=Verdict.COMPLETED
     )
     assert (report.extracted, report.unchanged) == (2, 38)
-    assert world.out.puts - before == 2
-    assert report.requests.head == 39
+    assert (world.out.puts, report.requests.head) == (40 + 2, 39)
 
 
 def test_never_keeps_what_is_there(world: World) -> None:
     """An equal object is unchanged, a different one is a failed member and stays."""
-    members = _entries(4)
     world.out.put("archive/d0/f0.json", b"mine", ObjectFacts("x", {}), if_absent=False)
-    archive = build(*members)
-    assert world.run(archive, Options(on_conflict=OnConflict.NEVER)).reasons == {"exists": 1}
-    assert world.out.objects["archive/d0/f0.json"].body == b"mine"
-    again = world.run(archive, Options(on_conflict=OnConflict.NEVER))
-    assert (again.extracted, again.unchanged, again.failed) == (0, 3, 1)
+    for extracted, unchanged in ((3, 0), (0, 3)):
+        report = world.run(build(*_entries(4)), Options(on_conflict=OnConflict.NEVER))
+        assert (report.extracted, report.unchanged) == (extracted, unchanged)
+        assert report.reasons == {"exists": 1}
+    assert world.content("d0/f0.json") == b"mine"
 
 
 def test_an_overwritten_source_is_a_verdict(world: World) -> None:
@@ -176,12 +180,10 @@ def test_an_overwritten_source_is_a_verdict(world: World) -> None:
 
 
 class Refusing(MemoryBucket):
-    """A bucket that refuses every key with ``bad`` in it, with an error that tests change."""
+    """Refuses every key with ``bad`` in it, with an error, as long as there is one."""
 
-    def __init__(self, error: S3UnzipError) -> None:
-        super().__init__()
-        self.error: S3UnzipError | None = error
-        self.refused = 0
+    error: S3UnzipError | None = StorageError("400 InvalidKey")
+    refused = 0
 
     def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> str:
         if "bad" in key and self.error is not None:
@@ -190,113 +192,110 @@ class Refusing(MemoryBucket):
         return super().put(key, body, facts, if_absent=if_absent)
 
 
-def _refusing(error: S3UnzipError) -> tuple[World, Refusing]:
-    bucket = Refusing(error)
-    world = World(buckets=MemoryStores(out=bucket))
-    world.tune(retry_seconds=1.0)
-    return world, bucket
+class Refused:
+    """Members of which a store refuses the bad ones."""
+
+    def __init__(self, good: int, bad: int) -> None:
+        self.bucket = Refusing()
+        self.world = World(buckets=MemoryStores(out=self.bucket))
+        self.world.tune(retry_seconds=1.0)
+        self.names = [f"good-{n:03}" for n in range(good)] + [f"bad-{n:03}" for n in range(bad)]
+
+    def run(self) -> Report:
+        return self.world.run(build(*(Entry(name, b"x") for name in self.names)))
+
+    def mend(self, report: Report) -> None:
+        """Refuse no more: what is resumed completes."""
+        self.bucket.error = None
+        assert self.world.resume(report.run).verdict is Verdict.COMPLETED
+        assert self.world.contents() == dict.fromkeys(self.names, b"x")
 
 
-def _named(good: int, bad: int) -> list[Entry]:
-    names = [f"good-{n:03}" for n in range(good)] + [f"bad-{n:03}" for n in range(bad)]
-    return [Entry(name, b"x") for name in names]
+# By the reason of a report: a fault, and what a report says of one member besides its words.
+FAULTS: dict[str, tuple[S3UnzipError, str]] = {
+    "access-denied": (AccessDeniedError("s3:PutObject is missing"), ""),
+    "tasks-failed": (ThrottledError("503 SlowDown"), "1 member has no outcome: "),
+}
 
 
-def test_a_missing_right_stops_the_run() -> None:
-    """The first 403 stops it after a few requests; resume continues when it is mended."""
-    world, bucket = _refusing(AccessDeniedError("s3:PutObject on out is missing"))
-    members = _named(10, 490)
-    report = world.run(build(*members))
-    assert (report.verdict, report.reason) == (Verdict.FAILED, "access-denied")
-    assert "s3:PutObject" in str(report.message)
-    assert bucket.refused < 100
-    bucket.error = None
-    assert world.resume(report.run).verdict is Verdict.COMPLETED
-    assert world.contents() == _expected(members)
-
-
-def test_tasks_that_did_not_end() -> None:
-    """When the retry budget is spent, the report has the store's words, and nothing is lost."""
-    world, bucket = _refusing(ThrottledError("503 SlowDown of s3://out"))
-    report = world.run(build(*_named(1, 5)))
-    assert (report.verdict, report.reason) == (Verdict.FAILED, "tasks-failed")
-    assert str(report.message).endswith(" no outcome: 503 SlowDown of s3://out")
-    assert (report.missing > 0, report.failed) == (True, 0)
-    assert report.requests.throttled > 0
-    bucket.error = None
-    assert world.resume(report.run).verdict is Verdict.COMPLETED
+@pytest.mark.parametrize("reason", FAULTS)
+def test_a_fault_of_the_store_stops_the_run(reason: str) -> None:
+    """It ends after a few requests with the store's words, and `resume` continues it."""
+    case = Refused(10, 490)
+    case.bucket.error = FAULTS[reason][0]
+    report = case.run()
+    assert (report.verdict, report.reason, report.failed) == (Verdict.FAILED, reason, 0)
+    assert str(report.message).endswith(str(case.bucket.error))
+    assert report.missing > 0
+    assert case.bucket.refused < 100
+    assert (report.requests.throttled > 0) is (reason == "tasks-failed")
+    case.mend(report)
 
 
 @pytest.mark.parametrize("count", [1, MAX_REFUSALS + 5])
 def test_a_refused_member_fails_alone(count: int) -> None:
     """However many are refused: the store takes what it can."""
-    world, _ = _refusing(StorageError("400 InvalidKey"))
-    report = world.run(build(*_named(80, count)))
+    case = Refused(80, count)
+    report = case.run()
     assert (report.verdict, report.reason) == (Verdict.COMPLETED_WITH_ERRORS, None)
-    assert (report.extracted, report.failed) == (80, count)
-    assert report.reasons == {"store-refused": count}
+    assert (report.extracted, report.reasons) == (80, {"store-refused": count})
     if count == 1:  # refused once more, it is the member's outcome: no task was left undone
-        assert world.resume(report.run, failed=True).reasons == report.reasons
+        assert case.world.resume(report.run, failed=True).reasons == report.reasons
 
 
 def test_a_store_that_refuses_all_ends_the_run() -> None:
     """A million members would be refused one by one."""
-    world, _ = _refusing(StorageError("400 InvalidKey"))
-    report = world.run(build(*_named(0, MAX_REFUSALS + 100)))
+    report = Refused(0, MAX_REFUSALS + 100).run()
     assert (report.verdict, report.extracted) == (Verdict.FAILED, 0)
 
 
-@pytest.mark.parametrize(
-    ("error", "reason", "message"),
-    [
-        (AccessDeniedError("s3:PutObject is missing"), "access-denied", "s3:PutObject is missing"),
-        (ThrottledError("503 SlowDown"), "tasks-failed", "1 member has no outcome: 503 SlowDown"),
-    ],
-)
-def test_failed_members_again_meets_a_fault(error: S3UnzipError, reason: str, message: str) -> None:
+@pytest.mark.parametrize("reason", FAULTS)
+def test_failed_members_again_meets_a_fault(reason: str) -> None:
     """It is FAILED with that reason, not COMPLETED_WITH_ERRORS with the old one."""
-    world, bucket = _refusing(StorageError("400 InvalidKey"))
-    first = world.run(build(*_named(1, 1)))
-    bucket.error = error
-    report = world.resume(first.run, failed=True)
-    assert (report.verdict, report.reason, report.message) == (Verdict.FAILED, reason, message)
+    case = Refused(1, 1)
+    first = case.run()
+    case.bucket.error, words = FAULTS[reason]
+    report = case.world.resume(first.run, failed=True)
+    assert (report.verdict, report.reason) == (Verdict.FAILED, reason)
+    assert report.message == f"{words}{case.bucket.error}"
     assert (report.extracted, report.missing) == (1, 1)
-    bucket.error = None
-    assert world.resume(report.run).verdict is Verdict.COMPLETED
-    assert world.contents() == _expected(_named(1, 1))
+    case.mend(report)
 
 
 def test_a_run_is_the_same_for_the_same_request(world: World) -> None:
     """The id depends on archive version, destination and options, and on nothing else."""
     archive = build(*_entries(3))
-    one = world.run(archive)
-    assert world.run(archive).run == one.run
-    assert world.run(archive, Options(lenient=True)).run != one.run
-    assert world.run(build(*_entries(4))).run != one.run
+    run = world.run(archive).run
+    assert world.run(archive).run == run
+    assert world.run(archive, Options(lenient=True)).run != run
+    assert world.run(build(*_entries(4))).run != run
 
 
 def test_the_marker_is_written_last_if_asked(world: World) -> None:
     """Readers that need all or nothing wait for _SUCCESS."""
     world.run(build(*_entries(3)), Options(marker=True))
-    assert "archive/_SUCCESS" in world.out.objects
+    assert list(world.out.objects)[3:] == ["archive/_SUCCESS"]
 
 
-def test_an_archive_cannot_forge_the_marker(world: World) -> None:
+@pytest.mark.parametrize(
+    ("marker", "refused", "contents"),
+    [
+        (True, {"name-reserved": 2}, {"b": b"2"}),
+        (False, {}, {"_SUCCESS": b"forged", "_success/a": b"x", "b": b"2"}),
+    ],
+)
+def test_an_archive_cannot_forge_the_marker(
+    world: World, *, marker: bool, refused: dict[str, int], contents: dict[str, bytes]
+) -> None:
     """With a marker, a member of its name is refused; without one it is a member."""
-    bad = Entry("bad", b"x", local={"crc32": 1}, central={"crc32": 1})
-    archive = build(Entry("_SUCCESS", b"forged"), Entry("_success/a", b"x"), Entry("b", b"2"), bad)
-    report = world.run(archive, Options(marker=True), verdict=Verdict.COMPLETED_WITH_ERRORS)
-    assert report.reasons == {"name-reserved": 2, "crc-mismatch": 1}
-    assert world.contents() == {"b": b"2"}
-    plain = World()
-    plain.run(archive)
-    assert set(plain.contents()) == {"_SUCCESS", "_success/a", "b"}
+    archive = build(Entry("_SUCCESS", b"forged"), Entry("_success/a", b"x"), Entry("b", b"2"), BAD)
+    report = world.run(archive, Options(marker=marker), verdict=Verdict.COMPLETED_WITH_ERRORS)
+    assert (report.reasons, world.contents()) == ({"crc-mismatch": 1, **refused}, contents)
 
 
 def test_long_names_make_no_long_report(world: World) -> None:
     """Two hundred names of 65 KB are cut wherever they are shown."""
-    names = [f"../{number:03}" + "n" * 65_000 for number in range(100)]
-    names += [f"{number:03}" + "n" * 65_000 for number in range(100)]
+    names = [f"{start}{n:03}" + "n" * 65_000 for start in ("../", "") for n in range(100)]
     report = world.run(build(*map(Entry, names), Entry("fine", b"1")))
     assert (report.failed, report.extracted) == (200, 1)
     work = world.buckets.run_store(report.run)
@@ -330,30 +329,29 @@ def test_gaps_between_members_are_not_read(world: World) -> None:
 
 def _page_of(world: World, report: Report) -> str:
     page = world.buckets.run_store(report.run).read("report.html").decode()
-    return html.unescape(
-        re.sub("<[^>]*>", " ", page[page.index("<body>") : page.index("<script>")])
-    )
+    text = re.sub("<[^>]*>", " ", page[page.index("<body>") : page.index("<script>")])
+    return " ".join(html.unescape(text).split())
 
 
 def test_a_run_leaves_a_page() -> None:
     """It has verdict, totals, failures and what Amazon's services cost; a refusal leaves one."""
     world = World(platform=local(workers=2, priced_reads=True, priced_writes=True))
-    bad = Entry("bad", b"x", local={"crc32": 1}, central={"crc32": 1})
-    report = world.run(build(*_entries(30), bad))
+    report = world.run(build(*_entries(30), BAD), verdict=Verdict.COMPLETED_WITH_ERRORS)
     page = _page_of(world, report)
-    assert report.verdict is Verdict.COMPLETED_WITH_ERRORS
-    assert "Completed with errors." in page
-    assert "1 member of 31 failed; 30 members are in place" in page
-    assert all(failure.key in page for failure in report.failures)
+    for text in (
+        "Completed with errors.",
+        "1 member of 31 failed; 30 members are in place",
+        "archive/bad",
+        "S3 PUT, COPY, POST, LIST",
+    ):
+        assert text in page
+    assert "Lambda" not in page
     counted = report.requests
     assert counted.writes > 33
     assert report.cost == pytest.approx(5e-6 * counted.writes + 4e-7 * counted.reads)
-    assert "S3 PUT, COPY, POST, LIST" in " ".join(page.split())
-    assert "Lambda" not in page
-    report = world.run(b"no zip at all")
-    page = _page_of(world, report)
-    assert "Rejected." in page
-    assert str(report.reason) in page
+    page = _page_of(world, world.run(b"no zip at all"))
+    for text in ("Rejected.", "no-eocd"):
+        assert text in page
 
 
 SECRET = b"never-to-be-seen-7f3a"
@@ -376,29 +374,32 @@ MEMBERS = {str(entry.name): entry.content for entry in ENTRIES}
 ARCHIVE = build(*ENTRIES)
 
 Seal = Callable[[Entry, bytes], Entry]
-
-
-def _seal_ae1(entry: Entry, password: bytes) -> Entry:
-    return seal_aes(entry, password, version=1)
-
-
-sealed_each_way = pytest.mark.parametrize("seal", [seal_zipcrypto, seal_aes, _seal_ae1])
+sealed_each_way = pytest.mark.parametrize(
+    "seal",
+    [seal_zipcrypto, seal_aes, partial(seal_aes, version=1)],
+    ids=["zipcrypto", "ae-2", "ae-1"],
+)
 SEALED = ("small.txt", "kept/stored.bin", "large.txt", "large.bin")
 
 
 def _sealed(seal: Seal) -> bytes:
-    chosen = (entry for entry in ENTRIES if entry.name in SEALED)
-    return build(*(seal(entry, SECRET) for entry in chosen), Entry("plain.txt", b"plain"))
+    sealed = (seal(entry, SECRET) for entry in ENTRIES if entry.name in SEALED)
+    return build(*sealed, Entry("plain.txt", b"plain"))
 
 
 OPENED = {name: MEMBERS[name] for name in SEALED} | {"plain.txt": b"plain"}
 
 
 def _small_world(password: bytes | None = None) -> World:
-    world = World(policy=Policy(password=password))
-    world.tune(small_member=65_536, copy_from=65_536, split_from=80_000, segment_bytes=20_000)
-    world.tune(part_bytes=16_384, read_piece=10_000)
-    return world
+    tuning = Tuning(
+        small_member=65_536,
+        copy_from=65_536,
+        split_from=80_000,
+        segment_bytes=20_000,
+        part_bytes=16_384,
+        read_piece=10_000,
+    )
+    return World(tuning, policy=Policy(password=password))
 
 
 @pytest.mark.parametrize("options", [SUFFIX, TRUSTING])
@@ -416,8 +417,7 @@ def test_gzip_with_a_suffix(options: Options) -> None:
     assert facts.metadata["zip-crc32"] == f"{zlib.crc32(SMALL):08x}"
     for name in ("small.txt", "large.txt"):  # between header and trailer: the archive's own stream
         body = contents[f"{name}.gz"]
-        assert body[10:-8] == compress(DEFLATE, MEMBERS[name])
-        assert body[:4] == b"\x1f\x8b\x08\x00"
+        assert (body[:4], body[10:-8]) == (b"\x1f\x8b\x08\x00", compress(DEFLATE, MEMBERS[name]))
 
 
 def test_gzip_as_an_encoding() -> None:
@@ -434,11 +434,10 @@ def test_gzip_as_an_encoding() -> None:
 def test_wrong_crc_is_found_in_flight(content: bytes) -> None:
     """What does not inflate to the directory's CRC-32 is not written, unless that is trusted."""
     wrong = Entry("a", content, DEFLATE, local={"crc32": 1}, central={"crc32": 1})
-    checking = _small_world()
-    assert checking.run(build(wrong), SUFFIX).reasons == {"crc-mismatch": 1}
-    assert checking.contents() == {}
-    assert not checking.out.pending
-    assert _small_world().run(build(wrong), TRUSTING).extracted == 1
+    world = _small_world()
+    assert world.run(build(wrong), SUFFIX).reasons == {"crc-mismatch": 1}
+    assert (world.contents(), world.out.pending) == ({}, {})
+    assert world.run(build(wrong), TRUSTING).extracted == 1
 
 
 @pytest.mark.parametrize(
@@ -483,12 +482,10 @@ def test_encrypted_members_open(seal: Seal, as_gzip: GzipForm | None) -> None:
     contents = world.contents()
     if as_gzip:
         contents = {key[:-3]: gzip.decompress(body) for key, body in contents.items()}
-    assert contents == OPENED
-    assert report.requests.copy == 0
+    assert (contents, report.requests.copy) == (OPENED, 0)
     if seal is seal_aes and not as_gzip:  # without a declared CRC-32: computed, or none, but not 0
-        facts = {key: stored.facts.metadata for key, stored in world.out.objects.items()}
-        assert facts["archive/small.txt"]["zip-crc32"] == f"{zlib.crc32(SMALL):08x}"
-        assert "zip-crc32" not in facts["archive/large.bin"]
+        for name, crc in (("small.txt", f"{zlib.crc32(SMALL):08x}"), ("large.bin", None)):
+            assert world.out.objects[f"archive/{name}"].facts.metadata.get("zip-crc32") == crc
 
 
 @sealed_each_way
@@ -503,8 +500,7 @@ def test_encrypted_members_fail_without_the_right_password(
     report = world.run(_sealed(seal), verdict=Verdict.COMPLETED_WITH_ERRORS)
     assert report.reasons == {reason: 4}
     assert {failure.key for failure in report.failures} == {f"archive/{name}" for name in SEALED}
-    assert world.contents() == {"plain.txt": b"plain"}
-    assert not world.out.pending
+    assert (world.contents(), world.out.pending) == ({"plain.txt": b"plain"}, {})
 
 
 def test_an_altered_member_is_never_visible() -> None:
@@ -513,9 +509,9 @@ def test_an_altered_member_is_never_visible() -> None:
     for name in (b"small.txt", b"large.bin"):
         raw[raw.index(name) + 45] ^= 1  # behind name, extra field, salt and verifier
     world = _small_world(SECRET)
-    report = world.run(bytes(raw))
-    assert report.failed == 2
-    assert set(report.reasons) <= {"aes-mac-mismatch", "corrupt-stream"}
+    reasons = world.run(bytes(raw)).reasons
+    assert sum(reasons.values()) == 2
+    assert reasons.keys() <= {"aes-mac-mismatch", "corrupt-stream"}
     assert world.contents().keys() == OPENED.keys() - {"small.txt", "large.bin"}
 
 
@@ -529,31 +525,23 @@ def test_encrypted_members_are_known_again(seal: Seal) -> None:
         found = verify_objects(request, world.context, Effort(2, 10, deep=deep))
         assert (found.verdict, found.equal) == (Comparison.EQUAL, 5)
     report = world.run_request(request)
-    assert report.verdict is Verdict.COMPLETED
-    assert report.unchanged == (3 if seal is seal_aes else 5)
+    assert (report.verdict, report.unchanged) == (
+        Verdict.COMPLETED,
+        len(OPENED) - 2 * (seal is seal_aes),
+    )
 
 
 @pytest.mark.parametrize("password", [SECRET, SECRET + b"?"])
-def test_the_password_is_nowhere(password: bytes) -> None:
+def test_the_password_is_nowhere(password: bytes, caplog: pytest.LogCaptureFixture) -> None:
     """No object of a run, no log line and no representation holds the password."""
-    log = io.StringIO()
-    handler = logging.StreamHandler(log)
-    root = logging.getLogger()
-    level = root.level
-    root.addHandler(handler)
-    root.setLevel(logging.DEBUG)
-    try:
-        world = _small_world(password)
+    world = _small_world(password)
+    with caplog.at_level(logging.DEBUG):
         report = world.run(_sealed(seal_zipcrypto), Options(password_ref="file:/secrets/zip"))
         logging.getLogger("test").debug("%r %r", world.context, report)
-    finally:
-        root.removeHandler(handler)
-        root.setLevel(level)
     work = world.buckets.run_store(report.run)
-    names = list(work.names(""))
-    assert {"run.json", "rounds/00.jsonl", "report.json"} <= set(names)
-    objects = b"".join(work.read(name) for name in names)
-    for text in (objects, log.getvalue().encode()):
-        assert SECRET not in text
-        assert SECRET.hex().encode() not in text
+    names = set(work.names(""))
+    assert {"run.json", "rounds/00.jsonl", "report.json"} <= names
+    objects = b"".join(map(work.read, names))
+    for secret in (SECRET, SECRET.hex().encode()):
+        assert secret not in objects + caplog.text.encode()
     assert b"/secrets/zip" in objects  # where it is, is said
