@@ -3,6 +3,8 @@
 import itertools
 import ssl
 import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from s3unzip.stores.open import OpenedStores
 from s3unzip.stores.ports import Destination, ObjectFacts, RunStore, StoredObject
 from s3unzip.stores.s3.session import Session
 from tests.support.memory import MemoryStores
-from tests.support.servers import HANG_SECONDS
+from tests.support.servers import HANG_SECONDS, Asked, HttpServer, Reply
 
 FACTS = ObjectFacts("application/json", {"zip-crc32": "0000000a", "mtime": "1700000000"})
 
@@ -61,6 +63,15 @@ def stores_at(url: str, **settings: Any) -> Stores:
     patience = dict.fromkeys(("stall_seconds", "put_seconds", "slow_seconds"), HANG_SECONDS)
     given = {"endpoint_url": url, "connect_seconds": 5.0, **patience, **settings}
     return OpenedStores(StoreConfig(Location("s3", "work", ""), **given))
+
+
+@contextmanager
+def scripted(
+    answer: Callable[[Asked], Reply], **settings: Any
+) -> Iterator[tuple[Stores, list[Asked]]]:
+    """Run a scripted S3; yield stores on it, and the requests that it gets."""
+    with HttpServer(answer) as server:
+        yield stores_at(server.url, **settings), server.asked
 
 
 def untrusted_context(folder: Path) -> ssl.SSLContext:

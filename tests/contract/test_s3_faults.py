@@ -3,9 +3,8 @@
 import base64
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from zlib import crc32
 
 import pytest
@@ -29,11 +28,12 @@ from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import RunStore, Upload
 from s3unzip.stores.s3.credentials import ProfileKeys
 from s3unzip.zip import ByteRange
-from tests.contract.places import FACTS, list_all, stores_at
+from tests.contract.places import FACTS, list_all, scripted, stores_at
 from tests.support.memory import ManualClock
-from tests.support.servers import HANG_SECONDS, VERSITY, Asked, HttpServer, Reply, s3_error
+from tests.support.servers import HANG_SECONDS, VERSITY, Asked, Reply, s3_error
 
 WHERE = Location("s3", "bucket", "a.zip")
+OWNER = "111122223333"
 ODD = Location("s3", "bucket", "odd//a.zip")
 PIN = Pin(1_000, '"etag"', "v1")
 BODY = bytes(1_000)
@@ -76,12 +76,6 @@ def _content_range(start: int, stop: int) -> dict[str, str]:
     return {"Content-Range": f"bytes {start}-{stop - 1}/1000", "ETag": '"etag"'}
 
 
-@contextmanager
-def _answering(answer: Callable[[Asked], Reply], **settings: float) -> Iterator[Stores]:
-    with HttpServer(answer) as server:
-        yield stores_at(server.url, **settings)
-
-
 def _one_read(stores: Stores, where: Location = WHERE) -> bytes:
     return b"".join(stores.source(where).pinned(where, PIN).stream(ByteRange(0, 10)))
 
@@ -118,13 +112,11 @@ CALLS: dict[str, Callable[[Stores], object]] = {
 def test_every_answer_has_one_meaning(call: str) -> None:
     """The same response is the same error for every client, after one attempt."""
     replies = iter([reply for reply, _ in ANSWERS])
-    with HttpServer(lambda asked: next(replies)) as server:
-        stores = stores_at(server.url)
+    with scripted(lambda _: next(replies)) as (stores, asked):
         for number, (reply, kind) in enumerate(ANSWERS, start=1):
             with pytest.raises(S3UnzipError, match=LINE) as caught:
                 CALLS[call](stores)
-            assert type(caught.value) is kind, reply
-            assert len(server.asked) == number
+            assert (type(caught.value), len(asked)) == (kind, number), reply
 
 
 @pytest.mark.parametrize("key", ["\udcff.zip", "odd//\ud800"], ids=["plain", "odd"])
@@ -143,22 +135,25 @@ def test_a_key_that_is_not_unicode_is_a_mistake(
     call: Callable[[Stores, str], object], key: str
 ) -> None:
     """A shell can type such a key, and an event can hold it; S3 has none, so nothing is retried."""
-    with HttpServer(lambda asked: Reply(500)) as server:
-        with pytest.raises(UsageError, match="not Unicode"):
-            call(stores_at(server.url), key)
-        assert server.asked == []
+    with (
+        scripted(lambda _: Reply(500)) as (stores, asked),
+        pytest.raises(UsageError, match="not Unicode"),
+    ):
+        call(stores, key)
+    assert asked == []
 
 
 @pytest.mark.parametrize("where", [WHERE, ODD], ids=["plain", "odd"])
 def test_every_range_carries_the_pin(where: Location) -> None:
     """ETag and version id go with each read, so no read can mix two versions."""
     reply = Reply(206, BODY[:10], _content_range(0, 10))
-    with HttpServer(lambda asked: reply) as server:
-        _one_read(stores_at(server.url), where)
-    (asked,) = server.asked
-    assert asked.headers["range"] == "bytes=0-9"
-    assert asked.headers["if-match"] == '"etag"'
-    assert "versionId=v1" in asked.path
+    with scripted(lambda _: reply) as (stores, asked):
+        _one_read(stores, where)
+    ranges = [
+        (get.headers["range"], get.headers["if-match"], get.path.rpartition("?")[2])
+        for get in asked
+    ]
+    assert ranges == [("bytes=0-9", '"etag"', "versionId=v1")]
 
 
 @pytest.mark.parametrize("call", ["read", "read odd", "copy"])
@@ -172,16 +167,13 @@ def test_a_version_that_may_not_be_read(call: str) -> None:
             return Reply(200, b"<CopyPartResult><ETag>e</ETag></CopyPartResult>")
         return Reply(206, BODY[:10], _content_range(0, 10))
 
-    with HttpServer(answer) as server:
-        stores = stores_at(server.url)
+    with scripted(answer) as (stores, asked):
         with pytest.raises(ServiceFaultError, match="s3:GetObjectVersion"):
             CALLS[call](stores)
         CALLS[call](stores)
         CALLS[call](stores)
-    assert len(server.asked) == 3
-    for asked in server.asked[1:]:
-        pins = asked.headers.get("if-match"), asked.headers.get("x-amz-copy-source-if-match")
-        assert '"etag"' in pins
+    condition = "x-amz-copy-source-if-match" if call == "copy" else "if-match"
+    assert [request.headers[condition] for request in asked[1:]] == ['"etag"'] * 2
 
 
 @pytest.mark.parametrize("call", ["read", "read odd"])
@@ -189,12 +181,11 @@ def test_two_reads_at_once_of_a_version_that_may_not_be_read(call: str) -> None:
     """Each of them is tried again: the first denial does not make the second one final."""
     denials = threading.Barrier(2)
 
-    def answer(asked: Asked) -> Reply:
+    def answer(_: Asked) -> Reply:
         denials.wait(HANG_SECONDS)
         return s3_error(403, "AccessDenied")
 
-    with HttpServer(answer) as server, ThreadPoolExecutor(2) as pool:
-        stores = stores_at(server.url)
+    with scripted(answer) as (stores, _), ThreadPoolExecutor(2) as pool:
         for read in [pool.submit(CALLS[call], stores) for _ in range(2)]:
             with pytest.raises(ServiceFaultError, match="s3:GetObjectVersion"):
                 read.result()
@@ -206,10 +197,9 @@ def test_a_body_that_breaks(where: Location, stall: float) -> None:
     """Half a body, or one that stops coming, is a fault that can be retried where it broke."""
     reply = Reply(206, BODY, _content_range(0, 1_000), cut=500, stall=stall)
     soon = {"stall_seconds": 0.5, "put_seconds": 0.5} if stall else {}
-    with _answering(lambda asked: reply, **soon) as stores:
-        archive = stores.source(where).pinned(where, PIN)
+    with scripted(lambda _: reply, **soon) as (stores, _):
         with pytest.raises(ServiceFaultError):
-            list(archive.stream(ByteRange(0, 1_000)))
+            list(stores.source(where).pinned(where, PIN).stream(ByteRange(0, 1_000)))
         if not stall:
             tail = stores.source(where).tail(where, 1_000)
             assert (len(tail.data), tail.missing) == (500, 500)
@@ -233,8 +223,7 @@ def test_a_server_that_is_silent(call: str, limit: str) -> None:
             waited_for.append(asked)
         return Reply(200)
 
-    with HttpServer(answer) as server:
-        stores = stores_at(server.url, **{limit: 0.3})
+    with scripted(answer, **{limit: 0.3}) as (stores, _):
         try:
             with pytest.raises(ServiceFaultError):
                 CALLS[call](stores)
@@ -245,18 +234,20 @@ def test_a_server_that_is_silent(call: str, limit: str) -> None:
 
 def test_a_put_has_type_metadata_and_checksum() -> None:
     """Type, metadata, and a checksum for S3 to verify; the body is not hashed for the signature."""
-    with HttpServer(lambda asked: Reply(200, headers={"ETag": '"x"'})) as server:
-        stores = stores_at(server.url, destination_kms_key="arn:aws:kms:eu-west-1:1:key/k")
+    with scripted(
+        lambda _: Reply(200, headers={"ETag": '"x"'}),
+        destination_kms_key="arn:aws:kms:eu-west-1:1:key/k",
+    ) as (stores, asked):
         _one_put(stores, if_absent=True)
         _one_put(stores, "odd//key", if_absent=True)
-    for asked in server.asked:
-        assert asked.body == b"body"
-        assert asked.headers["x-amz-server-side-encryption-bucket-key-enabled"].lower() == "true"
-        assert CARRIED.items() <= asked.headers.items()
-    first, second = server.asked
-    assert first.path == "/bucket/member"
-    assert len(base64.b64decode(first.headers["x-amz-checksum-crc64nvme"])) == 8
-    checksum = base64.b64decode(second.headers["x-amz-checksum-crc32"])
+    for put in asked:
+        bucket_key = put.headers["x-amz-server-side-encryption-bucket-key-enabled"]
+        assert (put.body, bucket_key.lower()) == (b"body", "true")
+        assert CARRIED.items() <= put.headers.items()
+    plain, odd = asked
+    assert plain.path == "/bucket/member"
+    assert len(base64.b64decode(plain.headers["x-amz-checksum-crc64nvme"])) == 8
+    checksum = base64.b64decode(odd.headers["x-amz-checksum-crc32"])
     assert checksum == crc32(b"body").to_bytes(4, "big")
 
 
@@ -265,12 +256,13 @@ def test_a_put_has_type_metadata_and_checksum() -> None:
 )
 def test_an_upload_that_must_be_begun_anew(status: int, code: str) -> None:
     """A race was lost, or somebody dropped the upload: it is dropped, and reported as gone."""
-    with HttpServer(
-        lambda asked: Reply(204) if asked.method == "DELETE" else s3_error(status, code)
-    ) as server:
-        with pytest.raises(NotFoundError, match=code):
-            CALLS["complete"](stores_at(server.url))
-        assert [asked.method for asked in server.asked] == ["POST", "DELETE"]
+    replies = {"DELETE": Reply(204), "POST": s3_error(status, code)}
+    with (
+        scripted(lambda one: replies[one.method]) as (stores, asked),
+        pytest.raises(NotFoundError, match=code),
+    ):
+        CALLS["complete"](stores)
+    assert [request.method for request in asked] == ["POST", "DELETE"]
 
 
 DENIED = "User is not authorized to perform: s3:ListBucket on resource: arn:aws:s3:::bucket"
@@ -375,7 +367,7 @@ MEANINGS: dict[str, tuple[str, Reply, type[S3UnzipError], str | None]] = {
 def test_an_answer_to_one_call_has_its_meaning(meaning: str) -> None:
     """The error says what is missing or wrong, and whether another attempt may help."""
     call, reply, kind, words = MEANINGS[meaning]
-    with _answering(lambda asked: reply) as stores, pytest.raises(kind, match=words):
+    with scripted(lambda _: reply) as (stores, _), pytest.raises(kind, match=words):
         (CALLS | MORE_CALLS)[call](stores)
 
 
@@ -390,103 +382,89 @@ def test_a_bucket_in_another_region(call: str) -> None:
             return Reply(200, headers={"x-amz-bucket-region": "eu-west-1"})
         return Reply(206, BODY[:10], _content_range(0, 10))
 
-    with _answering(answer) as stores:
+    with scripted(answer) as (stores, _):
         with pytest.raises(ServiceFaultError):
             CALLS[call](stores)
         CALLS[call](stores)
 
 
-def ignore_destructors(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def recursion(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ignore errors of destructors: at the limit of recursion they cannot run either."""
     monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
 
 
+@pytest.mark.usefixtures("recursion")
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("headers", [{}, {"x-amz-bucket-region": "eu-west-9"}])
-def test_redirects_without_end(
-    call: str, headers: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_redirects_without_end(call: str, headers: dict[str, str]) -> None:
     """The client asks again for the region that no answer gives, until Python stops it."""
-    ignore_destructors(monkeypatch)
     with (
-        _answering(lambda asked: Reply(301, headers=headers)) as stores,
+        scripted(lambda _: Reply(301, headers=headers)) as (stores, _),
         pytest.raises(ServiceFaultError),
     ):
         CALLS[call](stores)
 
 
+@pytest.mark.usefixtures("recursion")
 @pytest.mark.parametrize("status", [301, 307])
-def test_an_owner_that_is_not_confirmed(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_owner_that_is_not_confirmed(status: int) -> None:
     """A redirect without end does not confirm the owner, and raises an error of ours."""
-    ignore_destructors(monkeypatch)
-    with HttpServer(lambda asked: Reply(status)) as server:
-        stores = stores_at(server.url, destination_owner="111122223333")
-        with pytest.raises((ServiceFaultError, StorageError)):
-            _one_put(stores)
-    assert "PUT" not in [asked.method for asked in server.asked]
+    with (
+        scripted(lambda _: Reply(status), destination_owner=OWNER) as (stores, asked),
+        pytest.raises((ServiceFaultError, StorageError)),
+    ):
+        _one_put(stores)
+    assert "PUT" not in [request.method for request in asked]
 
 
 def test_the_owner_is_checked_before_the_first_put() -> None:
     """Nothing is sent to a bucket of another account; the check holds for a while."""
-    with HttpServer(lambda asked: Reply(200, headers={"ETag": '"x"'})) as server:
-        stores = stores_at(server.url, destination_owner="111122223333")
-        for _ in range(3):
-            _one_put(stores)
-        CALLS["part"](stores)
-    first, *puts, part = server.asked
-    assert (first.method, first.path) == ("HEAD", "/bucket")
-    assert first.headers["x-amz-expected-bucket-owner"] == "111122223333"
-    assert [asked.method for asked in puts] == ["PUT"] * 3
-    assert part.headers["x-amz-expected-bucket-owner"] == "111122223333"
+    answer = Reply(200, headers={"ETag": '"x"'})
+    with scripted(lambda _: answer, destination_owner=OWNER) as (stores, asked):
+        for call in ("put", "put", "put", "part"):
+            CALLS[call](stores)
+    owners = [request.headers.get("x-amz-expected-bucket-owner") for request in asked]
+    assert asked[0].path == "/bucket"
+    assert [request.method for request in asked] == ["HEAD"] + ["PUT"] * 4
+    assert (owners[0], owners[-1]) == (OWNER, OWNER)
 
 
 @pytest.mark.parametrize("call", ["put", "head"])
 def test_a_bucket_of_another_account(call: str) -> None:
     """The error says so, and no other request was sent."""
-    with HttpServer(lambda asked: Reply(403)) as server:
-        stores = stores_at(server.url, destination_owner="111122223333")
-        with pytest.raises(AccessDeniedError, match="111122223333"):
-            _one_put(stores) if call == "put" else stores.destination(WHERE).head("key")
-    assert [asked.path for asked in server.asked] == ["/bucket"]
+    with (
+        scripted(lambda _: Reply(403), destination_owner=OWNER) as (stores, asked),
+        pytest.raises(AccessDeniedError, match=OWNER),
+    ):
+        (CALLS | MORE_CALLS)[call](stores)
+    assert [request.path for request in asked] == ["/bucket"]
 
 
-@pytest.mark.parametrize("key", ["key", "odd//key"])
-def test_a_read_confirms_no_owner_by_another_request(key: str) -> None:
+@pytest.mark.parametrize(("key", "owner"), [("key", None), ("odd//key", OWNER)])
+def test_a_read_confirms_no_owner_by_another_request(key: str, owner: str | None) -> None:
     """Each read takes one GET, which names the owner where botocore sends it."""
-    with HttpServer(lambda asked: Reply(200, b"body", {"ETag": '"x"'})) as server:
-        stores = stores_at(server.url, destination_owner="111122223333")
+    answer = Reply(200, b"body", {"ETag": '"x"'})
+    with scripted(lambda _: answer, destination_owner=OWNER) as (stores, asked):
         assert b"".join(stores.destination(WHERE).read(key)) == b"body"
-    (get,) = server.asked
-    owner = get.headers.get("x-amz-expected-bucket-owner")
-    assert owner == {"key": None, "odd//key": "111122223333"}[key]
+    assert [get.headers.get("x-amz-expected-bucket-owner") for get in asked] == [owner]
 
 
 @pytest.mark.parametrize("call", CALLS)
 def test_messages_keep_secrets(call: str) -> None:
     """S3 repeats the key id and the string to sign in its refusal; we do not."""
-    told = (
+    refusal = (
         b"<Error><Code>SignatureDoesNotMatch</Code><Message>does not match</Message>"
         b"<AWSAccessKeyId>AKIASECRET</AWSAccessKeyId><StringToSign>AWS4-HMAC</StringToSign></Error>"
     )
     with (
-        _answering(lambda asked: Reply(403, told)) as stores,
+        scripted(lambda _: Reply(403, refusal)) as (stores, _),
         pytest.raises(AccessDeniedError) as caught,
     ):
         CALLS[call](stores)
-    for secret in ("AKIASECRET", "AWS4-HMAC", VERSITY["AWS_SECRET_ACCESS_KEY"]):
-        assert secret not in str(caught.value)
+    secrets = ("AKIASECRET", "AWS4-HMAC", VERSITY["AWS_SECRET_ACCESS_KEY"])
+    assert not [secret for secret in secrets if secret in str(caught.value)]
     assert caught.value.__suppress_context__
-
-
-def test_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without credentials no request is made, and the message says what to set."""
-    for name in VERSITY:
-        monkeypatch.delenv(name)
-    with HttpServer(lambda asked: Reply(500)) as server:
-        for call in ("read", "put", "list"):
-            with pytest.raises(AccessDeniedError, match="AWS_PROFILE"):
-                CALLS[call](stores_at(server.url))
-    assert not server.asked
 
 
 @pytest.mark.parametrize("call", ["read", "put"])
@@ -501,32 +479,51 @@ def test_ctrl_c_while_credentials_are_asked_for(monkeypatch: pytest.MonkeyPatch,
         CALLS[call](stores_at("http://127.0.0.1:9"))
 
 
+# By what is wrong: variables, of which None is unset; the profile; an error and words of it.
+SETTINGS: dict[str, tuple[dict[str, str | None], str | None, type[S3UnzipError], str]] = {
+    "no credentials": (dict.fromkeys(VERSITY), None, AccessDeniedError, "AWS_PROFILE"),
+    "no file of certificates": (
+        {"AWS_CA_BUNDLE": "/none.pem"},
+        None,
+        UsageError,
+        "AWS_CA_BUNDLE /none.pem: No such file",
+    ),
+    "no certificates": ({"AWS_CA_BUNDLE": __file__}, None, UsageError, "[Nn]o certificates"),
+    "no such mode": (
+        {"AWS_DEFAULTS_MODE": "fast"},
+        None,
+        StorageError,
+        "invalid defaults mode: fast",
+    ),
+    "no such profile": ({}, "no-such", UsageError, "no-such"),
+}
+
+
 @pytest.mark.parametrize(
-    ("variable", "value", "words"),
+    ("setting", "call"),
     [
-        ("AWS_CA_BUNDLE", "/none.pem", "AWS_CA_BUNDLE /none.pem: No such file"),
-        ("AWS_CA_BUNDLE", __file__, "[Nn]o certificates"),
-        ("AWS_DEFAULTS_MODE", "fast", "invalid defaults mode: fast"),
+        *(("no credentials", call) for call in ("read", "put", "list")),
+        ("no file of certificates", "read"),
+        ("no certificates", "read"),
+        ("no such mode", "list"),
+        *(("no such profile", call) for call in ("read", "list")),
     ],
 )
 def test_a_wrong_setting_is_no_silence_of_the_store(
-    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, words: str
+    monkeypatch: pytest.MonkeyPatch, setting: str, call: str
 ) -> None:
-    """The error is final at once, and its line quotes the library."""
-    monkeypatch.setenv(variable, value)
-    with HttpServer(lambda asked: Reply(500)) as server:
-        call = "list" if variable == "AWS_DEFAULTS_MODE" else "read"
-        with pytest.raises((StorageError, UsageError), match=words):
-            CALLS[call](stores_at(server.url))
-    assert not server.asked
-
-
-def test_an_unknown_profile() -> None:
-    """The message names the profile."""
-    stores = stores_at("http://127.0.0.1:9", profile="no-such")
-    for call in ("read", "list"):
-        with pytest.raises(UsageError, match="no-such"):
-            CALLS[call](stores)
+    """The error is final before any request, and says what to set or quotes the library."""
+    variables, profile, kind, words = SETTINGS[setting]
+    for name, value in variables.items():
+        monkeypatch.delenv(name, raising=False)
+        if value is not None:
+            monkeypatch.setenv(name, value)
+    with (
+        scripted(lambda _: Reply(500), profile=profile) as (stores, asked),
+        pytest.raises(kind, match=words),
+    ):
+        CALLS[call](stores)
+    assert not asked
 
 
 RECORD_CALLS: dict[str, Callable[[RunStore], object]] = {
@@ -543,11 +540,12 @@ def test_a_run_store_spends_one_budget(call: str) -> None:
     """Only the step's calls retry and count requests, so the budget is spent once."""
     clock = ManualClock()
     calls = Calls(clock, budget=2.0, at_once=4)
-    with HttpServer(lambda asked: s3_error(503, "ServiceUnavailable")) as server:
-        with pytest.raises(ThrottledError):
-            RECORD_CALLS[call](stores_at(server.url).run_store("run", calls))
-        asked = len(server.asked)
+    with (
+        scripted(lambda _: s3_error(503, "ServiceUnavailable")) as (stores, asked),
+        pytest.raises(ThrottledError),
+    ):
+        RECORD_CALLS[call](stores.run_store("run", calls))
     assert clock.slept <= 2.0
     counts = calls.requests
-    assert counts.get + counts.put + counts.list + counts.delete == asked == counts.throttled
-    assert counts.retries == asked - 1 > 0
+    assert counts.get + counts.put + counts.list + counts.delete == len(asked) == counts.throttled
+    assert counts.retries == len(asked) - 1 > 0
