@@ -1,9 +1,9 @@
 """What requests to S3 contain, and what happens if a server does not implement them."""
 
 import hashlib
+import re
 import socket
 import time
-from base64 import b64decode
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import parse_qsl
@@ -25,9 +25,9 @@ from s3unzip.model import Location, Part, Pin
 from s3unzip.stores import Stores
 from s3unzip.stores.ports import Destination, ObjectFacts, StoredObject, Upload
 from s3unzip.zip import ByteRange
-from tests.contract.places import FACTS, stores_at
+from tests.contract.places import FACTS, scripted, stores_at
 from tests.contract.test_s3_faults import CALLS, WHERE, one_copy
-from tests.support.servers import HANG_SECONDS, Asked, HttpServer, Reply, raw_server, s3_error
+from tests.support.servers import HANG_SECONDS, Asked, Reply, raw_server, s3_error
 
 PIN = Pin(9, '"e"')
 WHOLE = ByteRange(0, 9)
@@ -76,118 +76,127 @@ def test_no_client_signs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With `unsigned`, no credentials are needed, and no request has a signature."""
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    with HttpServer(answer) as server:
-        READING[name](stores_at(server.url, unsigned=True))
-    assert server.asked
-    assert not [asked for asked in server.asked if "authorization" in asked.headers]
+    with scripted(answer, unsigned=True) as (stores, asked):
+        READING[name](stores)
+    assert {"authorization" in request.headers for request in asked} == {False}
 
 
-@pytest.mark.parametrize("pays", [True, False])
+@pytest.mark.parametrize(("pays", "payer"), [(True, "requester"), (False, None)])
 @pytest.mark.parametrize("name", READING)
-def test_every_client_says_who_pays(name: str, *, pays: bool) -> None:
+def test_every_client_says_who_pays(name: str, payer: str | None, *, pays: bool) -> None:
     """The header is in each request, and it is signed. Without the option there is no header."""
-    with HttpServer(answer) as server:
-        READING[name](stores_at(server.url, request_payer=pays))
-    assert server.asked
-    for asked in server.asked:
-        assert asked.headers.get("x-amz-request-payer") == ("requester" if pays else None)
-        assert ("x-amz-request-payer" in asked.headers["authorization"]) is pays
+    with scripted(answer, request_payer=pays) as (stores, asked):
+        READING[name](stores)
+    payers = {
+        (
+            request.headers.get("x-amz-request-payer"),
+            "x-amz-request-payer" in request.headers["authorization"],
+        )
+        for request in asked
+    }
+    assert payers == {(payer, pays)}
 
 
-@pytest.mark.parametrize("pays", [True, False])
-def test_a_copy_says_who_pays_for_its_source(*, pays: bool) -> None:
+@pytest.mark.parametrize(("pays", "payer"), [(True, "requester"), (False, None)])
+def test_a_copy_says_who_pays_for_its_source(payer: str | None, *, pays: bool) -> None:
     """Only UploadPartCopy has the header: it reads the archive with the writer's credentials."""
-    with HttpServer(answer) as server:
-        out = stores_at(server.url, request_payer=pays).destination(_at(""))
-        upload = out.create_upload("k", ObjectFacts("a/b", {}))
+    with scripted(answer, request_payer=pays) as (stores, asked):
+        out = stores.destination(_at(""))
+        upload = Upload("k", out.create_upload("k", ObjectFacts("a/b", {})))
         with pytest.raises(StorageError):
-            out.copy_part(Upload("k", upload), 1, 0, _at("a.zip"), PIN, WHOLE)
-    began, copied = server.asked
-    assert "x-amz-request-payer" not in began.headers
-    assert copied.headers.get("x-amz-request-payer") == ("requester" if pays else None)
+            out.copy_part(upload, 1, 0, _at("a.zip"), PIN, WHOLE)
+    assert [request.headers.get("x-amz-request-payer") for request in asked] == [None, payer]
 
 
 @pytest.mark.parametrize(("unsigned", "version"), [(False, "v1"), (True, None)])
 def test_an_anonymous_pin_is_the_etag(*, unsigned: bool, version: str | None) -> None:
     """Public buckets rarely allow s3:GetObjectVersion, so an anonymous pin has no version."""
-    with HttpServer(answer) as server:
-        source = stores_at(server.url, unsigned=unsigned).source(_at("a.zip"))
+    with scripted(answer, unsigned=unsigned) as (stores, _):
+        source = stores.source(_at("a.zip"))
         pins = source.stat(_at("a.zip")).pin, source.tail(_at("a.zip"), 9).pin
     assert pins == (Pin(9, '"e"', version),) * 2
+
+
+WRITING: dict[str, Callable[[Destination, ObjectFacts], object]] = {
+    "put": lambda out, facts: out.put("a.csv", b"1,2", facts, if_absent=False),
+    "put of an odd key": lambda out, facts: out.put("a//b", b"1,2", facts, if_absent=False),
+    "upload": lambda out, facts: out.create_upload("a.csv", facts),
+}
 
 
 @pytest.mark.parametrize(
     "facts", [PROPERTIES, replace(PROPERTIES, acl=None), ObjectFacts("text/csv", OWNED)]
 )
-@pytest.mark.parametrize("name", ["put", "put of an odd key", "upload"])
+@pytest.mark.parametrize("name", WRITING)
 def test_each_property_is_a_header(
     name: str, facts: ObjectFacts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All properties are sent and signed, whatever variables say; unset ones are not sent."""
     monkeypatch.setenv("AWS_DISABLE_TAGGING", "true")
-    with HttpServer(answer) as server:
-        out = stores_at(server.url).destination(_at(""))
-        if name == "upload":
-            out.create_upload("a.csv", facts)
-        else:
-            out.put("a.csv" if name == "put" else "a//b", b"1,2", facts, if_absent=False)
-    (asked,) = server.asked
-    headers = asked.headers
-    assert headers["content-type"] == "text/csv"
-    assert (headers["x-amz-meta-owner"], headers["x-amz-meta-mtime"]) == ("me", "1")
-    assert headers.get("cache-control") == facts.cache_control
-    assert headers.get("x-amz-storage-class") == facts.storage_class
-    assert headers.get("x-amz-acl") == facts.acl
-    tags = dict(parse_qsl(headers.get("x-amz-tagging", ""), keep_blank_values=True))
+    with scripted(answer) as (stores, asked):
+        WRITING[name](stores.destination(_at("")), facts)
+    (request,) = asked
+    sent = request.headers
+    expected = {
+        "content-type": "text/csv",
+        "x-amz-meta-owner": "me",
+        "x-amz-meta-mtime": "1",
+        "cache-control": facts.cache_control,
+        "content-encoding": facts.content_encoding,
+        "x-amz-storage-class": facts.storage_class,
+        "x-amz-acl": facts.acl,
+    }
+    assert {header: sent.get(header) for header in expected} == expected
+    tags = dict(parse_qsl(sent.get("x-amz-tagging", ""), keep_blank_values=True))
     assert tags == (facts.tags or {})
-    if facts.tags:
-        assert headers["content-encoding"] == "gzip"
-        acl = ("x-amz-acl",) if facts.acl else ()
-        for signed in (*acl, "x-amz-tagging", "x-amz-storage-class"):
-            assert signed in headers["authorization"]
+    signed = [name for name in expected if name.startswith("x-amz-") and name in sent]
+    signed += ["x-amz-tagging"] * bool(tags)
+    assert [name for name in signed if name not in sent["authorization"]] == []
 
 
 @pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize(("text", "crc"), [("cbf43926", 0xCBF43926), (None, None), ("no", None)])
 def test_size_and_crc(key: str, text: str | None, crc: int | None) -> None:
     """One HEAD brings both, whichever client sends it; objects of other writers have no CRC-32."""
-    told = TOLD if text is None else TOLD | {"x-amz-meta-zip-crc32": text}
-    with HttpServer(lambda asked: Reply(200, bytes(11), told)) as server:
-        found = stores_at(server.url).destination(_at("")).head(key)
-    assert found == StoredObject(key, 11, crc, "e")
+    headers = TOLD if text is None else TOLD | {"x-amz-meta-zip-crc32": text}
+    with scripted(lambda _: Reply(200, bytes(11), headers)) as (stores, asked):
+        assert stores.destination(_at("")).head(key) == StoredObject(key, 11, crc, "e")
     quick = crc is not None or "//" in key  # otherwise a second HEAD asks for the store's checksum
-    assert [asked.method for asked in server.asked] == ["HEAD"] * (1 if quick else 2)
+    assert [request.method for request in asked] == ["HEAD"] * (1 if quick else 2)
 
 
 @pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize(
     ("status", "kind"),
     [
-        (404, None),
         (503, ThrottledError),
         (429, ThrottledError),
         (500, ServiceFaultError),
         (403, AccessDeniedError),
     ],
 )
-def test_a_head_is_judged_by_its_status(
-    key: str, status: int, kind: type[S3UnzipError] | None
-) -> None:
+def test_a_head_is_judged_by_its_status(key: str, status: int, kind: type[S3UnzipError]) -> None:
     """The answer to a HEAD has no code, so its status decides, after one attempt.
 
     After a 403, a GET may say more.
     """
-    with HttpServer(lambda asked: Reply(status)) as server:
-        out = stores_at(server.url).destination(_at(""))
-        if kind is None:
-            assert out.head(key) is None
-            return
-        with pytest.raises(kind, match=rf"^s3:GetObject s3://bucket/{key}"):
-            out.head(key)
-    assert [asked.method for asked in server.asked] == ["HEAD"] + ["GET"] * (status == 403)
+    with (
+        scripted(lambda _: Reply(status)) as (stores, asked),
+        pytest.raises(kind, match=rf"^s3:GetObject s3://bucket/{key}"),
+    ):
+        stores.destination(_at("")).head(key)
+    assert [request.method for request in asked] == ["HEAD"] + ["GET"] * (status == 403)
 
 
-@pytest.mark.parametrize("call", ["part", "odd key"])
+@pytest.mark.parametrize("key", KEYS)
+def test_a_head_of_nothing_is_one_request(key: str) -> None:
+    """A 404 says all that there is to know."""
+    with scripted(lambda _: Reply(404)) as (stores, asked):
+        assert stores.destination(_at("")).head(key) is None
+    assert [request.method for request in asked] == ["HEAD"]
+
+
+@pytest.mark.parametrize("call", ["part", "put odd"])
 def test_a_body_may_wait_longer_than_a_connection(call: str) -> None:
     """The server waits for longer than a connection may take, and still gets the whole body."""
     received: list[int] = []
@@ -247,14 +256,15 @@ def test_a_server_without_checksums_gets_none(call: str, server_name: str) -> No
     The signature covers the body then, so that the server verifies it as well.
     """
     refusal = CHECKSUM_REFUSALS[server_name]
-    with HttpServer(lambda asked: refusal if has_checksums(asked) else answer(asked)) as server:
-        stores = stores_at(server.url)
+    with scripted(lambda request: refusal if has_checksums(request) else answer(request)) as (
+        stores,
+        asked,
+    ):
         WRITES[call](stores)
-        refused, taken = server.asked
+        taken = asked[-1]
         WRITES[call](stores)
-    assert has_checksums(refused)
-    assert not any(map(has_checksums, server.asked[1:]))
-    assert len(server.asked) == 3
+    assert list(map(has_checksums, asked)) == [True, False, False]
+    assert taken is asked[1]
     assert taken.headers["x-amz-content-sha256"] == hashlib.sha256(taken.body).hexdigest()
 
 
@@ -264,29 +274,26 @@ def test_checksums_can_be_switched_off(
     call: str, by: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """As for the AWS CLI: by a variable or in a profile, also in upper case."""
-    if by == "variable":
-        monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "WHEN_REQUIRED")
-    else:
-        (tmp_path / "config").write_text(
-            "[default]\nrequest_checksum_calculation = when_required\n"
-        )
-        monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
-    with HttpServer(answer) as server:
-        WRITES[call](stores_at(server.url))
-    (asked,) = server.asked
-    assert not has_checksums(asked)
-    assert asked.headers["x-amz-content-sha256"] == hashlib.sha256(asked.body).hexdigest()
+    profile = tmp_path / "config"
+    profile.write_text("[default]\nrequest_checksum_calculation = when_required\n")
+    variables = {
+        "variable": ("AWS_REQUEST_CHECKSUM_CALCULATION", "WHEN_REQUIRED"),
+        "profile": ("AWS_CONFIG_FILE", str(profile)),
+    }
+    monkeypatch.setenv(*variables[by])
+    with scripted(answer) as (stores, asked):
+        WRITES[call](stores)
+    (request,) = asked
+    assert not has_checksums(request)
+    assert request.headers["x-amz-content-sha256"] == hashlib.sha256(request.body).hexdigest()
 
 
 def test_checksums_go_with_all_that_is_written() -> None:
     """If a server takes checksums, no body is hashed for the signature."""
-    with HttpServer(answer) as server:
+    with scripted(answer) as (stores, asked):
         for call in WRITES.values():
-            call(stores_at(server.url))
-    assert all(map(has_checksums, server.asked))
-    put = server.asked[0]
-    assert len(b64decode(put.headers["x-amz-checksum-crc64nvme"])) == 8
-    assert put.headers["x-amz-content-sha256"] == "UNSIGNED-PAYLOAD"
+            call(stores)
+    assert all(map(has_checksums, asked))
 
 
 COSTLY = ObjectFacts("a/b", {}, storage_class="STANDARD_IA", tags={"a": "b"})
@@ -328,13 +335,14 @@ def test_a_header_that_the_user_wants_is_named(
     write: Callable[[Destination], object], said: str, advice: str
 ) -> None:
     """501 is final after two requests, the second without checksums; the option is named."""
-    with HttpServer(lambda asked: s3_error(501, "NotImplemented", said)) as server:
-        destination = stores_at(server.url).destination(WHERE)
-        with pytest.raises(UnsupportedError) as caught:
-            write(destination)
-    assert f"NotImplemented: {said}; " in str(caught.value)
-    assert advice in str(caught.value)
-    assert len(server.asked) == 2
+    with (
+        scripted(lambda _: s3_error(501, "NotImplemented", said)) as (stores, asked),
+        pytest.raises(
+            UnsupportedError, match=re.escape(f"NotImplemented: {said}; ") + f".*{advice}"
+        ),
+    ):
+        write(stores.destination(WHERE))
+    assert len(asked) == 2
 
 
 @pytest.mark.parametrize("call", ["tail", "read", "list"])
@@ -342,25 +350,23 @@ def test_a_header_that_the_user_wants_is_named(
 def test_an_unimplemented_request_is_not_retried(call: str, status: int) -> None:
     """A request that a server does not implement will not be implemented in a minute."""
     with (
-        HttpServer(lambda asked: Reply(status)) as server,
+        scripted(lambda _: Reply(status)) as (stores, asked),
         pytest.raises(UnsupportedError, match="does not implement"),
     ):
-        CALLS[call](stores_at(server.url))
-    methods = [asked.method for asked in server.asked]
+        CALLS[call](stores)
     # A store without suffix ranges answers 501, so a HEAD asks for the size.
-    assert methods == (["GET", "HEAD"] if (call, status) == ("tail", 501) else ["GET"])
+    methods = ["GET"] + ["HEAD"] * ((call, status) == ("tail", 501))
+    assert [request.method for request in asked] == methods
 
 
 def test_a_server_that_does_not_copy_is_asked_once() -> None:
     """After a 501 for UploadPartCopy, no other copy is requested."""
-    with HttpServer(lambda asked: s3_error(501, "NotImplemented")) as server:
-        stores = stores_at(server.url)
+    with scripted(lambda _: s3_error(501, "NotImplemented")) as (stores, asked):
         for _ in range(3):
             with pytest.raises(UnsupportedError):
                 one_copy(stores)
-        destination = stores.destination(WHERE)
-        assert not destination.copies_from(WHERE, replace(PIN, size=2**30))
-    assert len(server.asked) == 1
+        assert not stores.destination(WHERE).copies_from(WHERE, replace(PIN, size=2**30))
+    assert len(asked) == 1
 
 
 @pytest.mark.parametrize(
@@ -368,39 +374,36 @@ def test_a_server_that_does_not_copy_is_asked_once() -> None:
 )
 def test_a_server_that_deletes_one_by_one(refusal: Reply) -> None:
     """Google Cloud Storage had no DeleteObjects; other servers require Content-MD5 with it."""
-    gone = {"DELETE": s3_error(404, "NoSuchKey"), "POST": refusal}
-    with HttpServer(lambda asked: gone[asked.method]) as server:
-        stores_at(server.url).destination(WHERE).delete(["a", "b c"])
-    assert [asked.path for asked in server.asked[1:]] == ["/bucket/a", "/bucket/b%20c"]
+    replies = {"DELETE": s3_error(404, "NoSuchKey"), "POST": refusal}
+    with scripted(lambda request: replies[request.method]) as (stores, asked):
+        stores.destination(WHERE).delete(["a", "b c"])
+    assert [request.path for request in asked[1:]] == ["/bucket/a", "/bucket/b%20c"]
 
 
 @pytest.mark.parametrize("body", [b"", b"<CompleteMultipartUploadResult/>"])
 def test_a_complete_that_tells_of_no_object(body: bytes) -> None:
     """After 200 without an ETag, it is not known whether the object exists."""
-    with HttpServer(lambda asked: Reply(200, body)) as server, pytest.raises(UnconfirmedError):
-        _complete(stores_at(server.url))
+    with scripted(lambda _: Reply(200, body)) as (stores, _), pytest.raises(UnconfirmedError):
+        WRITES["complete"](stores)
 
 
 @pytest.mark.parametrize("status", [400, 501])
 def test_a_server_without_checksums_of_objects_is_asked_without(status: int) -> None:
     """Backblaze B2 refused the checksum mode of a HEAD; the next HEAD has none."""
     has = {"ETag": '"e"', "Content-Length": "4"}
-    with HttpServer(
-        lambda asked: Reply(status if has_checksums(asked) else 200, b"body", has)
-    ) as server:
-        found = stores_at(server.url).destination(WHERE).head("odd//key")
-    assert found is not None
-    assert (found.size, found.checksum) == (4, None)
-    assert [has_checksums(asked) for asked in server.asked if "odd" in asked.path] == [True, False]
+    with scripted(
+        lambda request: Reply(status if has_checksums(request) else 200, b"body", has)
+    ) as (stores, asked):
+        stored = stores.destination(WHERE).head("odd//key")
+    assert stored == StoredObject("odd//key", 4, etag="e")
+    assert [has_checksums(request) for request in asked if "odd" in request.path] == [True, False]
 
 
-def test_other_refusals_keep_the_checksums() -> None:
+@pytest.mark.parametrize("code", ["InvalidRequest", "InvalidStorageClass"])
+def test_other_refusals_keep_the_checksums(code: str) -> None:
     """A mistake in a request is no reason to leave its checksum out."""
-    refusals = [s3_error(400, "InvalidRequest"), s3_error(400, "InvalidStorageClass")]
-    replies = iter(refusals)
-    with HttpServer(lambda asked: next(replies)) as server:
-        stores = stores_at(server.url)
-        for _ in refusals:
+    with scripted(lambda _: s3_error(400, code)) as (stores, asked):
+        for _ in range(2):
             with pytest.raises(StorageError):
                 CALLS["put"](stores)
-    assert all(map(has_checksums, server.asked))
+    assert all(map(has_checksums, asked))
