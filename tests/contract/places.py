@@ -15,7 +15,7 @@ from s3unzip.stores.archives import Source
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.listing import BEYOND, list_pages
 from s3unzip.stores.open import OpenedStores
-from s3unzip.stores.ports import Destination, ObjectFacts, RunStore, StoredObject
+from s3unzip.stores.ports import Buffer, Destination, ObjectFacts, RunStore, StoredObject
 from s3unzip.stores.s3.session import Session
 from tests.support.memory import MemoryStores
 from tests.support.servers import HANG_SECONDS, Asked, HttpServer, Reply
@@ -53,7 +53,7 @@ class Place:
     def key(self, key: str) -> str:
         return self.root.key + key
 
-    def fill(self, key: str, data: bytes, facts: ObjectFacts = FACTS) -> Location:
+    def fill(self, key: str, data: Buffer, facts: ObjectFacts = FACTS) -> Location:
         self.destination.put(self.key(key), data, facts, if_absent=False)
         return self.at(key)
 
