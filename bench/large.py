@@ -37,7 +37,7 @@ from s3unzip.settings import MIB, Tuning
 from tests.support.memory import MemoryBucket, MemoryStores, World
 
 SIZE = int(os.environ.get("S3UNZIP_BENCH_LARGE", "1000")) * 10**6  # bytes of the large member
-TOOL = (sys.executable, "-m", "s3unzip.cli", "run", "--json", "--quiet", "--workers", "1")
+TOOL = (sys.executable, "-m", "s3unzip", "run", "--json", "--quiet", "--workers", "1")
 NOTHING = "small.zip"  # size for the fixed cost of a run that streams almost nothing
 
 

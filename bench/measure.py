@@ -51,7 +51,7 @@ def run_command(command: Sequence[str], env: Mapping[str, str] | None = None) ->
 
 def run_s3unzip(*words: str) -> tuple[Cost, dict[str, Any]]:
     """Run a command of s3unzip; return its cost and what it prints as JSON."""
-    cost = run_command([sys.executable, "-m", "s3unzip.cli", *words, "--json"])
+    cost = run_command([sys.executable, "-m", "s3unzip", *words, "--json"])
     return cost, json.loads(cost.output)
 
 

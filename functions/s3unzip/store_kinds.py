@@ -50,9 +50,8 @@ STORE_KINDS = {
     "reader": StoreKind(has_neighbours=False),  # a file opened by the caller
     "nowhere": StoreKind(shows_key=True),  # discards all objects
 }
-_OTHER = StoreKind()
 
 
 def find_kind(scheme: str) -> StoreKind:
     """Return the abilities of stores for `scheme`; an undeclared scheme has the defaults."""
-    return STORE_KINDS.get(scheme, _OTHER)
+    return STORE_KINDS.get(scheme, StoreKind())

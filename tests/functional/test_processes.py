@@ -27,7 +27,7 @@ def program(program: Program) -> Program:
 
 
 def _shell(program: Program, command: str) -> tuple[int, str]:
-    script = f's3unzip() {{ "{sys.executable}" -m s3unzip.cli "$@"; }}; {command}'
+    script = f's3unzip() {{ "{sys.executable}" -m s3unzip "$@"; }}; {command}'
     ended = program.start_as(["sh", "-c", script])
     return ended.code, ended.err
 
@@ -88,7 +88,7 @@ class Interrupt:
             raise KeyboardInterrupt
 sys.meta_path.insert(0, Interrupt())
 sys.argv = ["s3unzip", "ls", "a.zip"]
-from s3unzip.cli.__main__ import main
+from s3unzip.__main__ import main
 main()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -18,7 +18,7 @@ from s3unzip.cli.main import main
 from tests.support.servers import HANG_SECONDS
 from tests.support.zips import Entry, build
 
-COMMAND = (sys.executable, "-m", "s3unzip.cli")
+COMMAND = (sys.executable, "-m", "s3unzip")
 SETPRIV = shutil.which("setpriv")
 WITHOUT = "-dac_override,-dac_read_search"  # the capabilities by which root passes over rights
 # What is put before a command that the rights of files bind; None: root cannot be bound here.

@@ -34,10 +34,10 @@ def _loaded_by(statement: str, variables: Mapping[str, str] | None = None) -> se
 def _loaded_by_command(*words: str, variables: Mapping[str, str] | None = None) -> set[str]:
     command = f"""
 import sys
-from s3unzip.cli.__main__ import main
+from s3unzip.__main__ import run_program
 sys.argv = ["s3unzip", *{words!r}]
 try:
-    main()
+    run_program()
 except SystemExit as end:
     assert not end.code, end.code
 print()

@@ -17,56 +17,25 @@ CRC-32 of the whole output from the CRC-32s of its parts.
 All errors are instances of `DeflateError` or `SegmentRecordError`.
 """
 
-from typing import TYPE_CHECKING
+from isal.isal_zlib import crc32_combine
 
+from s3unzip.deflate.segments import (
+    WINDOW_SIZE,
+    Arrival,
+    Segmentation,
+    SegmentInflater,
+    Span,
+    cut,
+    segment_span,
+)
+from s3unzip.deflate.splitting import (
+    LinkedSegment,
+    ScannedSegment,
+    SegmentScan,
+    inflate_segment,
+    link_segments,
+    locate,
+    scan_segment,
+    split_inflate,
+)
 from s3unzip.finding import DeflateError, Finding, SegmentRecordError
-from s3unzip.lazy import lazy_names
-
-if TYPE_CHECKING:
-    from isal.isal_zlib import crc32_combine
-
-    from s3unzip.deflate.segments import (
-        WINDOW_SIZE,
-        Arrival,
-        Segmentation,
-        SegmentInflater,
-        Span,
-        cut,
-        segment_span,
-    )
-    from s3unzip.deflate.splitting import (
-        LinkedSegment,
-        ScannedSegment,
-        SegmentScan,
-        inflate_segment,
-        link_segments,
-        locate,
-        scan_segment,
-        split_inflate,
-    )
-else:  # imported on demand, because few members are split
-    __getattr__, *_ = lazy_names(
-        __name__,
-        {
-            "isal.isal_zlib": ("crc32_combine",),
-            "s3unzip.deflate.segments": (
-                "WINDOW_SIZE",
-                "Arrival",
-                "Segmentation",
-                "SegmentInflater",
-                "Span",
-                "cut",
-                "segment_span",
-            ),
-            "s3unzip.deflate.splitting": (
-                "LinkedSegment",
-                "ScannedSegment",
-                "SegmentScan",
-                "inflate_segment",
-                "link_segments",
-                "locate",
-                "scan_segment",
-                "split_inflate",
-            ),
-        },
-    )

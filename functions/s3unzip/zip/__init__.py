@@ -53,5 +53,7 @@ from s3unzip.zip.values import (
 if TYPE_CHECKING:
     from s3unzip.zip.decode import GzipMember, MemberDecoder, decode_whole, gzip_length
 else:  # imported on demand: these modules load the decompressors, which only a worker needs
-    _DECODE = ("GzipMember", "MemberDecoder", "decode_whole", "gzip_length")
-    __getattr__, *_ = lazy_names(__name__, {"s3unzip.zip.decode": _DECODE})
+    __getattr__, *_ = lazy_names(
+        __name__,
+        {"s3unzip.zip.decode": ("GzipMember", "MemberDecoder", "decode_whole", "gzip_length")},
+    )
