@@ -1,5 +1,6 @@
-"""The moto account of the tests of handlers, of `operate` and of `aws`."""
+"""The moto account of the tests of handlers, of `operate` and of `aws`; a world; traced memory."""
 
+import tracemalloc
 from collections.abc import Iterator
 
 import pytest
@@ -35,3 +36,10 @@ def account(moto_account: Account, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 @pytest.fixture
 def world() -> World:
     return World()
+
+
+@pytest.fixture
+def traced() -> Iterator[None]:
+    """Tracing that a test starts ends with it."""
+    yield
+    tracemalloc.stop()

@@ -32,12 +32,6 @@ OPENING = Policy(password=SECRET)
 TEXT = b"The quick brown fox. " * 40
 
 
-def _codes_of(raw: bytes, policy: Policy) -> set[str | None]:
-    results = [extract(raw, policy, cut) for cut in (Cut(), Cut(7), Cut(1))]
-    assert all(len(result.members) == 1 for result in results)
-    return {result.members[0].code for result in results}
-
-
 @settings(max_examples=60, deadline=None)
 @given(
     content=st.binary(max_size=200),
@@ -59,7 +53,6 @@ def test_wrong_password_that_passes_the_check_byte() -> None:
     raw = build(seal_zipcrypto(Entry("a", TEXT, DEFLATE), SECRET))
     guesses = (Policy(password=b"guess %d" % number) for number in range(700))
     codes = {extract(raw, policy).members[0].code for policy in guesses}
-    assert "wrong-password" in codes
     assert codes > {"wrong-password"}
     assert None not in codes
 
@@ -67,11 +60,12 @@ def test_wrong_password_that_passes_the_check_byte() -> None:
 def test_every_flipped_byte_is_noticed() -> None:
     """A stored AES member with any one byte altered fails, by salt, verifier, data or code."""
     sealed = seal_aes(Entry("a", b"0123456789", STORED), SECRET)
+    codes = []
     for at in range(len(sealed.stored_data)):
         data = bytearray(sealed.stored_data)
         data[at] ^= 0x40
-        code = extract(build(replace(sealed, data=bytes(data))), OPENING).members[0].code
-        assert code == ("wrong-password" if at < 18 else "aes-mac-mismatch")
+        codes.append(extract(build(replace(sealed, data=bytes(data))), OPENING).members[0].code)
+    assert codes == ["wrong-password"] * 18 + ["aes-mac-mismatch"] * (10 + 10)
 
 
 @pytest.mark.parametrize("seal", [seal_zipcrypto, seal_aes])
@@ -115,10 +109,7 @@ def test_every_allowed_cut_gives_the_same_members(
 ) -> None:
     """Wherever the parts begin, members and warnings are those of the archive in one file."""
     parts = build_split(*ENTRIES, sizes=sizes, shape=Shape(zip64=zip64), marker=marker)
-    result = _read_parts(parts, Cut(step))
-    assert result.code is None
-    assert result.members == WHOLE.members
-    assert result.warnings == WHOLE.warnings
+    assert _read_parts(parts, Cut(step)) == WHOLE
     assert count_disks(parts[-1]) == len(parts)
 
 

@@ -5,7 +5,7 @@ import lzma
 import struct
 import tracemalloc
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache, partial
 from random import Random
 
@@ -63,13 +63,6 @@ def _codes_of(
         except MemberError as error:
             codes.add(error.finding.code)
     return codes
-
-
-@pytest.fixture
-def traced() -> Iterator[None]:
-    """Tracing that a test starts ends with it."""
-    yield
-    tracemalloc.stop()
 
 
 by_packed = pytest.mark.parametrize(
