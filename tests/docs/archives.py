@@ -30,8 +30,7 @@ def _damaged() -> bytes:
 def _secret() -> bytes:
     """Members encrypted in both ways, and one that is not."""
     password = b"open sesame"
-    sealed = seal_aes(PLAIN[0], password), seal_zipcrypto(PLAIN[1], password)
-    return build(*sealed, *PLAIN[2:])
+    return build(*(seal_aes(PLAIN[0], password), seal_zipcrypto(PLAIN[1], password)), *PLAIN[2:])
 
 
 def _nested() -> bytes:

@@ -55,11 +55,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str
     )
     (folder / "broken.zip").write_bytes(b"no archive")
     program = Program(folder)
-    runs = {
+    return folder, {
         stem: json.loads(program.run("run", f"{stem}.zip", stem, "-w", "1", "--json").out)["run"]
         for stem in ("archive", "damaged")
     }
-    return folder, runs
 
 
 def test_every_command_has_json() -> None:

@@ -112,8 +112,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", MODULES)
 def test_docstrings(name: str) -> None:
     """Each example in the module's docstrings gives what is written below it."""
-    module: ModuleType = importlib.import_module(name)
-    result = doctest.testmod(module)
+    result = doctest.testmod(importlib.import_module(name))
     assert result.attempted > 0
     assert result.failed == 0
 

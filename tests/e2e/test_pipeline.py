@@ -373,8 +373,7 @@ def test_local_run_gives_the_same_report(pipeline: DeployedPipeline, tmp_path: P
     source = f"s3://{outputs['IngestBucket']}/same.zip"
     destination = f"s3://{outputs['DestinationBucket']}/local"
     variables = {**os.environ, **pipeline.variables, "S3UNZIP_HOME": str(tmp_path)}
-    words = ("run", "--json", "--quiet", source, destination)
-    done = run_command(words, tmp_path, variables)
+    done = run_command(("run", "--json", "--quiet", source, destination), tmp_path, variables)
     assert done.returncode == deployed.verdict.exit_code, done.stderr
     local = decode(done.stdout, Report)
     for name in (

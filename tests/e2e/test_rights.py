@@ -399,10 +399,9 @@ def test_archive_that_was_extracted_is_tagged(pipeline: DeployedPipeline) -> Non
         pipeline.extract("large.zip", build(*members_of(5)))
     for key in ("small.zip", "large.zip"):
         await_value(pipeline, partial(_is_tagged, pipeline, key))
-        tags = pipeline.client("s3").get_object_tagging(
+        assert pipeline.client("s3").get_object_tagging(
             Bucket=pipeline.outputs["IngestBucket"], Key=key
-        )
-        assert tags["TagSet"] == [{"Key": "state", "Value": "extracted"}]
+        )["TagSet"] == [{"Key": "state", "Value": "extracted"}]
 
 
 def _is_tagged(pipeline: DeployedPipeline, key: str) -> bool:

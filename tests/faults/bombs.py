@@ -90,8 +90,7 @@ def _lying(method: int, declared: int) -> bytes:
 
 
 def _empty_members(members: int = 70_000) -> bytes:
-    entries = (Entry(f"{n:06d}", b"", STORED) for n in range(members))
-    return build(*entries, shape=Shape(zip64=True))
+    return build(*(Entry(f"{n:06d}", b"", STORED) for n in range(members)), shape=Shape(zip64=True))
 
 
 def cost_of(records: list[Record], seconds: float) -> float:

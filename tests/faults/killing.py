@@ -120,8 +120,7 @@ def kill_and_resume(world: World, kills: int, seed: int = 1) -> Counter[str]:
         world.clear()
         world.put_archive(archive)
         with tempfile.TemporaryDirectory(prefix="s3unzip-kills-") as folder:
-            to_s3 = total["sequences"] % 2 == 0
-            sequence = Sequence(world, Path(folder), dice, to_s3=to_s3)
+            sequence = Sequence(world, Path(folder), dice, to_s3=(total["sequences"] % 2 == 0))
             code = sequence.work_off(min(KILLS_A_SEQUENCE, kills - total["kills"]))
             total += sequence.tally
             total["equal_sequences"] += (code, sequence.listing()) == (0, expected_listing(archive))

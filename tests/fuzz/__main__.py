@@ -37,8 +37,7 @@ def main() -> int:
     given = parser.parse_args()
     faulthandler.enable()
     targets = given.target or sorted(TARGETS)
-    found = [run(target, given.seed, given.seconds, given.start) for target in targets]
-    return int(any(found))
+    return int(any([run(target, given.seed, given.seconds, given.start) for target in targets]))
 
 
 if __name__ == "__main__":

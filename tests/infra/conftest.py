@@ -1,13 +1,85 @@
-"""The templates of the variants in `tests.support.assemblies`."""
+"""The templates of the variants in `tests.support.assemblies`, asked the way tests ask."""
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from infra.environment import Environment
 from infra.environment_file import load_environment
-from tests.infra.templates import Synthesized
+from infra.reasons import listed, resources_of, text_of
 from tests.support.assemblies import VARIANTS, synthesize_once
+
+
+@dataclass(frozen=True, slots=True)
+class Synthesized:
+    """One environment's template, and where it was written."""
+
+    environment: Environment
+    path: Path
+    template: dict[str, Any]
+
+    def resources(self, kind: str) -> dict[str, dict[str, Any]]:
+        """Return the properties of the resources of one type, by logical id."""
+        return {
+            name: resource.get("Properties", {})
+            for name, resource in self.template["Resources"].items()
+            if resource["Type"] == kind
+        }
+
+    def only(self, kind: str) -> dict[str, Any]:
+        """Return the properties of the only resource of a type."""
+        (properties,) = self.resources(kind).values()
+        return properties
+
+    def properties(self, kind: str, name: str) -> dict[str, Any]:
+        """Return the properties of the one resource of a type whose logical id begins so."""
+        resources = self.resources(kind)
+        # A hash of 8 digits ends the logical id: "FunctionsPlan" is not the planner.
+        whole = [one for one in resources if re.fullmatch(f"{name}[0-9A-F]{{8}}", one)]
+        (logical,) = whole or [one for one in resources if one.startswith(name)]
+        return resources[logical]
+
+    def function(self, name: str) -> dict[str, Any]:
+        return self.properties("AWS::Lambda::Function", f"Functions{name.capitalize()}")
+
+    def variables(self, function: str) -> dict[str, Any]:
+        return dict(self.function(function)["Environment"]["Variables"])
+
+    def alarm(self, name: str) -> dict[str, Any]:
+        return self.properties("AWS::CloudWatch::Alarm", f"Alarms{name}")
+
+    def policy(self, role: str) -> set[tuple[str, str]]:
+        """Return (action, resource) of a role's policy; resources without CDK's hashes."""
+        return {
+            (action, re.sub(r"<(\w+)[0-9A-F]{8}\.", r"<\1.", resource))
+            for statement in self.properties("AWS::IAM::Policy", role)["PolicyDocument"][
+                "Statement"
+            ]
+            for action in listed(statement["Action"])
+            for resource in resources_of(statement)
+        }
+
+    def rights(self, function: str) -> set[tuple[str, str]]:
+        return self.policy(f"Functions{function.capitalize()}Role")
+
+    def allowed(self, function: str, action: str) -> set[str]:
+        """Return the resources on which a function may do something."""
+        return {resource for allowed, resource in self.rights(function) if allowed == action}
+
+    def definition(self) -> Any:
+        text = text_of(self.only("AWS::StepFunctions::StateMachine")["DefinitionString"])
+        plain = re.sub(r"<(\w+?)(?:[0-9A-F]{8}(\.Arn))?>", r"\1\2", text)
+        return json.loads(plain.replace("<AWS::Partition>", "aws"))
+
+
+def wildcards(prefix: str = "", suffixes: Sequence[str] = (".zip", ".ZIP", ".Zip")) -> list[Any]:
+    """Return what a rule says of the keys that start runs."""
+    return [{"wildcard": f"{prefix}*{suffix}"} for suffix in suffixes]
 
 
 @pytest.fixture(scope="session")
@@ -22,27 +94,12 @@ def synthesized(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Syn
     return read
 
 
-@pytest.fixture(scope="session")
-def dev(synthesized: Callable[[str], Synthesized]) -> Synthesized:
-    return synthesized("dev")
+def _make_fixture(variant: str) -> Callable[..., Synthesized]:
+    @pytest.fixture(scope="session", name=variant)
+    def fixture(synthesized: Callable[[str], Synthesized]) -> Synthesized:
+        return synthesized(variant)
+
+    return fixture
 
 
-@pytest.fixture(scope="session")
-def prod(synthesized: Callable[[str], Synthesized]) -> Synthesized:
-    return synthesized("prod")
-
-
-@pytest.fixture(scope="session")
-def options(synthesized: Callable[[str], Synthesized]) -> Synthesized:
-    """The template of an environment that sets what dev leaves out."""
-    return synthesized("options")
-
-
-@pytest.fixture(scope="session")
-def nested(synthesized: Callable[[str], Synthesized]) -> Synthesized:
-    return synthesized("nested")
-
-
-@pytest.fixture(scope="session")
-def company(synthesized: Callable[[str], Synthesized]) -> Synthesized:
-    return synthesized("company")
+globals().update({variant: _make_fixture(variant) for variant in VARIANTS})

@@ -13,7 +13,8 @@ from s3unzip.version import source_fingerprint
 class Builder:
     """A `build_bundle` that writes one file and counts; it can be told to fail."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "build" / "lambda"
         self.built = 0
         self.python: str | None = "python3.13"
         self.fails = False
@@ -28,6 +29,11 @@ class Builder:
         self.built += 1
         return self.python
 
+    def ensure(self) -> int:
+        """Ask for the asset; return how often it was built until then."""
+        assert bundle.ensure_asset(self.folder) == self.folder
+        return self.built
+
 
 @pytest.fixture
 def builder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Builder:
@@ -35,12 +41,15 @@ def builder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Builder:
     (package / "__pycache__").mkdir(parents=True)
     for name in ("functions/s3unzip/module.py", "uv.lock", "pyproject.toml"):
         (tmp_path / name).write_text("one")
-    made = Builder()
-    monkeypatch.setattr(bundle, "ROOT", tmp_path)
-    monkeypatch.setattr(bundle, "PACKAGE", package)
-    monkeypatch.setattr(bundle, "build_bundle", made)
-    monkeypatch.setattr(bundle, "find_uv", lambda: "uv")
-    monkeypatch.setattr(bundle, "find_python", lambda _: made.python)
+    made = Builder(tmp_path)
+    for name, value in {
+        "ROOT": tmp_path,
+        "PACKAGE": package,
+        "build_bundle": made,
+        "find_uv": lambda: "uv",
+        "find_python": lambda _: made.python,
+    }.items():
+        monkeypatch.setattr(bundle, name, value)
     return made
 
 
@@ -58,38 +67,31 @@ def test_a_changed_input_builds_it_again(
     builder: Builder, tmp_path: Path, changed: str, built: int
 ) -> None:
     """The lock file and each file of the package are inputs, what is compiled is none."""
-    folder = tmp_path / "build" / "lambda"
-    assert bundle.ensure_asset(folder) == folder
-    bundle.ensure_asset(folder)
-    assert builder.built == 1
+    assert (builder.ensure(), builder.ensure()) == (1, 1)
     (tmp_path / changed).write_text("changed")
-    bundle.ensure_asset(folder)
-    assert builder.built == built
+    assert builder.ensure() == built
 
 
 def test_a_failed_build_leaves_no_promise(builder: Builder, tmp_path: Path) -> None:
     """After a failure the next command builds, and so it does where the folder has gone."""
-    folder = tmp_path / "build" / "lambda"
     builder.fails = True
     with pytest.raises(bundle.BundleError):
-        bundle.ensure_asset(folder)
+        builder.ensure()
     builder.fails = False
-    bundle.ensure_asset(folder)
-    folder.rename(tmp_path / "away")
-    bundle.ensure_asset(folder)
-    assert builder.built == 2
+    assert builder.ensure() == 1
+    builder.folder.rename(tmp_path / "away")
+    assert builder.ensure() == 2
 
 
 def test_an_asset_without_byte_code_is_said(
-    builder: Builder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    builder: Builder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The command says that cold starts will be slower, and what to install."""
     builder.python = None
-    bundle.ensure_asset(tmp_path / "build" / "plain")
+    builder.ensure()
     assert "uv python install 3.13" in capsys.readouterr().err
     builder.python = "python3.13"  # installed meanwhile
-    bundle.ensure_asset(tmp_path / "build" / "plain")
-    assert (builder.built, capsys.readouterr().err) == (2, "")
+    assert (builder.ensure(), capsys.readouterr().err) == (2, "")
 
 
 @pytest.fixture

@@ -389,8 +389,7 @@ class FaultPlan:
         self.rates: dict[Fault, float] = {}
         self.injected: list[str] = []  # what went wrong so far
         self.number = 0  # of the faults so far, with those left out
-        faulty = rng.random() >= 0.1
-        for fault, (likely, most) in AMOUNTS.items() if faulty else ():
+        for fault, (likely, most) in AMOUNTS.items() if (rng.random() >= 0.1) else ():
             if rng.random() < likely:
                 self.left[fault] = rng.randint(1, most)
                 self.rates[fault] = rng.choice(RATES)

@@ -194,13 +194,11 @@ class Account:
         client.create_stack(StackName=name, TemplateBody=json.dumps(template))
 
     def make_queue(self, name: str) -> str:
-        url: str = self.client("sqs").create_queue(QueueName=name)["QueueUrl"]
-        return url
+        return self.client("sqs").create_queue(QueueName=name)["QueueUrl"]
 
     def queue_arn(self, url: str) -> str:
         told = self.client("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])
-        arn: str = told["Attributes"]["QueueArn"]
-        return arn
+        return told["Attributes"]["QueueArn"]
 
     def receive(self, url: str) -> list[dict[str, Any]]:
         client = self.client("sqs")
@@ -229,18 +227,17 @@ class Account:
         return [one["name"] for one in found["executions"]]
 
     def make_machine(self) -> str:
-        arn: str = self.client("stepfunctions").create_state_machine(
+        return self.client("stepfunctions").create_state_machine(
             name="runs",
             definition=json.dumps({"StartAt": "A", "States": {"A": {"Type": "Pass", "End": True}}}),
             roleArn=ROLE,
         )["stateMachineArn"]
-        return arn
 
     def _make_function(self) -> str:
         code = io.BytesIO()
         with zipfile.ZipFile(code, "w") as archive:
             archive.writestr("nothing.py", "")
-        name: str = self.client("lambda").create_function(
+        return self.client("lambda").create_function(
             FunctionName="plan",
             Runtime="python3.13",
             Role=ROLE,
@@ -248,7 +245,6 @@ class Account:
             Code={"ZipFile": code.getvalue()},
             Environment={"Variables": self.variables},
         )["FunctionName"]
-        return name
 
 
 @contextmanager

@@ -131,8 +131,7 @@ class MacFile:
 
 def deflated(name: str, size: int, **changes: object) -> MacFile:
     """Return a deflated file of zeros."""
-    file = MacFile(name, size, deflate_zeros(size), method=DEFLATE)
-    return replace(file, **changes)  # type: ignore[arg-type]  # fields of MacFile
+    return replace(MacFile(name, size, deflate_zeros(size), method=DEFLATE), **changes)  # type: ignore[arg-type]  # fields of MacFile
 
 
 def build_mac(

@@ -109,8 +109,7 @@ class MemoryBucket:
 
     def tail(self, location: Location, length: int) -> Tail:
         stored = self._stored(location.key)
-        data = stored.body[-length:] if length else b""
-        return Tail(data, self._pin(stored), stored.modified)
+        return Tail((stored.body[-length:] if length else b""), self._pin(stored), stored.modified)
 
     def head_source(self, location: Location) -> Pin:
         return self._pin(self._stored(location.key))
@@ -435,9 +434,8 @@ class World:
 
     @property
     def context(self) -> Context:
-        stores = self.stores or self.buckets
         return Context(
-            stores,
+            (self.stores or self.buckets),
             self.clock,
             self.policy,
             self.tuning,
@@ -490,10 +488,9 @@ class World:
                     run_task(run, task, self.context)
                 except S3UnzipError as fault:
                     self.faults.append(fault)
-                    is_known = (
+                    if not (
                         isinstance(fault, ServiceFaultError) or records.find_stop() is not None
-                    )
-                    if not is_known:
+                    ):
                         raise
             step = settle(step.next, self.context)
         return step.report

@@ -52,14 +52,13 @@ class Asked(servers.Asked):
 
     @property
     def facts(self) -> ObjectFacts:
-        metadata = {
-            name.removeprefix(METADATA): value
-            for name, value in self.headers.items()
-            if name.startswith(METADATA)
-        }
         return ObjectFacts(
             self.headers.get("content-type", "binary/octet-stream"),
-            metadata,
+            {
+                name.removeprefix(METADATA): value
+                for name, value in self.headers.items()
+                if name.startswith(METADATA)
+            },
             self.headers.get("content-encoding"),
             self.headers.get("cache-control"),
             self.headers.get("x-amz-storage-class"),
@@ -247,8 +246,7 @@ def _copy(
 def _read(bucket: MemoryBucket, asked: Asked) -> Reply:
     where = Location("s3", asked.bucket, asked.key)
     pin = bucket.head_source(where)
-    wanted = asked.headers.get("if-match")
-    if wanted not in {None, pin.etag}:  # the port pins every read by it
+    if asked.headers.get("if-match") not in {None, pin.etag}:  # the port pins every read by it
         raise RefusalError(412, "PreconditionFailed")
     if asked.headers.get("if-none-match") == pin.etag:
         return Reply(304, headers={"ETag": pin.etag or ""})

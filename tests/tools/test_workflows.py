@@ -18,8 +18,7 @@ PINNED = re.compile(r"uses: [\w./-]+@[0-9a-f]{40} # v\d+(\.\d+)*$")
 
 
 def _read(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((FOLDER / name).read_text(encoding="utf-8"))
-    return found
+    return yaml.safe_load((FOLDER / name).read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.yml")), ids=lambda path: path.name)
