@@ -6,18 +6,17 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
 from embedded.pipeline import DeployedPipeline
+from s3unzip.model import Report
 from tests.support.servers import looks
 from tests.support.zips import Entry
 
 T = TypeVar("T")
 
 
-def find_function(pipeline: DeployedPipeline, name: str) -> dict[str, Any]:
+def find_function(pipeline: DeployedPipeline, name: str) -> Any:
     """Return the configuration of the function `name`: intake, plan, extract or settle."""
-    handler = f"s3unzip.aws.{name}.handler"
     listed = pipeline.client("lambda").list_functions()["Functions"]
-    (found,) = (one for one in listed if one["Handler"] == handler)
-    return dict(found)
+    return next(one for one in listed if one["Handler"] == f"s3unzip.aws.{name}.handler")
 
 
 def members_of(count: int) -> list[Entry]:
@@ -29,15 +28,15 @@ def members_of(count: int) -> list[Entry]:
 
 
 @contextmanager
-def with_handler(pipeline: DeployedPipeline, name: str, handler: str) -> Iterator[None]:
-    """Give a function another handler for a while."""
-    kept = find_function(pipeline, name)
+def with_settings(pipeline: DeployedPipeline, name: str, **changes: object) -> Iterator[None]:
+    """Change what Lambda's UpdateFunctionConfiguration knows of a function for a while."""
+    known = find_function(pipeline, name)
     update = pipeline.client("lambda").update_function_configuration
-    update(FunctionName=kept["FunctionName"], Handler=handler)
+    update(FunctionName=known["FunctionName"], **changes)
     try:
         yield
     finally:
-        update(FunctionName=kept["FunctionName"], Handler=kept["Handler"])
+        update(**{setting: known[setting] for setting in ("FunctionName", *changes)})
 
 
 @contextmanager
@@ -48,16 +47,11 @@ def with_variables(
 
     A change ends the function's processes. So what is left of a message is awaited, if `idle`.
     """
-    found = find_function(pipeline, name)
-    function, kept = found["FunctionName"], found["Environment"]["Variables"]
-    update = pipeline.client("lambda").update_function_configuration
-    update(FunctionName=function, Environment={"Variables": {**kept, **changes}})
-    try:
+    variables = find_function(pipeline, name)["Environment"]["Variables"]
+    with with_settings(pipeline, name, Environment={"Variables": {**variables, **changes}}):
         yield
         if idle:
             await_value(pipeline, lambda: pipeline.waiting() == 0)
-    finally:
-        update(FunctionName=function, Environment={"Variables": kept})
 
 
 @contextmanager
@@ -84,7 +78,16 @@ def with_all_variables(pipeline: DeployedPipeline, changes: Mapping[str, str]) -
 def await_value(pipeline: DeployedPipeline, find: Callable[[], T | None]) -> T:
     """Return what `find` returns as soon as that is true."""
     for _ in looks():
-        found = find()
-        if found:
-            return found
+        if value := find():
+            return value
     raise AssertionError(pipeline.logs())
+
+
+def await_report(pipeline: DeployedPipeline, run: str, members: int) -> Report:
+    """Return the report of a run as soon as it says that so many members were extracted."""
+
+    def find() -> Report | None:
+        report = pipeline.find_report(run)
+        return report if report is not None and report.extracted == members else None
+
+    return await_value(pipeline, find)
