@@ -8,8 +8,8 @@ and a trailing backslash continues a line.
 
 import re
 import shlex
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import botocore.session
@@ -65,27 +65,15 @@ def show_page(page: Path) -> str:
 
 def read_commands(page: Path) -> list[Command]:
     """Return the commands of a page, in order."""
-    found = []
+    commands = []
     for block in FENCE.finditer(page.read_text(encoding="utf-8")):
-        for line in _joined(block[3], console=block[2] == "console"):
-            code = EXIT.search(line)
-            command = REMARK.sub("", line).strip()
+        prompt = "$ " if block[2] == "console" else ""
+        lines = (line.strip() for line in re.sub(r"\\\n\s*", "", block[3]).splitlines())
+        for line in (line.removeprefix(prompt) for line in lines if line.startswith(prompt)):
+            code, command = EXIT.search(line), REMARK.sub("", line)
             if command and not command.startswith("#"):
-                found.append(Command(show_page(page), command, int(code[1]) if code else 0))
-    return found
-
-
-def _joined(block: str, *, console: bool) -> Iterator[str]:
-    kept = ""
-    for line in block.splitlines():
-        if console and not kept and not line.lstrip().startswith("$ "):
-            continue
-        kept += line.strip().removeprefix("$ ") if console else line.strip()
-        if kept.endswith("\\"):
-            kept = kept[:-1]
-            continue
-        yield kept
-        kept = ""
+                commands.append(Command(show_page(page), command, int(code[1]) if code else 0))
+    return commands
 
 
 def check_s3unzip(words: list[str]) -> str | None:
@@ -104,25 +92,27 @@ def check_s3unzip(words: list[str]) -> str | None:
 def check_spans(page: Path) -> list[str]:
     """Return the code spans of a page that name a target, command or option there is not."""
     text = BLOCK.sub("", page.read_text(encoding="utf-8"))
-    known = {name: _options(load_command(name)) for name in COMMANDS}
-    every = set().union(*known.values())
-    wrong = []
-    for span in re.findall(r"`([^`]+)`", text):
-        first, *rest = span.split() or [""]
-        options = {word.partition("=")[0] for word in (first, *rest) if word.startswith("--")}
-        if first in CHECKS and (rest if first == "make" else rest[1:]):
-            bad = CHECKS[first](rest) is not None
-        elif module := re.search(r"python3? -m\s+([\w.]+)", span):
-            bad = check_module([module[1]]) is not None
-        elif first == "s3unzip" and rest and not rest[0].startswith("--"):
-            bad = rest[0] not in known or not options <= known[rest[0]]
-        elif first == "s3unzip":
-            bad = not options <= _options(PROGRAM)
-        else:
-            bad = first in options and not options <= every | FOREIGN_OPTIONS
-        if bad:
-            wrong.append(span)
-    return wrong
+    return [span for span in re.findall(r"`([^`]+)`", text) if _names_nothing(span)]
+
+
+def _names_nothing(span: str) -> bool:
+    first, *rest = span.split() or [""]
+    options = {word.partition("=")[0] for word in (first, *rest) if word.startswith("--")}
+    if first in CHECKS and (rest if first == "make" else rest[1:]):
+        return CHECKS[first](rest) is not None
+    if module := re.search(r"python3? -m\s+([\w.]+)", span):
+        return check_module([module[1]]) is not None
+    known = _known_options()
+    if first == "s3unzip":
+        command = rest[0] if rest and not rest[0].startswith("--") else "s3unzip"
+        return command not in known or not options <= known[command]
+    return first in options and not options <= FOREIGN_OPTIONS.union(*known.values())
+
+
+@cache
+def _known_options() -> dict[str, set[str]]:
+    commands = {"s3unzip": PROGRAM, **{name: load_command(name) for name in COMMANDS}}
+    return {name: _options(command) for name, command in commands.items()}
 
 
 def _options(command: click.Command) -> set[str]:
@@ -131,8 +121,8 @@ def _options(command: click.Command) -> set[str]:
 
 def check_make(words: list[str]) -> str | None:
     """Say which of the targets the Makefile does not have."""
-    rules = re.findall(r"^([a-z][a-z0-9 -]*):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    known = {target for rule in rules for target in rule.split()}
+    makefile = (ROOT / "Makefile").read_text()
+    known = " ".join(re.findall(r"^([a-z][a-z0-9 -]*):", makefile, re.MULTILINE)).split()
     odd = [word for word in words if "=" not in word and word not in known]
     return f"the Makefile has no {odd}" if odd else None
 

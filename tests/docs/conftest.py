@@ -9,37 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from s3unzip.cli.main import main
 from tests.docs.commands import ROOT
 from tests.support.assemblies import make_once
-from tests.support.processes import Ended, run_program
+from tests.support.processes import Ended, Program, run_program
 
 HIDDEN = ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_ENDPOINT_URL", "NO_COLOR")
 
 
 @pytest.fixture
-def typed(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Callable[[Path, list[str]], Ended]:
+def typed(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path, list[str]], Ended]:
     """Run a command in a folder, which has the runs, too; in this process, which takes a tenth."""
-
-    def run(folder: Path, words: list[str]) -> Ended:
-        monkeypatch.chdir(folder)
-        for name in HIDDEN:
-            monkeypatch.delenv(name, raising=False)
-        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-            monkeypatch.setenv(name, "test")
-        for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
-            monkeypatch.setenv(name, str(folder / "none"))
-        monkeypatch.setenv("S3UNZIP_HOME", str(folder / ".runs"))
-        with pytest.raises(SystemExit) as end:
-            main(words)
-        out, err = capfd.readouterr()
-        assert "Traceback" not in err
-        assert "internal error" not in err
-        return Ended(int(str(end.value.code)), out, err)
-
-    return run
+    for name in HIDDEN:
+        monkeypatch.delenv(name, raising=False)
+    return lambda folder, words: Program(folder).run(*words)
 
 
 @pytest.fixture(scope="session")

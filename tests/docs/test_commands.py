@@ -8,6 +8,7 @@ takes the run's place. A command that is in neither fails.
 
 import os
 import re
+import shlex
 import subprocess
 from collections.abc import Callable, Iterator
 from itertools import takewhile
@@ -30,21 +31,11 @@ from tests.docs.commands import (
     read_commands,
     show_page,
 )
-from tests.support.servers import (
-    HANG_SECONDS,
-    Asked,
-    HttpServer,
-    Reply,
-    WebFiles,
-    require_embedded_aws,
-)
+from tests.support.processes import run_process
+from tests.support.servers import Asked, HttpServer, Reply, WebFiles, require_embedded_aws
 
 SHELL = {"chmod", "cp", "curl", "echo", "ls", "mkdir", "printf", "python3", "rm", "seq", "split"}
 ASSIGNMENT = re.compile(r"(?:export )?([A-Za-z_][A-Za-z0-9_]*)=(\S*)$")
-
-
-def _no_fault(_: list[str]) -> None:
-    return None
 
 
 # Commands that are not run here, by how they begin: what is checked instead.
@@ -52,13 +43,18 @@ ELSEWHERE: dict[str, Callable[[list[str]], str | None]] = {
     "make ": check_make,  # takes minutes, or is this test
     "EMBEDDED_STRICT=0 make ": check_make,
     "aws ": check_aws,  # the AWS CLI is no dependency
-    "zip ": _no_fault,  # no dependency either: the test makes the archive by its name
-    "git ": _no_fault,  # asks the repository's server
-    "uv tool install ": _no_fault,  # asks the package index: tests/docs/test_install.py
-    "pipx install ": _no_fault,
-    "uv tool uninstall ": _no_fault,
-    "uv sync": _no_fault,  # has made the environment of this test
     "uv run python -m ": check_module,  # needs a deployed stack: tests/acceptance
+    **dict.fromkeys(
+        (
+            "zip ",  # no dependency either: the test makes the archive by its name
+            "git ",  # asks the repository's server
+            "uv tool install ",  # asks the package index: tests/docs/test_install.py
+            "pipx install ",
+            "uv tool uninstall ",
+            "uv sync",  # has made the environment of this test
+        ),
+        lambda _: None,
+    ),
 }
 # Of s3unzip: what asks a deployed stack, which tests/e2e/test_faults.py has.
 DEPLOYED = re.compile(r"\s--env\b")
@@ -87,32 +83,20 @@ class World:
         }
 
     def run(self, command: Command) -> str | None:
-        assignment = ASSIGNMENT.fullmatch(command.text)
-        if assignment:
-            if assignment[1] not in self._variables:  # the world's own keep what they are
-                self._variables[assignment[1]] = self._substitute(assignment[2])
+        if assignment := ASSIGNMENT.fullmatch(command.text):  # the world's own keep what they are
+            self._variables.setdefault(assignment[1], self._substitute(assignment[2]))
             return None
         if command.words[0] == "zip":  # it does not run here
-            for word in command.words:
-                if word.endswith(".zip"):
-                    (self._folder / word).write_bytes(make_archive(word))
+            for word in (word for word in command.words if word.endswith(".zip")):
+                (self._folder / word).write_bytes(make_archive(word))
             return None
-        text = self._substitute(command.text)
         for url in re.findall(r"s3://[^\s'\"=]+", command.text):
             self._provide_bucket(url)
-        done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", text],
-            cwd=self._folder,
-            env=self._variables,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=HANG_SECONDS,
-            check=False,
-        )
+        shell = ["bash", "-euo", "pipefail", "-c", self._substitute(command.text)]
+        done = run_process(shell, self._folder, self._variables)
         if done.returncode == command.exit_code:
             return None
-        words = (done.stdout + done.stderr)[-1_000:]
+        words = (done.stdout + done.stderr)[-1_000:].decode(errors="replace")
         return f"{command}\nexit code {done.returncode}, not {command.exit_code}\n{words}"
 
     def _substitute(self, text: str) -> str:
@@ -135,9 +119,8 @@ def aws() -> Iterator[EmbeddedAws]:
 
 
 def _of_s3unzip(command: Command) -> list[str] | None:
-    words = command.words
-    words = words[2:] if words[:2] == ["uv", "run"] else words
-    return words[1:] if words[:1] == ["s3unzip"] else None
+    program, *words = shlex.split(command.text.removeprefix("uv run "))
+    return words if program == "s3unzip" else None
 
 
 def _runs_here(command: Command) -> bool:
@@ -211,5 +194,4 @@ def test_blocks_say_what_they_are(page: Path) -> None:
     """No block is without a language: commands in one would not be found."""
     fences = re.findall(r"^ *```(.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     assert len(fences) % 2 == 0
-    assert all(fences[::2])
-    assert not {"bash", "shell", "zsh"} & set(fences)
+    assert not {"", "bash", "shell", "zsh"} & set(fences[::2])

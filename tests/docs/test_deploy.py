@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from embedded.ministack import EmbeddedAws
 from embedded.serve import serve
 from infra.reasons import listed
 from tests.docs.archives import make_archive
-from tests.docs.commands import ROOT, read_commands
+from tests.docs.commands import ROOT, Command, read_commands
 from tests.docs.synthesis import use_kept_syntheses
 from tests.docs.terminal import Terminal
 from tests.support.processes import Program, make_checkout, make_machine
@@ -47,27 +48,38 @@ SAYS = {
 
 
 @pytest.fixture
-def variables(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """The shell of such a machine, which deploys to an embedded AWS; the page sets the region."""
+def bare(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """The shell of a machine with Python and make, which deploys to an embedded AWS."""
     require_embedded_aws()
     with serve(wait_scale=0.02) as served:
-        region = {"AWS_REGION", "AWS_DEFAULT_REGION"}
-        kept = {name: value for name, value in served.items() if name not in region}
-        yield {**make_machine(tmp_path / "bin"), **kept, "CDK_VALIDATION": "false"}
+        yield {**make_machine(tmp_path / "bin"), **served, "CDK_VALIDATION": "false"}
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    folder = make_checkout(tmp_path / "checkout")
+    (folder / "archive.zip").write_bytes(make_archive("archive.zip"))
+    return folder
+
+
+def follow(terminal: Terminal, command: Command) -> str:
+    """Type a command of a page; it ends as the page says. Return what it printed."""
+    answer = terminal.run(command.text, SECONDS)
+    assert answer.exit_code == command.exit_code, f"{command}\n{answer.text[-3_000:]}"
+    return answer.text
 
 
 @pytest.mark.timeout(5_400)
-def test_every_command_of_the_page(tmp_path: Path, variables: dict[str, str]) -> None:
+def test_every_command_of_the_page(tmp_path: Path, bare: dict[str, str], checkout: Path) -> None:
     """The page is followed literally to its end; what it deployed is gone then."""
-    checkout = make_checkout(tmp_path / "checkout")
     use_kept_syntheses(checkout, tmp_path / "syntheses")
-    (checkout / "archive.zip").write_bytes(make_archive("archive.zip"))
+    region = {"AWS_REGION", "AWS_DEFAULT_REGION"}  # the page sets it
+    variables = {name: value for name, value in bare.items() if name not in region}
     with Terminal(checkout, variables) as terminal:
         for command in read_commands(PAGE):
-            answer = terminal.run(command.text, SECONDS)
-            assert answer.exit_code == command.exit_code, f"{command}\n{answer.text[-3_000:]}"
+            text = follow(terminal, command)
             wanted = next((SAYS[one] for one in SAYS if command.text.startswith(one)), "")
-            assert re.search(wanted, answer.text, re.DOTALL), f"{command}\n{answer.text[-3_000:]}"
+            assert re.search(wanted, text, re.DOTALL), f"{command}\n{text[-3_000:]}"
             if command.text.startswith("make bootstrap"):
                 assert not (checkout / "cdk.out").exists()  # it synthesizes nothing
     cloudformation = make_client("cloudformation", variables | {"AWS_REGION": "eu-west-1"})
@@ -85,84 +97,75 @@ PAGES = ROOT / "docs" / "howto"
 
 
 @pytest.fixture
-def shell(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """The shell of a machine with Python, make and the AWS CLI, beside an embedded AWS."""
-    require_embedded_aws()
+def shell(tmp_path: Path, bare: dict[str, str]) -> dict[str, str]:
+    """The shell of such a machine that has the AWS CLI, too."""
     aws = shutil.which("aws")
     if aws is None:
         pytest.skip("the AWS CLI is not installed: pip install awscli")
-    machine = make_machine(tmp_path / "bin")
-    (tmp_path / "bin" / "aws").write_text(
-        f'#!/bin/sh\nPATH="{os.environ["PATH"]}" PYTHONPATH= exec "{aws}" "$@"\n'
-    )
-    (tmp_path / "bin" / "aws").chmod(0o755)
-    with serve(wait_scale=0.02) as served:
-        yield {**machine, **served, "CDK_VALIDATION": "false"}
+    command = tmp_path / "bin" / "aws"
+    command.write_text(f'#!/bin/sh\nPATH="{os.environ["PATH"]}" PYTHONPATH= exec "{aws}" "$@"\n')
+    command.chmod(0o755)
+    return bare
 
 
 @pytest.mark.timeout(3_600)
 def test_a_package_is_deployed_by_cloudformation_alone(
-    tmp_path: Path, shell: dict[str, str]
+    checkout: Path, shell: dict[str, str]
 ) -> None:
     """Every command of the page works without a bootstrap, and the stack is whole."""
-    checkout = make_checkout(tmp_path / "checkout")
     s3 = make_client("s3", shell)
     s3.create_bucket(Bucket="artifacts")
-    commands = list(read_commands(PAGES / "package.md"))
+    commands = read_commands(PAGES / "package.md")
     assert any("delete-stack" in command.text for command in commands)
     with Terminal(checkout, shell) as terminal:
         for command in commands:
             if "delete-stack" in command.text:
                 machines = make_client("stepfunctions", shell).list_state_machines()
                 assert [one["name"] for one in machines["stateMachines"]] == ["s3unzip-dev"]
-            answer = terminal.run(command.text, SECONDS)
-            assert answer.exit_code == command.exit_code, f"{command}\n{answer.text[-3_000:]}"
-    names = {one["Key"] for one in s3.list_objects_v2(Bucket="artifacts")["Contents"]}
+            follow(terminal, command)
+    names = [one["Key"] for one in s3.list_objects_v2(Bucket="artifacts")["Contents"]]
     assert sum(name.endswith(".zip") for name in names) == 1
 
 
 @pytest.mark.timeout(3_600)
-def test_a_creation_that_nobody_confirmed_is_removed(tmp_path: Path, shell: dict[str, str]) -> None:
+def test_a_creation_that_nobody_confirmed_is_removed(
+    tmp_path: Path, checkout: Path, shell: dict[str, str]
+) -> None:
     """The page's commands remove the stack, and the next deployment works."""
-    checkout = make_checkout(tmp_path / "checkout")
     use_kept_syntheses(checkout, tmp_path / "syntheses")
     with Terminal(checkout, shell) as terminal:
         assert terminal.run("make bootstrap ENV=prod", SECONDS).exit_code == 0
         unconfirmed = terminal.run("make deploy ENV=prod < /dev/null 2>&1 | cat", SECONDS)
         assert "TerminationProtection is enabled" in unconfirmed.text, unconfirmed.text[-3_000:]
         for command in read_commands(PAGES / "first-deployment.md"):
-            answer = terminal.run(command.text, SECONDS)
-            assert answer.exit_code == command.exit_code, f"{command}\n{answer.text[-3_000:]}"
-    assert re.search(r"s3unzip-prod\.IngestBucket = ", answer.text)
+            text = follow(terminal, command)
+    assert re.search(r"s3unzip-prod\.IngestBucket = ", text)
 
 
 @pytest.mark.timeout(3_600)
-def test_an_environment_with_routes(tmp_path: Path, shell: dict[str, str]) -> None:
+def test_an_environment_with_routes(checkout: Path, shell: dict[str, str]) -> None:
     """With the page's routes in its file, each command works, and each archive takes its route."""
-    checkout = make_checkout(tmp_path / "checkout")
     for name in ("infra", "app.py"):  # its own: a link would be followed to the repository
         (checkout / name).unlink()
     shutil.copytree(ROOT / "infra", checkout / "infra")
     shutil.copy(ROOT / "app.py", checkout / "app.py")
-    page = PAGES / "routes.md"
+    page, bucket = PAGES / "routes.md", "my-uploads"
     (routes,) = re.findall(r"```toml\n(.*?)```", page.read_text(), re.DOTALL)
     with (checkout / "infra" / "environments" / "dev.toml").open("a") as file:
         file.write(f"\n{routes}")
-    (checkout / "archive.zip").write_bytes(make_archive("archive.zip"))
-    bucket = "my-uploads"
     path = f"{shell['PATH']}{os.pathsep}{checkout / '.venv' / 'bin'}"
     with Terminal(checkout, {**shell, "PATH": path}) as terminal:
         for command in read_commands(page):
             if command.text.startswith("s3unzip runs"):
                 _await_runs(shell, 2)
-            answer = terminal.run(command.text.replace("my-uploads", bucket), SECONDS)
-            assert answer.exit_code == command.exit_code, f"{command}\n{answer.text[-3_000:]}"
+            named = replace(command, text=command.text.replace("my-uploads", bucket))
+            text = follow(terminal, named)
             if "describe-stacks" in command.text:
-                (bucket,) = re.findall(r"^\S*storageingest\S*", answer.text, re.MULTILINE)
+                (bucket,) = re.findall(r"^\S*storageingest\S*", text, re.MULTILINE)
             if command.text.startswith("s3unzip runs"):
-                assert re.search(r"archive\.zip -> s3://acme-members/in/ +route acme", answer.text)
-                assert "route globex-daily" in answer.text
-    assert re.search(r"ok +route acme +s3://", answer.text), answer.text
+                assert re.search(r"archive\.zip -> s3://acme-members/in/ +route acme", text)
+                assert "route globex-daily" in text
+    assert re.search(r"ok +route acme +s3://", text), text
 
 
 def _await_runs(shell: dict[str, str], count: int) -> None:
@@ -255,9 +258,9 @@ NEEDED = [
 @pytest.mark.parametrize(("number", "action"), NEEDED)
 def test_nothing_less_is_enough(user: User, number: int, action: str) -> None:
     """Without the right the command ends with 6 or 5, and names the action."""
-    statements = [dict(statement) for statement in POLICY["Statement"]]
-    fewer = [one for one in listed(statements[number]["Action"]) if one != action]
-    statements[number]["Action"] = fewer
+    statements = list(POLICY["Statement"])
+    left = [one for one in listed(statements[number]["Action"]) if one != action]
+    statements[number] = {**statements[number], "Action": left}
     user.may(*(one for one in statements if one["Action"]))
     ended = user.program.start(*RUN)
     assert ended.code in {5, 6}

@@ -175,11 +175,11 @@ class Execution:
         if "ItemsPath" in state:
             items = _find(state["ItemsPath"], data)
         else:
-            path = state["ItemReader"]["Parameters"]["Key.$"]
-            _, day, run, folder, name = _find(path, data).split("/")
+            key = _find(state["ItemReader"]["Parameters"]["Key.$"], data)
+            name = key.removeprefix(f"runs/{data['run']}/")
             try:
-                lines = self._world.records[f"{day}/{run}"][f"{folder}/{name}"]
-                items = [json.loads(line) for line in lines.splitlines()]
+                lines = self._world.records[data["run"]][name].splitlines()
+                items = list(map(json.loads, lines))
             except (KeyError, ValueError):
                 raise NamedError("States.ItemReaderFailed") from None
             assert state["ToleratedFailurePercentage"] == 100
@@ -189,8 +189,7 @@ class Execution:
     def _do_item(self, state: Json, run: str, given: Json) -> None:
         processor: Json = state["ItemProcessor"]
         values: Json = {"$.run": run, "$$.Map.Item.Value": given}
-        chosen = state["ItemSelector"].items()
-        item = {name.removesuffix(".$"): values[path] for name, path in chosen}
+        item = _fill(state["ItemSelector"], values)
         task = processor["States"][processor["StartAt"]]
         try:
             self._attempt(task, item)
@@ -203,9 +202,8 @@ class Execution:
         scheduler = self._world.scheduler
         function = state["Parameters"]["FunctionName"]
         name = function.removeprefix("Functions").removesuffix(".Arn").lower()
-        payload = state["Parameters"].get("Payload", {})
         values = {"$": data, "$$.Execution.Name": self.name}
-        event = {field.removesuffix(".$"): values[path] for field, path in payload.items()}
+        event = _fill(state["Parameters"].get("Payload", {}), values)
         tried: dict[int, int] = {}
         while True:
             try:
@@ -215,6 +213,10 @@ class Execution:
                 if wait is None:
                     raise
                 scheduler.sleep(scheduler.rng.uniform(0.0, wait))
+
+
+def _fill(template: Json, values: Json) -> Json:
+    return {name.removesuffix(".$"): values[path] for name, path in template.items()}
 
 
 def _find(path: str, data: Json) -> Any:
@@ -231,9 +233,8 @@ def _holds(rule: Json, data: Json) -> bool:
 def _retry_wait(state: Json, error: NamedError, tried: dict[int, int]) -> float | None:
     """Return the longest wait before the next attempt, None if there is none."""
     for number, rule in enumerate(state["Retry"]):
-        names = rule["ErrorEquals"]
-        if error.name in names or "States.TaskFailed" in names:
-            done = tried.get(number, 0)
+        done = tried.get(number, 0)
+        if {error.name, "States.TaskFailed"}.intersection(rule["ErrorEquals"]):
             if done >= rule["MaxAttempts"]:
                 return None
             tried[number] = done + 1
@@ -368,24 +369,18 @@ class Services:
     # What boto3 gives the functions
 
     def client(self, service: str, config: object = None, **more: object) -> Any:
-        match service:
-            case "sqs":
-                return SimpleNamespace(change_message_visibility=self._change_visibility)
-            case "stepfunctions":
-                errors = {
-                    "ExecutionAlreadyExists": TakenError,
-                    "ExecutionDoesNotExist": UnknownError,
-                }
-                return SimpleNamespace(
-                    start_execution=self._start_execution,
-                    describe_execution=self._describe_execution,
-                    exceptions=SimpleNamespace(**errors),
-                )
-            case "events":
-                return SimpleNamespace(
-                    put_events=self._put_events, meta=SimpleNamespace(partition="aws")
-                )
-        raise AssertionError(service)
+        errors = {"ExecutionAlreadyExists": TakenError, "ExecutionDoesNotExist": UnknownError}
+        return {
+            "sqs": SimpleNamespace(change_message_visibility=self._change_visibility),
+            "stepfunctions": SimpleNamespace(
+                start_execution=self._start_execution,
+                describe_execution=self._describe_execution,
+                exceptions=SimpleNamespace(**errors),
+            ),
+            "events": SimpleNamespace(
+                put_events=self._put_events, meta=SimpleNamespace(partition="aws")
+            ),
+        }[service]
 
     def _change_visibility(self, QueueUrl: str, ReceiptHandle: str, VisibilityTimeout: int) -> Any:  # noqa: N803 - boto3's
         def effect() -> None:
@@ -401,22 +396,26 @@ class Services:
                 return True
             # API_StartExecution: equal name and input while it is at work are no error.
             known = self.executions[name]
-            return known.status == "RUNNING" and known.given == json.loads(input)
+            return (known.status, known.given) == ("RUNNING", json.loads(input))
 
         if not self.world.act(f"start {name}", effect, LOST):
             raise TakenError
 
     def _describe_execution(self, executionArn: str) -> Json:  # noqa: N803 - boto3's
-        def effect() -> Json | None:
-            execution = self.executions.get(executionArn.rpartition(":")[2])
-            if execution is None:
-                return None
-            began = datetime.fromtimestamp(execution.began, UTC)
-            given = json.dumps(execution.given)
-            return {"status": execution.status, "startDate": began, "input": given}
+        name = executionArn.rpartition(":")[2]
 
-        answer = self.world.act(f"describe {executionArn.rpartition(':')[2]}", effect, LOST)
-        if answer is None:
+        def effect() -> Json:
+            execution = self.executions.get(name)
+            if execution is None:
+                return {}
+            return {
+                "status": execution.status,
+                "startDate": datetime.fromtimestamp(execution.began, UTC),
+                "input": json.dumps(execution.given),
+            }
+
+        answer = self.world.act(f"describe {name}", effect, LOST)
+        if not answer:
             raise UnknownError
         return answer
 
@@ -476,7 +475,7 @@ class Services:
     def is_unfollowed(self) -> bool:
         """Say whether something tells that older members may lie over a newer archive's."""
         stopped = any(
-            one.status in STOPPED and ("-again" in name or re.search("-w[0-9]+$", name))
+            one.status in STOPPED and re.search("-again|-w[0-9]+$", name)
             for name, one in self.executions.items()
         )
         failed = any(
@@ -511,7 +510,7 @@ class Services:
         elif last is None or last.status != "RUNNING":
             # A run without a plan is planned as it was asked for.
             asked = {} if last is None else last.given
-            given: Json = {name: asked[name] for name in ("request", "pin") if name in asked}
+            given = {name: one for name, one in asked.items() if name in {"request", "pin"}}
             self.start_next(run, {**given, "run": run})
 
     def retry(self) -> bool:
