@@ -37,7 +37,8 @@ def main() -> int:
     given = parser.parse_args()
     faulthandler.enable()
     targets = given.target or sorted(TARGETS)
-    return int(any([run(target, given.seed, given.seconds, given.start) for target in targets]))
+    found = [run(target, given.seed, given.seconds, given.start) for target in targets]
+    return int(any(found))
 
 
 if __name__ == "__main__":
