@@ -60,8 +60,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, help="the first seed; by default one of the time")
     asked = parser.parse_args()
     if asked.seed is not None:
-        without = frozenset(int(number) for number in asked.without.split(",") if number)
-        return _replay(asked.seed, without)
+        return _replay(asked.seed, frozenset(map(int, filter(None, asked.without.split(",")))))
     first = int(time.time() * 1_000) if asked.first is None else asked.first
     processes, started = os.cpu_count() or 1, time.monotonic()
     with ProcessPoolExecutor(processes) as pool:

@@ -92,12 +92,11 @@ def older_objects(rng: random.Random, facts: ArchiveFacts) -> dict[str, bytes]:
 
     Some have other bytes than the member, of the same size or not; some have the very same bytes.
     """
-    found: dict[str, bytes] = {}
-    for member in facts.members:
-        if member.right and rng.random() < 0.3:
-            changed = bytes(byte ^ 1 for byte in member.body)
-            found[member.key] = rng.choice((member.body, changed, b"older"))
-    return found
+    return {
+        member.key: rng.choice((member.body, bytes(byte ^ 1 for byte in member.body), b"older"))
+        for member in facts.members
+        if member.right and rng.random() < 0.3
+    }
 
 
 def _inner(recipe: Recipe, number: int) -> Recipe:
@@ -107,14 +106,15 @@ def _inner(recipe: Recipe, number: int) -> Recipe:
 @lru_cache(maxsize=512)
 def make_archive(recipe: Recipe, prefix: str = PREFIX) -> tuple[bytes, ArchiveFacts]:
     """Return the bytes of an archive, and what is to become of its members below `prefix`."""
-    members: list[MemberFacts] = []
-    entries: list[Entry] = []
-    for name, body, method in _members(recipe):
-        packed = _many_blocks(body) if name.startswith("deflated") else None
-        entries.append(Entry(name, body, method, data=packed))
-        members.append(
-            MemberFacts(prefix + name, body, right=not name.startswith(("damaged", "..")))
-        )
+    listed = _members(recipe)
+    members = tuple(
+        MemberFacts(prefix + name, body, right=not name.startswith(("damaged", "..")))
+        for name, body, _ in listed
+    )
+    entries = [
+        Entry(name, body, method, data=_many_blocks(body) if name.startswith("defl") else None)
+        for name, body, method in listed
+    ]
     data = bytearray(build(*entries, shape=Shape(comment=f"version {recipe.version}".encode())))
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         for info in archive.infolist():
@@ -127,7 +127,7 @@ def make_archive(recipe: Recipe, prefix: str = PREFIX) -> tuple[bytes, ArchiveFa
         (f"{prefix}inner-{n}.zip", make_archive(_inner(recipe, n), f"{prefix}inner-{n}/")[1])
         for n in range(recipe.nested)
     ]
-    return bytes(data), ArchiveFacts(tuple(members), recipe.broken, tuple(inside), recipe.version)
+    return bytes(data), ArchiveFacts(members, recipe.broken, tuple(inside), recipe.version)
 
 
 def _members(recipe: Recipe) -> list[tuple[str, bytes, int]]:

@@ -263,16 +263,9 @@ def hunt(mutant: Mutant, seconds: float) -> str:
         shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
         mutant.apply(package)
         variables = {**os.environ, "PYTHONPATH": os.pathsep.join([folder, str(ROOT)])}
-        tests = (
-            "-m",
-            "pytest",
-            "-qx",
-            "--timeout=120",
-            "-p",
-            "no:cacheprovider",
-            "tests/simulation/test_scenes.py",
-        )
-        tried = _run((*tests, *TESTS.get(mutant.file, ())), variables)
+        tests = ("tests/simulation/test_scenes.py", *TESTS.get(mutant.file, ()))
+        pytest = ("-m", "pytest", "-qx", "--timeout=120", "-p", "no:cacheprovider")
+        tried = _run((*pytest, *tests), variables)
         failed = re.search(r"^FAILED \S+::(\S+)", tried.stdout, re.MULTILINE)
         if failed is not None:
             return failed[1]

@@ -78,7 +78,7 @@ class RunState:
     @property
     def done(self) -> int:
         """Tasks that ended, and members that have an outcome."""
-        return len(self.ended) + sum(len(one) for one in self.outcomes.values())
+        return len(self.ended) + sum(map(len, self.outcomes.values()))
 
     @property
     def verdict(self) -> str | None:
@@ -121,8 +121,7 @@ class Promises:
     def archive_deleted(self, etag: str) -> None:
         facts = self.versions[etag]
         self.deleted.append(facts)
-        runs = [one for one in self.runs.values() if one.versions == [facts]]
-        whole = any(one.verdict == COMPLETED for one in runs)
+        whole = COMPLETED in self._verdicts(facts)
         self.must(whole, "after-success: only the archive of a COMPLETED run is deleted", etag)
         for member in facts.members:
             there = self.objects.get(member.key, NOTHING)
@@ -133,8 +132,8 @@ class Promises:
 
     def task_begun(self, run: str, task: str) -> Attempt:
         state = self._run(run)
-        known = state.outcomes.get(task, {})
-        finished = frozenset(key for key, status in known.items() if status != FAILED)
+        known = state.outcomes.get(task, {}).items()
+        finished = frozenset(key for key, status in known if status != FAILED)
         return Attempt(run, finished, state.stops, state.stopped)
 
     def task_failed(self, attempt: Attempt, error: str) -> None:
@@ -143,18 +142,16 @@ class Promises:
         self.must(told, "at the first such fault the task writes stop.json", error)
 
     def object_visible(self, key: str, body: bytes, etag: str, run: str, attempt: object) -> None:
-        member = MemberFacts(key, body)
         state = self._run(run)
-        fits = [one for one in state.versions if member in one.members]
+        fits = [one for one in state.versions if MemberFacts(key, body) in one.members]
         self.must(bool(fits), "only verified members of the run's version are visible", (run, key))
         if not self.equal_ids:
             state.versions, state.known = fits, True
         if isinstance(attempt, Attempt):
             self.must(key not in attempt.finished, "members on record are not written again", key)
-            stopped = attempt.stopped and attempt.stops == state.stops
-            self.must(not stopped, "while stop.json is there, no task begins", key)
-        free = self.rule != NEVER or key not in self.objects
-        self.must(free, "never writes only new keys", key)
+            free = not attempt.stopped or attempt.stops != state.stops
+            self.must(free, "while stop.json is there, no task begins", key)
+        self.must(self.rule != NEVER or key not in self.objects, "never writes only new keys", key)
         state.written[key] += 1
         self.objects[key] = Written(body, run)
         for inner, facts in (pair for one in fits for pair in one.nested):
@@ -179,7 +176,7 @@ class Promises:
             case "report.json":
                 self._check_report(state, run, json.loads(data))
                 again = state.reports[-1].get("rounds", 0) > 1 and not state.stopped
-                self.settled[run] = began if again else 0
+                self.settled[run] = began * again
 
     def record_damaged(self, run: str, name: str) -> None:
         state = self._run(run)
@@ -247,7 +244,8 @@ class Promises:
             there.body == each.body for one in fits for each in one.members if each.key == key
         )
         self.must(same, "the object of an outcome is there, and right", (key, status))
-        compares = self.rule != OVERWRITE or self.replaced  # as what follows a newer archive does
+        # What follows a newer archive compares, too.
+        compares = self.rule != OVERWRITE or self.replaced
         self.must(compares or status != UNCHANGED, "overwrite writes every member", key)
 
     def _may_fail(self, member: MemberFacts) -> bool:
@@ -274,14 +272,14 @@ class Promises:
             self.must(verdict == RUN_FAILED, "a report names its version", run)
             return
         facts = state.facts
-        bad = [one for one in facts.members if self._may_fail(one)]
+        bad = any(map(self._may_fail, facts.members))
         state.right = REJECTED if facts.broken else WITH_ERRORS if bad else COMPLETED
         if verdict == REJECTED:
             self.must(facts.broken and not state.written, "REJECTED: broken, nothing written", run)
             return
         if verdict == CHANGED:
-            is_other = self.replaced or self.removed
-            self.must(is_other, "SOURCE_CHANGED: the archive is overwritten or deleted", run)
+            gone = self.replaced or self.removed
+            self.must(gone, "SOURCE_CHANGED: the archive is overwritten or deleted", run)
         counts = (report.get(name, 0) for name in (EXTRACTED, UNCHANGED, FAILED, "missing"))
         planned = report.get("members", 0) > 0 or not facts.members
         if planned:
@@ -306,10 +304,9 @@ class Promises:
     def announced(self, title: str, detail: Json) -> None:
         state, verdict = self._run(detail["run"]), detail["verdict"]
         self.must(EVENT_TITLES[verdict] == title, "events.md: detail-type and verdict", title)
-        told = {name: detail[name] for name in ("verdict", EXTRACTED, UNCHANGED, FAILED)}
-        same = any(
-            all(one.get(n, 0) == told[n] for n in told) for one in state.reports + state.lost
-        )
+        names = ("verdict", EXTRACTED, UNCHANGED, FAILED)
+        said = [[one.get(name, 0) for name in names] for one in state.reports + state.lost]
+        same = [detail[name] for name in names] in said
         self.must(same, "events.md: the event says what the report says", detail)
         state.told.append(verdict)
 
@@ -323,8 +320,8 @@ class Promises:
 
     def check_ids(self, letters: set[str]) -> None:
         """Nothing happens any more: each archive has a report of its own, or is among `letters`."""
-        reports = [one.reports[-1] for one in self.runs.values() if one.reports]
-        told = letters | {one["source"]["key"] for one in reports}
+        reported = [one.reports[-1]["source"] for one in self.runs.values() if one.reports]
+        told = letters.union(source["key"] for source in reported)
         for key in self.current:
             self.must(key in told, "run-files.md: an equal id is an error", key)
 
@@ -356,11 +353,9 @@ class Promises:
             self._check_newest(self.versions[etag])
 
     def _check_newest(self, newest: ArchiveFacts) -> None:
-        ended = any(
-            one.verdict in ENDED_WELL for one in self.runs.values() if one.versions == [newest]
-        )
-        compares = self.rule != OVERWRITE or newest.broken or self.blind
-        for member in () if compares or not ended else newest.members:
+        if self.rule != OVERWRITE or newest.broken or self.blind:
+            return
+        for member in newest.members if self._verdicts(newest) & ENDED_WELL else ():
             there = self.objects.get(member.key, NOTHING)
             # An older run of less than a second in the intake function does not look again.
             is_brief = there.run not in {None, *self.executed} and self._run(str(there.run)).brief
@@ -378,15 +373,18 @@ class Promises:
         rights = {state.right} | (set() if current else {CHANGED, RUN_FAILED})
         rights |= {CHANGED for one in state.versions if one in self.deleted}  # another run did it
         self.must(state.verdict in rights, "a run ends as its archive says", (run, state.verdict))
-        told = state.verdict in state.told or not (current or state.verdict == COMPLETED)
-        told = told or not self.mended
-        self.must(told, "events.md: a run that ended has an event", (run, state.told))
+        asked = self.mended and (current or state.verdict == COMPLETED)
+        self.must(
+            not asked or state.verdict in state.told,
+            "events.md: a run that ended has an event",
+            (run, state.told),
+        )
         if state.verdict in ENDED_WELL and not self.outlived and not state.damaged:
-            report, known = state.reports[-1], sum(len(one) for one in state.outcomes.values())
-            count = sum(report.get(name, 0) for name in (EXTRACTED, UNCHANGED, FAILED))
+            known = sum(map(len, state.outcomes.values()))
+            count = sum(state.reports[-1].get(name, 0) for name in (EXTRACTED, UNCHANGED, FAILED))
             self.must(known == count, "run-files.md: the report is of the outcomes", (run, known))
         if calm:
-            ends = 2 if run in self.reopened else 1
+            ends = 1 + (run in self.reopened)
             self.must(len(state.told) <= ends, "events.md: one event a run", state.told)
             twice = [key for key, times in state.written.items() if times > 1]
             self.must(not twice, "a member becomes visible once", twice)
@@ -398,13 +396,14 @@ class Promises:
 
     def _inside(self, facts: ArchiveFacts) -> Iterator[ArchiveFacts]:
         bodies = {member.key: member.body for member in facts.members}
-        ended = any(
-            one.verdict in ENDED_WELL for one in self.runs.values() if one.versions == [facts]
-        )
-        for key, inner in facts.nested if ended else ():
+        for key, inner in facts.nested if self._verdicts(facts) & ENDED_WELL else ():
             if self.objects.get(key, NOTHING).body == bodies[key]:
                 yield inner
                 yield from self._inside(inner)
+
+    def _verdicts(self, facts: ArchiveFacts) -> set[str | None]:
+        """Return the verdicts of the runs that are surely of an archive."""
+        return {one.verdict for one in self.runs.values() if one.versions == [facts]}
 
     def _run(self, run: str) -> RunState:
         state = self.runs.setdefault(run, RunState())

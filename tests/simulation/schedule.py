@@ -19,11 +19,10 @@ import json
 import logging
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Self
 from zlib import crc32
 
 import pytest
@@ -100,7 +99,6 @@ class Ended:
 
 def run_seed(seed: int, skipped: frozenset[int] = frozenset()) -> Ended:
     """Run the schedule of `seed`, without the faults of these numbers."""
-    gc.disable()  # a generator that is closed at a random moment would take a step
     rng, kind = random.Random(seed), seed % 10
     faults = FaultPlan(rng, skipped)
     rule = rng.choice((OVERWRITE, OVERWRITE, SKIP_UNCHANGED, NEVER))
@@ -109,21 +107,18 @@ def run_seed(seed: int, skipped: frozenset[int] = frozenset()) -> Ended:
     world = World(Scheduler(rng), faults, Promises(rule, older))
     world.scheduler.preemptive = kind == TURNS
     services = Services(world)
+    _put_older(world, older, versions)
     try:
-        _put_older(world, older, versions)
-        with substituted(world.scheduler), deployed(world, services, rule, kind):
+        with deployed(world, services, rule, kind):
             if kind == EQUAL:
                 _put_same_stems(world, rng, services)
             else:
                 _put_versions(world, versions, services)
             _run_to_the_end(world, services, kind)
-        check_end(world, services)
+            check_end(world, services)
     except (ViolationError, StuckError) as error:
         told = _describe(seed, error, world, rule, versions)
         raise FailedScheduleError(told, str(error).split(" -- ", 1)[0], faults.number) from error
-    finally:
-        world.scheduler.close()
-        gc.enable()
     return Ended(seed, world.scheduler.steps, tuple(faults.injected), tuple(world.trace))
 
 
@@ -203,9 +198,13 @@ def event_of(world: World, key: str) -> str:
     if world.ingest.versions is not None:
         stored["version-id"] = world.ingest.objects[key].etag
     time = datetime.fromtimestamp(world.ingest.objects[key].modified, UTC)
-    detail = {"bucket": {"name": "ingest"}, "object": stored}
-    event = {"detail-type": "Object Created", "time": f"{time:%Y-%m-%dT%H:%M:%SZ}"}
-    return json.dumps(event | {"detail": detail})
+    return json.dumps(
+        {
+            "detail-type": "Object Created",
+            "time": f"{time:%Y-%m-%dT%H:%M:%SZ}",
+            "detail": {"bucket": {"name": "ingest"}, "object": stored},
+        }
+    )
 
 
 def _put_older(world: World, older: Mapping[str, bytes], recipes: Iterable[Recipe]) -> None:
@@ -275,8 +274,9 @@ def deployed(
         Variable.AFTER_SUCCESS: deletion if kind == DELETED else "",
     }
     settings = _choose_tuning(world, kind, tuning)
+    gc.disable()  # a generator that is closed at a random moment would take a step
     try:
-        with pytest.MonkeyPatch.context() as patch:
+        with pytest.MonkeyPatch.context() as patch, substituted(world.scheduler):
             for name, value in variables.items():
                 patch.setenv(name, value)
             if kind == EQUAL:
@@ -289,6 +289,8 @@ def deployed(
             _forget()
             yield
     finally:
+        world.scheduler.close()
+        gc.enable()
         logging.disable(logging.NOTSET)
         _forget()
 
@@ -317,35 +319,36 @@ NEWER = Recipe(1, small=3)  # the same names, other bytes
 LATER = 10.0  # seconds in which everybody else has done what there is
 
 
-class Stage:
-    """The simulated account in which a scene plays; a context manager.
+@contextmanager
+def staged(kind: int = PLAIN, *, is_checked: bool = True, **tuning: float) -> Iterator[Stage]:
+    """Let a scene play; compare what is there in the end with the promises.
 
     Args:
         kind: what is special, as the last digit of a seed says it.
+        is_checked: whether the promises hold in the end.
         tuning: settings of the functions.
     """
+    stage = Stage()
+    with deployed(stage.world, stage.services, OVERWRITE, kind, **tuning):
+        yield stage
+        if is_checked:
+            stage.check()
 
-    def __init__(self, kind: int = PLAIN, **tuning: float) -> None:
+
+def _do(steps: Iterable[Callable[[], object]]) -> None:
+    for step in steps:
+        step()
+
+
+class Stage:
+    """The simulated account in which a scene plays."""
+
+    def __init__(self) -> None:
         rng = random.Random(7)
         faults = FaultPlan(rng)
         faults.left.clear()
         self.world = World(Scheduler(rng), faults, Promises(OVERWRITE, {}))
         self.services = Services(self.world)
-        self._open = ExitStack()
-        self._kind = kind
-        self._tuning = tuning
-
-    def __enter__(self) -> Self:
-        gc.disable()
-        self._open.callback(gc.enable)
-        self._open.callback(self.world.scheduler.close)
-        self._open.enter_context(substituted(self.world.scheduler))
-        made = deployed(self.world, self.services, OVERWRITE, self._kind, **self._tuning)
-        self._open.enter_context(made)
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self._open.close()
 
     @property
     def runs(self) -> dict[str, RunState]:
@@ -381,31 +384,19 @@ class Stage:
         self.world.scheduler.kill(current().process)
         raise ProcessDiedError
 
+    def abort(self) -> None:
+        self.executions[0].stop()
+
     def deny(self) -> None:
         raise AccessDeniedError("not allowed")
 
-    def at(
-        self, function: str, number: int, call: str, *steps: Callable[[], object], nth: int = 1
-    ) -> None:
-        """Do something before the n-th such call of one invocation of a function, from 1 each."""
-
-        def play() -> None:
-            if nth > 1:
-                self.at(function, number, call, *steps, nth=nth - 1)
-                return
-            for step in steps:
-                step()
-
-        self.world.cues[function, number, call] = play
+    def at(self, function: str, number: int, call: str, *steps: Callable[[], object]) -> None:
+        """Do something before such a call of one invocation of a function, from 1."""
+        self.world.cues[function, number, call] = partial(_do, steps)
 
     def play(self, *steps: Callable[[], object]) -> None:
         """Let somebody do something, and wait until all is quiet."""
-
-        def work() -> None:
-            for step in steps:
-                step()
-
-        self.world.scheduler.spawn(Process("somebody"), work)
+        self.world.scheduler.spawn(Process("somebody"), partial(_do, steps))
         self.world.scheduler.run()
 
     @property

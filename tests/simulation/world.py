@@ -438,7 +438,7 @@ class World:
         self._inject_others()
         if faults.injects(Fault.DELAY, name):
             scheduler.sleep(faults.delay())
-        if self.denied and self._is_denied(right):
+        if self._is_denied(right):
             self.note(f"{name}: denied")
             self.promises.blind |= name == "stat"  # of the archive
             raise AccessDeniedError(f"{name}: not allowed, s3:{right} is missing")
@@ -475,11 +475,10 @@ class World:
     def _play(self, name: str) -> None:
         """Do what a scene has for the first such call of one invocation."""
         process = current().process
-        for cue in list(self.cues):
-            function, number, call = cue
+        for function, number, call in list(self.cues):
             if (function, number) == (process.name, process.number) and name.startswith(call):
                 self.note(f"{name}: its cue")
-                self.cues.pop(cue)()
+                self.cues.pop((function, number, call))()
 
     def _crash(self, fault: Fault, name: str) -> None:
         if self.faults.injects(fault, name):
@@ -512,10 +511,10 @@ class World:
         run = rng.choice(sorted(run for run, objects in self.records.items() if objects))
         name = rng.choice(sorted(self.records[run]))
         data = self.records[run].pop(name)
-        half = len(data) // 2
-        lines = data[:half].rpartition(b"\n")[0] + b"\n"
-        flipped = data[:half] + b"\xff" + data[half + 1 :]
-        left = rng.choice((None, b"", data[:half], lines, flipped))
+        half = data[: len(data) // 2]
+        lines = half.rpartition(b"\n")[0] + b"\n"
+        flipped = half + b"\xff" + data[len(half) + 1 :]
+        left = rng.choice((None, b"", half, lines, flipped))
         if left is not None:
             self.records[run][name] = left
         self.note(f"damage {run}/{name}: {'lost' if left is None else len(left)}")
@@ -523,6 +522,5 @@ class World:
 
     def _is_denied(self, right: str) -> bool:
         left = self.denied.get(right, 0)
-        if left:
-            self.denied[right] = left - 1
+        self.denied[right] = max(0, left - 1)
         return left > 0
