@@ -194,19 +194,17 @@ class Account:
         client.create_stack(StackName=name, TemplateBody=json.dumps(template))
 
     def make_queue(self, name: str) -> str:
-        return self.client("sqs").create_queue(QueueName=name)["QueueUrl"]
+        return str(self.client("sqs").create_queue(QueueName=name)["QueueUrl"])
 
     def queue_arn(self, url: str) -> str:
         told = self.client("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])
-        return told["Attributes"]["QueueArn"]
+        return str(told["Attributes"]["QueueArn"])
 
     def receive(self, url: str) -> list[dict[str, Any]]:
         client = self.client("sqs")
         bodies = []
-        while messages := client.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get(
-            "Messages"
-        ):
-            for message in messages:
+        while got := client.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages"):
+            for message in got:
                 bodies.append(json.loads(message["Body"]))
                 client.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
         return bodies
@@ -227,24 +225,25 @@ class Account:
         return [one["name"] for one in found["executions"]]
 
     def make_machine(self) -> str:
-        return self.client("stepfunctions").create_state_machine(
-            name="runs",
-            definition=json.dumps({"StartAt": "A", "States": {"A": {"Type": "Pass", "End": True}}}),
-            roleArn=ROLE,
-        )["stateMachineArn"]
+        definition = {"StartAt": "A", "States": {"A": {"Type": "Pass", "End": True}}}
+        made = self.client("stepfunctions").create_state_machine(
+            name="runs", definition=json.dumps(definition), roleArn=ROLE
+        )
+        return str(made["stateMachineArn"])
 
     def _make_function(self) -> str:
         code = io.BytesIO()
         with zipfile.ZipFile(code, "w") as archive:
             archive.writestr("nothing.py", "")
-        return self.client("lambda").create_function(
+        made = self.client("lambda").create_function(
             FunctionName="plan",
             Runtime="python3.13",
             Role=ROLE,
             Handler="nothing.handler",
             Code={"ZipFile": code.getvalue()},
             Environment={"Variables": self.variables},
-        )["FunctionName"]
+        )
+        return str(made["FunctionName"])
 
 
 @contextmanager

@@ -53,7 +53,7 @@ ZIP64_EOCD = {
 }  # fmt: skip
 ZIP64_LOCATOR = {"signature": "4s", "record_disk": "I", "record_offset": "Q", "disks": "I"}
 
-SENTINEL = 0xFFFFFFFF
+SENTINEL, SENTINEL_16 = 0xFFFFFFFF, 0xFFFF
 
 
 def pack_record(layout: Mapping[str, str], values: Fields, overrides: Fields) -> bytes:
@@ -148,10 +148,9 @@ class Entry:
 
     @property
     def all_flags(self) -> int:
-        flags = self.flags | (0x8 if self.descriptor else 0)
-        if self.method == LZMA:
-            flags |= 0x2
-        return flags | (0x800 if isinstance(self.name, str) and not self.name.isascii() else 0)
+        is_unicode = isinstance(self.name, str) and not self.name.isascii()
+        bits = (0x8 * bool(self.descriptor), 0x2 * (self.method == LZMA), 0x800 * is_unicode)
+        return self.flags | sum(bits)
 
     @property
     def stored_data(self) -> bytes:
@@ -176,25 +175,36 @@ class Entry:
     def local_header(self) -> bytes:
         block = self.extra if self.local_extra is None else self.local_extra
         name = self.raw_name if self.local_name is None else self.local_name
-        values = {**self._values(), "signature": b"PK\x03\x04"}
-        values |= {"name_length": len(name), "extra_length": len(block)}
-        if self.descriptor:
-            values |= {"crc32": 0, "compressed_size": 0, "size": 0}
+        later = {"crc32": 0, "compressed_size": 0, "size": 0} if self.descriptor else {}
+        values = {
+            **self._values(),
+            **later,
+            "signature": b"PK\x03\x04",
+            "name_length": len(name),
+            "extra_length": len(block),
+        }
         return pack_record(LOCAL, values, self.local) + name + block
 
     def _descriptor(self) -> bytes:
         if self.descriptor is None:
             return b""
-        layout = {"crc32": "I", "compressed_size": "I", "size": "I"}
-        if self.descriptor.endswith("64"):
-            layout |= {"compressed_size": "Q", "size": "Q"}
+        size = "Q" if self.descriptor.endswith("64") else "I"
         signature = b"PK\x07\x08" if self.descriptor.startswith("signed") else b""
+        layout = {"crc32": "I", "compressed_size": size, "size": size}
         return signature + pack_record(layout, self._values(), self.described)
 
     def central_part(self, offset: int) -> bytes:
-        values = {**self._values(), "signature": b"PK\x01\x02", "made_by": 0x031E, "offset": offset}
-        values |= {"extra_length": len(self.extra), "comment_length": len(self.comment)}
-        values |= {"disk": 0, "internal": 0, "attributes": self.attributes}
+        values = {
+            **self._values(),
+            "signature": b"PK\x01\x02",
+            "made_by": 0x031E,
+            "extra_length": len(self.extra),
+            "comment_length": len(self.comment),
+            "disk": 0,
+            "internal": 0,
+            "attributes": self.attributes,
+            "offset": offset,
+        }
         header = pack_record(CENTRAL, values, self.central)
         return header + self.raw_name + self.extra + self.comment
 
@@ -236,20 +246,26 @@ def build(*entries: Entry, shape: Shape | None = None) -> bytes:
         body += entry.after
     count = sum(entry.listed for entry in entries)
     directory += shape.directory_tail
-    values = {"disk": 0, "directory_disk": 0, "disk_entries": count, "entries": count}
-    values |= {"directory_size": len(directory), "directory_offset": len(body) + shift}
+    values = {
+        "disk": 0,
+        "directory_disk": 0,
+        "disk_entries": count,
+        "entries": count,
+        "directory_size": len(directory),
+        "directory_offset": len(body) + shift,
+        "comment_length": len(shape.comment),
+    }
     body += directory + shape.gap_after_directory
     if shape.zip64:
         place = {"record_disk": 0, "record_offset": len(body) + shift, "disks": 1}
+        locator: Fields = {"signature": b"PK\x06\x07", **place}
         body += pack_zip64(values, shape) + shape.extensible
-        body += pack_record(ZIP64_LOCATOR, {"signature": b"PK\x06\x07", **place}, shape.locator)
-        values |= {"disk_entries": 0xFFFF, "entries": 0xFFFF}
-        values |= {"directory_size": SENTINEL, "directory_offset": SENTINEL}
-    body += shape.gap_before_eocd
-    values |= {"disk_entries": values["entries"] & 0xFFFF, "entries": values["entries"] & 0xFFFF}
-    values |= {"comment_length": len(shape.comment)}
-    body += pack_record(EOCD, {**values, "signature": b"PK\x05\x06"}, shape.eocd)
-    return bytes(body + shape.comment + shape.trailing)
+        body += pack_record(ZIP64_LOCATOR, locator, shape.locator)
+        values |= dict.fromkeys(("disk_entries", "entries"), SENTINEL_16)
+        values |= dict.fromkeys(("directory_size", "directory_offset"), SENTINEL)
+    values |= dict.fromkeys(("disk_entries", "entries"), values["entries"] & SENTINEL_16)
+    end = pack_record(EOCD, {**values, "signature": b"PK\x05\x06"}, shape.eocd)
+    return bytes(body + shape.gap_before_eocd + end + shape.comment + shape.trailing)
 
 
 def pack_zip64(values: Fields, shape: Shape) -> bytes:
@@ -329,7 +345,6 @@ def seal_aes(entry: E, password: bytes, version: int = 2, strength: int = 3) -> 
 
 
 MARKER = b"PK\x07\x08"
-SENTINEL_16 = 0xFFFF
 
 
 class Place(NamedTuple):
@@ -387,23 +402,29 @@ def build_split(
     for entry, place in zip(entries, places, strict=True):
         listed = replace(entry, central={"disk": place.disk, **entry.central})
         headers.append((parts.add_record(listed.central_part(place.offset)), listed))
-    size = sum(len(listed.central_part(0)) for _, listed in headers)
     lengths = [56, 20] if shape.zip64 else []
-    lengths.append(22 + len(shape.comment))
-    ends = [parts.add_record(bytes(length)) for length in lengths]
+    ends = [parts.add_record(bytes(one)) for one in (*lengths, 22 + len(shape.comment))]
     start = headers[0][0] if headers else ends[0]
-    directory: dict[str, int | bytes] = {"directory_disk": start.disk}
-    directory["directory_offset"] = start.offset
-    directory |= {"entries": len(entries), "directory_size": size}
+    directory: dict[str, int | bytes] = {
+        "directory_disk": start.disk,
+        "directory_offset": start.offset,
+        "entries": len(entries),
+        "directory_size": sum(len(listed.central_part(0)) for _, listed in headers),
+    }
     disks = [place.disk for place, _ in headers]
+    last = ends[-1].disk
+    count = disks.count(last)
     if shape.zip64:
         _fill_zip64(parts, ends, directory, disks, shape)
-        directory |= {"entries": SENTINEL_16, "directory_size": SENTINEL}
-        directory |= {"directory_offset": SENTINEL}
-    last = ends[-1].disk
-    values = {**directory, "signature": b"PK\x05\x06", "disk": last}
-    values |= {"disk_entries": SENTINEL_16 if shape.zip64 else disks.count(last)}
-    values |= {"comment_length": len(shape.comment)}
+        directory |= dict.fromkeys(("directory_size", "directory_offset"), SENTINEL)
+        count = directory["entries"] = SENTINEL_16
+    values = {
+        **directory,
+        "signature": b"PK\x05\x06",
+        "disk": last,
+        "disk_entries": count,
+        "comment_length": len(shape.comment),
+    }
     parts.fill(ends[-1], pack_record(EOCD, values, shape.eocd) + shape.comment)
     return [bytes(part) for part in parts.parts]
 
@@ -422,9 +443,13 @@ def _fill_zip64(
     record, locator, last = ends
     here = {"disk": record.disk, "disk_entries": disks.count(record.disk)}
     parts.fill(record, pack_zip64({**directory, **here}, shape))
-    place = {"record_disk": record.disk, "record_offset": record.offset, "disks": last.disk + 1}
-    signed: Fields = {"signature": b"PK\x06\x07", **place}
-    parts.fill(locator, pack_record(ZIP64_LOCATOR, signed, shape.locator))
+    values: Fields = {
+        "signature": b"PK\x06\x07",
+        "record_disk": record.disk,
+        "record_offset": record.offset,
+        "disks": last.disk + 1,
+    }
+    parts.fill(locator, pack_record(ZIP64_LOCATOR, values, shape.locator))
 
 
 def part_names(stem: str, count: int) -> list[str]:
