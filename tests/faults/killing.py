@@ -93,13 +93,11 @@ class Sequence:
         return code
 
     def _kill(self, program: int, children: list[int]) -> int:
-        of_program = self._dice.random() < TO_PROGRAM
-        if not of_program and not children:  # not begun yet
-            return 0
-        with suppress(ProcessLookupError):
-            os.kill(program if of_program else self._dice.choice(children), signal.SIGKILL)
-            self.tally["kills"] += 1
-            self.tally["of_program" if of_program else "of_worker"] += 1
+        victims = [program] if self._dice.random() < TO_PROGRAM else children
+        with suppress(ProcessLookupError, IndexError):  # it has ended, or none has begun yet
+            victim = self._dice.choice(victims)
+            os.kill(victim, signal.SIGKILL)
+            self.tally.update(["kills", "of_program" if victim == program else "of_worker"])
             return 1
         return 0
 

@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from urllib.parse import urlsplit
 
@@ -54,22 +55,31 @@ AT_RATES = {
     "lost": {"act": Act.LOSE},
 }
 if LONG:
-    ANY |= {"warm": Rule(Act.RESET, times=0), "none": Rule(Act.RESET, times=0)}
     ANY |= {
-        f"{name}.{rate:g}": Rule(chance=rate, **fields)  # type: ignore[arg-type]  # as in a rule
-        for name, fields in AT_RATES.items()
-        for rate in (0.01, 0.05, 0.2)
+        "warm": Rule(Act.RESET, times=0),
+        "none": Rule(Act.RESET, times=0),
+        **{
+            f"{name}.{rate:g}": Rule(chance=rate, **fields)  # type: ignore[arg-type]  # as in a rule
+            for name, fields in AT_RATES.items()
+            for rate in (0.01, 0.05, 0.2)
+        },
+        "flipped_part": Rule(Act.FLIP, kinds=("part",), times=2),
+        "stalled": Rule(Act.STALL, kinds=("get", "put", "part"), chance=0.01, seconds=8),
+        "kms": Rule(
+            Act.ANSWER, kinds=("put",), chance=0.1, status=400, code="KMS.ThrottlingException"
+        ),
     }
-    ANY["flipped_part"] = Rule(Act.FLIP, kinds=("part",), times=2)
-    ANY["stalled"] = Rule(Act.STALL, kinds=("get", "put", "part"), chance=0.01, seconds=8)
-    ANY["kms"] = Rule(
-        Act.ANSWER, kinds=("put",), chance=0.1, status=400, code="KMS.ThrottlingException"
-    )
 
 
 def _say(what: str, **figures: float) -> None:
     for name, value in figures.items():
         print(f"BENCH faults.{what}.{name} {value:g}", flush=True)  # noqa: T201 - the long form
+
+
+def check_complete(world: World, report: Report, archive: bytes) -> None:
+    """Assert that all members arrived unchanged, and that no upload is left."""
+    assert (report.verdict, world.uploads()) == (Verdict.COMPLETED, 0)
+    assert world.listing() == expected_listing(archive)
 
 
 def extract(world: World, archive: bytes, rule: Rule, label: str) -> int:
@@ -81,9 +91,7 @@ def extract(world: World, archive: bytes, rule: Rule, label: str) -> int:
     report = world.run()
     seconds = time.monotonic() - started
     records = world.proxy.take_records()
-    assert report.verdict is Verdict.COMPLETED
-    assert world.listing() == expected_listing(archive)
-    assert world.uploads() == 0
+    check_complete(world, report, archive)
     faults = sum(bool(record.fault) for record in records)
     _say(label, seconds=seconds, requests=len(records), faults=faults)
     return faults
@@ -114,13 +122,13 @@ def test_ambiguous_complete(world: World, act: Act) -> None:
 def test_never_a_mix(world: World) -> None:
     """An archive that is overwritten or deleted is extracted from one version, or not at all."""
     first, second = make_archive(small=40, seed=1), make_archive(small=40, seed=2)
-    want, dice, times = expected_listing(first), random.Random(7), 200 if LONG else 2
+    want, dice = expected_listing(first), random.Random(7)
     world.put_archive(first)
     world.run()
     requests = len(world.proxy.take_records())
     verdicts: Counter[Verdict] = Counter()
     seconds = []
-    for number in range(times):
+    for number in range(200 if LONG else 2):
         changes: list[float] = []
 
         def change(number: int = number, changes: list[float] = changes) -> None:
@@ -133,21 +141,21 @@ def test_never_a_mix(world: World) -> None:
         world.clear()
         world.put_archive(first)
         # The first request is the planner's: what comes before it is just another archive.
-        world.proxy.set_rules(
-            Rule(Act.HOLD, after=dice.randrange(1, requests), times=1), on_hold=change
-        )
+        hold = Rule(Act.HOLD, after=dice.randrange(1, requests), times=1)
+        world.proxy.set_rules(hold, on_hold=change)
         try:
             verdict = world.run().verdict
         except SourceChangedError:  # the plan could not be made
             verdict = Verdict.SOURCE_CHANGED
         found = world.listing()
         verdicts[verdict] += 1
-        assert all(want.get(key) == entry for key, entry in found.items())
-        assert world.uploads() == 0
+        assert (verdict, found.items() <= want.items(), world.uploads()) in {
+            (Verdict.COMPLETED, True, 0),
+            (Verdict.SOURCE_CHANGED, True, 0),
+        }
         if verdict is Verdict.COMPLETED:
             assert found == want
         else:
-            assert verdict is Verdict.SOURCE_CHANGED
             seconds.append(time.monotonic() - changes[0])
     _say("overwrites", **{verdict.value: count for verdict, count in verdicts.items()})
     if seconds:
@@ -186,8 +194,7 @@ def test_a_missing_right_is_asked_for_a_few_times(
     assert later < 100
     world.proxy.set_rules()
     if run:
-        assert world.resume(run).verdict is Verdict.COMPLETED
-        assert world.listing() == expected_listing(archive)
+        check_complete(world, world.resume(run), archive)
 
 
 def test_tasks_done_twice_at_once(world: World) -> None:
@@ -201,9 +208,7 @@ def test_tasks_done_twice_at_once(world: World) -> None:
         while step.report is None:
             done += _do_twice(step.next.run, step.next.tasks, one, other)
             step = settle(step.next, one)
-        assert step.report.verdict is Verdict.COMPLETED
-        assert world.listing() == expected_listing(archive)
-        assert world.uploads() == 0
+        check_complete(world, step.report, archive)
     _say("twins", tasks=done)
 
 
@@ -219,14 +224,11 @@ def _do_twice(name: str, tasks: tuple[Task, ...], one: Context, other: Context) 
 
 def _try(run: Run, task: Task, context: Context) -> None:
     """Do one task, up to four times, as a state machine does."""
-    for attempt in range(4):
-        try:
+    for _ in range(3):
+        with suppress(ServiceFaultError):
             run_task(run, task, context)
-        except ServiceFaultError:
-            if attempt == 3:
-                raise
-        else:
             return
+    run_task(run, task, context)
 
 
 @pytest.mark.parametrize("name", bombs.ALL if LONG else bombs.SOME)
@@ -311,10 +313,8 @@ def test_counts_of_every_kind_of_task(
     archive = make_archive(small=small, large=large)
     world.put_archive(archive)
     report = world.run(processes=2, tuning=replace(TUNING, copy_task_bytes=6 * MIB))
-    assert report.verdict is Verdict.COMPLETED
     assert _agree(report, _seen(world))
-    assert world.listing() == expected_listing(archive)
-    assert world.uploads() == 0
+    check_complete(world, report, archive)
     summary = RunRecords.open(world.maker()(LocalClock()).stores, report.run).read_plan()
     assert set(summary.kinds) == kinds
 
@@ -329,9 +329,8 @@ def test_counts_of_a_run_that_finds_all_unchanged(world: World) -> None:
     records = world.proxy.take_records()
     assert not any(one.kind == "put" and "/archive/" in one.path for one in records)
     found = count(records)
-    assert report.unchanged == 1_100
+    assert (report.unchanged, found["list"] >= 2) == (1_100, True)
     assert _agree(report, found)
-    assert found["list"] >= 2
 
 
 @pytest.mark.parametrize(
@@ -349,9 +348,8 @@ def test_counts_of_a_run_with_faults(world: World, rule: Rule) -> None:
     world.put_archive(make_archive(small=60))
     world.proxy.set_rules(rule)
     report = world.run()
-    assert report.verdict is Verdict.COMPLETED
     assert _agree(report, _seen(world))
-    assert report.requests.retries > 0
+    assert (report.verdict, report.requests.retries > 0) == (Verdict.COMPLETED, True)
 
 
 def test_requests_of_deleting_what_is_extra(world: World) -> None:
@@ -370,8 +368,7 @@ def test_requests_of_deleting_what_is_extra(world: World) -> None:
     report = clear_extra(report, world.maker()(LocalClock()), confirm)
     requests = _seen(world)
     assert min(requests["list"], requests["delete"]) >= 2
-    assert len(found) == 1_100
-    assert len(world.listing()) == report.extracted == 20
+    assert (len(found), len(world.listing()), report.extracted) == (1_100, 20, 20)
 
 
 BODY = bytes(range(256)) * 1024
@@ -402,9 +399,8 @@ def test_the_proxy_passes_requests_on_and_records_them(proxy: FaultProxy, client
     records = proxy.take_records()
     kinds = ["put", "get", "head", "list", "create", "part", "complete"]
     assert [record.kind for record in records] == kinds
+    assert (records[0].path, records[1].received) == (f"/{SOURCE}/a b/ü.bin", 95)
     assert records[0].sent >= len(BODY)
-    assert records[1].received == 95
-    assert records[0].path == f"/{SOURCE}/a b/ü.bin"
 
 
 @pytest.mark.parametrize("act", [Act.RESET, Act.STALL, Act.TRUNCATE, Act.LOSE])

@@ -32,7 +32,6 @@ class Synthesized:
         }
 
     def only(self, kind: str) -> dict[str, Any]:
-        """Return the properties of the only resource of a type."""
         (properties,) = self.resources(kind).values()
         return properties
 
@@ -68,7 +67,6 @@ class Synthesized:
         return self.policy(f"Functions{function.capitalize()}Role")
 
     def allowed(self, function: str, action: str) -> set[str]:
-        """Return the resources on which a function may do something."""
         return {resource for allowed, resource in self.rights(function) if allowed == action}
 
     def definition(self) -> Any:

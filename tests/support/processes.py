@@ -29,7 +29,7 @@ if os.geteuid() == 0:
 
 
 class Ended(NamedTuple):
-    """How a command ended."""
+    """How a command ended; a method that asserts something of it returns it."""
 
     code: int
     out: str
@@ -40,22 +40,18 @@ class Ended(NamedTuple):
         return [json.loads(line) for line in self.out.splitlines()]
 
     def ends(self, code: int, *errors: str) -> Self:
-        """Assert its exit code and texts of standard error; return it."""
         assert self.code == code, f"exit code {self.code}\n{self.out}{self.err}"
         return self.says(*errors)
 
     def says(self, *errors: str) -> Self:
-        """Assert texts of standard error; return it."""
         assert [text for text in errors if text not in self.err] == [], self.err
         return self
 
     def hides(self, *errors: str) -> Self:
-        """Assert what standard error does not say; return it."""
         assert [text for text in errors if text in self.err] == [], self.err
         return self
 
     def prints(self, *texts: str) -> Self:
-        """Assert texts of standard output; return it."""
         assert [text for text in texts if text not in self.out] == [], self.out
         return self
 

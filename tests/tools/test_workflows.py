@@ -1,7 +1,7 @@
 """The hosted workflows, the notes of a release, and the audit of dependencies."""
 
+import os
 import re
-import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -11,13 +11,14 @@ import yaml  # type: ignore[import-untyped]  # cfn-lint brings it, without stubs
 
 from bench.audit import judge
 from tests.docs.commands import ROOT
+from tests.support.processes import run_program
 from tools.release import CHANGELOG, ReleaseError, release_notes
 
 FOLDER = ROOT / ".github" / "workflows"
 PINNED = re.compile(r"uses: [\w./-]+@[0-9a-f]{40} # v\d+(\.\d+)*$")
 
 
-def _read(name: str) -> dict[str, Any]:
+def _read(name: str) -> Any:
     return yaml.safe_load((FOLDER / name).read_text(encoding="utf-8"))
 
 
@@ -30,15 +31,12 @@ def test_a_workflow_has_no_more_rights_than_it_says(path: Path) -> None:
     workflow = _read(path.name)
     assert workflow["permissions"] == {}
     for job in workflow["jobs"].values():
-        assert job["permissions"]
-        assert job["permissions"].keys() <= {"contents", "id-token", "attestations", "pages"}
+        assert set() < {*job["permissions"]} <= {"contents", "id-token", "attestations", "pages"}
         assert job["timeout-minutes"] <= 60
-        for step in job["steps"]:
-            if step.get("uses", "").startswith("actions/checkout@"):
-                assert step["with"]["persist-credentials"] is False
+        checkouts = [one for one in job["steps"] if "actions/checkout@" in one.get("uses", "")]
+        assert {one["with"]["persist-credentials"] for one in checkouts} <= {False}
     used = [line for line in path.read_text().splitlines() if "uses:" in line]
-    assert used
-    assert [line for line in used if not PINNED.search(line)] == []
+    assert {bool(PINNED.search(line)) for line in used} == {True}
 
 
 def test_every_python_that_is_declared_is_tested() -> None:
@@ -54,15 +52,17 @@ def test_each_part_of_ci_is_a_job_with_a_cache() -> None:
     """A typo costs the job of two minutes; macOS, which the README promises, has a job too."""
     jobs = _read("ci.yml")["jobs"]
     assert jobs.keys() == {"check", "test", "macos", "site"}
-    for job in jobs.values():
-        assert any(step.get("uses", "").startswith("actions/cache@") for step in job["steps"])
+    used = {
+        name: {step.get("uses", "").partition("@")[0] for step in job["steps"]}
+        for name, job in jobs.items()
+    }
+    assert [name for name in jobs if "actions/cache" not in used[name]] == []
     assert jobs["macos"]["runs-on"].startswith("macos-")
 
 
 def test_bare_make_lists_the_targets() -> None:
     """Each target with a text is in the list, and nothing else happens."""
-    done = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True)
-    listed = {line.split()[1] for line in done.stdout.splitlines()}
+    listed = {line.split()[1] for line in run_program(["make"], os.environ).splitlines()}
     described = re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert listed == set(described)
     assert {"demo", "test", "check", "deploy"} <= listed
@@ -72,8 +72,9 @@ def test_a_release_is_attested_and_published_without_a_token() -> None:
     """Only the job that publishes may ask for an identity of the index, and no secret is used."""
     jobs = _read("release.yml")["jobs"]
     assert jobs["build"]["permissions"]["attestations"] == "write"
-    assert jobs["publish"]["permissions"] == {"id-token": "write"}
-    assert jobs["publish"]["environment"]["name"] == "pypi"
+    publish = jobs["publish"]
+    asked = (publish["permissions"], publish["environment"]["name"])
+    assert asked == ({"id-token": "write"}, "pypi")
     assert "secrets." not in (FOLDER / "release.yml").read_text()
 
 
@@ -140,6 +141,7 @@ def test_an_audit_says_what_it_checked(
     dependencies: list[dict[str, Any]], code: int, code_in_ci: int, line: str
 ) -> None:
     """A hole always fails; a distribution that was not checked is named, and fails in CI."""
-    assert judge({"dependencies": dependencies}, required=False)[0] == code
-    assert judge({"dependencies": dependencies}, required=True)[0] == code_in_ci
-    assert line in judge({"dependencies": dependencies}, required=True)[1]
+    given = {"dependencies": dependencies}
+    judged = [judge(given, required=required) for required in (False, True)]
+    assert [one[0] for one in judged] == [code, code_in_ci]
+    assert line in judged[1][1]
