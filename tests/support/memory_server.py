@@ -82,6 +82,8 @@ class MemoryS3:
         self.buckets: dict[str, MemoryBucket] = {}
         self.asked: list[Asked] = []
         self.order: Callable[[str], Any] | None = None  # of keys in lists; None: as in S3
+        # Its answer, if it gives one, is in place of the right one.
+        self.spoil: Callable[[Asked], Reply | None] = lambda _: None
         self._lock = threading.Lock()
 
     def create_bucket(self, name: str) -> MemoryBucket:
@@ -285,7 +287,7 @@ def run_memory_s3(store: MemoryS3 | None = None) -> Iterator[str]:
     def answer(one: servers.Asked) -> Reply:
         asked = Asked(one.method, one.path, one.headers, one.body)
         s3.asked.append(asked)
-        return s3.answer(asked)
+        return s3.spoil(asked) or s3.answer(asked)
 
     with HttpServer(answer) as server:
         yield server.url
