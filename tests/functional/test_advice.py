@@ -7,7 +7,7 @@ A help that names an option, a variable, a setting or a command without a trial 
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,22 +39,14 @@ A = Entry("a.txt", b"content a", DEFLATE)
 B = Entry("b.txt", b"content b")
 
 
-class SpoiledS3(MemoryS3):
-    """A store that answers as `spoil` says, and otherwise as it should."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.spoil: Callable[[Asked], Reply | None] = lambda _: None
-
-    def answer(self, asked: Asked) -> Reply:
-        return self.spoil(asked) or super().answer(asked)
+DENIED = s3_error(403, "AccessDenied")
 
 
 class Shop(NamedTuple):
     """The command line, and a store that a test may spoil."""
 
     program: Program
-    s3: SpoiledS3
+    s3: MemoryS3
     url: str
 
     def put(self, key: str, *entries: Entry) -> str:
@@ -86,7 +78,7 @@ def follow(shop: Shop, ended: Ended, **places: str) -> Ended:
 def shop(program: Program) -> Iterator[Shop]:
     (program.folder / "pw").write_bytes(PASSWORD)
     (program.folder / "wrong").write_bytes(WRONG)
-    s3 = SpoiledS3()
+    s3 = MemoryS3()
     s3.create_bucket("from")
     s3.create_bucket("out")
     program.variables["S3UNZIP_TUNING"] = json.dumps({"retry_seconds": 0.2})
@@ -106,11 +98,16 @@ def _extract(shop: Shop, archive: Archive, *words: str) -> dict[str, Any]:
 
 
 # By their codes: archives of which the advice names the option.
-OF_CHECKS = [case for case in CASES.values() if case.code in CHECKS]
-SOFT = {case.code: case.bad for case in OF_CHECKS if CHECKS[case.code].is_policy}
-SOFT = {code: archive for code, archive in SOFT.items() if LENIENT in NAMED[code]}
-LIMITED = {case.code: case.bad for case in CASES.values() if case.bad.policy.limits != Limits()}
-LIMITED = {code: archive for code, archive in LIMITED.items() if LIMITS in NAMED[code]}
+SOFT = {
+    case.code: case.bad
+    for case in CASES.values()
+    if case.code in CHECKS and CHECKS[case.code].is_policy and LENIENT in NAMED[case.code]
+}
+LIMITED = {
+    case.code: case.bad
+    for case in CASES.values()
+    if case.bad.policy.limits != Limits() and LIMITS in NAMED[case.code]
+}
 
 
 @pytest.mark.parametrize("code", SOFT)
@@ -213,30 +210,28 @@ def test_another_password_helps(shop: Shop, code: str) -> None:
     """The offered command, and the variable, open what a wrong password did not."""
     shop.program.add("sealed.zip", seal_aes(B, PASSWORD))
     (shop.program.folder / "wrong").write_text(SEALED[code])
-    for variable in (False, True):
-        ended = shop.program.extract("sealed.zip", "out", "--password-file", "wrong").ends(1, code)
-        shop.program.variables.pop("S3UNZIP_PASSWORD", None)
-        if variable:
-            shop.program.variables["S3UNZIP_PASSWORD"] = PASSWORD.decode()
-            assert shop.program.run("resume", "latest", "--failed", "-w", "1").code == 0
-        else:
-            assert follow(shop, ended, FILE="pw").code == 0
+    words = ("sealed.zip", "out", "--password-file", "wrong")
+    follow(shop, shop.program.extract(*words).ends(1, code), FILE="pw").ends(0)
+    shop.program.extract(*words).ends(1, code)
+    shop.program.variables["S3UNZIP_PASSWORD"] = PASSWORD.decode()
+    shop.program.run("resume", "latest", "--failed", "-w", "1").ends(0)
     assert shop.program.files("out") == {"sealed/b.txt": B.content}
 
 
 @pytest.mark.parametrize(
-    "advised", ["--prefix other --on-conflict never", "--on-conflict overwrite"]
+    ("advised", "content"),
+    [("--prefix other --on-conflict never", "old"), ("--on-conflict overwrite", "content a")],
 )
-def test_a_key_that_exists(shop: Shop, advised: str) -> None:
+def test_a_key_that_exists(shop: Shop, advised: str, content: str) -> None:
     """Another prefix, or the rule to overwrite, extracts all."""
     shop.program.add("a.zip", A, B)
-    old = shop.program.folder / "out/a/a.txt"
-    old.parent.mkdir(parents=True)
-    old.write_text("old")
-    ended = shop.program.extract("a.zip", "out", "--on-conflict", "never", "--json")
-    assert _codes_of(ended.lines[0]) == {"exists", ""}
-    assert shop.program.extract("a.zip", "out", *advised.split()).code == 0
-    assert (old.read_text() == "old") == ("--prefix" in advised)
+    path = shop.program.folder / "out/a/a.txt"
+    path.parent.mkdir(parents=True)
+    path.write_text("old")
+    (report,) = shop.program.extract("a.zip", "out", "--on-conflict", "never", "--json").lines
+    assert _codes_of(report) == {"exists", ""}
+    shop.program.extract("a.zip", "out", *advised.split()).ends(0)
+    assert path.read_text() == content
 
 
 # Faults of a store
@@ -250,7 +245,7 @@ class Fault(NamedTuple):
 
 
 FAULTS = {
-    "access-denied": Fault(s3_error(403, "AccessDenied")),
+    "access-denied": Fault(DENIED),
     "not-found": Fault(s3_error(404, "NoSuchBucket")),
     "tasks-failed": Fault(s3_error(503, "SlowDown")),
     "storage": Fault(s3_error(400, "InvalidRequest"), ending=""),
@@ -284,14 +279,12 @@ def test_a_run_goes_on_when_a_fault_is_mended(shop: Shop, code: str) -> None:
 
 def test_a_run_whose_record_is_damaged_begins_anew(shop: Shop) -> None:
     """The first resume says that a record is damaged, and offers the one that begins anew."""
-    source = shop.put("a.zip", A, B)
-    denied = s3_error(403, "AccessDenied")
-    shop.s3.spoil = lambda asked: denied if asked.key == "a/b.txt" else None
-    ended = shop.run("run", source, "s3://out")
+    shop.s3.spoil = lambda asked: DENIED if asked.key == "a/b.txt" else None
+    ended = shop.run("run", shop.put("a.zip", A, B), "s3://out")
     shop.s3.spoil = lambda _: None
     (run,) = shop.program.runs()
     (shop.program.home / "runs" / run / "members.jsonl").write_bytes(b"damaged")
-    assert follow(shop, follow(shop, ended).says("(record-unreadable)")).code == 0
+    follow(shop, follow(shop, ended).says("(record-unreadable)")).ends(0)
     assert shop.extracted == {"a/a.txt", "a/b.txt"}
 
 
@@ -315,31 +308,29 @@ def test_an_archive_that_was_replaced_is_extracted_anew(shop: Shop) -> None:
 
 
 INNER = Entry("inner.zip", build(A))
+# By the code: the key of the inner archive, and what the outer one holds.
 NESTED = {
-    "nested-budget": (Entry("0.zip", build(B)), INNER),
-    "nested-no-stem": (Entry("d/.zip", INNER.content),),
-    "nested-prefix-taken": (INNER, Entry("inner/b.txt")),
-    "not-begun": (INNER,),
+    "nested-budget": ("outer/inner.zip", (Entry("0.zip", build(B)), INNER)),
+    "nested-no-stem": ("outer/d/.zip", (Entry("d/.zip", INNER.content),)),
+    "nested-prefix-taken": ("outer/inner.zip", (INNER, Entry("inner/b.txt"))),
+    "not-begun": ("outer/inner.zip", (INNER,)),
 }
 
 
 @pytest.mark.parametrize("code", NESTED)
 def test_an_inner_archive_is_extracted_by_itself(shop: Shop, code: str) -> None:
     """It lies at the destination, and is an archive like any other."""
-    source = shop.put("outer.zip", *NESTED[code])
+    key, entries = NESTED[code]
+    unread = ("not-begun", "GET", key)
+    shop.s3.spoil = lambda asked: DENIED if (code, asked.method, asked.key) == unread else None
     shop.program.variables["S3UNZIP_TUNING"] = json.dumps(
         {"nested_archives": 1, "retry_seconds": 0.2}
     )
-    inner = f"outer/{NESTED[code][0].raw_name.decode()}"
-    if code == "nested-budget":
-        inner = "outer/inner.zip"
-    if code == "not-begun":
-        shop.s3.spoil = lambda asked: (
-            s3_error(403, "AccessDenied") if asked.key == inner and asked.method == "GET" else None
-        )
-    shop.run("run", source, "s3://out", "--nested", "1").ends(1, f"({code})")
+    shop.run("run", shop.put("outer.zip", *entries), "s3://out", "--nested", "1").ends(
+        1, f"({code})"
+    )
     shop.s3.spoil = lambda _: None
-    assert shop.run("run", f"s3://out/{inner}", "s3://out", "--prefix", "by-itself").code == 0
+    shop.run("run", f"s3://out/{key}", "s3://out", "--prefix", "by-itself").ends(0)
     assert "by-itself/a.txt" in shop.extracted
 
 
