@@ -16,7 +16,7 @@ _LENGTH_BASE = (
 )
 _FIXED_LENGTHS = [8] * 144 + [9] * 112 + [7] * 24 + [8] * 8
 
-Codes = dict[int, int]  # symbols by their codes, each with a 1 before its first bit
+Codes = dict[str, int]  # symbols by the bits of their codes
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,39 +31,30 @@ class Block:
 
 class _Reader:
     def __init__(self, data: bytes) -> None:
-        self.data = data
+        self.bits = "".join(f"{byte:08b}"[::-1] for byte in data)  # as they come in the stream
         self.bit = 0
 
     def field(self, count: int) -> int:
-        start = self.bit >> 3
-        value = int.from_bytes(self.data[start : start + 4], "little") >> (self.bit & 7)
+        start = self.bit
         self.bit += count
-        if self.bit > 8 * len(self.data):
-            raise EOFError("the stream has no end")
-        return value & ((1 << count) - 1)
+        return int(self.bits[start : self.bit][::-1] or "0", 2)
 
     def symbol(self, codes: Codes) -> int:
-        start = self.bit >> 3
-        ahead = int.from_bytes(self.data[start : start + 4], "little") >> (self.bit & 7)
-        code = 1
-        for length in range(1, 16):
-            code = code << 1 | ahead & 1
-            ahead >>= 1
+        for stop in range(self.bit + 1, self.bit + 16):
+            code = self.bits[self.bit : stop]
             if code in codes:
-                self.field(length)
+                self.bit = stop
                 return codes[code]
         raise ValueError("no such code")
 
 
 def _codes(lengths: list[int]) -> Codes:
     codes: Codes = {}
-    code = 0
-    for length in range(1, 16):
-        for symbol, its_length in enumerate(lengths):
-            if its_length == length:
-                codes[1 << length | code] = symbol
-                code += 1
-        code <<= 1
+    code = 0  # of 15 bits, of which the first ones count
+    for length, symbol in sorted((length, symbol) for symbol, length in enumerate(lengths)):
+        if length:
+            codes[f"{code:015b}"[:length]] = symbol
+            code += 1 << 15 - length
     return codes
 
 
@@ -108,8 +99,7 @@ def walk(data: bytes) -> list[Block]:
         if kind == STORED:
             reader.bit = (reader.bit + 7) // 8 * 8
             length = reader.field(16)
-            assert reader.field(16) == length ^ 0xFFFF
-            reader.bit += 8 * length
+            reader.bit += 16 + 8 * length  # the complement of the length comes first
             offset += length
         elif kind == FIXED:
             offset += _skip_symbols(reader, _codes(_FIXED_LENGTHS), _codes([5] * 30))

@@ -29,20 +29,18 @@ def test_range_is_half_open() -> None:
     """The first bit of a search counts, the one that it stops at does not."""
     data = ENCODERS["zlib-6"](log_lines(14_000))
     first, second, *_ = _boundaries(data)[1:]
-    assert find_boundary(data, first, second + 1, at_end=True) == first
-    assert find_boundary(data, first + 1, second + 1, at_end=True) == second
-    assert find_boundary(data, first + 1, second, at_end=True) is None
+    ranges = [(first, second + 1), (first + 1, second + 1), (first + 1, second)]
+    found = [find_boundary(data, *bits, at_end=True) for bits in ranges]
+    assert found == [first, second, None]
 
 
 def test_windows_agree_with_the_whole() -> None:
     """What a search finds does not depend on how much data it was given."""
     data = ENCODERS["zlib-1"](random.Random(2).randbytes(1_200_000).hex().encode())
-    start = 8 * 60_000
-    whole = find_boundary(data, start, start + 8 * 70_000, at_end=True)
-    enough = data[: 130_000 + LOOKAHEAD]
-    assert len(enough) < len(data)
-    assert find_boundary(enough, start, start + 8 * 70_000, at_end=False) == whole
-    assert whole is not None
+    whole = find_boundary(data, 8 * 60_000, 8 * 130_000, at_end=True)
+    assert len(data) > 130_000 + LOOKAHEAD
+    window = data[: 130_000 + LOOKAHEAD]
+    assert find_boundary(window, 8 * 60_000, 8 * 130_000, at_end=False) == whole is not None
 
 
 def test_stream_within_the_stream_is_not_taken() -> None:
@@ -50,18 +48,17 @@ def test_stream_within_the_stream_is_not_taken() -> None:
     inner = ENCODERS["zlib-6"](random.Random(3).randbytes(1_000_000).hex().encode())
     data = ENCODERS["zlib-6"](inner + log_lines(8_000))
     assert [block.kind for block in walk(data)].count(STORED) > 20
-    start = 8 * 10_000
-    wanted = next(bit for bit in _boundaries(data) if bit >= start)
-    assert wanted > 8 * (len(inner) - 50_000)
-    assert find_boundary(data, start, 8 * len(data), at_end=True) == wanted
+    outer = next(bit for bit in _boundaries(data) if bit >= 8 * 10_000)
+    assert outer > 8 * (len(inner) - 50_000)
+    assert find_boundary(data, 8 * 10_000, 8 * len(data), at_end=True) == outer
 
 
 def test_truncated_stream_has_no_boundary_at_its_end() -> None:
     """Where the data ends in the middle of a block, no header is believed near it."""
     data = ENCODERS["zlib-6"](log_lines(8_000))
     last = _boundaries(data)[-1]
-    assert find_boundary(data[: last // 8 + 500], last, last + 1, at_end=True) is None
-    assert find_boundary(data, last, last + 1, at_end=True) == last
+    streams = (data[: last // 8 + 500], data)
+    assert [find_boundary(one, last, last + 1, at_end=True) for one in streams] == [None, last]
 
 
 def test_locate_asks_for_bounded_spans() -> None:

@@ -54,8 +54,8 @@ def test_tail_resolves_to_the_output(raw: bytes, encoder: str, draw: st.DataObje
     if stop is not None and stop < start + 16:
         return
     scanned = scan(data, start, stop)
-    assert scanned.arrival.ending == ("final" if stop is None else "boundary")
-    assert scanned.arrival.length == end - begin
+    ending = "final" if stop is None else "boundary"
+    assert (scanned.arrival.ending, scanned.arrival.length) == (ending, end - begin)
     window = raw[max(0, begin - WINDOW_SIZE) : begin]
     assert scanned.resolve(window, end) == raw[max(0, end - WINDOW_SIZE) : end]
 
@@ -65,18 +65,19 @@ def test_arrival_is_exact() -> None:
     _, data = _sample()
     headers = {block.start_bit for block in walk(data)}
     middle = 8 * (len(data) // 2)
-    for stop in range(middle, middle + 4_000):
-        ending = scan(data, 0, stop).arrival.ending
-        assert (ending == "boundary") == (stop in headers), stop
-        assert ending in {"boundary", "missed"}
+    stops = range(middle, middle + 4_000)
+    endings = {stop: scan(data, 0, stop).arrival.ending for stop in stops}
+    assert endings == dict.fromkeys(stops, "missed") | dict.fromkeys(
+        headers.intersection(stops), "boundary"
+    )
 
 
 def test_stop_in_the_last_block_is_missed() -> None:
     """A false boundary inside the final block is not taken for the stream's end."""
     data = zlib.compress(random.Random(4).randbytes(900).hex().encode(), wbits=-15)
     assert len(walk(data)) == 1
-    for stop in range(64, 8 * (len(data) - 2)):
-        assert scan(data, 0, stop).arrival.ending == "missed", stop
+    stops = range(64, 8 * (len(data) - 2))
+    assert {scan(data, 0, stop).arrival.ending for stop in stops} == {"missed"}
 
 
 @settings(max_examples=30, deadline=None)
@@ -95,15 +96,11 @@ def test_cuts_of_the_input_change_nothing(cuts: set[int], which: int) -> None:
 
 def test_extreme_ratio_stays_in_bounded_pieces() -> None:
     """A stream of zeros, 1,000 to 1, comes out in small pieces and scans to its exact length."""
-    size = 50_000_000
-    encoder = zlib.compressobj(9, zlib.DEFLATED, -15)
-    data = b"".join(encoder.compress(bytes(1_000_000)) for _ in range(size // 1_000_000))
-    data += encoder.flush()
+    data = ENCODERS["zlib-9"](bytes(50_000_000))
     work = SegmentInflater(0)
     lengths = [len(piece) for piece in work.feed(data)]
     assert max(lengths) <= PIECE_SIZE
-    assert sum(lengths) == size
-    assert work.finish()[1].used == len(data)
+    assert (sum(lengths), work.finish()[1].used) == (50_000_000, len(data))
 
 
 def test_end_of_the_stream_is_told_to_the_byte() -> None:
@@ -112,8 +109,7 @@ def test_end_of_the_stream_is_told_to_the_byte() -> None:
     blocks = walk(data)
     for cuts in ((), (len(data) - 1,), (len(data),), (len(data) + 3,), range(30_000)):
         arrival = scan(data + b"rubbish", 0, None, cuts).arrival
-        assert (arrival.ending, arrival.used) == ("final", len(data))
-        assert arrival.length == len(raw)
+        assert arrival == Arrival("final", len(raw), len(data))
     early = scan(data + bytes(range(200)), blocks[5].start_bit, 8 * len(data) + 803).arrival
     assert (early.ending, early.used) == ("final", len(data))
 
@@ -134,17 +130,14 @@ def test_broken_streams_are_values(later: bytes, code: str, *, has_stop: bool) -
     for piece in (data[:1_000], later[: -(-stop // 8) - 1_000]):
         work.feed(piece)
     arrival = work.finish().arrival
-    assert arrival.ending == "broken"
-    assert arrival.fault is not None
-    assert arrival.fault.code == code
+    assert (arrival.ending, arrival.fault and arrival.fault.code) == ("broken", code)
 
 
 def test_noise_makes_the_window_irrelevant() -> None:
     """Log lines copy from copies for ever; after 32 KiB of noise nothing of the window matters."""
     data = ENCODERS["zlib-9"](log_lines(20_000))
     tail = scan(data, walk(data)[3].start_bit, None)
-    assert tail.second is not None
-    assert sum(map(ne, tail.first, tail.second)) > 1_000
+    assert sum(map(ne, tail.first, tail.second or b"")) > 1_000
     raw = log_lines(20_000) + random.Random(8).randbytes(70_000) + log_lines(3_000)
     data = ENCODERS["zlib-6"](raw)
     tail = scan(data, walk(data)[2].start_bit, None)
@@ -166,8 +159,8 @@ def test_scans_survive_their_bytes(*, raw: bytes, encoder: str, at: int, whole: 
     """A scanned segment is the same after a trip through bytes, its faults included."""
     data = ENCODERS[encoder](raw)
     blocks = walk(data)
-    block = blocks[at % len(blocks)]
-    scanned = scan(data if whole else data[: len(data) - 5], block.start_bit, None)
+    start = blocks[at % len(blocks)].start_bit
+    scanned = scan(data if whole else data[: len(data) - 5], start, None)
     packed = scanned.to_bytes()
     assert ScannedSegment.from_bytes(packed) == scanned
     assert len(packed) < 2 * WINDOW_SIZE + 1_000
@@ -253,11 +246,11 @@ def test_segments_that_are_found(encoder: str, segments: list[int]) -> None:
     assert (scans[-1].stop_bit, scans[0].second) == (None, None)
 
 
-def test_no_data_is_no_stream() -> None:
+@pytest.mark.parametrize("call", [partial(cut, 0, 100), partial(split_inflate, b"", 3)])
+def test_no_data_is_no_stream(call: Callable[[], object]) -> None:
     """Without any bytes there is neither a layout nor a stream."""
-    for call in (partial(cut, 0, 100), partial(split_inflate, b"", 3)):
-        with pytest.raises(DeflateError, match="without any bytes"):
-            call()
+    with pytest.raises(DeflateError, match="without any bytes"):
+        call()
 
 
 def test_stored_stretch_joins_the_segment_before() -> None:
@@ -268,8 +261,7 @@ def test_stored_stretch_joins_the_segment_before() -> None:
     scans = _scans_of(data, layout)
     assert len(scans) < layout.count
     assert split_inflate(data, layout.count) == (raw, zlib.crc32(raw))
-    longest = max(link_segments(scans, len(data)), key=lambda segment: segment.length)
-    assert longest.length > 2_500_000
+    assert max(segment.length for segment in link_segments(scans, len(data))) > 2_500_000
 
 
 def test_false_boundary_is_passed_by() -> None:
@@ -280,9 +272,8 @@ def test_false_boundary_is_passed_by() -> None:
     false = blocks[3].start_bit + 5_001
     second, third = blocks[5].start_bit, blocks[8].start_bit
     assert scan(data, 0, false).arrival.ending == "missed"
-    scans = [scan(data, 0, second), scan(data, false, second), scan(data, second, third)]
-    scans.append(scan(data, third, None))
-    segments = list(link_segments(scans, len(data)))
+    spans = [(0, second), (false, second), (second, third), (third, None)]
+    segments = list(link_segments([scan(data, *span) for span in spans], len(data)))
     assert [segment.start_bit for segment in segments] == [0, second, third]
     assert b"".join(_extract(data, segment) for segment in segments) == raw
     with pytest.raises(DeflateError, match="ended as missed; fall back to one stream"):
@@ -317,9 +308,9 @@ def test_missing_scan_does_not_link() -> None:
 def test_bytes_after_the_stream_do_not_link() -> None:
     """Compressed data that the stream does not use gives a finding."""
     data = ENCODERS["zlib-6"](log_lines(1_000)) + b"more"
-    with pytest.raises(DeflateError, match=r"ends after \d+ of \d+ compressed bytes") as caught:
+    said = r"compressed-trailing-bytes.*ends after \d+ of \d+ compressed bytes"
+    with pytest.raises(DeflateError, match=said):
         list(link_segments([scan(data, 0, None)], len(data)))
-    assert caught.value.finding.code == "compressed-trailing-bytes"
 
 
 def test_data_changed_after_the_scan_is_refused() -> None:
@@ -332,14 +323,12 @@ def test_data_changed_after_the_scan_is_refused() -> None:
         replace(second, length=second.length + 1),
         replace(first, stop_bit=false, span=segment_span(0, false, len(data))),
     ):
-        with pytest.raises(DeflateError) as caught:
+        with pytest.raises(DeflateError, match="size-mismatch"):
             _extract(data, wrong)
-        assert caught.value.finding.code == "size-mismatch"
     with pytest.raises(DeflateError, match="goes on after"):
         list(inflate_segment(first, [data[:1000]]))
-    with pytest.raises(DeflateError) as caught:
+    with pytest.raises(DeflateError, match="corrupt-stream"):
         list(inflate_segment(first, [random.Random(1).randbytes(first.span.stop)]))
-    assert caught.value.finding.code == "corrupt-stream"
 
 
 def test_reading_is_little_more_than_the_stream() -> None:
