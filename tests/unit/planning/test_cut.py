@@ -104,14 +104,17 @@ def test_no_batch_passes_a_bound(members: list[Size]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tuning", "member"),
-    [("batch_bytes", (900, 10, 8)), ("batch_output", (10, 900, 8)), ("batch_members", (1, 1, 8))],
+    ("bound", "most", "member"),
+    [
+        ("batch_bytes", 2_750, (900, 10, 8)),
+        ("batch_output", 2_750, (10, 900, 8)),
+        ("batch_members", 3, (1, 1, 8)),
+    ],
 )
-def test_each_bound_of_a_batch_is_reached(tuning: str, member: Size) -> None:
+def test_each_bound_of_a_batch_is_reached(bound: str, most: int, member: Size) -> None:
     """Bytes in, bytes out and members each end a batch alone: as full as it may be."""
     bounds = {"batch_bytes": 1 << 40, "batch_output": 1 << 40, "batch_members": 1 << 40}
-    most = 3 if tuning == "batch_members" else 2_750
-    limits = replace(WIDE, **(bounds | {tuning: most}))
+    limits = replace(WIDE, **(bounds | {bound: most}))
     assert [task.members for task in _cut([member] * 9, limits).tasks] == [3, 3, 3]
 
 
@@ -121,20 +124,24 @@ def test_the_cut_does_not_depend_on_how_rows_arrive(members: list[Size], step: i
     assert _cut(members, step=step).tasks == _cut(members, step=1).tasks
 
 
-def _kinds(members: list[Size], *, copies: bool = True) -> list[TaskKind]:
-    cutter = _cut(members, copies=copies)
-    return [task.kind for task in cutter.tasks + cutter.copies]
-
-
-def test_members_are_done_by_what_they_are() -> None:
+@pytest.mark.parametrize(
+    ("member", "copies", "kinds"),
+    [
+        ((500, 900, 8), True, [TaskKind.BATCH]),
+        ((2_000, 2_000, 0), True, [TaskKind.COPY]),
+        ((2_000, 2_000, 0), False, [TaskKind.STREAM]),
+        ((4_000, 9_000, 8), True, [TaskKind.STREAM]),
+        ((6_000, 9_000, 8), True, [TaskKind.SCAN] * 3),
+        ((6_000, 9_000, 12), True, [TaskKind.STREAM]),
+        ((9_000, 9_000, 0), True, [TaskKind.COPY] * 3),
+    ],
+)
+def test_members_are_done_by_what_they_are(
+    member: Size, kinds: list[TaskKind], *, copies: bool
+) -> None:
     """Small: batch; stored: copy; deflated: stream, or scans when huge."""
-    assert _kinds([(500, 900, 8)]) == [TaskKind.BATCH]
-    assert _kinds([(2_000, 2_000, 0)]) == [TaskKind.COPY]
-    assert _kinds([(2_000, 2_000, 0)], copies=False) == [TaskKind.STREAM]
-    assert _kinds([(4_000, 9_000, 8)]) == [TaskKind.STREAM]
-    assert _kinds([(6_000, 9_000, 8)]) == [TaskKind.SCAN] * 3
-    assert _kinds([(6_000, 9_000, 12)]) == [TaskKind.STREAM]
-    assert _kinds([(9_000, 9_000, 0)]) == [TaskKind.COPY] * 3
+    cutter = _cut([member], copies=copies)
+    assert [task.kind for task in cutter.tasks + cutter.copies] == kinds
 
 
 @pytest.mark.parametrize(
@@ -151,8 +158,7 @@ def test_few_segments_are_shorter(members: list[int], workers: int, segments: in
     tasks = _cut(
         [(size, 3 * size, 8) for size in members], replace(Tuning(), max_workers=workers)
     ).tasks
-    assert len(tasks) == segments
-    assert {task.kind for task in tasks} == {TaskKind.SCAN}
+    assert [task.kind for task in tasks] == [TaskKind.SCAN] * segments
 
 
 def test_a_small_archive_is_spread_over_the_workers() -> None:
@@ -178,12 +184,14 @@ def test_tasks_are_forecast_with_their_start() -> None:
         _cut([member], tuning).tasks[0]
         for member in [(500, 900, 8), (4_000, 3_000, 12), (2_800, 2_800, 0)]
     )
-    assert batch.seconds == round(TASK_OVERHEAD + small_seconds(Load(1, 500, 900), tuning), 3)
-    assert stream.seconds == pytest.approx(TASK_OVERHEAD + 4.0)
-    assert copy.seconds == pytest.approx(TASK_OVERHEAD + 0.7)
+    assert [task.seconds for task in (batch, stream, copy)] == [
+        round(TASK_OVERHEAD + small_seconds(Load(1, 500, 900), tuning), 3),
+        pytest.approx(TASK_OVERHEAD + 4.0),
+        pytest.approx(TASK_OVERHEAD + 0.7),
+    ]
     slices = _cut([(9_000, 9_000, 0)], tuning).copies
-    assert [one.seconds for one in slices] == [pytest.approx(TASK_OVERHEAD + 0.75)] * 3
-    assert [one.size for one in slices] == [3_000] * 3
+    assert [task.size for task in slices] == [3_000] * 3
+    assert [task.seconds for task in slices] == pytest.approx([TASK_OVERHEAD + 0.75] * 3)
 
 
 @pytest.mark.parametrize(("changes", "tasks"), [({}, 40), ({"max_few_tasks": 0}, 58)])
