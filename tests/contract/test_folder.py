@@ -9,7 +9,9 @@ import stat
 import threading
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,7 +25,7 @@ from s3unzip.errors import (
     StorageError,
     StoreFullError,
 )
-from s3unzip.model import Location
+from s3unzip.model import Location, Part
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.files import FileSource
 from s3unzip.stores.folder import OWN, FolderDestination, own_prefix
@@ -59,10 +61,25 @@ def _act_after_writes(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]
     monkeypatch.setattr(os, "pwrite", write_and_act)
 
 
+def _mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def _begin(target: FolderDestination, key: str, facts: ObjectFacts = FACTS) -> tuple[Upload, Part]:
+    upload = Upload(key, target.create_upload(key, facts))
+    return upload, target.upload_part(upload, 1, 0, b"body", zlib.crc32(b"body"))
+
+
+def _swap(folder: Path, outside: Path) -> None:
+    (folder / "a").rename(folder / "aside")
+    (folder / "a").symlink_to(outside)
+
+
 def _records(home: Path, run: str = "run-1") -> RunStore:
     return OpenedStores(StoreConfig(Location("file", "", str(home)))).run_store(run)
 
 
+@pytest.mark.usefixtures("no_umask")
 @pytest.mark.parametrize("in_parts", [False, True])
 @pytest.mark.parametrize(
     ("mode", "umask", "restored"),
@@ -95,21 +112,16 @@ def test_time_and_mode_are_restored(
     seen: list[int] = []
 
     def look() -> None:
-        seen.extend(stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir())
+        seen.extend(_mode_of(path) for path in tmp_path.iterdir())
 
     _act_after_writes(monkeypatch, look)
-    before = os.umask(umask)
-    try:
-        if in_parts:
-            upload = Upload(key, target.create_upload(key, facts))
-            part = target.upload_part(upload, 1, 0, b"body", zlib.crc32(b"body"))
-            target.complete_upload(upload, [part], if_absent=False)
-        else:
-            target.put(key, b"body", facts, if_absent=False)
-    finally:
-        os.umask(before)
-    found = (tmp_path / "a").stat()
-    assert (stat.S_IMODE(found.st_mode), found.st_mtime) == (restored, 1_000_000_000)
+    os.umask(umask)
+    if in_parts:
+        upload, part = _begin(target, key, facts)
+        target.complete_upload(upload, [part], if_absent=False)
+    else:
+        target.put(key, b"body", facts, if_absent=False)
+    assert (_mode_of(tmp_path / "a"), (tmp_path / "a").stat().st_mtime) == (restored, 1_000_000_000)
     assert seen
     assert all(not bits & 0o077 & ~restored for bits in seen)
 
@@ -132,6 +144,14 @@ def outside(tmp_path: Path) -> Path:
     (tmp_path / "outside/f").write_bytes(b"mine")
     (tmp_path / "out").mkdir()
     return tmp_path / "outside"
+
+
+@pytest.fixture
+def no_umask() -> Iterator[None]:
+    """Forbid new files nothing, until the test ends."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
 
 
 def _is_untouched(outside: Path) -> bool:
@@ -197,13 +217,13 @@ def test_a_folder_that_somebody_deletes_meanwhile(tmp_path: Path) -> None:
         (tmp_path / "a").rmdir()
 
 
+@pytest.mark.parametrize("key", ["closed/a", "closed/b/a"])
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_without_rights(tmp_path: Path) -> None:
+def test_a_folder_without_rights(tmp_path: Path, key: str) -> None:
     """The message names the folder, and no file that is not there."""
     (tmp_path / "closed").mkdir(mode=0o500)
-    for key in ("closed/a", "closed/b/a"):
-        with pytest.raises(AccessDeniedError, match=r"/closed: permission denied"):
-            _put(tmp_path, f"{tmp_path}/{key}")
+    with pytest.raises(AccessDeniedError, match=r"/closed: permission denied"):
+        _put(tmp_path, f"{tmp_path}/{key}")
 
 
 @pytest.mark.parametrize("if_absent", [False, True])
@@ -220,30 +240,29 @@ def test_no_room(tmp_path: Path, *, if_absent: bool) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("way", ["rewritten", "replaced", "grown", "deleted"])
-def test_a_source_that_changes(tmp_path: Path, way: str) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda path: os.utime(path, (1, 1)),  # as writing the same number of bytes into it
+        lambda path: path.with_name("new").rename(path),
+        lambda path: path.write_bytes(b"0123456789+"),
+        Path.unlink,
+    ],
+    ids=["rewritten", "replaced", "grown", "deleted"],
+)
+def test_a_source_that_changes(tmp_path: Path, change: Callable[[Path], object]) -> None:
     """Size, time and inode tell; each way of changing a file is seen."""
-    path = tmp_path / "a.zip"
-    path.write_bytes(b"0123456789")
-    where = Location("file", "", str(path))
+    for name in ("a.zip", "new"):
+        (tmp_path / name).write_bytes(b"0123456789")
+    where = Location("file", "", f"{tmp_path}/a.zip")
     source = FileSource()
     archive = source.pinned(where, source.stat(where).pin)
     assert b"".join(archive.stream(ByteRange(2, 4))) == b"23"
     pieces = archive.stream(ByteRange(0, 10))
-    if way == "rewritten":
-        path.write_bytes(b"9876543210")
-        os.utime(path, (1, 1))
-    elif way == "replaced":
-        (tmp_path / "new").write_bytes(b"0123456789")
-        (tmp_path / "new").rename(path)
-    elif way == "grown":
-        path.write_bytes(b"0123456789+")
-    else:
-        path.unlink()
-    with pytest.raises(SourceChangedError):
-        b"".join(archive.stream(ByteRange(4, 6)))
-    with pytest.raises(SourceChangedError):
-        list(pieces)
+    change(tmp_path / "a.zip")
+    for stream in (archive.stream(ByteRange(4, 6)), pieces):
+        with pytest.raises(SourceChangedError):
+            list(stream)
 
 
 def test_an_archive_that_grows_while_its_end_is_read(
@@ -285,20 +304,21 @@ def test_a_folder_swapped_for_a_link_while_files_are_written(
             if done.is_set():
                 return
 
-    attacker = threading.Thread(target=swap)
-    attacker.start()
-    try:
-        for number in range(400):
-            target = FolderDestination(str(folder))  # that has seen no folder yet
-            with contextlib.suppress(S3UnzipError):
-                target.put(f"{folder}/a/f{number}", b"body", FACTS, if_absent=False)
-            with contextlib.suppress(S3UnzipError):
-                list(target.read(f"{folder}/a/f{number}"))
-            with contextlib.suppress(S3UnzipError):
-                list_all(target, f"{folder}/a/")
-    finally:
-        done.set()
-        attacker.join()
+    with ThreadPoolExecutor(1) as attacker:
+        swapped = attacker.submit(swap)
+        try:
+            for number in range(400):
+                target = FolderDestination(str(folder))  # that has seen no folder yet
+                for act in (
+                    lambda target, key: target.put(key, b"body", FACTS, if_absent=False),
+                    lambda target, key: list(target.read(key)),
+                    lambda target, _: list_all(target, f"{folder}/a/"),
+                ):
+                    with contextlib.suppress(S3UnzipError):
+                        act(target, f"{folder}/a/f{number}")
+        finally:
+            done.set()
+    swapped.result()
     assert _is_untouched(outside)
 
 
@@ -307,12 +327,11 @@ def test_an_open_folder_swapped_for_a_link(
 ) -> None:
     """A folder that was used before is no way out; the file is written where the folder is."""
     target.put(f"{folder}/a/b/f", b"body", FACTS, if_absent=False)
-    (folder / "a").rename(folder / "aside")
-    target.put(f"{folder}/a/b/f", b"again", FACTS, if_absent=False)
-    assert (folder / "a/b/f").read_bytes() == b"again"
-    assert (folder / "aside/b/f").read_bytes() == b"body"
     (folder / "a").rename(folder / "moved")
-    (folder / "a").symlink_to(outside)
+    target.put(f"{folder}/a/b/f", b"again", FACTS, if_absent=False)
+    bodies = [(folder / place / "b/f").read_bytes() for place in ("a", "moved")]
+    assert bodies == [b"again", b"body"]
+    _swap(folder, outside)
     with pytest.raises(StorageError, match="symbolic link"):
         target.put(f"{folder}/a/b/f", b"body", FACTS, if_absent=False)
     assert _is_untouched(outside)
@@ -384,12 +403,7 @@ def test_a_folder_swapped_for_a_link_within_one_write(
     folder: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the bytes and the name: the file goes where its folder has gone."""
-
-    def swap() -> None:
-        (folder / "a").rename(folder / "aside")
-        (folder / "a").symlink_to(outside)
-
-    _act_after_writes(monkeypatch, swap)
+    _act_after_writes(monkeypatch, partial(_swap, folder, outside))
     _put(folder, f"{folder}/a/f")
     assert _is_untouched(outside)
     assert (folder / "aside/f").read_bytes() == b"body"
@@ -399,28 +413,26 @@ def test_a_folder_swapped_for_a_link_before_an_upload_is_complete(
     folder: Path, target: FolderDestination, outside: Path
 ) -> None:
     """The folder was checked when the upload began; what counts is where it is completed."""
-    upload = Upload(f"{folder}/a/f", target.create_upload(f"{folder}/a/f", FACTS))
-    part = target.upload_part(upload, 1, 0, b"body", zlib.crc32(b"body"))
-    (folder / "a").rename(folder / "aside")
-    (folder / "a").symlink_to(outside)
+    upload, part = _begin(target, f"{folder}/a/f")
+    _swap(folder, outside)
     with pytest.raises(StorageError, match="symbolic link"):
         target.complete_upload(upload, [part], if_absent=False)
     assert _is_untouched(outside)
 
 
+@pytest.mark.parametrize("link", [os.symlink, os.link])
 def test_an_uploads_file_swapped_for_a_link(
-    folder: Path, target: FolderDestination, outside: Path
+    folder: Path, target: FolderDestination, outside: Path, link: Callable[[Path, Path], None]
 ) -> None:
     """Neither a symbolic nor a hard link in the place of our own file is written through."""
-    for link in (os.symlink, os.link):
-        upload = Upload(f"{folder}/f", target.create_upload(f"{folder}/f", FACTS))
-        own = folder / f"{OWN}{upload.upload_id}"
-        own.unlink()
-        link(outside / "f", own)
-        with pytest.raises(StorageError):
-            target.upload_part(upload, 1, 0, b"body", zlib.crc32(b"body"))
-        target.abort_upload(upload)
-        assert _is_untouched(outside)
+    upload = Upload(f"{folder}/f", target.create_upload(f"{folder}/f", FACTS))
+    own = folder / f"{OWN}{upload.upload_id}"
+    own.unlink()
+    link(outside / "f", own)
+    with pytest.raises(StorageError):
+        target.upload_part(upload, 1, 0, b"body", zlib.crc32(b"body"))
+    target.abort_upload(upload)
+    assert _is_untouched(outside)
     assert not list(folder.iterdir())
 
 
@@ -436,20 +448,16 @@ def test_a_long_way_to_the_folder_costs_no_name(tmp_path: Path) -> None:
     assert list_all(target, f"{folder}/") == [StoredObject(key, 4)]
 
 
+@pytest.mark.usefixtures("no_umask")
 def test_runs_are_private(tmp_path: Path) -> None:
     """A run's records may hold a presigned URL, so only the owner can read them, with any umask."""
-    before = os.umask(0)
-    try:
-        work = _records(tmp_path / "home", "run-1")
-        work.write("run.json", [b"{}"])
-        work.write("outcomes/task.jsonl", [b"{}"])
-        (tmp_path / "home/runs/run-2").mkdir(mode=0o755)
-        _records(tmp_path / "home", "run-2").write("run.json", [b"{}"])
-    finally:
-        os.umask(before)
-    modes = {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "home").rglob("*")}
-    assert modes == {0o700, 0o600}
-    assert stat.S_IMODE((tmp_path / "home").stat().st_mode) == 0o700
+    home = tmp_path / "home"
+    for name in ("run.json", "outcomes/task.jsonl"):
+        _records(home, "run-1").write(name, [b"{}"])
+    (home / "runs/run-2").mkdir(mode=0o755)
+    _records(home, "run-2").write("run.json", [b"{}"])
+    assert set(map(_mode_of, home.rglob("*"))) == {0o700, 0o600}
+    assert _mode_of(home) == 0o700
 
 
 def test_a_folder_that_runs_are_kept_in_stays_as_it_is(tmp_path: Path) -> None:
@@ -459,19 +467,16 @@ def test_a_folder_that_runs_are_kept_in_stays_as_it_is(tmp_path: Path) -> None:
         (tmp_path / name).chmod(0o777)
     for home in ("shared/home", "shared/new"):
         _records(tmp_path / home).write("run.json", [b"{}"])
-    for name in ("shared", "shared/home", "shared/home/runs/run-1", "shared/new"):
-        mode = 0o777 if name in {"shared", "shared/home"} else 0o700
-        assert stat.S_IMODE((tmp_path / name).stat().st_mode) == mode
+    names = ("shared", "shared/home", "shared/home/runs/run-1", "shared/new")
+    modes = [_mode_of(tmp_path / name) for name in names]
+    assert modes == [0o777, 0o777, 0o700, 0o700]
 
 
+@pytest.mark.usefixtures("no_umask")
 def test_files_have_the_rights_that_the_user_chose(tmp_path: Path) -> None:
     """Everybody may read and write what no umask forbids, and nobody may execute it."""
-    before = os.umask(0)
-    try:
-        _put(tmp_path, f"{tmp_path}/open")
-    finally:
-        os.umask(before)
-    assert stat.S_IMODE((tmp_path / "open").stat().st_mode) == 0o666
+    _put(tmp_path, f"{tmp_path}/open")
+    assert _mode_of(tmp_path / "open") == 0o666
 
 
 def test_room_is_checked_before_the_first_byte(tmp_path: Path) -> None:
