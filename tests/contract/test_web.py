@@ -1,6 +1,7 @@
 """Archives on the web: servers that know all of HTTP, know less, or are hostile or slow."""
 
 import itertools
+import re
 import socket
 import threading
 import time
@@ -54,18 +55,19 @@ def _files(**knows: bool) -> WebFiles:
     return WebFiles({"a.zip": DATA}, **knows)
 
 
+def _range(source: WebSource, where: Location, pin: Pin, start: int, stop: int) -> bytes:
+    return b"".join(source.stream(where, pin, ByteRange(start, stop)))
+
+
 def test_ranges_carry_the_pin() -> None:
     """The end, the size and the ETag come in one response; every range is exact and conditional."""
     with _serving(_files()) as (where, server, source):
         tail = source.tail(where, 1_000)
-        assert tail.data == DATA[-1_000:]
-        assert source.tail(where, 10**9).data == DATA
+        assert (tail.data, source.tail(where, 10**9).data) == (DATA[-1_000:], DATA)
         assert tail.pin == source.stat(where).pin
         assert len(server.asked) == 3
-        archive = source.pinned(where, tail.pin)
-        assert b"".join(archive.stream(ByteRange(5, 1_000_000))) == DATA[5:1_000_000]
-        assert b"".join(archive.stream(ByteRange(0, len(DATA)))) == DATA
-        assert b"".join(archive.stream(ByteRange(7, 7))) == b""
+        for start, stop in ((5, 1_000_000), (0, len(DATA)), (7, 7)):
+            assert _range(source, where, tail.pin, start, stop) == DATA[start:stop]
         assert all("if-match" in asked.headers for asked in server.asked[3:])
 
 
@@ -81,25 +83,40 @@ def test_servers_that_know_less(knows: dict[str, bool], data: bytes) -> None:
     with _serving(WebFiles({"a.zip": data}, **knows)) as (where, server, source):
         tail = source.tail(where, 1_000)
         assert (tail.data, tail.pin.size) == (data[-1_000:], len(data))
-        assert b"".join(source.pinned(where, tail.pin).stream(ByteRange(0, len(data)))) == data
+        assert _range(source, where, tail.pin, 0, len(data)) == data
         assert {asked.method for asked in server.asked} == {"GET"}
         # Servers compare fractions of a second that no header has, so dates are compared here.
         assert not any("if-unmodified-since" in asked.headers for asked in server.asked)
 
 
-def test_a_server_without_ranges() -> None:
+WRONG_RANGE = Reply(206, DATA[:9], {"Content-Range": "bytes 1-9/10"})
+
+
+@pytest.mark.parametrize(
+    ("answer", "read", "words"),
+    [
+        (
+            WebFiles({"a.zip": DATA}, ranges=False),
+            lambda source, where: source.tail(where, 1_000),
+            "download the archive",
+        ),
+        (
+            lambda _: WRONG_RANGE,
+            lambda source, where: _range(source, where, Pin(10), 0, 10),
+            "got 1 to 10; download the archive",
+        ),
+    ],
+    ids=["none", "another"],
+)
+def test_a_server_without_ranges(
+    answer: Callable[[Asked], Reply], read: Callable[[WebSource, Location], object], words: str
+) -> None:
     """The message says what to do; to answer with another range is as good as with none."""
     with (
-        _serving(_files(ranges=False)) as (where, _, source),
-        pytest.raises(RangesUnsupportedError, match="download the archive"),
+        _serving(answer) as (where, _, source),
+        pytest.raises(RangesUnsupportedError, match=words),
     ):
-        source.tail(where, 1_000)
-    wrong = Reply(206, DATA[:9], {"Content-Range": "bytes 1-9/10"})
-    with (
-        _serving(lambda _: wrong) as (where, _, source),
-        pytest.raises(RangesUnsupportedError, match="got 1 to 10; download the archive"),
-    ):
-        b"".join(source.pinned(where, Pin(10)).stream(ByteRange(0, 10)))
+        read(source, where)
 
 
 @pytest.mark.parametrize("knows", [{}, {"conditions": False}, {"weak": True}, {"etags": False}])
@@ -107,30 +124,26 @@ def test_overwritten_between_two_reads(knows: dict[str, bool]) -> None:
     """Where the server does not compare, the answer's ETag and size are compared here."""
     web = _files(**knows)
     with _serving(web) as (where, _, source):
-        archive = source.pinned(where, source.tail(where, 10).pin)
-        web.files["a.zip"] = DATA + b"more"
-        with pytest.raises(SourceChangedError):
-            b"".join(archive.stream(ByteRange(0, 10)))
-        web.files.clear()
-        with pytest.raises(SourceChangedError):
-            b"".join(archive.stream(ByteRange(0, 10)))
+        pin = source.tail(where, 10).pin
+        for files in ({"a.zip": DATA + b"more"}, {}):
+            web.files = files
+            with pytest.raises(SourceChangedError):
+                _range(source, where, pin, 0, 10)
 
 
 def test_redirects() -> None:
     """A link may lead elsewhere, the range goes along; a circle ends."""
     web = _files()
+    targets = {"/link": f"/a.zip?{QUERY}", "/circle": "/circle"}
 
     def answer(asked: Asked) -> Reply:
-        if asked.path.startswith("/link"):
-            return Reply(302, headers={"Location": f"/a.zip?{QUERY}"})
-        if asked.path.startswith("/circle"):
-            return Reply(302, headers={"Location": "/circle"})
+        if asked.path in targets:
+            return Reply(302, headers={"Location": targets[asked.path]})
         return web(asked)
 
     with _serving(answer) as (where, _, source):
         link = Location("http", where.bucket, "link")
-        archive = source.pinned(link, source.tail(link, 10).pin)
-        assert b"".join(archive.stream(ByteRange(5, 10))) == DATA[5:10]
+        assert _range(source, link, source.tail(link, 10).pin, 5, 10) == DATA[5:10]
         with pytest.raises(StorageError, match="redirects"):
             source.stat(Location("http", where.bucket, "circle"))
 
@@ -146,8 +159,8 @@ def test_redirects() -> None:
 )
 def test_a_body_that_breaks(reply: Reply) -> None:
     """Half a body is a fault that can be retried."""
-    with _serving(lambda asked: reply, 0.5) as (where, _, source), pytest.raises(ServiceFaultError):
-        list(source.pinned(where, Pin(10)).stream(ByteRange(0, 10)))
+    with _serving(lambda _: reply, 0.5) as (where, _, source), pytest.raises(ServiceFaultError):
+        _range(source, where, Pin(10), 0, 10)
 
 
 @pytest.mark.parametrize(
@@ -167,20 +180,20 @@ def test_a_body_that_breaks(reply: Reply) -> None:
 )
 def test_every_status_has_one_meaning(status: int, kind: type[S3UnzipError]) -> None:
     """One attempt, one error, and no query in its message."""
-    with _serving(lambda asked: Reply(status)) as (where, server, source):
-        with pytest.raises(S3UnzipError) as caught:
-            source.tail(where, 10)
-        assert type(caught.value) is kind
-        assert "a.zip" in str(caught.value)
-        assert "SECRET" not in str(caught.value)
-        assert len(server.asked) == 1
+    with (
+        _serving(lambda _: Reply(status)) as (where, server, source),
+        pytest.raises(S3UnzipError, match=r"a\.zip") as caught,
+    ):
+        source.tail(where, 10)
+    assert (type(caught.value), len(server.asked)) == (kind, 1)
+    assert "SECRET" not in str(caught.value)
 
 
 def test_a_silent_server_and_a_closed_port_can_be_retried() -> None:
     """Both can be retried, and neither message has the query."""
     over = threading.Event()
 
-    def silent(asked: Asked) -> Reply:
+    def silent(_: Asked) -> Reply:
         over.wait(HANG_SECONDS)
         return Reply(200)
 
@@ -201,11 +214,12 @@ def test_a_server_whose_etags_differ_from_answer_to_answer() -> None:
         reply = web(asked)
         return replace(reply, headers={**reply.headers, "ETag": f'"{next(numbers)}"'})
 
-    with _serving(answer) as (where, _, source):
-        archive = source.pinned(where, source.tail(where, 10).pin)
-        with pytest.raises(StorageError, match=r"differs from answer to answer.*curl -o") as caught:
-            b"".join(archive.stream(ByteRange(0, 10)))
-        assert not isinstance(caught.value, SourceChangedError)
+    with (
+        _serving(answer) as (where, _, source),
+        pytest.raises(StorageError, match=r"differs from answer to answer.*curl -o") as caught,
+    ):
+        _range(source, where, source.tail(where, 10).pin, 0, 10)
+    assert not isinstance(caught.value, SourceChangedError)
 
 
 def test_proxies_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,6 +227,7 @@ def test_proxies_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("NO_PROXY", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
     where = Location("http", "archives.example", "a.zip")
+    encrypted = Location("https", "archives.example", "a.zip")
     with HttpServer(lambda asked: _files()(replace(asked, path="/a.zip"))) as proxy:
         monkeypatch.setenv("http_proxy", proxy.url)
         assert WebSource(StoreConfig()).tail(where, 10).data == DATA[-10:]
@@ -222,12 +237,11 @@ def test_proxies_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(
             ServiceFaultError, match=f"through the proxy {url}: .*refused"
         ) as caught:
-            WebSource(StoreConfig()).tail(Location("https", "archives.example", "a.zip"), 10)
+            WebSource(StoreConfig()).tail(encrypted, 10)
         assert "SECRET" not in str(caught.value)
         monkeypatch.setenv("no_proxy", "archives.example")
-        with pytest.raises(S3UnzipError) as direct:
-            WebSource(StoreConfig()).tail(Location("https", "archives.example", "a.zip"), 10)
-        assert "proxy" not in str(direct.value)
+        with pytest.raises(S3UnzipError, match=r"\A(?!.*proxy)"):
+            WebSource(StoreConfig()).tail(encrypted, 10)
 
 
 ASKED = 64 * 1024
@@ -235,34 +249,31 @@ FAST = StoreConfig(connect_seconds=2.0, stall_seconds=0.4)
 HEAD = b"HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 0-65535/4000000000\r\n"
 
 
-@contextmanager
-def _serving_raw(answer: Callable[[socket.socket], None]) -> Iterator[Location]:
-    with raw_server(answer) as host:
-        yield Location("http", host, "a.zip?token=SECRET")
+def _read(host: str, config: StoreConfig = FAST, scheme: str = "http") -> bytes:
+    where = Location(scheme, host, f"a.zip?{QUERY}")
+    return _range(WebSource(config), where, Pin(4_000_000_000), 0, ASKED)
 
 
-def _read(where: Location, config: StoreConfig = FAST) -> bytes:
-    return b"".join(WebSource(config).pinned(where, Pin(4_000_000_000)).stream(ByteRange(0, ASKED)))
+FRAMINGS = {
+    "length": b"Content-Length: 4000000000\r\n\r\n",
+    "chunks": b"Transfer-Encoding: chunked\r\n\r\nEE6B2800\r\n",
+    "close": b"Connection: close\r\n\r\n",
+}
 
 
-@pytest.mark.parametrize("way", ["length", "chunks", "close"])
-def test_no_more_of_a_body_is_read_than_was_asked_for(way: str) -> None:
+@pytest.mark.parametrize("framing", FRAMINGS)
+def test_no_more_of_a_body_is_read_than_was_asked_for(framing: str) -> None:
     """The client reads the requested 64 KiB of an endless body, with any framing."""
     sent = []
-    heads = {
-        "length": b"Content-Length: 4000000000\r\n\r\n",
-        "chunks": b"Transfer-Encoding: chunked\r\n\r\nEE6B2800\r\n",
-        "close": b"Connection: close\r\n\r\n",
-    }
 
     def endless(one: socket.socket) -> None:
-        one.sendall(HEAD + heads[way])
+        one.sendall(HEAD + FRAMINGS[framing])
         with suppress(OSError):
             while True:
                 sent.append(one.send(bytes(65536)))
 
-    with _serving_raw(endless) as where:
-        assert _read(where) == bytes(ASKED)
+    with raw_server(endless) as host:
+        assert _read(host) == bytes(ASKED)
     assert sum(sent) < 64 * 1024**2  # what the system's buffers took
 
 
@@ -275,8 +286,8 @@ def test_a_slow_but_steady_server_is_read() -> None:
             time.sleep(0.6)
             one.sendall(bytes(8_192))
 
-    with _serving_raw(answer) as where:
-        assert _read(where, StoreConfig(connect_seconds=4.0, stall_seconds=4.0)) == bytes(ASKED)
+    with raw_server(answer) as host:
+        assert _read(host, StoreConfig(connect_seconds=4.0, stall_seconds=4.0)) == bytes(ASKED)
 
 
 @pytest.mark.parametrize(
@@ -302,18 +313,20 @@ def test_numbers_are_parsed_with_bounds(headers: dict[str, str]) -> None:
     head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
     partial = f"HTTP/1.1 206 OK\r\n{head}\r\n".encode() + bytes(10)
     whole = f"HTTP/1.1 200 OK\r\n{head}\r\n".encode()
-    with _serving_raw(lambda one: one.sendall(partial)) as where:
+    source = WebSource(FAST)
+    with raw_server(lambda one: one.sendall(partial)) as host:
+        where = Location("http", host, "a.zip")
         for ask in (
-            lambda: b"".join(WebSource(FAST).pinned(where, Pin(10)).stream(ByteRange(0, 10))),
-            lambda: WebSource(FAST).tail(where, 10),
+            lambda: _range(source, where, Pin(10), 0, 10),
+            lambda: source.tail(where, 10),
         ):
             with suppress(S3UnzipError):
                 ask()
     with (
-        _serving_raw(lambda one: one.sendall(whole)) as where,
+        raw_server(lambda one: one.sendall(whole)) as host,
         pytest.raises(S3UnzipError, match=r"\A.{,300}\Z"),
     ):
-        WebSource(FAST).stat(where)
+        source.stat(Location("http", host, "a.zip"))
 
 
 @pytest.mark.parametrize("allowed", [False, True])
@@ -324,23 +337,24 @@ def test_redirects_to_other_hosts(*, allowed: bool) -> None:
     """
     with HttpServer(WebFiles({"a.zip": DATA})) as other:
         answer = Reply(302, headers={"Location": f"{other.url}/a.zip?token=OTHER"})
-        with HttpServer(lambda asked: answer) as server:
+        with HttpServer(lambda _: answer) as server:
             host = server.url.removeprefix("http://")
-            where = Location("http", f"me:pass%20word@{host}", "a.zip?token=SECRET")
+            where = Location("http", f"me:pass%20word@{host}", f"a.zip?{QUERY}")
             source = WebSource(StoreConfig(other_hosts=allowed))
             if allowed:
                 assert source.tail(where, 10).data == DATA[-10:]
             else:
-                with pytest.raises(StorageError, match="redirects to another host") as caught:
+                with pytest.raises(
+                    StorageError, match=r"redirects to another host.*--allow other-hosts"
+                ) as caught:
                     source.tail(where, 10)
-                assert "--allow other-hosts" in str(caught.value)
-                for secret in ("SECRET", "OTHER", "pass"):
-                    assert secret not in str(caught.value)
+                assert not re.search("SECRET|OTHER|pass", str(caught.value))
     assert server.asked[0].headers["authorization"] == "Basic bWU6cGFzcyB3b3Jk"
-    assert [one.path for one in other.asked] == ["/a.zip?token=OTHER"] * allowed
-    for one in other.asked:
-        assert "authorization" not in one.headers
-        assert one.headers["range"] == "bytes=-10"
+    requests = [
+        (asked.path, asked.headers["range"], "authorization" in asked.headers)
+        for asked in other.asked
+    ]
+    assert requests == [("/a.zip?token=OTHER", "bytes=-10", False)] * allowed
 
 
 @pytest.mark.parametrize(
@@ -367,4 +381,4 @@ def test_an_untrusted_certificate_is_named(tmp_path: Path) -> None:
         raw_server(lambda _: None, untrusted_context(tmp_path)) as host,
         pytest.raises(StorageError, match=r"not trusted: self-signed certificate.*SSL_CERT_FILE"),
     ):
-        _read(Location("https", host, "a.zip"))
+        _read(host, scheme="https")
