@@ -25,6 +25,12 @@ STACK = f"""<DescribeStacksResponse xmlns="http://cloudformation.amazonaws.com/d
 <CreationTime>2026-01-01T00:00:00Z</CreationTime><StackStatus>CREATE_COMPLETE</StackStatus>
 <Outputs>{OUTPUTS}</Outputs></member></Stacks></DescribeStacksResult></DescribeStacksResponse>"""
 GONE: dict[str, object] = {"__type": "ExecutionDoesNotExist", "message": "no"}
+DESCRIBED: dict[str, object] = {
+    "executionArn": "x",
+    "stateMachineArn": MACHINE,
+    "status": "RUNNING",
+    "startDate": 1,
+}
 MAPS: dict[str, object] = {
     "mapRuns": [
         {"mapRunArn": name, "executionArn": "x", "stateMachineArn": "x", "startDate": date}
@@ -37,39 +43,33 @@ States = dict[str, tuple[int, dict[str, object]]]  # status and answer by operat
 
 @dataclass(slots=True)
 class Account:
-    """An account with one stack, whose Step Functions answer by operation."""
+    """An account with one stack and one execution; its Step Functions answer by operation."""
 
     states: States = field(default_factory=dict)
-    state: str = "RUNNING"  # of the run's one execution
 
     def __call__(self, asked: Asked) -> Reply:
         operation = asked.headers.get("x-amz-target", "").partition(".")[2]
-        if operation in self.states:
-            status, answer = self.states[operation]
-            return Reply(status, json.dumps(answer).encode())
-        if operation:  # DescribeExecution
-            name = json.loads(asked.body)["executionArn"].rpartition(":")[2]
-            known = name == RUN.replace("/", "-")
-            described: dict[str, object] = {
-                "executionArn": "x",
-                "stateMachineArn": MACHINE,
-                "status": self.state,
-                "startDate": 1,
-            }
-            return Reply(*(200, json.dumps(described).encode()) if known else _refusal(GONE))
-        if b"Action=DescribeStacks" in asked.body:
+        if not operation and b"Action=DescribeStacks" in asked.body:
             return Reply(200, STACK.encode(), {"Content-Type": "text/xml"})
-        return Reply(404)
-
-
-def _refusal(answer: dict[str, object]) -> tuple[int, bytes]:
-    return 400, json.dumps(answer).encode()
+        name = json.loads(asked.body).get("executionArn", "").rpartition(":")[2]
+        execution = (200, DESCRIBED) if name == RUN.replace("/", "-") else (400, GONE)
+        status, answer = self.states.get(operation, execution)  # else DescribeExecution
+        return Reply(status, json.dumps(answer).encode())
 
 
 def _runs_at(server: HttpServer) -> DeployedRuns:
     return DeployedRuns("dev", StoreConfig(endpoint_url=server.url))
 
 
+OPERATIONS: dict[str, Callable[[DeployedRuns], object]] = {
+    "ListExecutions": lambda runs: list(runs.recent(1)),
+    "ListMapRuns": lambda runs: runs.map_counts(RUN),
+    "StopExecution": lambda runs: runs.stop(RUN),
+    "DescribeExecution": lambda runs: runs.state(RUN),
+}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize(
     ("status", "code", "kind"),
     [
@@ -78,21 +78,13 @@ def _runs_at(server: HttpServer) -> DeployedRuns:
         (500, "InternalFailure", ServiceFaultError),
     ],
 )
-def test_a_call_that_is_refused(status: int, code: str, kind: type[S3UnzipError]) -> None:
+def test_a_call_that_is_refused(
+    operation: str, status: int, code: str, kind: type[S3UnzipError]
+) -> None:
     """An operator learns which action was refused, and why."""
-    refusal: tuple[int, dict[str, object]] = status, {"__type": code, "message": "because"}
-    calls: list[tuple[str, str, Callable[[DeployedRuns], object]]] = [
-        ("ListExecutions", "ListExecutions", lambda runs: list(runs.recent(1))),
-        ("ListMapRuns", "ListMapRuns", lambda runs: runs.map_counts(RUN)),
-        ("StopExecution", "StopExecution", lambda runs: runs.stop(RUN)),
-        ("DescribeExecution", "DescribeExecution", lambda runs: runs.state(RUN)),
-    ]
-    for operation, action, call in calls:
-        with (
-            HttpServer(Account({operation: refusal})) as server,
-            pytest.raises(kind, match=f"states:{action}"),
-        ):
-            call(_runs_at(server))
+    account = Account({operation: (status, {"__type": code, "message": "because"})})
+    with HttpServer(account) as server, pytest.raises(kind, match=f"states:{operation}"):
+        OPERATIONS[operation](_runs_at(server))
 
 
 def test_items_are_those_of_the_latest_map() -> None:
