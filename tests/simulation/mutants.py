@@ -30,6 +30,7 @@ TESTS = {  # of the guards in a file, beside the scenes
     "settling/loop.py": (
         "tests/unit/settling/test_loop.py",
         "tests/functional/test_recovery.py",
+        "tests/functional/large/test_kills.py",
     ),
     "settling/results.py": ("tests/unit/settling/test_loop.py",),
     "runs/records.py": ("tests/functional/test_recovery.py",),

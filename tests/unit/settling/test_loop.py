@@ -1,6 +1,7 @@
 """The loop of a run: its rounds, what ends it, and who may write its report."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 
 import pytest
 from msgspec.structs import replace
@@ -13,16 +14,13 @@ from s3unzip.errors import (
     UsageError,
 )
 from s3unzip.extraction.task import run_task
-from s3unzip.model import Location, Report, Request, Stop, TaskKind, Verdict
+from s3unzip.model import Location, Next, Report, Request, Run, Stop, Task, TaskKind, Verdict
 from s3unzip.planning.reading import read_tail
 from s3unzip.run_ids import run_id
-from s3unzip.runs.records import PAGE, RECORD_UNREADABLE, REPORT, RunRecords
+from s3unzip.runs.records import PAGE, REPORT, RunRecords
 from s3unzip.settling.loop import (
-    MAX_IDLE_ROUNDS,
     KnownArchive,
-    Settled,
     begin,
-    resume,
     settle,
     settle_failed,
 )
@@ -45,14 +43,24 @@ def _name_of(world: World, request: Request) -> str:
     return run_id(request, tail.pin, tail.modified)
 
 
+def _begin(world: World, archive: bytes) -> tuple[Run, Next]:
+    state = begin(world.request(archive), world.context).next
+    return world.records(state.run).read_plan().run, state
+
+
+def _do(world: World, run: Run, tasks: Iterable[Task]) -> None:
+    for task in tasks:
+        run_task(run, task, world.context)
+
+
 def test_few_tasks_travel_with_the_state_and_many_as_a_list(world: World) -> None:
     """An inline Map is given its tasks; a Distributed one reads them."""
     world.tune(batch_members=1)
-    few = begin(world.request(ARCHIVE), world.context).next
+    _, few = _begin(world, ARCHIVE)
     assert (few.next, len(few.tasks), few.list) == ("few", 20, "")
     world.buckets.forget_runs()
     world.tune(max_few_tasks=19)
-    many = begin(world.request(ARCHIVE), world.context).next
+    _, many = _begin(world, ARCHIVE)
     assert (many.next, many.tasks, many.list) == ("many", (), "rounds/00.jsonl")
     assert len(list(world.records(many.run).read_round(0))) == 20
     assert world.finish(settle(many, world.context)).verdict is Verdict.COMPLETED
@@ -80,12 +88,11 @@ class Overtaken(MemoryBucket):
 def test_a_fault_does_not_replace_a_whole_record(world: World) -> None:
     """An attempt that fails after another one has ended leaves that one's record."""
     world.buckets.buckets["out"] = bucket = Overtaken()
-    step = begin(world.request(ARCHIVE), world.context)
-    run, (task,) = world.records(step.next.run).read_plan().run, step.next.tasks
-    bucket.overtake = lambda: run_task(run, task, world.context)
-    report = run_task(run, task, world.context)
+    run, state = _begin(world, ARCHIVE)
+    bucket.overtake = partial(run_task, run, state.tasks[0], world.context)
+    report = run_task(run, state.tasks[0], world.context)
     assert (report.extracted, report.unfinished, report.fault) == (20, 0, None)
-    assert world.finish(settle(step.next, world.context)).verdict is Verdict.COMPLETED
+    assert world.finish(settle(state, world.context)).verdict is Verdict.COMPLETED
 
 
 def test_a_late_plan_replaces_no_report(world: World) -> None:
@@ -104,34 +111,6 @@ def test_a_late_plan_replaces_no_report(world: World) -> None:
     assert world.records(late.run).find_report() == late
 
 
-def test_a_plan_that_is_cut_off_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The plan is on record only after its round: whoever finds a plan finds its tasks."""
-    world = World()
-    request = world.request(ARCHIVE)
-    run = _name_of(world, request)
-
-    def cut_off(*_: object) -> None:
-        raise ServiceFaultError("no answer")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(RunRecords, "write_round", cut_off)
-        with pytest.raises(ServiceFaultError):
-            begin(request, world.context)
-    assert world.records(run).find_plan() is None
-    assert world.finish(begin(request, world.context, KnownArchive(run))).extracted == 20
-
-
-def test_another_version_than_the_one_named_is_a_verdict(world: World) -> None:
-    """The run is of the version that its event was about; the newer one has its own."""
-    request = world.request(ARCHIVE)
-    run = _name_of(world, request)
-    pin = world.buckets.source(request.source).stat(request.source).pin
-    world.request(build(*SMALL, Entry("new", b"1")))
-    report = world.finish(begin(request, world.context, KnownArchive(run, pin)))
-    assert (report.verdict, report.run) == (Verdict.SOURCE_CHANGED, run)
-    assert world.contents() == {}
-
-
 def _report_failure(world: World, run: str, began: float, ended: float) -> Report:
     stop = Stop(Verdict.FAILED, "execution-failed", f"aborted at {ended:.0f}")
     settled = settle_failed(run, stop, world.context, began=began, ended=ended)
@@ -144,151 +123,78 @@ def _report_failure(world: World, run: str, began: float, ended: float) -> Repor
 def test_the_report_of_a_failed_execution_replaces_no_better_and_no_newer_one(world: World) -> None:
     """Each execution that fails is reported, in whatever order its event comes; COMPLETED stays."""
     world.tune(batch_members=10)
-    step = begin(world.request(ARCHIVE), world.context)
-    run = step.next.run
-    first = _report_failure(world, run, 10, 20)
+    run, state = _begin(world, ARCHIVE)
+    first = _report_failure(world, run.id, 10, 20)
     assert (first.verdict, first.reason, first.missing) == ("FAILED", "execution-failed", 20)
     assert (first.message, first.finished) == ("aborted at 20", 20)
-    run_task(world.records(run).read_plan().run, step.next.tasks[0], world.context)
-    second = _report_failure(world, run, 30, 40)
+    _do(world, run, state.tasks[:1])
+    second = _report_failure(world, run.id, 30, 40)
     assert (second.message, second.missing) == ("aborted at 40", 10)
-    assert _report_failure(world, run, 10, 20) == second
-    ended = world.resume(run)
+    assert _report_failure(world, run.id, 10, 20) == second
+    ended = world.resume(run.id)
     assert ended.verdict is Verdict.COMPLETED
-    assert _report_failure(world, run, 50, ended.finished + 60) == ended
-
-
-def test_a_direct_run_is_resumed_by_its_report(world: World) -> None:
-    """Its plan was in memory: it is made again for the same version."""
-    report = world.run(ARCHIVE)
-    records = world.records(report.run)
-    records.store.delete([name for name in records.store.names("") if name != "report.json"])
-    again = world.resume(report.run)
-    assert (again.verdict, again.run) == (Verdict.COMPLETED, report.run)
-
-
-def test_a_member_that_settling_ends_is_progress_of_its_round_alone() -> None:
-    """The round after it, in which nothing is done, is an idle one."""
-    world = World(replace(TINY, copy_task_bytes=25_000))
-    step = begin(world.request(build(Entry("m", bytes(60_000)), Entry("n", b"1"))), world.context)
-    run = world.records(step.next.run).read_plan().run
-    for task in step.next.tasks:
-        if task.kind is TaskKind.COPY:
-            run_task(run, task, world.context)
-    step = settle(step.next, world.context)
-    assert (step.next.idle, len(step.next.tasks), world.content("m")) == (0, 1, bytes(60_000))
-    assert settle(step.next, world.context).next.idle == 1
-
-
-def test_a_run_that_stands_still_says_which_record_is_lost(world: World) -> None:
-    """Members that are in no task are named after idle rounds, too, so that it begins anew."""
-    world.tune(batch_members=1)
-    step = begin(world.request(ARCHIVE), world.context)
-    run = world.records(step.next.run).read_plan().run
-    world.records(run.id).write_round(0, step.next.tasks[:5])
-    for task in step.next.tasks[:5]:
-        run_task(run, task, world.context)
-    ended = world.finish(
-        settle(replace(step.next, done=10, idle=MAX_IDLE_ROUNDS - 1), world.context)
-    )
-    assert (ended.verdict, ended.reason) == (Verdict.FAILED, RECORD_UNREADABLE)
+    assert _report_failure(world, run.id, 50, ended.finished + 60) == ended
 
 
 def test_a_link_that_is_lost_is_made_again() -> None:
     """A settling that is killed after it began the upload begins another; none is left."""
     world = World(TINY)
     content = log_lines(400_000)
-    step = begin(world.request(build(Entry("m", content, DEFLATE))), world.context)
-    run = world.records(step.next.run).read_plan().run
-    for task in step.next.tasks:
-        run_task(run, task, world.context)
-    settle(step.next, world.context)
+    run, state = _begin(world, build(Entry("m", content, DEFLATE)))
+    _do(world, run, state.tasks)
+    settle(state, world.context)
     world.records(run.id).store.delete(["rounds/01.jsonl"])
-    world.assert_clean(world.finish(settle(step.next, world.context)), m=content)
+    world.assert_clean(world.finish(settle(state, world.context)), m=content)
 
 
 def test_a_member_that_two_settlings_end_counts_once() -> None:
     """The late one finds another object in its place, and streams the member once more."""
     world = World(TINY)
-    request = world.request(build(Entry("m", log_lines(400_000), DEFLATE), Entry("n", b"1")))
-    step = begin(request, world.context)
-    run = world.records(step.next.run).read_plan().run
-    for stage in (TaskKind.SCAN, TaskKind.SLICE):
-        for task in step.next.tasks:
-            if task.kind is stage:
-                run_task(run, task, world.context)
-        round_before, step = step.next, settle(step.next, world.context)
-    (ended,) = (name for name in world.records(run.id).list_outcomes() if "member-" in name)
-    record = world.records(run.id).store.read(f"outcomes/{ended}.jsonl")
-    world.records(run.id).delete_outcomes(ended)
+    run, state = _begin(world, build(Entry("m", log_lines(400_000), DEFLATE), Entry("n", b"1")))
+    _do(world, run, (task for task in state.tasks if task.kind is TaskKind.SCAN))
+    state = settle(state, world.context).next
+    _do(world, run, (task for task in state.tasks if task.kind is TaskKind.SLICE))
+    settle(state, world.context)
+    records = world.records(run.id)
+    (ended,) = (name for name in records.list_outcomes() if "member-" in name)
+    record = records.store.read(f"outcomes/{ended}.jsonl")
+    records.delete_outcomes(ended)
     world.out.objects["archive/m"].body = b"of a newer archive"
-    late = settle(round_before, world.context)
-    world.records(run.id).store.write(f"outcomes/{ended}.jsonl", [record])
+    late = settle(state, world.context)
+    records.store.write(f"outcomes/{ended}.jsonl", [record])
     assert TaskKind.STREAM in {task.kind for task in late.next.tasks}
     report = world.finish(late)
     assert (report.verdict, report.extracted) == (Verdict.COMPLETED, 2)
 
 
-class Closed(MemoryBucket):
-    """A bucket that begins no upload while it is closed."""
-
-    is_closed = True
-
-    def create_upload(self, key: str, facts: ObjectFacts) -> str:
-        if self.is_closed:
-            raise AccessDeniedError(f"s3:PutObject on {key} is missing")
-        return super().create_upload(key, facts)
-
-
-def test_a_store_that_will_not_link_stops_the_run() -> None:
-    """What the link meets is the verdict, and resume goes on with the link."""
-    world = World(TINY)
-    content = log_lines(400_000)
-    world.buckets.buckets["out"] = refusing = Closed()
-    report = world.run(build(Entry("m", content, DEFLATE)))
-    assert (report.verdict, report.reason) == (Verdict.FAILED, "access-denied")
-    refusing.is_closed = False
-    world.assert_clean(world.resume(report.run), m=content)
-
-
-def test_records_of_another_archive_are_an_error(world: World) -> None:
+@pytest.mark.parametrize(
+    ("key", "etag"), [("b/archive.zip", None), (None, '"another"')], ids=["key", "version"]
+)
+def test_records_of_another_archive_are_an_error(
+    world: World, key: str | None, etag: str | None
+) -> None:
     """Two archives may have one id: the records of one are never taken for the other's."""
     request = world.request(ARCHIVE)
-    step = begin(request, world.context)
+    run = begin(request, world.context).next.run
+    source = replace(request.source, key=key or request.source.key)
     pin = world.buckets.source(request.source).stat(request.source).pin
-    for changed, known in (
-        (replace(request, source=replace(request.source, key="b/archive.zip")), pin),
-        (request, replace(pin, etag='"another"')),
-    ):
-        with pytest.raises(UsageError, match=f"its run has the id {step.next.run}, which is on"):
-            begin(changed, world.context, KnownArchive(step.next.run, known))
+    known = KnownArchive(run, replace(pin, etag=etag or pin.etag))
+    with pytest.raises(UsageError, match=f"its run has the id {run}, which is on"):
+        begin(replace(request, source=source), world.context, known)
 
 
 def test_failed_members_are_done_again_only_from_their_archive(world: World) -> None:
-    """If it is gone, their records stay; after a resume, a fault may replace the verdict."""
+    """If it is gone, their records stay."""
     report = world.run(
         build(*SMALL, Entry("wrong", b"x", local={"crc32": 1}, central={"crc32": 1}))
     )
     assert (report.verdict, report.failed) == (Verdict.COMPLETED_WITH_ERRORS, 1)
-    outcomes = list(world.records(report.run).each_outcome())
-    objects = world.buckets.bucket("ingest").objects
-    kept = dict(objects)
-    objects.clear()
+    records = world.records(report.run)
+    outcomes = list(records.each_outcome())
+    world.buckets.bucket("ingest").objects.clear()
     with pytest.raises(SourceChangedError):
         world.resume(report.run, failed=True)
-    assert world.records(report.run).find_report() == report
-    assert list(world.records(report.run).each_outcome()) == outcomes
-    objects.update(kept)
-    step = resume(report.run, world.context, failed=True)
-    world.records(report.run).write_stop(Stop(Verdict.FAILED, "access-denied", "no right"))
-    assert world.finish(_settle_reopened(step, world)).verdict is Verdict.FAILED
-    ended = world.resume(report.run)
-    assert (ended.verdict, ended.failed) == (Verdict.COMPLETED_WITH_ERRORS, 1)
-
-
-def _settle_reopened(step: Settled, world: World) -> Settled:
-    assert step.next.reopened
-    return settle(step.next, world.context)
+    assert (records.find_report(), list(records.each_outcome())) == (report, outcomes)
 
 
 DONE, ERRORS, REJECTED, CHANGED, FAILED = Verdict
@@ -309,28 +215,31 @@ def _write(
     return written
 
 
+@pytest.mark.parametrize("since", [99.0, 101.0])
 @pytest.mark.parametrize("earlier", Verdict)
 @pytest.mark.parametrize("later", Verdict)
 def test_a_better_verdict_stays_and_of_equal_ones_the_newer(
-    earlier: Verdict, later: Verdict
+    earlier: Verdict, later: Verdict, since: float
 ) -> None:
     """A step that began before the report on record was written is late."""
-    for since in (99.0, 101.0):
-        records = RunRecords(MemoryRunStore())
-        before = _write(records, _report_of(earlier))
-        after = _write(records, _report_of(later, 200.0), since)
-        is_newer = ORDER[later] == ORDER[earlier] and since > 100
-        is_written = ORDER[later] > ORDER[earlier] or is_newer
-        assert after == (_report_of(later, 200.0) if is_written else before)
+    records = RunRecords(MemoryRunStore())
+    reports = [_write(records, _report_of(earlier)), _report_of(later, 200.0)]
+    is_newer = ORDER[later] == ORDER[earlier] and since > 100
+    is_written = ORDER[later] > ORDER[earlier] or is_newer
+    assert _write(records, reports[1], since) == reports[is_written]
 
 
-@pytest.mark.parametrize(("since", "verdict"), [(99.0, ERRORS), (101.0, FAILED)])
-def test_a_person_reopens_members_that_failed(since: float, verdict: Verdict) -> None:
+@pytest.mark.parametrize(
+    ("earlier", "since", "verdict"),
+    [(ERRORS, 99.0, ERRORS), (ERRORS, 101.0, FAILED), (DONE, 99.0, DONE), (DONE, 101.0, DONE)],
+)
+def test_a_person_reopens_members_that_failed(
+    earlier: Verdict, since: float, verdict: Verdict
+) -> None:
     """Then a newer verdict takes the place of COMPLETED_WITH_ERRORS, and of no better one."""
-    for earlier, ended in ((ERRORS, verdict), (DONE, DONE)):
-        records = RunRecords(MemoryRunStore())
-        _write(records, _report_of(earlier))
-        assert _write(records, _report_of(FAILED, 200.0), since, reopened=True).verdict is ended
+    records = RunRecords(MemoryRunStore())
+    _write(records, _report_of(earlier))
+    assert _write(records, _report_of(FAILED, 200.0), since, reopened=True).verdict is verdict
 
 
 class Interleaved(MemoryRunStore):
