@@ -5,7 +5,6 @@ import hashlib
 import re
 from html.parser import HTMLParser
 
-import msgspec
 import pytest
 from hypothesis import given, settings, strategies as st
 from msgspec.structs import replace
@@ -57,6 +56,10 @@ def _spell(value: str) -> str:
     return "".join(f"\\u{ord(c):04x}" if c in "\0\n\r\u2028\u2029\u202e" else c for c in value)
 
 
+def _unspell(value: str) -> str:
+    return re.sub(r"\\u([0-9a-f]{4})", lambda match: chr(int(match[1], 16)), value)
+
+
 def test_hostile_names_are_text_and_whole() -> None:
     """Names that attack the page arrive letter by letter, and add no element of their own."""
     elements = Elements(page(failing(hostile_failures(8))))
@@ -83,8 +86,7 @@ def test_any_text_survives_as_text(value: str) -> None:
     elements = Elements(text(value).encode())
     assert {tag for tag, _ in elements.seen} <= {"bdi", "span"}
     (content,) = elements.texts["bdi"]
-    spelled = re.sub(r"\\u([0-9a-f]{4})", lambda match: chr(int(match[1], 16)), content)
-    assert spelled == re.sub(r"\\u([0-9a-f]{4})", lambda match: chr(int(match[1], 16)), value)
+    assert _unspell(content) == _unspell(value)
     assert not re.search("[\u2028\u202e\u0000]", content)
 
 
@@ -97,14 +99,12 @@ def test_policy_names_exactly_the_script_and_the_style() -> None:
         if attributes.get("http-equiv") == "Content-Security-Policy"
     )
     rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
-
-    def hashed(text: str) -> str:
-        return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-    (script,) = elements.texts["script"]
-    (style,) = elements.texts["style"]
-    assert rules["default-src"] == "'none'"
-    assert (rules["script-src"], rules["style-src"]) == (hashed(script), hashed(style))
+    hashes = {}
+    for tag in ("script", "style"):
+        (content,) = elements.texts[tag]
+        digest = hashlib.sha256(content.encode()).digest()
+        hashes[f"{tag}-src"] = f"'sha256-{base64.b64encode(digest).decode()}'"
+    assert rules.items() >= {"default-src": "'none'", **hashes}.items()
     assert not re.search(r"https?:|unsafe|\*", policy)
 
 
@@ -135,8 +135,7 @@ def test_the_details_have_version_and_options_of_a_run() -> None:
     report = replace(failing(), source=signed, options=Options(include=("*.a", "*.b")))
     elements = Elements(page(report))
     rows = elements.texts["tr"]
-    assert "Option include*.a, *.b" in rows
-    assert {row.partition(report.run)[0] for row in rows if report.run in row} >= {"Run"}
+    assert {"Option include*.a, *.b", f"Run{report.run}"} <= set(rows)
     assert any(row.startswith("ETag") for row in rows)
     assert elements.texts["h1"] == ["b.zip"]
     assert b"SIGNED" not in page(report)
@@ -184,58 +183,75 @@ def test_advice_and_next_command_agree(code: str) -> None:
         assert offered == "s3unzip show run-1 --failures"
 
 
-@pytest.mark.parametrize(
-    ("codes", "here", "there"),
-    [
-        (("crc-mismatch",), "show run-1 --failures", "show run-1 --failures --env dev"),
-        (
-            ("store-refused", "crc-mismatch"),
-            "resume run-1 --failed",
-            "resume run-1 --failed --env dev",
-        ),
-        (
-            ("wrong-password",),
-            "resume run-1 --failed --password-file FILE",
-            "resume run-1 --failed --env dev",
-        ),
-        (("strong-encryption",), "show run-1 --failures", "show run-1 --failures --env dev"),
-        (("encrypted",), f"{RUN_AGAIN} --password-file FILE", "show run-1 --failures --env dev"),
-    ],
-)
-def test_the_next_command_follows_from_the_reason(
-    codes: tuple[str, ...], here: str, there: str
-) -> None:
-    """On this machine and in an environment, whose password is in a secret."""
-    assert next_command(_failed(*codes)) == f"s3unzip {here}"
-    assert next_command(_failed(*codes), "dev") == f"s3unzip {there}"
+SHOW = "s3unzip show run-1 --failures"
+RESUME = "s3unzip resume run-1 --failed"
+OPTIONS = "--endpoint-url http://s3.local:9000 --profile 'a b'"
+# By what fails: the report, how the stores are reached, the command on this machine, and that in
+# an environment, whose password is in a secret.
+NEXT: dict[str, tuple[Report, StoreConfig | None, str | None, str | None]] = {
+    "a damaged member": (_failed("crc-mismatch"), None, SHOW, f"{SHOW} --env dev"),
+    "a store that refuses": (
+        _failed("store-refused", "crc-mismatch"),
+        None,
+        RESUME,
+        f"{RESUME} --env dev",
+    ),
+    "a wrong password": (
+        _failed("wrong-password"),
+        None,
+        f"{RESUME} --password-file FILE",
+        f"{RESUME} --env dev",
+    ),
+    "no cipher that is known": (_failed("strong-encryption"), None, SHOW, f"{SHOW} --env dev"),
+    "no password": (
+        _failed("encrypted"),
+        None,
+        f"s3unzip {RUN_AGAIN} --password-file FILE",
+        f"{SHOW} --env dev",
+    ),
+    # A new run needs the options again, a run that is continued only its environment does.
+    "no password, stores that are far": (
+        _failed("encrypted"),
+        REACHED,
+        f"s3unzip {RUN_AGAIN} {OPTIONS} --password-file FILE",
+        f"{SHOW} --env dev {OPTIONS}",
+    ),
+    "a store that refuses and is far": (
+        _failed("store-refused"),
+        REACHED,
+        RESUME,
+        f"{RESUME} --env dev {OPTIONS}",
+    ),
+    # No password that was given helps, and nobody types a thousand names: failures are shown.
+    "a password that does not help": (
+        _failed("encrypted", options=Options(password_ref="prompt")),
+        None,
+        SHOW,
+        f"{SHOW} --env dev",
+    ),
+    "too many names": (
+        _failed("encrypted", options=Options(names=("n" * 9,) * MAX_COMMAND)),
+        None,
+        SHOW,
+        f"{SHOW} --env dev",
+    ),
+    # The report names five members of each reason; only more than these are worth a list.
+    "as many as the report names": (_failed("crc-mismatch", members=5), None, None, None),
+    "an archive that was replaced": (
+        replace(_failed(), verdict=Verdict.SOURCE_CHANGED),
+        REACHED,
+        f"s3unzip {RUN_AGAIN} {OPTIONS}",
+        None,
+    ),
+}
 
 
-def test_how_the_stores_are_reached() -> None:
-    """A new run needs the options again, a run that is continued only its environment does."""
-    options = "--endpoint-url http://s3.local:9000 --profile 'a b'"
-    assert next_command(_failed("encrypted"), None, REACHED) == (
-        f"s3unzip {RUN_AGAIN} {options} --password-file FILE"
-    )
-    assert next_command(_failed("store-refused"), None, REACHED) == "s3unzip resume run-1 --failed"
-    assert next_command(_failed("store-refused"), "dev", REACHED) == (
-        f"s3unzip resume run-1 --failed --env dev {options}"
-    )
-    changed = msgspec.structs.replace(_failed(), verdict=Verdict.SOURCE_CHANGED)
-    assert next_command(changed, None, REACHED) == f"s3unzip {RUN_AGAIN} {options}"
-
-
-@pytest.mark.parametrize(
-    "options", [Options(password_ref="prompt"), Options(names=("n" * 9,) * MAX_COMMAND)]
-)
-def test_a_useless_next_command_is_not_printed(options: Options) -> None:
-    """No password that was given helps, and nobody types a thousand names: failures are shown."""
-    assert next_command(_failed("encrypted", options=options)) == "s3unzip show run-1 --failures"
-
-
-def test_failures_that_the_report_names_need_no_command() -> None:
-    """The report names five members of each reason; only more than these are worth a list."""
-    assert next_command(_failed("crc-mismatch", members=5)) is None
-    assert next_command(_failed("crc-mismatch", members=6)) == "s3unzip show run-1 --failures"
+@pytest.mark.parametrize("case", NEXT)
+def test_the_next_command_follows_from_the_reason(case: str) -> None:
+    """On this machine and in an environment, wherever the stores are."""
+    report, stores, here, there = NEXT[case]
+    commands = [next_command(report, environment, stores) for environment in (None, "dev")]
+    assert commands == [here, there]
 
 
 def test_all_options_are_repeated() -> None:
