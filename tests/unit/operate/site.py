@@ -12,6 +12,7 @@ import boto3
 from botocore.config import Config
 
 from s3unzip.aws import extract, intake, plan, settle
+from s3unzip.model import Report
 from s3unzip.operate.checks import FUNCTION, OK, CheckStatus, run_check
 from s3unzip.operate.doctor import ACCOUNT_CHECKS, ALARM, RULE
 from s3unzip.operate.runs import DeployedRuns, Resource
@@ -154,6 +155,14 @@ class Site:
         found = client.describe_execution(executionArn=self._arn(execution))
         given: dict[str, Any] = json.loads(found["input"])
         return given
+
+    def report(self, run: str) -> Report:
+        return self.runs.records(run).read_report()
+
+    def start(self, execution: str, given: str = "{}") -> None:
+        machine = self.account.outputs["StateMachineArn"]
+        client = self.account.client("stepfunctions")
+        client.start_execution(stateMachineArn=machine, name=execution, input=given)
 
     def end(self, execution: str) -> None:
         self.account.client("stepfunctions").stop_execution(executionArn=self._arn(execution))

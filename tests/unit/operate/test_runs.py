@@ -27,10 +27,10 @@ def test_all_runs_are_one_list(site: Site) -> None:
     site.work(first)
     site.begin("bad.zip", b"no archive")
     runs = site.runs
-    found = {run: state for run, state, _ in runs.recent(10)}
-    assert list(found) == sorted(found, reverse=True)
-    assert {run[18:].rsplit("-", 1)[0] for run in found} == {"first", "second", "bad"}
-    assert (found[first], found[second]) == ("", "RUNNING")
+    states = {run: state for run, state, _ in runs.recent(10)}
+    assert list(states) == sorted(states, reverse=True)
+    assert {run[18:].rsplit("-", 1)[0] for run in states} == {"first", "second", "bad"}
+    assert (states[first], states[second]) == ("", "RUNNING")
     assert len(list(runs.recent(1))) == 1
 
 
@@ -38,22 +38,14 @@ def test_a_run_that_ended_is_at_work_no_more(site: Site) -> None:
     """The execution that waits for the functions of a stopped one is not listed as the run."""
     run = site.begin("a.zip")
     site.work(run)
-    machine = site.account.outputs["StateMachineArn"]
-    site.account.client("stepfunctions").start_execution(
-        stateMachineArn=machine, name=f"{execution_name(run)}-w1", input="{}"
-    )
+    site.start(f"{execution_name(run)}-w1")
     assert [(recent.run, recent.state) for recent in site.runs.recent(5)] == [(run, "")]
 
 
 def test_more_runs_are_at_work_than_one_answer_lists(site: Site) -> None:
     """ListExecutions gives 100 at a time, unless it is asked for more."""
-    client = site.account.client("stepfunctions")
     for number in range(101):
-        client.start_execution(
-            stateMachineArn=site.account.outputs["StateMachineArn"],
-            name=f"2026-01-01-000000-a-{number:016x}",
-            input="{}",
-        )
+        site.start(f"2026-01-01-000000-a-{number:016x}")
     assert [recent.state for recent in site.runs.recent(200)] == ["RUNNING"] * 101
 
 
@@ -112,15 +104,14 @@ def test_a_stopped_run_is_resumed(site: Site) -> None:
         runs.resume(run)
     assert (runs.state(run), runs.stop(run), runs.stop(run)) == ("RUNNING", True, False)
     assert runs.state(run) == "ABORTED"
-    assert runs.state("2026-01-01/000000-nothing-0") is None
-    assert runs.map_counts("2026-01-01/000000-nothing-0") is None
+    nothing = "2026-01-01/000000-nothing-0"
+    assert (runs.state(nothing), runs.map_counts(nothing)) == (None, None)
     runs.resume(run)
     assert set(site.account.executions()) == {execution_name(run), f"{execution_name(run)}-r2"}
     assert (runs.state(run), find_final_report(runs, run)) == ("RUNNING", None)
     site.work(run, 2)
-    report = find_final_report(runs, run)
-    assert report is not None
-    assert (report.verdict, report.extracted) == (Verdict.COMPLETED, 2)
+    assert find_final_report(runs, run) == site.report(run)
+    assert (site.report(run).verdict, site.report(run).extracted) == (Verdict.COMPLETED, 2)
 
 
 def test_failed_members_are_done_again(site: Site) -> None:
@@ -132,7 +123,7 @@ def test_failed_members_are_done_again(site: Site) -> None:
         assert site.given(f"{execution_name(run)}-r{number}") == {"failed": True, "run": run}
         site.work(run, number)
         report = find_final_report(runs, run)
-        assert report is not None
+        assert report == site.report(run)
         assert (report.verdict, report.failed) == (Verdict.COMPLETED_WITH_ERRORS, 1)
 
 
@@ -183,32 +174,30 @@ def test_a_small_run_records_the_nested_archives_that_it_refuses(
 
 def test_a_nested_archive_stays_when_its_run_is_resumed(deploy: Callable[..., Site]) -> None:
     """It is a member of another archive, which alone is deleted; also without its first plan."""
-    rule = json.dumps({"action": "delete"})
-    site = deploy(
-        **{Variable.OPTIONS: json.dumps({"nested_depth": 1}), Variable.AFTER_SUCCESS: rule}
-    )
+    options = {
+        Variable.OPTIONS: '{"nested_depth": 1}',
+        Variable.AFTER_SUCCESS: '{"action": "delete"}',
+    }
+    site = deploy(**options)
     outer = site.begin("outer.zip", build(Entry("a.zip", GOOD)))
     site.work(outer)
     inner = next(run for run in site.runs.begun(5) if run != outer)
     site.fail(inner)
     site.runs.resume(inner)
     site.work(inner, 2)
-    report = site.runs.records(inner).read_report()
+    report = site.report(inner)
     assert (report.verdict, report.after_success) == (Verdict.COMPLETED, None)
 
 
 def test_a_failed_execution_that_has_handed_over_is_no_end(site: Site) -> None:
     """The execution with the next rounds is at work, though it began before the other one ended."""
     run = site.begin("a.zip")
-    machine = site.account.outputs["StateMachineArn"]
-    site.account.client("stepfunctions").start_execution(
-        stateMachineArn=machine, name=execution_name(run, 2), input='{"round": 16}'
-    )
+    site.start(execution_name(run, 2), '{"round": 16}')
     site.fail(run)
     assert site.runs.records(run).find_report() is None
     site.end(execution_name(run, 2))
     site.fail(run, number=2)
-    assert site.runs.records(run).read_report().verdict is Verdict.FAILED
+    assert site.report(run).verdict is Verdict.FAILED
 
 
 def test_an_execution_of_an_older_deployment_ends_with_advice(site: Site) -> None:
@@ -218,7 +207,7 @@ def test_an_execution_of_an_older_deployment_ends_with_advice(site: Site) -> Non
         settle.handler(site.given(execution_name(run)), site.invocation)
     site.fail(run)
     site.work(run, execution_number(site.runs.resume(run)))
-    assert site.runs.records(run).read_report().verdict is Verdict.COMPLETED
+    assert site.report(run).verdict is Verdict.COMPLETED
 
 
 def test_every_archive_has_its_verdict(site: Site) -> None:
@@ -237,46 +226,49 @@ def test_a_lost_event_is_queued_again(site: Site) -> None:
     site.account.client("s3").put_bucket_versioning(
         Bucket="arrivals", VersioningConfiguration={"Status": "Enabled"}
     )
-    site.account.put("lost.zip", b"an older version")
-    site.account.put("lost.zip", GOOD)
+    for body in (b"an older version", GOOD):
+        site.account.put("lost.zip", body)
     runs = site.runs
-    found = find_missing(runs, 0.0)
-    (lost,) = found.unsettled
+    missing = find_missing(runs, 0.0)
+    (lost,) = missing.unsettled
     assert (lost.source.key, lost.state, lost.size) == ("lost.zip", "no run", len(GOOD))
-    assert len(found.startable) == 1
-    start_missing(runs, found.startable)
+    assert len(missing.startable) == 1
+    start_missing(runs, missing.startable)
     site.take()
     assert site.account.executions() == [execution_name(lost.run)]
     site.work(lost.run)
     assert find_missing(runs, 0.0).unsettled == ()
 
 
-def test_a_split_archive_has_its_verdict(site: Site) -> None:
+@pytest.fixture
+def split(deploy: Callable[..., Site]) -> Callable[..., tuple[Site, str]]:
+    """A function that deploys the environment, and puts a split archive of three parts into it."""
+
+    def put(**variables: str) -> tuple[Site, str]:
+        site = deploy(**variables)
+        parts = build_split(Entry("a", b"a" * 500), sizes=[200, 200])
+        names = part_names("split", 3)
+        for name, part in zip(names, parts, strict=True):
+            site.account.put(name, part)
+        return site, site.notify(names[-1])
+
+    return put
+
+
+def test_a_split_archive_has_its_verdict(split: Callable[..., tuple[Site, str]]) -> None:
     """Its run is named by all of its parts."""
-    parts = build_split(Entry("a", b"a" * 500), sizes=[200, 200])
-    *others, last = zip(part_names("split", len(parts)), parts, strict=True)
-    for name, part in others:
-        site.account.put(name, part)
-    run = site.begin(*last)
-    (found,) = [find_missing(site.runs, 0.0)]
-    assert (found.running, found.unsettled) == (1, ())
+    site, run = split()
+    missing = find_missing(site.runs, 0.0)
+    assert (missing.running, missing.unsettled) == (1, ())
     site.work(run)
     assert find_missing(site.runs, 0.0).unsettled == ()
 
 
-def test_the_limit_of_parts_is_the_environment_s(deploy: Callable[..., Site]) -> None:
+def test_the_limit_of_parts_is_the_environment_s(split: Callable[..., tuple[Site, str]]) -> None:
     """A split archive with more parts is refused, and its verdict is found."""
-    site = deploy(S3UNZIP_LIMITS='{"parts": 2}')
-    parts = build_split(Entry("a", b"a" * 500), sizes=[200, 200])
-    *others, last = zip(part_names("split", len(parts)), parts, strict=True)
-    for name, part in others:
-        site.account.put(name, part)
-    assert len(parts) == 3
-    site.begin(*last)
-    (run,) = (run for run, *_ in site.runs.recent(10))
-    report = site.runs.records(run).find_report()
-    assert report is not None
-    assert report.reason == "too-many-parts"
+    site, _ = split(S3UNZIP_LIMITS='{"parts": 2}')
+    (run,) = site.runs.begun(10)
+    assert site.report(run).reason == "too-many-parts"
     assert find_missing(site.runs, 0.0).unsettled == ()
 
 
@@ -315,25 +307,21 @@ def test_unreadable_archives_and_records_are_listed(site: Site) -> None:
 
 def test_an_archive_that_nobody_may_see_is_named(site: Site) -> None:
     """It hides no other one, and is not started."""
-    site.account.put("lost.zip", GOOD)
-    site.account.put("secret.zip", GOOD)
-    policy = {
-        "Version": "2012-10-17",
-        "Statement": [
-            {
-                "Effect": "Deny",
-                "Principal": "*",
-                "Action": ["s3:GetObject", "s3:HeadObject"],  # moto's name of the right to HEAD
-                "Resource": "arn:aws:s3:::arrivals/secret.zip",
-            }
-        ],
+    for name in ("lost.zip", "secret.zip"):
+        site.account.put(name, GOOD)
+    statement = {
+        "Effect": "Deny",
+        "Principal": "*",
+        "Action": ["s3:GetObject", "s3:HeadObject"],  # moto's name of the right to HEAD
+        "Resource": "arn:aws:s3:::arrivals/secret.zip",
     }
-    site.account.client("s3").put_bucket_policy(Bucket="arrivals", Policy=json.dumps(policy))
-    found = find_missing(site.runs, 0.0)
-    states = {one.source.key: (one.state, bool(one.message)) for one in found.unsettled}
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+    site.account.client("s3").put_bucket_policy(Bucket="arrivals", Policy=policy)
+    missing = find_missing(site.runs, 0.0)
+    states = {lost.source.key: (lost.state, bool(lost.message)) for lost in missing.unsettled}
     assert states == {"lost.zip": ("no run", False), "secret.zip": ("not readable", True)}
-    assert len(found.startable) == 1
-    start_missing(site.runs, found.startable)
+    assert len(missing.startable) == 1
+    start_missing(site.runs, missing.startable)
 
 
 def test_an_archive_that_must_be_restored_has_a_verdict(site: Site) -> None:
@@ -343,8 +331,7 @@ def test_an_archive_that_must_be_restored_has_a_verdict(site: Site) -> None:
     for _ in range(2):
         assert not site.notify("frozen.zip")
     (run,) = site.runs.of_archive(Location("s3", "arrivals", "frozen.zip"))
-    report = site.runs.records(run).find_report()
-    assert report is not None
+    report = site.report(run)
     assert (report.verdict, report.reason) == (Verdict.FAILED, "not-readable")
     assert "restore it" in (report.message or "")
     assert find_missing(site.runs, 0.0).unsettled == ()
@@ -352,9 +339,7 @@ def test_an_archive_that_must_be_restored_has_a_verdict(site: Site) -> None:
     site.runs.resume(run)
     assert not site.notify("frozen.zip")  # its name is taken: no execution begins beside it
     site.work(run)
-    restored = site.runs.records(run).find_report()
-    assert restored is not None
-    assert restored.verdict is Verdict.COMPLETED
+    assert site.report(run).verdict is Verdict.COMPLETED
 
 
 def test_a_run_that_did_not_end(site: Site) -> None:
@@ -373,13 +358,12 @@ def test_a_run_of_another_archive_is_no_verdict(site: Site) -> None:
     """Of two archives with one run id the second is named, and what to do with it."""
     run = site.begin("a.zip")
     site.work(run)
-    s3, key = site.account.client("s3"), f"runs/{run}/report.json"
-    report = s3.get_object(Bucket="work", Key=key)["Body"].read()
-    s3.put_object(Bucket="work", Key=key, Body=report.replace(b'"a.zip"', b'"b/a.zip"'))
-    (other,) = find_missing(site.runs, 0.0).unsettled
-    assert (other.state, other.run) == ("not readable", run)
-    assert "which is on record for s3://arrivals/b/a.zip" in str(other.message)
-    assert "put the archive under another key" in str(other.message)
+    (report,) = site.account.objects("work", f"runs/{run}/report.json").items()
+    site.account.put(report[0], report[1].replace(b'"a.zip"', b'"b/a.zip"'), bucket="work")
+    (lost,) = find_missing(site.runs, 0.0).unsettled
+    assert (lost.state, lost.run) == ("not readable", run)
+    assert "which is on record for s3://arrivals/b/a.zip" in str(lost.message)
+    assert "put the archive under another key" in str(lost.message)
 
 
 def test_a_missing_queue_or_bucket_is_named(site: Site) -> None:
