@@ -102,43 +102,57 @@ def test_batches_in_s3_load_no_botocore(workers: str, tmp_path: Path) -> None:
     assert sorted(loaded & {*BOTOCORE, *SHOWS, *RARE, *AWS}) == []
 
 
+def _imports_of(package: ModuleType) -> list[ast.alias]:
+    tree = ast.parse(inspect.getsource(package))
+    return [
+        alias for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names
+    ]
+
+
 @pytest.mark.parametrize("handler", ["intake", "plan", "extract", "settle"])
 def test_a_handler_loads_what_it_uses(handler: str) -> None:
     """A cold start imports no client of AWS; it is made when the first request needs it."""
-    loaded = _loaded_by(f"import s3unzip.aws.{handler}")
-    assert (
-        sorted(loaded & {*CLIENTS, *BOTOCORE, *COMMAND_LINE, *RARE, "s3unzip.local.workers"}) == []
-    )
+    absent = {*CLIENTS, *BOTOCORE, *COMMAND_LINE, *RARE, "s3unzip.local.workers"}
+    assert sorted(absent & _loaded_by(f"import s3unzip.aws.{handler}")) == []
 
 
-def test_errors_load_neither_core() -> None:
-    """The error tree has the cores' error classes; the ZIP core has no codec before it is used."""
-    assert not _loaded_by("import s3unzip.errors") & {"isal", "s3unzip.zip", "s3unzip.deflate"}
-    assert not _loaded_by("import s3unzip.zip") & {"isal", "numpy", "lzma", "s3unzip.zip.decode"}
-    assert "numpy" not in _loaded_by("import s3unzip.deflate")
+@pytest.mark.parametrize(
+    ("statement", "absent"),
+    [
+        # The error tree has the cores' error classes; the ZIP core has no codec before it is used.
+        ("import s3unzip.errors", {"isal", "s3unzip.zip", "s3unzip.deflate"}),
+        ("import s3unzip.zip", {"isal", "numpy", "lzma", "s3unzip.zip.decode"}),
+        ("import s3unzip.deflate", {"numpy"}),
+        # A listing of a file needs no AWS, and no worker processes.
+        (
+            "import s3unzip; s3unzip.open_archive",
+            {"boto3", "obstore", "numpy", "click", "s3unzip.local.workers"},
+        ),
+        # A worker process imports only what most workers need.
+        (
+            "import s3unzip.local.workers, s3unzip.stores.s3.destination",
+            {*BOTOCORE, *COMMAND_LINE, *RARE, "s3unzip.extraction.split_members"},
+        ),
+    ],
+)
+def test_a_module_loads_what_it_uses(statement: str, absent: set[str]) -> None:
+    """Each module of a list is absent where the statement does not need it."""
+    assert sorted(absent & _loaded_by(statement)) == []
 
 
 @pytest.mark.parametrize("package", [s3unzip.deflate, s3unzip.zip], ids=lambda core: core.__name__)
 def test_the_cores_offer_what_they_import(package: ModuleType) -> None:
     """Each name that type checkers see is there."""
-    tree = ast.parse(inspect.getsource(package))
-    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    names = {one.name for node in imports for one in node.names}
-    assert all(getattr(package, name) is not None for name in names - {"TYPE_CHECKING"})
-
-
-def _typed_names(package: ModuleType) -> set[str]:
-    tree = ast.parse(inspect.getsource(package))
-    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    names = {one.name for node in imports for one in node.names if one.asname == one.name}
-    return names - {"__version__"}
+    names = {alias.name for alias in _imports_of(package)} - {"TYPE_CHECKING"}
+    assert all(getattr(package, name) is not None for name in names)
 
 
 def test_lists_exactly_its_public_names() -> None:
     """`__all__`, `dir` and type checkers name the same, and each name is there."""
     names: list[str] = vars(s3unzip)["__all__"]
+    typed = {alias.name for alias in _imports_of(s3unzip) if alias.asname == alias.name}
     assert dir(s3unzip) == names
-    assert set(names) == _typed_names(s3unzip)
+    assert set(names) == typed - {"__version__"}
     assert all(getattr(s3unzip, name) is not None for name in names)
 
 
@@ -152,16 +166,3 @@ def test_importing_the_package_loads_nothing() -> None:
     """`import s3unzip` costs three small modules; the public names come when they are used."""
     loaded = {name for name in _loaded_by("import s3unzip") if name.startswith("s3unzip")}
     assert loaded == {"s3unzip", "s3unzip.lazy", "s3unzip.version"}
-
-
-def test_listing_needs_no_aws() -> None:
-    """`open_archive` of a file loads neither boto3 nor obstore, nor the worker processes."""
-    loaded = _loaded_by("import s3unzip; s3unzip.open_archive")
-    assert sorted(loaded & {"boto3", "obstore", "numpy", "click", "s3unzip.local.workers"}) == []
-
-
-def test_workers_import_nothing_that_few_need() -> None:
-    """A worker process imports only what most workers need."""
-    loaded = _loaded_by("import s3unzip.local.workers, s3unzip.stores.s3.destination")
-    absent = {*BOTOCORE, *COMMAND_LINE, *RARE, "s3unzip.extraction.split_members"}
-    assert sorted(loaded & absent) == []

@@ -5,6 +5,7 @@ import pydoc
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from enum import StrEnum
 from textwrap import dedent
 from types import UnionType
@@ -47,13 +48,19 @@ from s3unzip.stages import AFTER_TASKS, Stage, current_stage
 from s3unzip.zip import CHECKS
 
 
-def test_nonsense_is_refused_by_name() -> None:
+@pytest.mark.parametrize(
+    ("read", "words"),
+    [
+        (lambda: decode(b'{"broken', model.Report), "not a Report"),
+        (lambda: decode(b'{"broken', Options), "not a Options"),
+        (lambda: model.decode_lines(b'{"broken\n', model.Outcome), "not lines of Outcome"),
+    ],
+    ids=["a report", "options", "lines"],
+)
+def test_nonsense_is_refused_by_name(read: Callable[[], object], words: str) -> None:
     """A damaged line says what it is not, and never a traceback."""
-    for kind in (model.Report, Options):
-        with pytest.raises(UsageError, match=f"not a {kind.__name__}"):
-            decode(b'{"broken', kind)
-    with pytest.raises(UsageError, match="not lines of Outcome"):
-        model.decode_lines(b'{"broken\n', model.Outcome)
+    with pytest.raises(UsageError, match=words):
+        read()
 
 
 def _request(key: str = "in/My archive (1).ZIP", **options: Any) -> Request:
@@ -88,14 +95,12 @@ def test_a_run_id_tells_versions_and_options_apart() -> None:
 
 def test_archives_whose_hashes_agree_in_32_bits_are_two_runs() -> None:
     """Devices upload archives of one name by the thousand in a second: each has its own run."""
-    numbers = ("075098", "077235")  # the first of 400,000 whose hashes begin alike
-    first, second = (
-        run_id(_request(f"customers/{number}/data.zip"), Pin(1, '"e"'), PUT) for number in numbers
-    )
+    runs = {
+        run_id(_request(f"customers/{number}/data.zip"), Pin(1, '"e"'), PUT)
+        for number in ("075098", "077235")  # the first of 400,000 whose hashes begin alike
+    }
     start = "2026-11-23/203532-data-5ca2dc7b"
-    assert first.startswith(start)
-    assert second.startswith(start)
-    assert first != second
+    assert [run[: len(start)] for run in runs] == [start] * 2
 
 
 def test_threads_may_decode_a_type_at_the_same_time() -> None:
@@ -342,6 +347,7 @@ def test_a_stage_is_followed_by_a_later_one() -> None:
 
 
 TOKENS = ("a", "B", "/", ".", "*", "**", "**/", "?", "[ab]", "[!a]", "[+-9]", "[-a]", "[\\-b]", "[")
+OTHER_CASE = ("A*.Txt", "d/A?.txt", "**/a[1-3].TXT")
 
 
 @pytest.mark.parametrize(
@@ -362,6 +368,11 @@ TOKENS = ("a", "B", "/", ".", "*", "**", "**/", "?", "[ab]", "[!a]", "[+-9]", "[
         ("[!ab].txt", "b.txt", False),
         ("a.b", "aXb", False),
         ("**", "any/thing", True),
+        ("a**z", "a\n/z", True),  # a newline is a character
+        *((pattern, "d/a1.txt", False) for pattern in OTHER_CASE),
+        # A bracket that is not closed is itself, as in a shell.
+        *((pattern, pattern, True) for pattern in ("a[", "a[]", "a[b")),
+        *((pattern, "ab", False) for pattern in ("a[", "a[]", "a[b")),
     ],
 )
 def test_globs_match_as_in_gitignore(pattern: str, path: str, *, match: bool) -> None:
@@ -376,20 +387,13 @@ def test_simple_globs_agree_with_fnmatch(pattern: str, name: str) -> None:
         assert bool(compile_glob(pattern)(name)) == fnmatch.fnmatchcase(name, pattern)
 
 
-@pytest.mark.parametrize("pattern", ["A*.Txt", "d/A?.txt", "**/a[1-3].TXT"])
-def test_case_counts_unless_it_is_not_to(pattern: str) -> None:
+@pytest.mark.parametrize(
+    ("pattern", "path"),
+    [*((pattern, "d/a1.txt") for pattern in OTHER_CASE), ("A**Z", "a\n/z")],
+)
+def test_case_counts_unless_it_is_not_to(pattern: str, path: str) -> None:
     """A glob can be compared with upper case as lower case; a newline is a character then too."""
-    assert compile_glob(pattern, any_case=True)("d/a1.txt")
-    assert not compile_glob(pattern)("d/a1.txt")
-    assert compile_glob("A**Z", any_case=True)("a\n/z")
-    assert compile_glob("a**z")("a\n/z")
-
-
-@pytest.mark.parametrize("pattern", ["a[", "a[]", "a[b"])
-def test_a_bracket_that_is_not_closed_is_itself(pattern: str) -> None:
-    """As in a shell."""
-    assert compile_glob(pattern)(pattern)
-    assert not compile_glob(pattern)("ab")
+    assert compile_glob(pattern, any_case=True)(path)
 
 
 def translate(pattern: str) -> str:
@@ -488,10 +492,18 @@ def test_an_unknown_code_is_still_said() -> None:
     assert explain("of-tomorrow") == Explanation("of-tomorrow.", "See docs/reference/checks.md.")
 
 
-def test_the_sentence_of_a_check_precedes_its_fact() -> None:
+@pytest.mark.parametrize(
+    ("code", "fact", "words"),
+    [
+        (
+            "wrong-password",
+            "the check byte differs",
+            "The password does not open the member: the check byte differs",
+        ),
+        ("access-denied", "s3:PutObject s3://b/k: no", "s3:PutObject s3://b/k: no"),
+        ("encrypted", None, explain("encrypted").sentence),
+    ],
+)
+def test_the_sentence_of_a_check_precedes_its_fact(code: str, fact: str | None, words: str) -> None:
     """A check's fact follows its sentence; a store's answer is a sentence of its own."""
-    assert describe("wrong-password", "the check byte differs") == (
-        "The password does not open the member: the check byte differs"
-    )
-    assert describe("access-denied", "s3:PutObject s3://b/k: no") == "s3:PutObject s3://b/k: no"
-    assert describe("encrypted", None) == explain("encrypted").sentence
+    assert describe(code, fact) == words
