@@ -12,7 +12,7 @@ from s3unzip.local.destination_objects import check_extra, clear_extra
 from s3unzip.local.machine import SERVICE_FAULT, Machine
 from s3unzip.model import Location, Options, Request, Verdict
 from s3unzip.stores.ports import Buffer, ObjectFacts, StoredObject
-from tests.support.memory import MemoryBucket, MemoryStores, Told, World
+from tests.support.memory import OUT, MemoryBucket, MemoryStores, Told, World
 from tests.support.zips import DEFLATE, Entry, build
 
 MEMBERS = 40
@@ -58,9 +58,9 @@ def test_a_dead_store_ends_the_run_once() -> None:
 def test_a_second_run_of_an_archive_begins_anew() -> None:
     """What the first run left is forgotten, its objects are written again, in the same phases."""
     world = _small_tasks()
-    first = Machine(world.context).run(world.request(ARCHIVE))
+    first = world.run_here(world.request(ARCHIVE))
     world.out.objects.clear()
-    again = Machine(world.context).run(world.request(ARCHIVE))
+    again = world.run_here(world.request(ARCHIVE))
     assert (first.verdict, first.run) == (Verdict.COMPLETED, again.run)
     assert (again.verdict, again.extracted) == (Verdict.COMPLETED, MEMBERS)
     assert len(world.out.objects) == MEMBERS
@@ -69,51 +69,43 @@ def test_a_second_run_of_an_archive_begins_anew() -> None:
 
 
 TWO_MEMBERS = build(Entry("a", b"1"), Entry("d/b", b"2"))
-SOURCE = Location("s3", "in", "x/archive.zip")
-FACTS = ObjectFacts("text/plain", {})
-
-
-def _check(destination: Location, options: Options, home: Path) -> None:
-    check_extra(
-        Request(SOURCE, destination, options), Location("file", "", f"{home}/"), MemoryStores()
-    )
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("destination", "options", "said"),
     [
-        (Options(include=("*.txt",)), "leave out --include, because"),
-        (Options(exclude=("*.txt",)), "leave out --exclude, because"),
-        (Options(names=("a",)), "leave out --member, because"),
-        (Options(limit=1), "leave out --limit, because"),
-        (Options(nested_depth=1), "leave out --nested"),
+        # What is not selected would be deleted, and so would the members of archives inside.
+        (OUT, Options(include=("*.txt",)), "leave out --include, because"),
+        (OUT, Options(exclude=("*.txt",)), "leave out --exclude, because"),
+        (OUT, Options(names=("a",)), "leave out --member, because"),
+        (OUT, Options(limit=1), "leave out --limit, because"),
+        (OUT, Options(nested_depth=1), "leave out --nested"),
+        # Neither everything nor a beginning of names.
+        (OUT, Options(key_template="{member}"), "in the whole bucket s3://out/"),
+        (
+            Location("file", "", "/srv/"),
+            Options(key_template="{member}"),
+            "in the whole folder /srv/",
+        ),
+        (
+            Location("s3", "out", "site/"),
+            Options(key_template="v1-{member}"),
+            "the keys begin with 'site/v1-'",
+        ),
+        (OUT, Options(key_template="{archive_stem}/{member}"), ""),
+        (Location("s3", "out", "site/"), Options(key_template="{member}"), ""),
+        (Location("s3", "other", "x/"), Options(key_template="{member}"), ""),
+        (Location("file", "", "/srv/"), Options(key_template="site/{member}"), ""),
     ],
 )
-def test_a_selection_is_refused(options: Options, said: str, tmp_path: Path) -> None:
-    """What is not selected would be deleted, and so would the members of archives inside."""
-    with pytest.raises(UsageError, match=said):
-        _check(Location("s3", "out", ""), options, tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("destination", "template", "said"),
-    [
-        (Location("s3", "out", ""), "{member}", "in the whole bucket s3://out/"),
-        (Location("file", "", "/srv/"), "{member}", "in the whole folder /srv/"),
-        (Location("s3", "out", "site/"), "v1-{member}", "the keys begin with 'site/v1-'"),
-        (Location("s3", "out", ""), "{archive_stem}/{member}", ""),
-        (Location("s3", "out", "site/"), "{member}", ""),
-        (Location("s3", "other", "x/"), "{member}", ""),
-        (Location("file", "", "/srv/"), "site/{member}", ""),
-    ],
-)
-def test_a_prefix_must_be_the_archives_own(
-    destination: Location, template: str, said: str, tmp_path: Path
+def test_the_whole_archive_clears_a_prefix_of_its_own(
+    destination: Location, options: Options, said: str, tmp_path: Path
 ) -> None:
-    """Neither everything nor a beginning of names; a run that was not planned has no say."""
+    """No selection, and neither everything nor a beginning of names; no plan has no say."""
     (tmp_path / "runs/2026-11-23/101112-archive-01234567").mkdir(parents=True)
+    request = Request(Location("s3", "in", "x/archive.zip"), destination, options)
     with pytest.raises(UsageError, match=said) if said else nullcontext():
-        _check(destination, Options(key_template=template), tmp_path)
+        check_extra(request, Location("file", "", f"{tmp_path}/"), MemoryStores())
 
 
 def _fail(found: Sequence[StoredObject]) -> bool:
@@ -123,11 +115,13 @@ def _fail(found: Sequence[StoredObject]) -> bool:
 def test_nothing_is_asked_where_nothing_is_extra(world: World) -> None:
     """The caller hears only of what is there."""
     report = world.run(TWO_MEMBERS)
-    world.out.put("elsewhere/x", b"", FACTS, if_absent=False)
+    world.out.put("elsewhere/x", b"", ObjectFacts("text/plain", {}), if_absent=False)
     cleared = clear_extra(report, world.context, _fail)
     assert cleared.requests.list > report.requests.list  # the second report counts the LIST
-    assert cleared.requests.delete == report.requests.delete
-    assert cleared.verdict is Verdict.COMPLETED
+    assert (cleared.requests.delete, cleared.verdict) == (
+        report.requests.delete,
+        Verdict.COMPLETED,
+    )
     assert world.contents("archive/").keys() == {"a", "d/b", "elsewhere/x"}
 
 
