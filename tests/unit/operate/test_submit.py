@@ -18,6 +18,7 @@ from s3unzip.operate import submit
 from s3unzip.operate.checks import FAILURE, OK, check_route
 from s3unzip.operate.doctor import diagnose
 from s3unzip.operate.submit import ATTEMPTS, LONGEST_WAIT, find_archives, send_events
+from s3unzip.printable import show_count
 from s3unzip.settings import Variable
 from tests.docs.test_json import check_lines
 from tests.support.processes import Typed
@@ -31,7 +32,7 @@ Refusals = list[tuple[str, bool]]  # the key of a message, and whether the sende
 
 @dataclass
 class Shell:
-    """Somebody who types ``s3unzip submit`` in an environment."""
+    """Somebody who types ``s3unzip submit``, or another command, in an environment."""
 
     site: Site
     capsys: pytest.CaptureFixture[str]
@@ -39,12 +40,12 @@ class Shell:
     out: str = ""
     err: str = ""
 
-    def __call__(self, *words: str, answer: str | None = None) -> int:
+    def __call__(self, *words: str, answer: str | None = None, command: str = "submit") -> int:
         self.capsys.readouterr()  # what the functions logged
         with self.monkeypatch.context() as patch:
             patch.setattr(sys, "stdin", io.StringIO() if answer is None else Typed(answer))
             with pytest.raises(SystemExit) as ended:
-                main(["submit", *words, "--env", "dev"])
+                main([command, *words, "--env", "dev"])
         self.out, self.err = self.capsys.readouterr()
         return int(ended.value.code or 0)
 
@@ -82,11 +83,13 @@ def test_words_select_archives(shell: Shell, words: list[str], keys: list[str]) 
         shell.put(name, name.replace("[", "").replace("]", ""))
     assert shell(*(BUCKET + word for word in words), "--yes", "--json") == 0
     (made,) = check_lines("submit", shell.out)
-    assert (made["archives"], made["queued"]) == (len(keys), len(keys))
-    assert made["size"] == len(keys) * len(ARCHIVE)
+    assert (made["archives"], made["queued"], made["size"]) == (
+        len(keys),
+        len(keys),
+        len(keys) * len(ARCHIVE),
+    )
     assert made["dollars"] > 0
-    count = "1 archive" if len(keys) == 1 else f"{len(keys)} archives"
-    assert shell.err == f"queued {count}: s3unzip runs --env dev\n"
+    assert shell.err == f"queued {show_count(len(keys), 'archive')}: s3unzip runs --env dev\n"
     assert shell.queued() == keys
 
 
@@ -309,27 +312,29 @@ def routed(deploy: Callable[..., Site], monkeypatch: pytest.MonkeyPatch) -> Site
 
 
 @pytest.fixture
-def typed(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    def run(*words: str) -> str:
-        capsys.readouterr()  # what the functions logged
-        with pytest.raises(SystemExit):
-            main([*words, "--env", "dev"])
-        out, err = capsys.readouterr()
-        return out + err
-
-    return run
+def traveller(
+    routed: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Shell:
+    """A shell in the environment with routes."""
+    return Shell(routed, capsys, monkeypatch)
 
 
 def test_a_run_writes_as_its_route_says(routed: Site) -> None:
     """The destination, the key and the options are the route's; the report has it."""
     run = routed.begin("acme/a.zip")
     routed.work(run)
-    report = routed.runs.records(run).read_report()
-    assert report.verdict is Verdict.COMPLETED
-    assert report.route == Route("acme", "123456789012", KEY)
+    report = routed.report(run)
+    assert (report.verdict, report.route) == (
+        Verdict.COMPLETED,
+        Route("acme", "123456789012", KEY),
+    )
     assert set(routed.account.objects("acme-members")) == {"in/good", "in/other"}
-    head = routed.account.client("s3").head_object(Bucket="acme-members", Key="in/good")
-    assert (head["ServerSideEncryption"], head["SSEKMSKeyId"]) == ("aws:kms", KEY)
+    assert _key_of_good(routed) == ("aws:kms", KEY)
+
+
+def _key_of_good(site: Site) -> tuple[str, str]:
+    head = site.account.client("s3").head_object(Bucket="acme-members", Key="in/good")
+    return head["ServerSideEncryption"], head["SSEKMSKeyId"]
 
 
 def test_a_run_keeps_its_route(routed: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -339,9 +344,8 @@ def test_a_run_keeps_its_route(routed: Site, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv(Variable.ROUTES, json.dumps(changed))
     open_worker.cache_clear()
     routed.work(run)
-    assert routed.runs.records(run).read_report().verdict is Verdict.COMPLETED
-    head = routed.account.client("s3").head_object(Bucket="acme-members", Key="in/good")
-    assert head["SSEKMSKeyId"] == KEY
+    assert routed.report(run).verdict is Verdict.COMPLETED
+    assert _key_of_good(routed) == ("aws:kms", KEY)
 
 
 def test_a_failed_execution_is_ended_with_the_rights_of_its_route(
@@ -361,7 +365,7 @@ def test_a_failed_execution_is_ended_with_the_rights_of_its_route(
 
 
 @pytest.mark.parametrize(
-    ("key", "place"),
+    ("key", "route"),
     [
         ("acme/a.zip", "acme"),
         ("globex/a.ZIPX", "globex"),
@@ -369,45 +373,45 @@ def test_a_failed_execution_is_ended_with_the_rights_of_its_route(
         ("a.zip", None),
     ],
 )
-def test_the_first_route_that_fits(routed: Site, key: str, place: str | None) -> None:
+def test_the_first_route_that_fits(routed: Site, key: str, route: str | None) -> None:
     """Prefix and suffix decide; what no route takes goes the environment's own way."""
-    report = routed.runs.defaults.request(key).route
-    assert (None if report is None else report.name) == place
     run = routed.begin(key)
     routed.work(run)
-    route = routed.runs.records(run).read_report().route
-    assert (None if route is None else route.name) == place
+    for chooser in (routed.runs.defaults.request(key), routed.report(run)):
+        assert (chooser.route and chooser.route.name) == route
 
 
-def test_commands_name_the_route(routed: Site, typed: Callable[..., str]) -> None:
+def test_commands_name_the_route(traveller: Shell) -> None:
     """`runs`, `show` and `submit` do; a key that no route and no trigger takes is refused."""
-    run = routed.begin("acme/a.zip")
-    assert "route acme" in typed("runs")  # before it has a report
-    routed.work(run)
-    assert "route acme" in typed("runs")
-    assert "  route acme\n" in typed("show", run)
-    for key in ("globex/b.zipx", "acme/b.zip", "c.zip"):
-        routed.account.put(key, b"archive")
-    found = typed("submit", "s3://arrivals/", "--dry-run")
-    assert "3 archives to extract" in found
-    assert "by route: acme 1, globex 1" in found
-    refused = typed("submit", "s3://arrivals/a.zipx", "--dry-run")
-    assert "takes only s3://arrivals/acme/*.zip and s3://arrivals/globex/*.zipx and" in refused
+    run = traveller.site.begin("acme/a.zip")
+    traveller(command="runs")  # before it has a report
+    assert "route acme" in traveller.out
+    traveller.site.work(run)
+    traveller(command="runs")
+    assert "route acme" in traveller.out
+    traveller(run, command="show")
+    assert "  route acme\n" in traveller.out
+    traveller.put("globex/b.zipx", "acme/b.zip", "c.zip")
+    traveller("s3://arrivals/", "--dry-run")
+    assert "3 archives to extract" in traveller.out
+    assert "by route: acme 1, globex 1" in traveller.out
+    traveller("s3://arrivals/a.zipx", "--dry-run")
+    places = "s3://arrivals/acme/*.zip and s3://arrivals/globex/*.zipx and"
+    assert f"takes only {places}" in traveller.err
 
 
-def test_missing_archives_of_routes(routed: Site, typed: Callable[..., str]) -> None:
+def test_missing_archives_of_routes(traveller: Shell) -> None:
     """`submit --missing` looks below each route, and each archive is listed once."""
-    for key in ("globex/b.zipx", "acme/b.zip", "c.zip"):
-        routed.account.put(key, b"archive")
-    assert typed("submit", "--missing", "--dry-run").count("no run") == 3
+    traveller.put("globex/b.zipx", "acme/b.zip", "c.zip")
+    traveller("--missing", "--dry-run")
+    assert traveller.out.count("no run") == 3
 
 
 def test_doctor_checks_each_route(routed: Site) -> None:
     """A route whose bucket is gone is a failure with its name."""
-    checks = {result.name: result for result in diagnose(routed.runs)}
-    assert checks["route acme"].status is OK
-    assert checks["route acme"].message == "s3://arrivals/acme/*.zip -> s3://acme-members/in/"
-    assert checks["route globex"].status is OK
+    answers = {result.name: (result.status, result.message) for result in diagnose(routed.runs)}
+    assert answers["route acme"] == (OK, "s3://arrivals/acme/*.zip -> s3://acme-members/in/")
+    assert answers["route globex"][0] is OK
     routed.account.client("s3").delete_bucket(Bucket="acme-members")
     answer = check_route(routed.runs, 0)
     assert (answer.status, answer.message) == (FAILURE, "acme-members does not exist")
