@@ -1,10 +1,11 @@
 """The ZIP core driven by hand, its input cut as finely as a test wants."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from s3unzip.zip import (
     ONE_DISK,
+    ByteRange,
     DirectoryReader,
     Disks,
     Index,
@@ -13,6 +14,7 @@ from s3unzip.zip import (
     OpenedMember,
     Policy,
     RejectedError,
+    Selection,
     close_member,
     drive,
     inspect_prefix,
@@ -34,18 +36,35 @@ class Cut:
         return (data[start : start + step] for start in range(0, len(data), step))
 
 
-def read_index(raw: bytes, policy: Policy, cut: Cut, disks: Disks = ONE_DISK) -> Index:
-    """Read and settle an archive's index; keys are paths."""
-    tail = raw[-(cut.length or 1 << 17) :]
-    location = drive(
-        locate_directory(tail, len(raw), policy, disks), lambda want: raw[want.start : want.stop]
+def read_index(
+    raw: bytes,
+    policy: Policy,
+    cut: Cut,
+    disks: Disks = ONE_DISK,
+    selection: Selection | None = None,
+) -> Index:
+    """Read and settle an archive's index; keys are paths, unless a selection has others."""
+    return read_index_by(
+        lambda want: raw[want.start : want.stop], len(raw), policy, cut, disks, selection
     )
-    reader = DirectoryReader(location, policy)
-    for piece in cut.pieces(raw[location.start : location.stop]):
+
+
+def read_index_by(
+    read: Callable[[ByteRange], bytes],
+    size: int,
+    policy: Policy,
+    cut: Cut,
+    disks: Disks = ONE_DISK,
+    selection: Selection | None = None,
+) -> Index:
+    """Read and settle the index of an archive that is read by its ranges."""
+    tail = read(ByteRange(max(0, size - (cut.length or 1 << 17)), size))
+    location = drive(locate_directory(tail, size, policy, disks), read)
+    reader = DirectoryReader(location, policy, selection)
+    for piece in cut.pieces(read(ByteRange(location.start, location.stop))):
         reader.feed(piece)
-    index = drive(reader.finish(), lambda want: raw[want.start : want.stop])
-    before = inspect_prefix(tail, location, index.first)
-    index.warnings.update(drive(before, lambda want: raw[want.start : want.stop]))
+    index = drive(reader.finish(), read)
+    index.warnings.update(drive(inspect_prefix(tail, location, index.first), read))
     return index
 
 

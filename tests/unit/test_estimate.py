@@ -148,16 +148,23 @@ def test_the_bill_has_the_events_of_s3_and_the_class_of_the_objects() -> None:
     assert plain.unavoidable == pytest.approx(0.005)
 
 
-def test_a_budget_refuses_what_is_expected_to_cost_more() -> None:
+@pytest.mark.parametrize(
+    ("limit", "error", "said"),
+    [
+        (0.001, BudgetError, r"1,000 members, above the limit of \$0.001"),
+        (-1.0, UsageError, "cost limit"),
+        (float("nan"), UsageError, "cost limit"),
+    ],
+)
+def test_a_budget_refuses_what_is_expected_to_cost_more(
+    limit: float, error: type[Exception], said: str
+) -> None:
     """The message names the cost, the limit and what no tool avoids; a limit is a number from 0."""
     made = _estimated([Group(1_000, 10_000, 4_000)], aws())
-    for enough in (None, 1.0):
-        check_budget(made, enough)
-    with pytest.raises(BudgetError, match=r"1,000 members, above the limit of \$0.001"):
-        check_budget(made, 0.001)
-    for wrong in (-1.0, float("nan")):
-        with pytest.raises(UsageError, match="cost limit"):
-            check_budget(made, wrong)
+    check_budget(made, None)
+    check_budget(made, 1.0)
+    with pytest.raises(error, match=said):
+        check_budget(made, limit)
 
 
 def test_a_task_that_outlasts_a_function_is_named() -> None:

@@ -149,12 +149,14 @@ def test_failures_are_printed_as_they_come(quiet: bool, monkeypatch: pytest.Monk
         shown.phase("extract")
         shown.failed(failures)
     lines = out.getvalue().splitlines()
-    assert len(lines) == progress.MAX_LIVE_FAILURES + 1
-    assert lines[0] == (
-        "failed: out/f0\\x1b: The data does not have the declared CRC-32: the data has 1 "
-        "(crc-mismatch)"
+    assert (len(lines), lines[0], lines[-1]) == (
+        progress.MAX_LIVE_FAILURES + 1,
+        (
+            "failed: out/f0\\x1b: The data does not have the declared CRC-32: the data has 1 "
+            "(crc-mismatch)"
+        ),
+        "more members failed; the report lists them",
     )
-    assert lines[-1] == "more members failed; the report lists them"
 
 
 def test_bytes_are_shown_while_one_member_is_extracted() -> None:

@@ -67,6 +67,7 @@ def test_one_piece_is_a_file(world: World) -> None:
     """The first piece may be the only one."""
     report = world.run_request(_fill(world, [build(*ENTRIES)], ["a.zip.001"]))
     assert report.verdict is Verdict.COMPLETED
+    assert report.pin is not None
     assert b"parts" not in encode(report.pin)
 
 

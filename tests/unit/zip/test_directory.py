@@ -279,9 +279,8 @@ def test_short_read_is_refused() -> None:
 def test_two_end_records_are_refused_at_the_first() -> None:
     """The offset is that of the first in the archive, however short the tail."""
     raw = b"x" * 100 + build(shape=Shape(comment=build()))
-    with pytest.raises(RejectedError) as caught:
+    with pytest.raises(RejectedError, match=r"^multiple-eocd at byte 100: "):
         _locate(raw, len(raw))
-    assert (caught.value.finding.code, caught.value.finding.offset) == ("multiple-eocd", 100)
 
 
 # What counts as an archive before the first member, and how much is read

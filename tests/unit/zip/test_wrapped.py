@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from s3unzip.errors import MemberError, RejectedError
 from s3unzip.zip import (
     ByteRange,
-    DirectoryReader,
     Index,
     Limits,
     Member,
@@ -22,13 +21,12 @@ from s3unzip.zip import (
     Selection,
     close_member,
     drive,
-    inspect_prefix,
-    locate_directory,
     open_member,
 )
 from s3unzip.zip.members import SELECTED, HeaderTable
 from s3unzip.zip.records import LOCAL_LENGTH
 from s3unzip.zip.wrapped import find_long_members
+from tests.corpus.core import Cut, read_index_by
 from tests.support.mac_zips import GIB, WRAP, MacFile, Sparse, build_mac, deflate_zeros, deflated
 from tests.support.zips import DEFLATE
 
@@ -39,13 +37,7 @@ def _read_mac(
     archive: Sparse, policy: Policy | None = None, selection: Selection | None = None
 ) -> Index:
     policy = policy or Policy()
-    tail = archive.read(ByteRange(max(0, archive.size - (1 << 17)), archive.size))
-    location = drive(locate_directory(tail, archive.size, policy), archive.read)
-    reader = DirectoryReader(location, policy, selection)
-    reader.feed(archive.read(ByteRange(location.start, location.stop)))
-    index = drive(reader.finish(), archive.read)
-    index.warnings.update(drive(inspect_prefix(tail, location, index.first), archive.read))
-    return index
+    return read_index_by(archive.read, archive.size, policy, Cut(), selection=selection)
 
 
 def _codes_of(archive: Sparse, policy: Policy | None = None) -> set[str]:
@@ -54,6 +46,10 @@ def _codes_of(archive: Sparse, policy: Policy | None = None) -> set[str]:
     except RejectedError as refusal:
         return {refusal.finding.code}
     return {failure.finding.code for failure in index.failures} | set(index.warnings)
+
+
+def _headers_of(archive: Sparse) -> list[int]:
+    return [place for place, piece in archive.pieces.items() if piece.startswith(b"PK\3\4")]
 
 
 def _stored(*sizes: int) -> list[MacFile]:
@@ -103,8 +99,7 @@ def test_every_member_is_at_its_place(
     files = [dataclasses.replace(make(*lengths)[at], **form) for at, (_, make) in enumerate(kinds)]
     archive = build_mac(*files)
     index = _read_mac(archive)
-    headers = [at for at, piece in archive.pieces.items() if piece.startswith(b"PK\3\4")]
-    assert [member.offset for member in index.members] == headers
+    assert [member.offset for member in index.members] == _headers_of(archive)
     for file, member in zip(files, index.members, strict=True):
         assert _check_member(archive, file, member) == ["dd-absent"] * (not file.has_descriptor)
     assert set(index.warnings) == ({"offsets-wrapped"} if archive.size >= WRAP else set())
@@ -123,14 +118,14 @@ THREE = _stored(10, BIG, 10)
 
 
 def _hide_header(archive: Sparse, number: int) -> Sparse:
-    headers = [at for at, piece in archive.pieces.items() if piece.startswith(b"PK\3\4")]
-    archive.pieces[headers[number]] = b"XX" + archive.pieces[headers[number]][2:]
+    place = _headers_of(archive)[number]
+    archive.pieces[place] = b"XX" + archive.pieces[place][2:]
     return archive
 
 
 def _repeat_header(archive: Sparse, number: int, distance: int) -> Sparse:
-    headers = [at for at, piece in archive.pieces.items() if piece.startswith(b"PK\3\4")]
-    archive.pieces[headers[number] + distance] = archive.pieces[headers[number]]
+    place = _headers_of(archive)[number]
+    archive.pieces[place + distance] = archive.pieces[place]
     return archive
 
 
