@@ -21,10 +21,9 @@ def moto_account() -> Iterator[Account]:
 def account(moto_account: Account, monkeypatch: pytest.MonkeyPatch) -> Iterator[Account]:
     for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_REGION"):
         monkeypatch.delenv(name, raising=False)
-    for name, value in CREDENTIALS.items():
+    variables = {"AWS_ENDPOINT_URL": moto_account.url, "POWERTOOLS_TRACE_DISABLED": "true"}
+    for name, value in {**CREDENTIALS, **variables}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", moto_account.url)
-    monkeypatch.setenv("POWERTOOLS_TRACE_DISABLED", "true")
     moto_account.reset()
     for cached in (open_client, open_worker):
         cached.cache_clear()

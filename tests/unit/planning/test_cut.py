@@ -1,6 +1,6 @@
 """Cutting: every member in exactly one task, no bound passed, large ones alone."""
 
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import pytest
 from hypothesis import given, strategies as st
@@ -39,15 +39,24 @@ sizes = st.lists(
 
 
 def _rows_of(members: list[Size]) -> list[Member]:
-    rows: list[Member] = []
-    offset = 0
-    for index, (compressed, plain, method) in enumerate(members):
-        size = compressed if method == 0 else plain
-        stop = offset + 30 + compressed
-        facts = (offset, stop, compressed, size, 0, method, 0, 0, 0)
-        rows.append(Member(index, f"k{index}", None, *facts))
-        offset = stop
-    return rows
+    starts = accumulate((30 + compressed for compressed, _, _ in members), initial=0)
+    spans = enumerate(zip(pairwise(starts), members, strict=True))
+    return [
+        Member(
+            index,
+            f"k{index}",
+            None,
+            *span,
+            compressed,
+            plain if method else compressed,
+            0,
+            method,
+            0,
+            0,
+            0,
+        )
+        for index, (span, (compressed, plain, method)) in spans
+    ]
 
 
 def _cut(
@@ -77,15 +86,14 @@ def test_every_member_is_in_exactly_one_task_or_split(members: list[Size]) -> No
     cutter = _cut(members)
     tasks = cutter.tasks + cutter.copies
     spans = sorted({task.rows for task in tasks})
-    assert [start for start, _ in spans] == [0, *(stop for _, stop in spans[:-1])][: len(spans)]
-    assert (spans[-1][1] if spans else 0) == 10 * len(members)
+    stops = [stop for _, stop in spans]
+    assert [0, *stops] == [*(start for start, _ in spans), 10 * len(members)]
     for span in spans:
         parts = [task for task in tasks if task.rows == span]
         assert [task.part for task in parts] == list(range(parts[0].parts))
         if parts[0].parts > 1:
             edges = [edge for task in parts for edge in task.span]
-            assert edges[1:-1:2] == edges[2::2]
-            assert (edges[0], edges[-1]) == (0, members[span[0] // 10][0])
+            assert [0, *edges[1::2]] == [*edges[::2], members[span[0] // 10][0]]
 
 
 @given(sizes)

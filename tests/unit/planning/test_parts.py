@@ -111,13 +111,6 @@ def test_a_whole_archive_may_have_the_name_of_a_part(world: World) -> None:
     assert world.run_request(request).verdict is Verdict.COMPLETED
 
 
-def test_parts_in_the_wrong_order(world: World) -> None:
-    """Parts under each other's names are refused before anything is written."""
-    said = _refuse(world, _fill(world, [SPLIT[1], SPLIT[0], *SPLIT[2:]], NAMES))
-    assert said.startswith(("part-wrong: ", "multi-disk: "))
-    assert world.contents() == {}
-
-
 def test_a_part_of_another_archive(world: World) -> None:
     """The part is named that has no member where the directory says."""
     other = [SPLIT[0], bytes(len(SPLIT[1])), *SPLIT[2:]]

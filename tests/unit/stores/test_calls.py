@@ -3,7 +3,7 @@
 import random
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import pytest
@@ -230,12 +230,12 @@ def test_only_throttling_is_counted_as_throttled(clock: ManualClock, calls: Call
     assert calls.pace.limit == int(4 * CUT)
 
 
+@dataclass
 class Broken:
     """An archive whose bodies break off after three bytes, some times."""
 
-    def __init__(self, times: int) -> None:
-        self.times = times
-        self.wanted: list[ByteRange] = []
+    times: int
+    wanted: list[ByteRange] = field(default_factory=list)
 
     def stream(self, want: ByteRange) -> Iterator[bytes]:
         self.wanted.append(want)

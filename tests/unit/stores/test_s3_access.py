@@ -1,7 +1,8 @@
 """Endpoints, odd keys and listings of S3, failed writes, and the parts of an archive."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterator
+from dataclasses import dataclass
 from io import BytesIO
 from itertools import chain, count, islice, repeat
 
@@ -190,13 +191,13 @@ def test_parts_without_names() -> None:
         source.pinned(_s3("a.bin"), Pin(2, parts=(Pin(1), Pin(1))))
 
 
+@dataclass
 class ScriptedStore(NowhereDestination):
     """Lists the keys of `pages`, of which number `last` is the last one; None: it never says so."""
 
-    def __init__(self, pages: Iterable[list[str]], last: int | None = None) -> None:
-        self.pages = iter(pages)
-        self.last = last
-        self.asked = 0
+    pages: Iterator[list[str]]
+    last: int | None = None
+    asked: int = 0
 
     def list_page(self, prefix: str, first: str, last: str, token: str | None) -> ListPage:
         assert int(token or "0") == self.asked
@@ -220,7 +221,7 @@ def test_a_listing_has_all_keys_that_are_asked_for(
     pages: list[list[str]], keys: str, *, in_order: bool, asked: int
 ) -> None:
     """Keys from "b" to "c" come in the store's order, from as few pages as possible."""
-    store = ScriptedStore(pages, len(pages))
+    store = ScriptedStore(iter(pages), len(pages))
     listed = list(list_pages(store, "", lambda call: call(), "b", "c"))
     assert "".join(one.key for page in listed for one in page.objects) == keys
     assert (listed[-1].in_order, listed[-1].is_last, store.asked) == (in_order, True, asked)

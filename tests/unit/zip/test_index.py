@@ -23,6 +23,7 @@ from s3unzip.zip import (
     open_member,
 )
 from s3unzip.zip.checks import MIB
+from s3unzip.zip.names import has_long_marks
 from tests.corpus.core import Cut, open_at, read_index
 from tests.support.zips import DESCRIPTORS, Entry, Shape, build, extra
 
@@ -214,6 +215,7 @@ def test_normalising_is_bounded() -> None:
     codes = {failure.member.path[0]: failure.finding.code for failure in index.failures}
     assert codes == {"e": "key-too-long"}
     assert index.warnings["name-combining-run"] == 2
+    assert [has_long_marks(marks[:length]) for length in (200, 20)] == [True, False]
 
 
 def test_the_marker_is_reserved() -> None:
