@@ -4,8 +4,9 @@ import gzip
 import posixpath
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import pairwise
+from typing import TypeVar
 from zlib import crc32
 
 import pytest
@@ -160,22 +161,18 @@ def test_the_first_error_of_a_put_ends_the_pool() -> None:
 BIG = zips.build(zips.Entry("big", log_lines(60_000), zips.DEFLATE))
 
 
-def _begin(world: World) -> TaskAttempt:
+def _begin(world: World) -> tuple[TaskAttempt, PlannedMember]:
     step = begin_run(world.request(BIG), world.context)
     (task,) = step.next.tasks
-    return TaskAttempt(world.records(step.next.run).read_plan().run, task, world.context)
-
-
-def _stream(attempt: TaskAttempt) -> list[Status]:
-    stream_member(attempt, attempt.read_rows(attempt.task.rows))
-    return [outcome.status for outcome in attempt.outcomes]
+    attempt = TaskAttempt(world.records(step.next.run).read_plan().run, task, world.context)
+    (row,) = attempt.read_rows(task.rows)
+    return attempt, row
 
 
 def test_an_upload_that_somebody_aborted_is_told_as_gone() -> None:
     """Nothing is noted of the member, so that the task is tried again."""
     world = World(WHOLE)
-    attempt = _begin(world)
-    (row,) = attempt.read_rows(attempt.task.rows)
+    attempt, row = _begin(world)
     upload = begin_upload(attempt, row)
     world.out.abort_upload(upload)
     with pytest.raises(UploadGoneError):
@@ -213,28 +210,10 @@ def test_a_stream_is_cut_into_the_planned_parts(
 ) -> None:
     """However it comes in chunks; a full part is sent from its buffer, without a copy."""
     bucket = NotingBucket()
-    attempt = _begin(World(WHOLE, MemoryStores(out=bucket)))
-    (row,) = attempt.read_rows(attempt.task.rows)
+    attempt, row = _begin(World(WHOLE, MemoryStores(out=bucket)))
     parts = upload_parts(attempt, begin_upload(attempt, row), iter(chunks), PartPlan([2]))
-    assert [part.size for part in parts] == sizes
-    assert [part.number for part in parts] == list(range(1, len(sizes) + 1))
+    assert [(part.number, part.size) for part in parts] == list(enumerate(sizes, 1))
     assert sorted(bucket.views) == views
-
-
-class LosingBucket(MemoryBucket):
-    """Completes an upload, and loses the answer."""
-
-    def complete_upload(self, upload: Upload, parts: Sequence[Part], *, if_absent: bool) -> str:
-        etag = super().complete_upload(upload, parts, if_absent=if_absent)
-        raise ServiceFaultError(f"connection lost before {etag} came")
-
-
-def test_a_completion_whose_answer_was_lost_is_found_by_the_object() -> None:
-    """The second attempt is told that there is no such upload; the member is there."""
-    attempt = _begin(World(WHOLE, MemoryStores(out=LosingBucket())))
-    assert _stream(attempt) == [Status.EXTRACTED]
-    assert attempt.outcomes[0].etag is None
-    assert attempt.calls.requests.complete == 2
 
 
 def test_an_upload_that_was_never_there_is_not_taken_for_done() -> None:
@@ -243,9 +222,9 @@ def test_an_upload_that_was_never_there_is_not_taken_for_done() -> None:
     It may be, if an earlier step may have completed the upload.
     """
     world = World(WHOLE)
-    attempt = _begin(world)
-    (row,) = attempt.read_rows(attempt.task.rows)
-    assert _stream(attempt) == [Status.EXTRACTED]
+    attempt, row = _begin(world)
+    stream_member(attempt, [row])
+    assert [outcome.status for outcome in attempt.outcomes] == [Status.EXTRACTED]
     upload = begin_upload(attempt, row)
     world.out.abort_upload(upload)
     with pytest.raises(NotFoundError):
@@ -263,36 +242,41 @@ def _row_of(index: int, key: str) -> PlannedMember:
     return PlannedMember(Member(index, key, None, 0, 0, 7, 7, crc32(BODY), 0, 0, None, None), key)
 
 
-def _bucket_with(*keys: str) -> MemoryBucket:
-    bucket = MemoryBucket()
-    facts = ObjectFacts("text/plain", {"zip-crc32": f"{crc32(BODY):08x}"})
+B = TypeVar("B", bound=MemoryBucket)
+
+
+def hold(bucket: B, *keys: str, body: bytes = BODY, crc: int | None = crc32(BODY)) -> B:
+    """Put objects with a body into a bucket, with this CRC-32 in their metadata; return it."""
+    metadata = {} if crc is None else {"zip-crc32": f"{crc:08x}"}
     for key in keys:
-        bucket.put(key, BODY, facts, if_absent=False)
+        bucket.put(key, body, ObjectFacts("text/plain", metadata), if_absent=False)
     return bucket
 
 
+@pytest.fixture
+def calls() -> Calls:
+    return Calls(ManualClock(), 60.0, 4)
+
+
 @pytest.mark.parametrize("place", [0, 1, ROWS - 1])
-def test_members_beyond_the_last_key_listed_are_asked_for(place: int) -> None:
+def test_members_beyond_the_last_key_listed_are_asked_for(place: int, calls: Calls) -> None:
     """Where LIST is given up among other keys, HEAD decides for each member behind them."""
     keys = [f"a{number:03}" if number <= place else f"z{number:03}" for number in range(ROWS)]
-    bucket = _bucket_with(*keys, *[f"m{number:05}" for number in range(PAGE_KEYS + 1)])
-    calls = Calls(ManualClock(), 60.0, 4)
-    rows = [_row_of(index, key) for index, key in enumerate(keys)]
-    gone = keys[-1]
+    bucket = hold(MemoryBucket(), *keys, *[f"m{number:05}" for number in range(PAGE_KEYS + 1)])
     if place < ROWS - 1:
-        bucket.delete([gone])
-    found = find_unchanged(rows, SKIP, bucket, calls, threads=2)
-    assert found == {row.member.index for row in rows if row.key in bucket.objects}
+        bucket.delete(keys[-1:])
+    rows = [_row_of(index, key) for index, key in enumerate(keys)]
+    unchanged = find_unchanged(rows, SKIP, bucket, calls, threads=2)
+    assert unchanged == {row.member.index for row in rows if row.key in bucket.objects}
     assert calls.requests.head == ROWS  # each member once, also the one that is not there
 
 
-def test_the_last_key_listed_is_not_asked_for_twice() -> None:
+def test_the_last_key_listed_is_not_asked_for_twice(calls: Calls) -> None:
     """A member that LIST named as its last key has one HEAD like any other."""
     keys = [f"k{number:04}" for number in range(0, 2 * PAGE_KEYS, 2 * PAGE_KEYS // ROWS)][:ROWS]
-    bucket = _bucket_with(*keys, *[f"k{number:04}x" for number in range(PAGE_KEYS)])
-    listed = sorted(bucket.objects)[PAGE_KEYS - 1]
-    rows = [_row_of(index, key) for index, key in enumerate([*keys[: ROWS - 2], listed, "z"])]
-    calls = Calls(ManualClock(), 60.0, 4)
+    bucket = hold(MemoryBucket(), *keys, *[f"k{number:04}x" for number in range(PAGE_KEYS)])
+    last = sorted(bucket.objects)[PAGE_KEYS - 1]
+    rows = [_row_of(index, key) for index, key in enumerate([*keys[: ROWS - 2], last, "z"])]
     assert find_unchanged(rows, SKIP, bucket, calls, threads=2) == set(range(ROWS - 1))
     assert calls.requests.head == ROWS
 
@@ -301,46 +285,33 @@ class ChecksummedBucket(MemoryBucket):
     """A bucket that keeps a CRC-32 of its own for each object."""
 
     def head(self, key: str) -> StoredObject | None:
-        found = super().head(key)
-        return found and found._replace(checksum=crc32(self.objects[key].body))
-
-
-def noted(body: bytes, of: bytes) -> ChecksummedBucket:
-    """Return a bucket that has `body` under ``k``, with the CRC-32 of `of` in its metadata."""
-    bucket = ChecksummedBucket()
-    bucket.put(
-        "k", body, ObjectFacts("text/plain", {"zip-crc32": f"{crc32(of):08x}"}), if_absent=False
-    )
-    return bucket
+        stored = super().head(key)
+        return stored and stored._replace(checksum=crc32(self.objects[key].body))
 
 
 GZIPPED = gzip.compress(BODY, mtime=0)
 AS_GZIP = replace(SKIP, as_gzip=GzipForm.SUFFIX)
-
-
-def _gzip_row() -> PlannedMember:
-    size = len(GZIPPED) - 18  # without header and trailer (RFC 1952)
-    return PlannedMember(
-        Member(0, "k", None, 0, 0, size, len(BODY), crc32(BODY), 8, 0, None, None), "k"
-    )
+GZIP_SIZE = len(GZIPPED) - 18  # without header and trailer (RFC 1952)
+GZIP_ROW = PlannedMember(replace(_row_of(0, "k").member, compressed_size=GZIP_SIZE, method=8), "k")
 
 
 @pytest.mark.parametrize(
-    ("body", "of", "same"),
-    [(BODY, BODY, True), (b"another", BODY, False), (BODY, b"another", True)],
+    ("row", "options", "body", "noted", "same"),
+    [
+        (_row_of(0, "k"), SKIP, BODY, BODY, True),
+        (_row_of(0, "k"), SKIP, b"another", BODY, False),
+        (_row_of(0, "k"), SKIP, BODY, b"another", True),
+        # The store's checksum of a gzip file is of the file, the noted one of the content.
+        (GZIP_ROW, AS_GZIP, GZIPPED, BODY, True),
+        (GZIP_ROW, AS_GZIP, GZIPPED, GZIPPED, False),
+    ],
 )
 def test_the_stores_own_checksum_counts_more_than_the_noted_one(
-    body: bytes, of: bytes, *, same: bool
+    row: PlannedMember, options: Options, body: bytes, noted: bytes, calls: Calls, *, same: bool
 ) -> None:
     """Whoever wrote the object chose its metadata; the store computed its checksum."""
-    assert is_member(_row_of(0, "k"), SKIP, noted(body, of), Calls(ManualClock(), 60.0, 4)) is same
-
-
-def test_of_a_gzip_file_the_noted_checksum_counts() -> None:
-    """The store's is of the file, the noted one of the content."""
-    calls = Calls(ManualClock(), 60.0, 4)
-    assert is_member(_gzip_row(), AS_GZIP, noted(GZIPPED, BODY), calls)
-    assert not is_member(_gzip_row(), AS_GZIP, noted(GZIPPED, GZIPPED), calls)
+    bucket = hold(ChecksummedBucket(), "k", body=body, crc=crc32(noted))
+    assert is_member(row, options, bucket, calls) is same
 
 
 class CountingBucket(MemoryBucket):
@@ -349,9 +320,9 @@ class CountingBucket(MemoryBucket):
     told = 0
 
     def list_objects(self, prefix: str, first: str, last: str) -> Iterator[StoredObject]:
-        for found in super().list_objects(prefix, first, last):
+        for stored in super().list_objects(prefix, first, last):
             self.told += 1
-            yield found
+            yield stored
 
 
 @pytest.mark.parametrize(
@@ -362,15 +333,13 @@ class CountingBucket(MemoryBucket):
         (3 * LIST_PRICE, 2 * PAGE_KEYS),
     ],
 )
-def test_a_listing_is_given_up_before_it_costs_too_much(rows: int, told: int) -> None:
+def test_a_listing_is_given_up_before_it_costs_too_much(rows: int, told: int, calls: Calls) -> None:
     """After the pages that cost as much as the HEADs, or those that hold twice the members."""
-    bucket = CountingBucket()
-    facts = ObjectFacts("text/plain", {})
-    for number in range(3 * PAGE_KEYS):
-        bucket.put(f"m{number:05}", b"", facts, if_absent=False)
+    keys = (f"m{number:05}" for number in range(3 * PAGE_KEYS))
+    bucket = hold(CountingBucket(), *keys, body=b"", crc=None)
     members = [_row_of(index, f"{'az'[index % 2]}{index:03}") for index in range(rows)]
-    found = find_unchanged(members, SKIP, bucket, Calls(ManualClock(), 60.0, 4), threads=2)
-    assert (found, bucket.told) == (set(), told)
+    assert find_unchanged(members, SKIP, bucket, calls, threads=2) == set()
+    assert bucket.told == told
 
 
 @pytest.mark.parametrize(
@@ -383,16 +352,13 @@ def test_a_listing_is_given_up_before_it_costs_too_much(rows: int, told: int) ->
     ],
 )
 def test_an_object_is_still_the_one_that_was_written(
-    size: int, crc: int, noted_crc: int | None, *, same: bool
+    size: int, crc: int, noted_crc: int | None, calls: Calls, *, same: bool
 ) -> None:
     """Its size and its CRC-32 are those of the outcome, where it has one."""
-    bucket = MemoryBucket()
-    metadata = {} if noted_crc is None else {"zip-crc32": f"{noted_crc:08x}"}
-    bucket.put("k", BODY, ObjectFacts("text/plain", metadata), if_absent=False)
-    outcome = Outcome(0, "k", Status.EXTRACTED, size, crc)
-    calls = Calls(ManualClock(), 60.0, 4)
-    assert is_same_object(outcome, Options(), bucket, calls) is same
-    assert not is_same_object(replace(outcome, key="gone"), Options(), bucket, calls)
+    bucket = hold(MemoryBucket(), "k", crc=noted_crc)
+    outcomes = [Outcome(0, key, Status.EXTRACTED, size, crc) for key in ("k", "gone")]
+    same_objects = [is_same_object(outcome, Options(), bucket, calls) for outcome in outcomes]
+    assert same_objects == [same, False]
 
 
 @pytest.mark.parametrize(
@@ -402,8 +368,7 @@ def test_an_object_is_still_the_one_that_was_written(
 )
 def test_a_gzip_file_is_read_to_its_end(body: bytes, crc: int | None) -> None:
     """Only a file that is one whole stream has the CRC-32 of its content."""
-    bucket = MemoryBucket()
-    bucket.put("k", body, ObjectFacts("text/plain", {}), if_absent=False)
+    bucket = hold(MemoryBucket(), "k", body=body, crc=None)
     assert read_stored(bucket, "k", is_gzip=True) == StoredObject("k", len(body), crc)
     assert read_stored(bucket, "k", is_gzip=False) == StoredObject("k", len(body), crc32(body))
     assert read_stored(bucket, "nothing", is_gzip=True) is None
