@@ -90,19 +90,18 @@ def test_the_concurrency_of_the_account_is_checked(
     word: str,
 ) -> None:
     """What the account gives is compared with the workers that all runs share."""
-    account, unreserved, reserved = limits
     runs.resources = RESOURCES
     runs.variables |= {Variable.TUNING: json.dumps({"max_workers": workers})}
+    names = ("ConcurrentExecutions", "UnreservedConcurrentExecutions")
+    account = {"AccountLimit": dict(zip(names, limits[:2], strict=True))}
 
     def answer(asked: Asked) -> Reply:
-        found: dict[str, Any] = {}
         if "account-settings" in asked.path:
-            names = ("ConcurrentExecutions", "UnreservedConcurrentExecutions")
-            found = {"AccountLimit": dict(zip(names, (account, unreserved), strict=True))}
-        elif reserved is not None:
-            assert "/functions/extract/" in asked.path
-            found = {"ReservedConcurrentExecutions": reserved}
-        return Reply(200, json.dumps(found).encode())
+            return Reply(200, json.dumps(account).encode())
+        if limits[2] is None:
+            return Reply(200, b"{}")
+        assert "/functions/extract/" in asked.path
+        return Reply(200, json.dumps({"ReservedConcurrentExecutions": limits[2]}).encode())
 
     with answering(runs, answer, "lambda"):
         check(runs, "concurrency", expected, word)
@@ -197,6 +196,14 @@ def _in_camel_case(value: Any) -> Any:
     return {name[0].lower() + name[1:]: _in_camel_case(part) for name, part in value.items()}
 
 
+# By state: how a key is made; one of them is disabled.
+KEYS: dict[str, dict[str, str]] = {
+    "enabled": {},
+    "disabled": {},
+    "signing": {"KeyUsage": "SIGN_VERIFY", "KeySpec": "ECC_NIST_P256"},
+}
+
+
 @pytest.mark.parametrize("fault_of", ["host", "x-amz-expected-bucket-owner"])
 def test_a_bucket_when_s3_fails(runs: DeployedRuns, fault_of: str) -> None:
     """A fault of S3 says nothing of the bucket nor of its owner: not checked."""
@@ -223,17 +230,10 @@ def test_the_kms_key_is_checked(
 ) -> None:
     """A key that cannot encrypt fails every PUT."""
     kms = account.client("kms")
-    if state == "signing":
-        made = kms.create_key(KeyUsage="SIGN_VERIFY", KeySpec="ECC_NIST_P256")
-    else:
-        made = kms.create_key()
-    arn = made["KeyMetadata"]["Arn"]
-    if state == "disabled":
-        kms.disable_key(KeyId=made["KeyMetadata"]["KeyId"])
-    if state == "missing":
-        arn = "arn:aws:kms:us-east-1:123456789012:key/00000000-0000-0000-0000-000000000000"
-    if state != "none":
-        runs.variables |= {Variable.DESTINATION_KMS_KEY: arn}
+    arns = {name: kms.create_key(**how)["KeyMetadata"]["Arn"] for name, how in KEYS.items()}
+    arns["missing"] = "arn:aws:kms:us-east-1:123456789012:key/00000000-0000-0000-0000-000000000000"
+    kms.disable_key(KeyId=arns["disabled"].rpartition("/")[2])
+    runs.variables |= {Variable.DESTINATION_KMS_KEY: arns.get(state, "")}
     check(runs, "kms key", expected, word)
 
 
@@ -265,7 +265,7 @@ def test_a_bucket_with_a_key_that_no_setting_names(
 
 
 @pytest.mark.parametrize(
-    ("value", "field", "expected", "word"),
+    ("name", "field", "expected", "word"),
     [
         (None, "", OK, "not set"),
         ("word", "", OK, "holds a password"),
@@ -276,18 +276,20 @@ def test_a_bucket_with_a_key_that_no_setting_names(
 def test_the_secret_of_the_password_is_checked(
     runs: DeployedRuns,
     account: Account,
-    value: str | None,
+    name: str | None,
     field: str,
     expected: CheckStatus,
     word: str,
 ) -> None:
     """A secret that is set must hold a password."""
-    if value is not None:
-        client = account.client("secretsmanager")
-        arn = client.create_secret(Name="zip", SecretString=value)["ARN"]
-        if value == "deleted":
-            client.delete_secret(SecretId=arn, ForceDeleteWithoutRecovery=True)
-        runs.variables |= {Variable.PASSWORD_SECRET: arn + field}
+    client = account.client("secretsmanager")
+    arns = {
+        secret: client.create_secret(Name=secret, SecretString="word")["ARN"]
+        for secret in ("word", "deleted")
+    }
+    client.delete_secret(SecretId=arns["deleted"], ForceDeleteWithoutRecovery=True)
+    if name is not None:
+        runs.variables |= {Variable.PASSWORD_SECRET: arns[name] + field}
     check(runs, "password secret", expected, word)
 
 
@@ -437,27 +439,21 @@ def test_alarms(runs: DeployedRuns, account: Account) -> None:
 
 
 @pytest.mark.parametrize(
-    ("summary", "expected"),
-    [
-        ("Successfully executed action arn:aws:sns:us-east-1:123456789012:wake", OK),
-        ("Failed to execute action arn:aws:sns:us-east-1:123456789012:wake", FAILURE),
-    ],
+    ("words", "expected", "names"),
+    [("Successfully executed", OK, ""), ("Failed to execute", FAILURE, "DeadLetters")],
 )
 def test_a_notification_that_failed_is_named(
-    runs: DeployedRuns, summary: str, expected: CheckStatus
+    runs: DeployedRuns, words: str, expected: CheckStatus, names: str
 ) -> None:
     """An action and a subscription are not enough: the topic's policy may refuse CloudWatch."""
     runs.resources = RESOURCES
-    alarm = {"AlarmName": "DeadLetters", "StateValue": "OK"}
-
-    def answer(asked: Asked) -> Reply:
-        if b"DescribeAlarmHistory" in asked.body or "DescribeAlarmHistory" in str(asked.headers):
-            item = {"AlarmName": "DeadLetters", "HistorySummary": summary}
-            return Reply(200, json.dumps({"AlarmHistoryItems": [item]}).encode())
-        return Reply(200, json.dumps({"MetricAlarms": [alarm]}).encode())
-
-    with answering(runs, answer, "cloudwatch"):
-        check(runs, "notifications", expected, "DeadLetters" if expected is FAILURE else "")
+    history = {"AlarmName": "DeadLetters", "HistorySummary": f"{words} action {WAKE}"}
+    answers = {
+        "MetricAlarms": [{"AlarmName": "DeadLetters", "StateValue": "OK"}],
+        "AlarmHistoryItems": [history],  # an answer to each request: clients take what is theirs
+    }
+    with answering(runs, lambda _: Reply(200, json.dumps(answers).encode()), "cloudwatch"):
+        check(runs, "notifications", expected, names)
 
 
 def test_the_partition_is_that_of_the_stack(runs: DeployedRuns) -> None:
