@@ -21,8 +21,6 @@ from s3unzip.cli.main import COMMANDS, PROGRAM, load_command
 ROOT = Path(__file__).resolve().parents[2]
 FENCE = re.compile(r"^( *)```(sh|console)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)  # of any kind
-REMARK = re.compile(r"\s+#\s.*$")
-EXIT = re.compile(r"#.*\bexits? (\d+)")
 GLOBAL_OPTIONS = {"cli-binary-format", "endpoint-url", "no-cli-pager", "output", "profile", "query"}
 # Options of other programs.
 FOREIGN_OPTIONS = {
@@ -70,7 +68,8 @@ def read_commands(page: Path) -> list[Command]:
         prompt = "$ " if block[2] == "console" else ""
         lines = (line.strip() for line in re.sub(r"\\\n\s*", "", block[3]).splitlines())
         for line in (line.removeprefix(prompt) for line in lines if line.startswith(prompt)):
-            code, command = EXIT.search(line), REMARK.sub("", line)
+            code = re.search(r"#.*\bexits? (\d+)", line)
+            command = re.sub(r"\s+#\s.*$", "", line)
             if command and not command.startswith("#"):
                 commands.append(Command(show_page(page), command, int(code[1]) if code else 0))
     return commands

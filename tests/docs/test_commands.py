@@ -56,8 +56,6 @@ ELSEWHERE: dict[str, Callable[[list[str]], str | None]] = {
         lambda _: None,
     ),
 }
-# Of s3unzip: what asks a deployed stack, which tests/e2e/test_faults.py has.
-DEPLOYED = re.compile(r"\s--env\b")
 
 
 class World:
@@ -125,7 +123,8 @@ def _of_s3unzip(command: Command) -> list[str] | None:
 
 def _runs_here(command: Command) -> bool:
     if _of_s3unzip(command) is not None:
-        return not DEPLOYED.search(command.text)
+        # tests/e2e/test_faults.py has what asks a deployed stack.
+        return not re.search(r"\s--env\b", command.text)
     return bool(ASSIGNMENT.fullmatch(command.text)) or command.words[0] in SHELL
 
 

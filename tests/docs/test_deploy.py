@@ -253,12 +253,12 @@ def _await_runs(shell: dict[str, str], count: int) -> None:
     raise AssertionError(listed)
 
 
-RIGHTS_PAGE = ROOT / "docs" / "howto" / "connections.md"
 POLICY: dict[str, Any] = json.loads(
-    re.findall(r"```json\n(.*?)```", RIGHTS_PAGE.read_text(encoding="utf-8"), re.DOTALL)[0]
+    re.findall(
+        r"```json\n(.*?)```", (PAGES / "connections.md").read_text(encoding="utf-8"), re.DOTALL
+    )[0]
 )
 RUN = ("run", "s3://incoming/a.zip", "s3://extracted/here", "-w", "1")
-READ_MEMBERS = {"Action": "s3:GetObject", "Resource": "arn:aws:s3:::extracted/*"}
 # Five parts of 5 MiB each: one member is an upload.
 TUNING = json.dumps({"small_member": 1_048_576, "part_bytes": 5_242_880})
 ENTRIES = [Entry(f"f{number}.txt", b"text" * 99, DEFLATE) for number in range(9)]
@@ -316,7 +316,8 @@ def test_the_policy_is_enough(user: User) -> None:
     user.program.start(*RUN).ends(0)
     verify = ("verify", "s3://incoming/a.zip", "s3://extracted/here", "--deep")
     assert user.program.start(*verify).code == 6
-    user.may(*POLICY["Statement"], READ_MEMBERS)
+    members = "arn:aws:s3:::extracted/*"
+    user.may(*POLICY["Statement"], {"Action": "s3:GetObject", "Resource": members})
     user.program.start(*verify).ends(0)
 
 

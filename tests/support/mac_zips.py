@@ -103,9 +103,8 @@ class MacFile:
 
     @property
     def compressed_size(self) -> int:
-        if self.filled is not None:
-            return self.filled
-        return self.size if self.data is None else len(self.data)
+        held = self.size if self.data is None else len(self.data)
+        return held if self.filled is None else self.filled
 
     @property
     def entry(self) -> Entry:

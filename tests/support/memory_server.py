@@ -112,8 +112,8 @@ class MemoryS3:
         if asked.method == "PUT" and not asked.key:
             self.create_bucket(asked.bucket)
             return Reply(200)
-        bucket = self.buckets.get(asked.bucket) or MemoryBucket()
-        if asked.bucket not in self.buckets:
+        bucket = self.buckets.get(asked.bucket)
+        if bucket is None:
             raise RefusalError(404, "NoSuchBucket")
         return _of_object(bucket, asked, self.buckets) if asked.key else self._of_bucket(asked)
 
@@ -142,14 +142,14 @@ def _list_objects(
         found = dropwhile(lambda entry: entry.key != token, found) if token else found
     coming = (entry for entry in found if entry.key != after)
     page = list(islice(coming, PAGE))
-    truncated = next(coming, None) is not None
-    told = f"<IsTruncated>{str(truncated).lower()}</IsTruncated>"
-    encoded = query.get("encoding-type") == "url"
-    if encoded:
-        told += "<EncodingType>url</EncodingType>"
-    if truncated:
-        told += f"<NextContinuationToken>{escape(page[-1].key)}</NextContinuationToken>"
-    return told + "".join(_entry(entry, encoded=encoded) for entry in page)
+    is_encoded = query.get("encoding-type") == "url"
+    told = ["<EncodingType>url</EncodingType>"] if is_encoded else []
+    if next(coming, None) is None:
+        told += ["<IsTruncated>false</IsTruncated>"]
+    else:
+        next_token = f"<NextContinuationToken>{escape(page[-1].key)}</NextContinuationToken>"
+        told += ["<IsTruncated>true</IsTruncated>", next_token]
+    return "".join([*told, *(_entry(entry, encoded=is_encoded) for entry in page)])
 
 
 def _entry(one: StoredObject, *, encoded: bool) -> str:
@@ -214,11 +214,9 @@ def _of_upload(bucket: MemoryBucket, asked: Asked, buckets: dict[str, MemoryBuck
 
 def _told_parts(body: bytes) -> list[Part]:
     root = ET.fromstring(body or b"<CompleteMultipartUpload/>")  # noqa: S314 - of a test's client
-    space = root.tag.rpartition("}")[0]
-    space = space + "}" if space else ""
     return [
-        Part(int(node.findtext(f"{space}PartNumber", "0")), node.findtext(f"{space}ETag", ""), 0)
-        for node in root.iterfind(f"{space}Part")
+        Part(int(node.findtext("{*}PartNumber", "0")), node.findtext("{*}ETag", ""), 0)
+        for node in root.iterfind("{*}Part")
     ]
 
 
@@ -253,13 +251,16 @@ def _read(bucket: MemoryBucket, asked: Asked) -> Reply:
     if asked.headers.get("if-none-match") == pin.etag:
         return Reply(304, headers={"ETag": pin.etag or ""})
     status, span = _span(asked.headers.get("range", ""), pin.size)
-    body = bucket.pinned(where, pin).read(span)
-    headers = {f"{METADATA}{k}": v for k, v in bucket.objects[asked.key].facts.metadata.items()}
-    headers |= {"ETag": pin.etag or "", "Last-Modified": "Wed, 21 Oct 2015 07:28:00 GMT"}
-    headers["Content-Type"] = bucket.objects[asked.key].facts.content_type
+    facts = bucket.objects[asked.key].facts
+    headers = {
+        **{f"{METADATA}{name}": value for name, value in facts.metadata.items()},
+        "ETag": pin.etag or "",
+        "Last-Modified": "Wed, 21 Oct 2015 07:28:00 GMT",
+        "Content-Type": facts.content_type,
+    }
     if status == 206:
         headers["Content-Range"] = f"bytes {span.start}-{span.stop - 1}/{pin.size}"
-    return Reply(status, body, headers)
+    return Reply(status, bucket.pinned(where, pin).read(span), headers)
 
 
 def _span(text: str, size: int) -> tuple[int, ByteRange]:

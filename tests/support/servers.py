@@ -64,12 +64,14 @@ def run_versitygw() -> Iterator[tuple[str, Path]]:
     memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
     with tempfile.TemporaryDirectory(prefix="s3unzip-versity-", dir=memory) as home:
         objects, versions = Path(home, "objects"), Path(home, "versions")
-        objects.mkdir()
-        versions.mkdir()
+        for folder in (objects, versions):
+            folder.mkdir()
         port = free_port()
-        arguments = [binary, "--access", "test", "--secret", "testtest"]
-        arguments += ["--port", f"{HOST}:{port}", "--keep-alive", "--quiet"]
-        arguments += ["posix", "--versioning-dir", str(versions), str(objects)]
+        arguments = [
+            *(binary, "--access", "test", "--secret", "testtest"),
+            *("--port", f"{HOST}:{port}", "--keep-alive", "--quiet"),
+            *("posix", "--versioning-dir", str(versions), str(objects)),
+        ]
         with Path(home, "log").open("wb") as log:
             process = subprocess.Popen(arguments, stdout=log, stderr=subprocess.STDOUT)
         try:
@@ -267,9 +269,8 @@ class WebFiles:
         return Reply(HTTPStatus.PARTIAL_CONTENT, data[start:stop], headers)
 
     def _validators(self, data: bytes) -> dict[str, str]:
-        if not self.etags:
-            return {}
-        return {"ETag": f'{"W/" if self.weak else ""}"{hash(data):x}"'}
+        etag = f'{"W/" * self.weak}"{hash(data):x}"'
+        return {"ETag": etag} if self.etags else {}
 
     def _span(self, text: str, size: int) -> tuple[int, int] | None:
         found = re.fullmatch(r"bytes=(\d*)-(\d*)", text)

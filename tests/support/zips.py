@@ -53,7 +53,8 @@ ZIP64_EOCD = {
 }  # fmt: skip
 ZIP64_LOCATOR = {"signature": "4s", "record_disk": "I", "record_offset": "Q", "disks": "I"}
 
-SENTINEL, SENTINEL_16 = 0xFFFFFFFF, 0xFFFF
+SENTINEL = 0xFFFFFFFF
+SENTINEL_16 = 0xFFFF
 
 
 def pack_record(layout: Mapping[str, str], values: Fields, overrides: Fields) -> bytes:
