@@ -25,10 +25,11 @@ def use_kept_syntheses(checkout: Path, kept: Path) -> None:
     (checkout / "cdk.json").write_text(json.dumps(settings))
 
 
-def name_synthesis() -> str:
-    """Return a name that two syntheses share if the CLI asks for the same.
+def main() -> int:
+    """Write the synthesis that the CLI asks for; return the exit code of app.py.
 
-    With a ready asset it is no matter which stacks' assets the command needs.
+    Two syntheses have one name if the CLI asks for the same. With a ready asset it is no matter
+    which stacks' assets the command needs.
     """
     asked = {
         name: value
@@ -37,12 +38,8 @@ def name_synthesis() -> str:
     }
     context = json.loads(asked.pop("CDK_CONTEXT_JSON"))
     context.pop("aws:cdk:bundling-stacks", None)
-    return hashlib.sha256(json.dumps([asked, context]).encode()).hexdigest()[:16]
-
-
-def main() -> int:
-    """Write the synthesis that the CLI asks for; return the exit code of app.py."""
-    folder = Path(sys.argv[1], name_synthesis())
+    digest = hashlib.sha256(json.dumps([asked, context]).encode()).hexdigest()
+    folder = Path(sys.argv[1], digest[:16])
     output = Path(os.environ[OUTPUT])
     if folder.exists():
         staged = [path.name for path in output.glob("asset.*")]  # by a hash of their content

@@ -25,8 +25,7 @@ def _anchors(page: Path) -> set[str]:
 @pytest.mark.parametrize("page", PAGES, ids=show_page)
 def test_links_lead_somewhere(page: Path) -> None:
     """Every relative link names a file of the repository, and a heading that is in it."""
-    text = BLOCK.sub("", page.read_text(encoding="utf-8"))
-    targets = LINK.findall(re.sub(r"`[^`]*`", "`", text))
+    targets = LINK.findall(re.sub(r"`[^`]*`", "`", BLOCK.sub("", page.read_text(encoding="utf-8"))))
     inside = [target for target in targets if not re.match(r"[a-z]+:", target)]
     assert [target for target in inside if _leads_nowhere(page, target)] == []
 

@@ -28,7 +28,6 @@ from tests.e2e.test_pipeline import STATE_MACHINE, contents, executions, put_eve
 from tests.support.processes import Program
 from tests.support.zips import DEFLATE, Entry, build
 
-FAULT_SECONDS = 120.0  # after which a message that failed comes again, at the latest
 # No direct run.
 LARGE = build(*(Entry(f"f{n}", b"x") for n in range(Tuning().max_direct_members + 1)))
 NEXT = re.compile(r'"archive not taken".*?"next_seconds": ?([0-9.]+)')
@@ -151,16 +150,18 @@ def test_a_message_is_retried_within_two_minutes(pipeline: DeployedPipeline) -> 
         pipeline.put("fault.zip", build(Entry("a", b"a" * 500)))
         await_value(pipeline, lambda: "no-such-bucket" in pipeline.logs())
     assert pipeline.wait("fault.zip").verdict is Verdict.COMPLETED
-    waits = map(float, NEXT.findall(pipeline.logs()))
-    assert 0 < max(waits) < FAULT_SECONDS
-
-
-WRAPPED = {"Type": "Notification", "TopicArn": "arn:aws:sns:x", "Message": '{"AlarmName": "a"}'}
+    assert 0 < max(map(float, NEXT.findall(pipeline.logs()))) < 120
 
 
 @pytest.mark.parametrize(
     ("body", "reason"),
-    [("no event", "JSONDecodeError"), (json.dumps(WRAPPED), "it has ['AlarmName']")],
+    [
+        ("no event", "JSONDecodeError"),
+        (
+            '{"Type":"Notification","TopicArn":"arn:aws:sns:x","Message":"{\\"AlarmName\\":1}"}',
+            "it has ['AlarmName']",
+        ),
+    ],
 )
 def test_what_is_no_event_is_soon_a_dead_letter(
     pipeline: DeployedPipeline, body: str, reason: str

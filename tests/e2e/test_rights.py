@@ -32,8 +32,6 @@ from tests.support.zips import DEFLATE, Entry, build, seal_aes, seal_zipcrypto
 # What no run of the test can show the need of.
 NOT_THERE = "on AWS, which answers 403 without it for what is not there; MiniStack answers 404"
 LARGE = "after a failed write of more than 16 MiB"
-NO_VERSIONS = "where the ingest bucket has no versions"
-REPLACED = "where a newer version has replaced the planned one: else the ETag pins it"
 RESUMED = "where a run goes on that stopped"
 
 
@@ -73,9 +71,16 @@ RARE = {
     },
     ("intake", "s3:AbortMultipartUpload", MEMBERS): "where it plans a copy of several slices",
     ("plan", "s3:DeleteObject", RUNS): RESUMED,
-    ("extract", "s3:GetObject", ARCHIVES): f"{NO_VERSIONS}, and by UploadPartCopy on AWS",
+    ("extract", "s3:GetObject", ARCHIVES): (
+        "where the ingest bucket has no versions, and by UploadPartCopy on AWS"
+    ),
     ("settle", "s3:AbortMultipartUpload", MEMBERS): "where the slices of a member do not fit",
-    **{(name, "s3:GetObjectVersion", ARCHIVES): REPLACED for name in FUNCTIONS},
+    **{
+        (name, "s3:GetObjectVersion", ARCHIVES): (
+            "where a newer version has replaced the planned one: else the ETag pins it"
+        )
+        for name in FUNCTIONS
+    },
     ("settle", "s3:GetObject", ARCHIVES): "where it looks whether the archive was replaced",
     ("settle", "s3:GetObject", MEMBERS): "where a settling is repeated after it ended a member",
 }

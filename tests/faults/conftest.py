@@ -27,8 +27,3 @@ def shared_world() -> Iterator[World]:
 def world(shared_world: World) -> World:
     shared_world.clear()
     return shared_world
-
-
-@pytest.fixture
-def proxy(world: World) -> FaultProxy:
-    return world.proxy

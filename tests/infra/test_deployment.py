@@ -71,12 +71,29 @@ def test_make_passes_the_words_on(tmp_path: Path) -> None:
     assert done.stderr.startswith(b"a/README.md: only keys of in/*.jar start runs: name another on")
 
 
-@pytest.fixture(scope="module")
-def aws() -> Iterator[EmbeddedAws]:
-    """An account in which nothing was ever deployed."""
-    require_embedded_aws()
-    with EmbeddedAws() as running:
-        yield running
+def _embedded(**quotas: str) -> Any:
+    @pytest.fixture(scope="module")
+    def running() -> Iterator[EmbeddedAws]:
+        require_embedded_aws()
+        with EmbeddedAws(variables=quotas) as aws:
+            yield aws
+
+    return running
+
+
+def _account_of(name: str) -> Any:
+    @pytest.fixture
+    def account(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Account:
+        _set(monkeypatch, request.getfixturevalue(name).environment)
+        return Account("000000000000", "us-east-1", boto3.Session(region_name="us-east-1"))
+
+    return account
+
+
+# Accounts in which nothing was ever deployed; the second has the quotas of new ones.
+aws, account = _embedded(), _account_of("aws")
+new_account = _embedded(LAMBDA_ACCOUNT_CONCURRENCY="10", LAMBDA_MEMORY_QUOTA="3008")
+small_account = _account_of("new_account")
 
 
 @pytest.mark.parametrize(
@@ -151,12 +168,6 @@ def _set(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
         monkeypatch.setenv(name, value)
 
 
-@pytest.fixture
-def account(aws: EmbeddedAws, monkeypatch: pytest.MonkeyPatch) -> Account:
-    _set(monkeypatch, aws.environment)
-    return Account("000000000000", "us-east-1", boto3.Session(region_name="us-east-1"))
-
-
 def fit(account: Account, name: str, **settings: object) -> list[str]:
     """Return the words that fit an environment with these settings to the account."""
     environment = load_environment(name, settings=settings)
@@ -171,21 +182,6 @@ def test_reservations_that_the_account_cannot_hold(
     settings = {"functions.extract.reserved_concurrency": workers, "runs.max_workers": 10}
     assert len(fit(account, "dev", **settings)) == 2 * left_out
     assert ("too few for the reservations of dev" in capfd.readouterr().out) == bool(left_out)
-
-
-@pytest.fixture(scope="module")
-def new_account() -> Iterator[EmbeddedAws]:
-    """An account with the quotas that AWS gives to new ones."""
-    require_embedded_aws()
-    quotas = {"LAMBDA_ACCOUNT_CONCURRENCY": "10", "LAMBDA_MEMORY_QUOTA": "3008"}
-    with EmbeddedAws(variables=quotas) as running:
-        yield running
-
-
-@pytest.fixture
-def small_account(new_account: EmbeddedAws, monkeypatch: pytest.MonkeyPatch) -> Account:
-    _set(monkeypatch, new_account.environment)
-    return Account("000000000000", "us-east-1", boto3.Session(region_name="us-east-1"))
 
 
 @pytest.mark.parametrize(
@@ -276,11 +272,10 @@ def make_machine_of(states: Any, state: dict[str, Any]) -> str:
     """Make a state machine of one state; return its ARN."""
     definition = json.dumps({"StartAt": "Only", "States": {"Only": state}})
     role = "arn:aws:iam::000000000000:role/any"
-    name = f"with-{state['Type']}"
     return str(
-        states.create_state_machine(name=name, definition=definition, roleArn=role)[
-            "stateMachineArn"
-        ]
+        states.create_state_machine(
+            name=f"with-{state['Type']}", definition=definition, roleArn=role
+        )["stateMachineArn"]
     )
 
 
@@ -297,8 +292,7 @@ def test_a_bucket_is_emptied_of_versions(account: Account) -> None:
     s3.delete_object(Bucket="full", Key="objects/0001")
     s3.delete_object(Bucket="full", Key="objects/1001")
     assert empty_bucket(account, "full") == 1_007
-    left = s3.list_object_versions(Bucket="full")
-    assert not {"Versions", "DeleteMarkers"} & left.keys()
+    assert not {"Versions", "DeleteMarkers"} & s3.list_object_versions(Bucket="full").keys()
     assert empty_bucket(account, "full") == 0
     s3.delete_bucket(Bucket="full")
     assert empty_bucket(account, "full") == 0

@@ -17,21 +17,33 @@ from __future__ import annotations
 import gc
 import json
 import logging
+import pkgutil
 import random
+import sys
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
+from functools import lru_cache, partial
+from importlib import import_module
+from queue import SimpleQueue
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID, uuid4
 from zlib import crc32
 
 import pytest
 
+import s3unzip
 from s3unzip.aws import environment, extract, telemetry
 from s3unzip.errors import AccessDeniedError
 from s3unzip.model import AfterSuccess, OnConflict, Options, SourceAction, encode
 from s3unzip.settings import Tuning, Variable
 from s3unzip.stores.ports import ObjectFacts
+from tests.simulation import threads
 from tests.simulation.archives import (
     KEY,
     PREFIX,
@@ -51,7 +63,6 @@ from tests.simulation.promises import (
     ViolationError,
 )
 from tests.simulation.services import MACHINE, Execution, Services, run_of
-from tests.simulation.substitution import substituted
 from tests.simulation.world import (
     RATES,
     Fault,
@@ -64,6 +75,68 @@ from tests.simulation.world import (
     World,
     current,
 )
+
+# Modules of the package hold `threading`, `time`, `random` and some of their names. Each name that
+# is one of those is exchanged while a schedule lasts, wherever it is, so that the simulation knows
+# no module of the product by name. All modules are imported before: one that a function imports at
+# its first use would keep the real threads and the real clock.
+PACKAGE = "s3unzip"
+# By identity: a name of a module may hold what has no hash, or equals whatever it is asked.
+LASTING = {
+    id(threading): threads,
+    id(threading.Thread): threads.Thread,
+    id(SimpleQueue): threads.SimpleQueue,
+    id(ThreadPoolExecutor): threads.ThreadPoolExecutor,
+}
+OF_SCHEDULE = (time, random, uuid4)
+
+for module_info in pkgutil.walk_packages(s3unzip.__path__, f"{PACKAGE}."):
+    if not module_info.name.endswith("__main__"):
+        with suppress(ImportError):  # of an extra that is not installed
+            import_module(module_info.name)
+
+
+@contextmanager
+def substituted(scheduler: Scheduler) -> Iterator[None]:
+    """Let the product run on the threads, the clock and the rng of `scheduler`."""
+    rng = scheduler.rng
+
+    def make_rng(seed: object = None) -> random.Random:
+        return random.Random(rng.random() if seed is None else seed)  # type: ignore[arg-type]  # what the product gives
+
+    def make_uuid() -> UUID:
+        return UUID(int=rng.getrandbits(128))
+
+    def now() -> float:
+        return scheduler.now
+
+    clock = SimpleNamespace(
+        time=now, monotonic=now, perf_counter=now, sleep=scheduler.sleep, strftime=time.strftime
+    )
+    chance = SimpleNamespace(Random=make_rng, uniform=rng.uniform, random=rng.random)
+    exchanged = LASTING | dict(zip(map(id, OF_SCHEDULE), (clock, chance, make_uuid), strict=True))
+    places = _find_places(len(sys.modules))
+    try:
+        for names, name, real in places:
+            names[name] = exchanged[id(real)]
+        yield
+    finally:
+        for names, name, real in places:
+            names[name] = real
+
+
+@lru_cache(maxsize=1)
+def _find_places(modules: int) -> list[tuple[dict[str, Any], str, object]]:
+    """Return where the package holds what is exchanged; it is the same until `modules` grows."""
+    wanted = {*LASTING, *map(id, OF_SCHEDULE)}
+    return [
+        (vars(module), name, value)
+        for path, module in list(sys.modules.items())
+        if path.partition(".")[0] == PACKAGE and module is not None
+        for name, value in vars(module).items()
+        if id(value) in wanted
+    ]
+
 
 RETRIED = 0.3  # of the schedules whose runs have failed members
 MENDED = 4  # times that an operator resumes what failed, once nothing goes wrong any more

@@ -178,8 +178,7 @@ class Execution:
             key = _find(state["ItemReader"]["Parameters"]["Key.$"], data)
             name = key.removeprefix(f"runs/{data['run']}/")
             try:
-                lines = self._world.records[data["run"]][name].splitlines()
-                items = list(map(json.loads, lines))
+                items = list(map(json.loads, self._world.records[data["run"]][name].splitlines()))
             except (KeyError, ValueError):
                 raise NamedError("States.ItemReaderFailed") from None
             assert state["ToleratedFailurePercentage"] == 100

@@ -12,12 +12,6 @@ from pathlib import Path
 from typing import Any, TextIO
 
 OURS = "PYTEST_CURRENT_TEST"  # pytest names the test in progress in it
-# pytest-timeout sets the handler of SIGALRM.
-SIGNALS = sorted(signal.valid_signals() - {signal.SIGALRM, signal.SIGKILL, signal.SIGSTOP})
-# What a simulation may exchange, and where it is.
-CLOCKS = ((time, "sleep"), (time, "time"), (time, "monotonic"), (threading, "Thread"))
-
-
 # `signal.getsignal` makes an enumeration of each answer, with an exception where it is a function.
 # All signals are asked for twice a test.
 _get_handler = vars(sys.modules["_signal"])["getsignal"]
@@ -26,9 +20,19 @@ _get_handler = vars(sys.modules["_signal"])["getsignal"]
 def take_state() -> dict[str, Any]:
     """Return the state of this process that tests share, by the name of each thing."""
     state = {f"variable {name}": value for name, value in os.environ.items() if name != OURS}
-    state |= {f"handler of signal {number}": _get_handler(number) for number in SIGNALS}
-    state |= {f"{module.__name__}.{name}": getattr(module, name) for module, name in CLOCKS}
-    return state | {"working folder": Path.cwd(), "sys.path": list(sys.path)}
+    # pytest-timeout sets the handler of SIGALRM.
+    signals = signal.valid_signals() - {signal.SIGALRM, signal.SIGKILL, signal.SIGSTOP}
+    return {
+        **state,
+        **{f"handler of signal {number:d}": _get_handler(number) for number in signals},
+        # What a simulation may exchange.
+        "time.sleep": time.sleep,
+        "time.time": time.time,
+        "time.monotonic": time.monotonic,
+        "threading.Thread": threading.Thread,
+        "working folder": Path.cwd(),
+        "sys.path": list(sys.path),
+    }
 
 
 def find_left(before: dict[str, Any]) -> list[str]:

@@ -269,8 +269,7 @@ class WebFiles:
         return Reply(HTTPStatus.PARTIAL_CONTENT, data[start:stop], headers)
 
     def _validators(self, data: bytes) -> dict[str, str]:
-        etag = f'{"W/" * self.weak}"{hash(data):x}"'
-        return {"ETag": etag} if self.etags else {}
+        return {"ETag": f'{"W/" * self.weak}"{hash(data):x}"'} if self.etags else {}
 
     def _span(self, text: str, size: int) -> tuple[int, int] | None:
         found = re.fullmatch(r"bytes=(\d*)-(\d*)", text)

@@ -139,8 +139,7 @@ def test_limits_hold_for_the_whole_and_for_the_control_plane() -> None:
     (line,) = find_low({**right, ALL: (897, 1_000)})
     assert line.startswith("all product code: 89.7%")
     first, second = CONTROL_PLANE
-    low = find_low({second: (8, 9), ALL: (1_000, 1_000)})
-    percent = [line.partition("%")[0] for line in low]
+    percent = [line.partition("%")[0] for line in find_low({second: (8, 9), ALL: (1_000, 1_000)})]
     assert percent == [f"{first}: 0.0", f"{second}: 88.9"]
 
 
