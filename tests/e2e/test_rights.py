@@ -389,15 +389,6 @@ def scan(scanned: DeployedPipeline, key: str, version: dict[str, Any], status: s
     assert scanned.client("events").put_events(Entries=[entry])["FailedEntryCount"] == 0
 
 
-def _tag(scanned: DeployedPipeline, key: str, version: dict[str, Any], status: str) -> None:
-    scanned.client("s3").put_object_tagging(
-        Bucket=scanned.outputs["IngestBucket"],
-        Key=key,
-        VersionId=version["VersionId"],
-        Tagging={"TagSet": [{"Key": "GuardDutyMalwareScanStatus", "Value": status}]},
-    )
-
-
 def submit(scanned: DeployedPipeline, key: str, sender: str = "s3unzip.submit") -> None:
     """Queue the event of an archive as `s3unzip submit` does."""
     event = {
@@ -459,7 +450,13 @@ def test_a_submitted_archive_needs_the_tag(scanned: DeployedPipeline, status: st
     key = f"in/submitted-{status}.zip"
     version = _put(scanned, key, b"text")
     if status is not None:
-        _tag(scanned, key, version, status)
+        tag = {"Key": "GuardDutyMalwareScanStatus", "Value": status}
+        scanned.client("s3").put_object_tagging(
+            Bucket=scanned.outputs["IngestBucket"],
+            Key=key,
+            VersionId=version["VersionId"],
+            Tagging={"TagSet": [tag]},
+        )
     submit(scanned, key)
     if status == CLEAN:
         assert scanned.wait(key).verdict is Verdict.COMPLETED

@@ -30,9 +30,6 @@ from tests.faults.world import (
 from tests.support.processes import COMMAND, descendants, is_running
 from tests.support.servers import HANG_SECONDS
 
-KILLS_A_SEQUENCE = 50
-MEAN_SECONDS = 0.25  # between two kills: a worker needs as long to start
-TO_PROGRAM = 0.03  # chance that a kill is the command's; else it is a worker's
 LAST_SECONDS = HANG_SECONDS  # of the command that is left alone
 RULES = (
     (),
@@ -84,7 +81,8 @@ class Sequence:
         )
         known: set[int] = set()
         while kills and program.poll() is None:
-            time.sleep(self._dice.expovariate(1 / MEAN_SECONDS))
+            # A quarter of a second on average: a worker needs as long to start.
+            time.sleep(self._dice.expovariate(4))
             children = descendants(program.pid)
             known.update(children)
             kills -= self._kill(program.pid, children)
@@ -93,7 +91,7 @@ class Sequence:
         return code
 
     def _kill(self, program: int, children: list[int]) -> int:
-        victims = [program] if self._dice.random() < TO_PROGRAM else children
+        victims = [program] if self._dice.random() < 0.03 else children
         with suppress(ProcessLookupError, IndexError):  # it has ended, or none has begun yet
             victim = self._dice.choice(victims)
             os.kill(victim, signal.SIGKILL)
@@ -119,7 +117,7 @@ def kill_and_resume(world: World, kills: int, seed: int = 1) -> Counter[str]:
         world.put_archive(archive)
         with tempfile.TemporaryDirectory(prefix="s3unzip-kills-") as folder:
             sequence = Sequence(world, Path(folder), dice, to_s3=(total["sequences"] % 2 == 0))
-            code = sequence.work_off(min(KILLS_A_SEQUENCE, kills - total["kills"]))
+            code = sequence.work_off(min(50, kills - total["kills"]))
             total += sequence.tally
             total["equal_sequences"] += (code, sequence.listing()) == (0, expected_listing(archive))
     return total

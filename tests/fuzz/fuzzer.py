@@ -67,7 +67,6 @@ SIGNATURES = (
 # The longest fixed record, the ZIP64 end record, has 56 bytes.
 RECORD_LENGTH = 56
 VALUES = (0, 1, 2, 8, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFE, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFE, 0xFFFFFFFF)
-MAX_BYTES = 200_000
 
 
 Mutation = Callable[[bytearray, list[bytes], Random], None]  # of bytes, and seeds to take from
@@ -145,7 +144,7 @@ def mutate(seed: bytes, others: list[bytes], chance: Random) -> bytes:
         if not data:
             break
         chance.choice(MUTATIONS)(data, others, chance)
-    return bytes(data[:MAX_BYTES])
+    return bytes(data[:200_000])
 
 
 STALL_SECONDS = 0.3
@@ -277,7 +276,6 @@ PARTS = (
     "\U0001f4e6", "a" * 255, "a" * 256, "\u00e4" * 130, ".s3unzip-x", ".s3unzip-0123456789abcdef",
     ".s3unzip-x.note", "C:",
 )  # fmt: skip
-MTIMES = ("0", "-11644473600", "1833029933770")  # to the ends of what an NTFS field can say
 OPERATIONS = 6  # on one folder
 
 
@@ -326,7 +324,9 @@ def run_placing(data: bytes, chance: Random) -> bool:
 
 def _operate(target: FolderDestination, root: Path, body: bytes, chance: Random) -> bool:
     key = _odd_key(root, chance)
-    facts = ObjectFacts("text/plain", {"mtime": chance.choice(MTIMES)})
+    # To the ends of what an NTFS field can say.
+    mtime = chance.choice(("0", "-11644473600", "1833029933770"))
+    facts = ObjectFacts("text/plain", {"mtime": mtime})
     if_absent = chance.random() < 0.5
     try:
         match chance.choice(("put", "put", "upload", "look", "delete", "abort")):

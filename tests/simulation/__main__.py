@@ -13,8 +13,6 @@ from itertools import count
 
 from tests.simulation.schedule import FailedScheduleError, run_seed
 
-SHOWN = 3  # failed schedules that are printed whole
-
 
 def find_failure(seed: int, skipped: frozenset[int] = frozenset()) -> FailedScheduleError | None:
     """Return how the schedule of `seed` fails, None if it does not."""
@@ -69,7 +67,7 @@ def main() -> int:
     took = time.monotonic() - started
     schedules = sum(done for done, _ in results)
     failures = sorted(seed for _, some in results for seed in some)
-    for failed in failures[:SHOWN]:
+    for failed in failures[:3]:
         _say(str(shrink(failed)))
     _say(f"{schedules:,} schedules from seed {first} in {took:.0f} s, {len(failures)} failed")
     if failures:

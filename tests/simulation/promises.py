@@ -25,7 +25,6 @@ EVENT_TITLES |= {REJECTED: "Archive Rejected"} | dict.fromkeys(
     (CHANGED, RUN_FAILED), "Archive Failed"
 )
 MAX_IDLE_ROUNDS = 3
-BRIEF_SECONDS = 1.0
 AGAIN = "-again"
 
 
@@ -265,7 +264,7 @@ class Promises:
         self.must(not is_other, "a verdict is never replaced by another archive's", run)
         state.reports.append(report)
         seconds = report.get("finished", 0.0) - report.get("started", 0.0)
-        state.brief = seconds < BRIEF_SECONDS and not report.get("requests", {}).get("retries")
+        state.brief = seconds < 1.0 and not report.get("requests", {}).get("retries")
         if self.equal_ids:
             return
         if len(state.versions) > 1:

@@ -138,8 +138,6 @@ def _find_places(modules: int) -> list[tuple[dict[str, Any], str, object]]:
     ]
 
 
-RETRIED = 0.3  # of the schedules whose runs have failed members
-MENDED = 4  # times that an operator resumes what failed, once nothing goes wrong any more
 # Last digits of seeds.
 DAMAGED, OVERLAPS, NESTED, TURNS, DELETED, VERSIONED, MANY, EQUAL, LEFT = 0, 2, 3, 4, 5, 6, 7, 8, 9
 ADDED = {  # faults that schedules of a kind have often
@@ -148,7 +146,6 @@ ADDED = {  # faults that schedules of a kind have often
     OVERLAPS: (Fault.ABORT, Fault.DELAY),
     LEFT: (Fault.ABORT, Fault.OVERWRITE, Fault.CRASH_AFTER),
 }
-TAILS = (150, 400, 2_000, 262_144)  # bytes that are read first
 
 
 class FailedScheduleError(AssertionError):
@@ -197,7 +194,7 @@ def run_seed(seed: int, skipped: frozenset[int] = frozenset()) -> Ended:
 
 def _choose_tuning(world: World, kind: int, given: Mapping[str, float]) -> Tuning:
     faults, changes = world.faults, dict(TUNING)
-    changes["tail_bytes"] = faults.rng.choice(TAILS)
+    changes["tail_bytes"] = faults.rng.choice((150, 400, 2_000, 262_144))
     changes.update(given)
     if kind == MANY:
         changes["max_few_tasks"] = 0
@@ -312,13 +309,14 @@ def _run_to_the_end(world: World, services: Services, kind: int) -> None:
         _mend(world, services)
     if kind == EQUAL and not promises.violations:
         promises.check_ids(services.refused())
-    retries = world.faults.rng.random() < RETRIED and promises.mended
+    retries = world.faults.rng.random() < 0.3 and promises.mended
     if retries and not promises.violations and services.retry():
         scheduler.run()
 
 
 def _mend(world: World, services: Services) -> None:
-    for _ in range(MENDED):
+    # An operator resumes what failed, once nothing goes wrong any more.
+    for _ in range(4):
         world.faults.left.clear()
         world.denied.clear()
         world.outages.clear()

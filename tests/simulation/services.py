@@ -243,11 +243,7 @@ def _retry_wait(state: Json, error: NamedError, tried: dict[int, int]) -> float 
 
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")  # of an execution
-VISIBILITY = 360.0  # seconds that a received message is hidden: six times the function's limit
 ATTEMPTS = 5  # before a message is a dead letter
-SETTLE_ATTEMPTS = 3  # of an event that Lambda takes asynchronously
-NOTICE_SECONDS = 600.0  # until an operator does anything
-SOON = (0.01, 1.0, 20.0, 120.0)  # seconds after an abort, while its functions may go on
 STOPPED = frozenset({"FAILED", "ABORTED"})
 LOST = partial(ConnectionClosedError, endpoint_url="https://service")
 
@@ -308,7 +304,7 @@ class Services:
                 self.dead_letters.append(message.body)
                 return
             message.receipt = f"receipt-{next(self._numbers)}"
-            message.visible = scheduler.now + VISIBILITY
+            message.visible = scheduler.now + 360.0  # six times the function's limit
             for again in range(2 if self.world.faults.injects(Fault.TWICE, "delivery") else 1):
                 scheduler.spawn(
                     Process("event source"), partial(self._deliver, message, attempt + again)
@@ -344,19 +340,17 @@ class Services:
             "stopDate": execution.ended * 1_000,
         }
         for _ in range(2 if self.world.faults.injects(Fault.TWICE, "failure") else 1):
-            self._tell({"detail": detail})
-
-    def _tell(self, event: Json) -> None:
-        """Invoke the settle function with a failure until it takes it, or give up."""
-        self.world.scheduler.spawn(Process("event bus"), partial(self._settle, event))
+            news = partial(self._settle, {"detail": detail})
+            self.world.scheduler.spawn(Process("event bus"), news)
 
     def _settle(self, event: Json) -> None:
+        """Invoke the settle function with a failure until it takes it, or give up."""
         world = self.world
         if self.news_seconds:
             world.scheduler.sleep(self.news_seconds)
         if world.faults.injects(Fault.DELAY, "failure"):
             world.scheduler.sleep(10 * world.faults.delay())
-        for _ in range(SETTLE_ATTEMPTS):
+        for _ in range(3):  # as Lambda does with an event that it takes asynchronously
             try:
                 invoke(world, "settle", event)
             except NamedError:
@@ -460,7 +454,8 @@ class Services:
                 world.note(f"abort {execution.name}")
                 execution.stop()
             if soon:
-                world.scheduler.sleep(world.faults.rng.choice(SOON))
+                # Its functions may still go on.
+                world.scheduler.sleep(world.faults.rng.choice((0.01, 1.0, 20.0, 120.0)))
                 self._resume(run_of(execution.name), execution)
 
         world.scheduler.spawn(Process("operator"), work)
@@ -489,11 +484,11 @@ class Services:
         self.dead_letters, self.undelivered = [], []
 
         def work() -> None:
-            self.world.scheduler.sleep(NOTICE_SECONDS)
+            self.world.scheduler.sleep(600.0)  # until an operator does anything
             for body in letters:
                 self.send(body)
             for event in events:
-                self._tell(event)
+                self.world.scheduler.spawn(Process("event bus"), partial(self._settle, event))
             for run, execution in failed.items():
                 self._resume(run, execution)
 

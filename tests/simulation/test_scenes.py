@@ -27,7 +27,6 @@ WHOLE_TAIL = 262_144  # a small archive is in memory after the first request
 SHORT_TAIL = 400  # its directory is, but not its members
 NEARLY_ALL = 172.0  # seconds of the extract function's time
 SCANNED = 10  # a kind: there are versions, and each is scanned before it is opened
-DAYS = 3 * 86_400.0
 TINY_TAIL = 150  # the state machine plans it
 MANY = Recipe(0, small=14)  # too many members for the intake function
 NEWER_MANY = Recipe(1, small=14)
@@ -330,7 +329,7 @@ def test_only_the_first_end_of_a_run_is_timed() -> None:
         patch.setattr(telemetry.metrics, "flush_metrics", keep_names)
         stage.at("extract", 1, "put out/", stage.deny)
         stage.play(partial(stage.put, MANY))
-        stage.play(partial(stage.wait, DAYS), stage.resume)
+        stage.play(partial(stage.wait, 3 * 86_400.0), stage.resume)
         assert stage.run_of(MANY.version).told == [RUN_FAILED, COMPLETED]
         ends = [names for names in emitted if "ArchivesCompleted" in names]
         assert ["ArchiveDuration" in names for names in ends] == [True, False]

@@ -50,7 +50,6 @@ RECORDS: dict[str, Kind] = {  # what a request is counted as
     "names": "list",
     "delete": "delete",
 }
-RETRY_SECONDS = 60.0
 
 
 class Simulated:
@@ -148,7 +147,7 @@ class SimulatedWork(Simulated):
         )
         super().__init__(world, memory, dict.fromkeys(RECORDS, "work"))
         self._run = run
-        self._calls = calls or Calls(LocalClock(), RETRY_SECONDS, 8)
+        self._calls = calls or Calls(LocalClock(), 60.0, 8)
 
     def ask(self, name: str, shown: str, effect: Callable[[], Any]) -> Any:
         return self._calls.run(RECORDS[name], partial(super().ask, name, shown, effect))
@@ -369,10 +368,8 @@ AMOUNTS = {
     Fault.BUSY: (0.2, 5),
     Fault.TWICE: (0.4, 3),
 }
-OUTAGES = (75.0, 75.0, 400.0, 1_000.0, 5_000.0)  # seconds: longer than calls, tasks and rounds are
 REFUSALS = (1, 1, 3, 10, 1 << 30)  # calls that a missing right refuses
 RATES = (0.005, 0.02, 0.1, 0.3)  # of the calls
-DELAYS = (0.1, 5.0, 40.0, 130.0, 400.0)  # seconds
 
 
 class FaultPlan:
@@ -407,7 +404,7 @@ class FaultPlan:
         return True
 
     def delay(self) -> float:
-        return self.rng.choice(DELAYS)
+        return self.rng.choice((0.1, 5.0, 40.0, 130.0, 400.0))
 
 
 T = TypeVar("T")
@@ -447,7 +444,9 @@ class World:
             raise ThrottledError(f"{name}: slow down")
         if faults.injects(Fault.OUTAGE, name):  # of all calls or of one kind: only reads work
             kind = faults.rng.choice(("", right))
-            self.outages[kind] = scheduler.now + faults.rng.choice(OUTAGES)
+            # Longer than calls, tasks and rounds are.
+            seconds = faults.rng.choice((75.0, 75.0, 400.0, 1_000.0, 5_000.0))
+            self.outages[kind] = scheduler.now + seconds
         out = any(scheduler.now < self.outages.get(kind, 0.0) for kind in ("", right))
         if out or faults.injects(Fault.REFUSE, name):
             self.note(f"{name}: refused")
