@@ -43,14 +43,20 @@ class Synthesized:
         (logical,) = whole or [one for one in resources if one.startswith(name)]
         return resources[logical]
 
+    def part(self, name: str, wanted: dict[str, Any]) -> Any:
+        """Return what a resource has of the properties that are wanted, by its logical id."""
+        (properties,) = (
+            resource["Properties"]
+            for logical, resource in self.template["Resources"].items()
+            if re.fullmatch(f"{name}[0-9A-F]{{8}}", logical)
+        )
+        return _part_of(_plain(properties), wanted)
+
     def function(self, name: str) -> dict[str, Any]:
         return self.properties("AWS::Lambda::Function", f"Functions{name.capitalize()}")
 
     def variables(self, function: str) -> dict[str, Any]:
         return dict(self.function(function)["Environment"]["Variables"])
-
-    def alarm(self, name: str) -> dict[str, Any]:
-        return self.properties("AWS::CloudWatch::Alarm", f"Alarms{name}")
 
     def policy(self, role: str) -> set[tuple[str, str]]:
         """Return (action, resource) of a role's policy; resources without CDK's hashes."""
@@ -73,6 +79,23 @@ class Synthesized:
         text = text_of(self.only("AWS::StepFunctions::StateMachine")["DefinitionString"])
         plain = re.sub(r"<(\w+?)(?:[0-9A-F]{8}(\.Arn))?>", r"\1\2", text)
         return json.loads(plain.replace("<AWS::Partition>", "aws"))
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of a template with logical ids, without their hashes, for references."""
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    if isinstance(value, dict) and not {"Ref", "Fn::GetAtt", "Fn::Join"} & value.keys():
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, dict):
+        return re.sub(r"<(\w+?)[0-9A-F]{8}(\.\w+)?>", r"\1", text_of(value))
+    return value
+
+
+def _part_of(value: Any, wanted: Any) -> Any:
+    if not isinstance(value, dict) or not isinstance(wanted, dict):
+        return value
+    return {name: _part_of(value.get(name), one) for name, one in wanted.items()}
 
 
 def wildcards(prefix: str = "", suffixes: Sequence[str] = (".zip", ".ZIP", ".Zip")) -> list[Any]:

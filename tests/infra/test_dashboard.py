@@ -235,33 +235,6 @@ def test_alarms(dev: Synthesized) -> None:
     assert dimensions == [{"service", "environment"}] * len(ours)
 
 
-@pytest.mark.parametrize(
-    ("name", "wanted"),
-    [
-        (
-            "ArchivesWait",
-            {
-                "MetricName": "ApproximateAgeOfOldestMessage",
-                "Period": 300,
-                "EvaluationPeriods": 3,
-                "Threshold": 900,
-            },
-        ),
-        ("IntakeThrottled", {"MetricName": "Throttles", "EvaluationPeriods": 3}),
-    ],
-)
-def test_intake_that_stops_is_told(dev: Synthesized, name: str, wanted: dict[str, Any]) -> None:
-    """Archives that wait for a quarter of an hour, or that Lambda refuses, ring."""
-    assert wanted.items() <= dev.alarm(name).items()
-
-
-@pytest.mark.parametrize("name", ["S3Throttling", "ExtractThrottled"])
-def test_what_passes_rings_after_an_hour(dev: Synthesized, name: str) -> None:
-    """S3 grows its partitions within minutes, and two runs may share too few workers."""
-    alarm = dev.alarm(name)
-    assert (alarm["Period"] * alarm["EvaluationPeriods"], alarm["Statistic"]) == (3_600, "Sum")
-
-
 def test_alarms_that_are_chosen(dev: Synthesized, options: Synthesized) -> None:
     """Alarms for what somebody did or sent are made only where they are named."""
     chosen = {"AbortedRuns", "RejectedArchives", "SourcesNotFinished"}

@@ -32,7 +32,7 @@ from s3unzip.model import (
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.settings import Variable
 from s3unzip.zip import Limits
-from tests.infra.conftest import Synthesized, wildcards
+from tests.infra.conftest import Synthesized
 from tests.support.assemblies import KMS_KEY, SECRET
 from tests.support.processes import run_process
 
@@ -458,13 +458,6 @@ def test_rights_follow_from_the_routes(routes: Synthesized, name: str) -> None:
     assert {action: routes.allowed(name, action) for action in wanted} == wanted
     assert members in routes.allowed(name, "s3:ListBucket")
     assert (SECRET in routes.variables(name)[Variable.ROUTES]) == bool(secret)
-
-
-def test_the_rule_has_the_widest_patterns(routes: Synthesized) -> None:
-    """Routes below the environment's own prefix need no pattern; others have theirs."""
-    patterns = [*wildcards("globex/", (".zipx", ".ZIPX", ".Zipx")), *wildcards()]
-    rule = routes.properties("AWS::Events::Rule", "IntakeArchivePut")
-    assert rule["EventPattern"]["detail"]["object"]["key"] == patterns
 
 
 def test_outputs_of_routes(routes: Synthesized) -> None:

@@ -144,14 +144,168 @@ def test_buckets(synthesized: Callable[[str], Synthesized], variant: str, policy
     ].count({"Bool": {"aws:SecureTransport": "false"}}) == 3
 
 
-def test_versions_and_events(options: Synthesized) -> None:
-    """The ingest bucket keeps versions and sends events; a destination keeps them if asked to."""
-    ingest = options.properties("AWS::S3::Bucket", "StorageIngest")
-    destination = options.properties("AWS::S3::Bucket", "StorageDestination")
-    kept = [bucket["VersioningConfiguration"] for bucket in (ingest, destination)]
-    assert kept == [{"Status": "Enabled"}] * 2
-    events = ingest["NotificationConfiguration"]["EventBridgeConfiguration"]
-    assert events == {"EventBridgeEnabled": True}
+VERSIONS = {"VersioningConfiguration": {"Status": "Enabled"}}
+
+
+@pytest.mark.parametrize(
+    ("variant", "resource", "wanted"),
+    [
+        pytest.param(
+            "options",
+            "StorageIngest",
+            {
+                **VERSIONS,
+                "NotificationConfiguration": {
+                    "EventBridgeConfiguration": {"EventBridgeEnabled": True}
+                },
+            },
+            id="the ingest bucket keeps versions and sends events",
+        ),
+        pytest.param(
+            "options", "StorageDestination", VERSIONS, id="a destination keeps them if asked to"
+        ),
+        pytest.param(
+            "dev",
+            "IntakeArchivePut",
+            {
+                "EventPattern": {
+                    "detail": {
+                        "bucket": {"name": ["StorageIngest"]},
+                        "object": {"key": wildcards()},
+                    }
+                },
+                "Targets": [
+                    {
+                        "Arn": "IntakeQueue",
+                        "DeadLetterConfig": {"Arn": "IntakeUndeliveredArchives"},
+                        "Id": "Target0",
+                    }
+                ],
+            },
+            id="events of archives reach the queue",
+        ),
+        pytest.param(
+            "existing",
+            "IntakeArchivePut",
+            {"EventPattern": {"detail": {"object": {"key": wildcards("zips/")}}}},
+            id="a prefix is in the rule",
+        ),
+        pytest.param(
+            "routes",  # those below the environment's own prefix need no pattern
+            "IntakeArchivePut",
+            {
+                "EventPattern": {
+                    "detail": {
+                        "object": {
+                            "key": [
+                                *wildcards("globex/", (".zipx", ".ZIPX", ".Zipx")),
+                                *wildcards(),
+                            ]
+                        }
+                    }
+                }
+            },
+            id="the rule has the widest patterns of routes",
+        ),
+        pytest.param(
+            "scanned",
+            "IntakeArchivePut",
+            {
+                "EventPattern": {
+                    "source": ["aws.guardduty"],
+                    "detail-type": ["GuardDuty Malware Protection Object Scan Result"],
+                    "detail": {
+                        "s3ObjectDetails": {
+                            "bucketName": ["StorageIngest"],
+                            "objectKey": wildcards("in/"),
+                        },
+                        "object": None,
+                        "bucket": None,
+                    },
+                }
+            },
+            id="results of scans reach the queue and events of S3 do not",
+        ),
+        pytest.param(
+            "dev",
+            "WorkflowFailed",
+            {
+                "EventPattern": {"detail": {"status": ["FAILED", "TIMED_OUT", "ABORTED"]}},
+                "Targets": [
+                    {
+                        "Arn": "FunctionsSettle",
+                        "DeadLetterConfig": {"Arn": "IntakeUndeliveredFailures"},
+                        "Id": "Target0",
+                        "RetryPolicy": {
+                            "MaximumEventAgeInSeconds": 21_600,
+                            "MaximumRetryAttempts": 10,
+                        },
+                    }
+                ],
+            },
+            id="executions that fail or are aborted reach the settle function",
+        ),
+        pytest.param(
+            "dev",
+            "IntakeSettleAttempts",
+            {
+                "FunctionName": "FunctionsSettle",
+                "MaximumRetryAttempts": 2,
+                "DestinationConfig": {"OnFailure": {"Destination": "IntakeFailedReports"}},
+            },
+            id="an event that is not settled goes to a queue",
+        ),
+        pytest.param(
+            "dev",
+            "AlarmsFailedReports",
+            {"Dimensions": [{"Name": "QueueName", "Value": "IntakeFailedReports"}]},
+            id="a message in that queue rings",
+        ),
+        pytest.param(
+            "scanned",
+            "AlarmsWithheldArchives",
+            {"MetricName": "ArchivesWithheld"},
+            id="an archive that is withheld rings",
+        ),
+        pytest.param(
+            "dev",
+            "AlarmsArchivesWait",
+            {
+                "MetricName": "ApproximateAgeOfOldestMessage",
+                "Period": 300,
+                "EvaluationPeriods": 3,
+                "Threshold": 900,
+            },
+            id="archives that wait for a quarter of an hour ring",
+        ),
+        pytest.param(
+            "dev",
+            "AlarmsIntakeThrottled",
+            {"MetricName": "Throttles", "EvaluationPeriods": 3},
+            id="archives that Lambda refuses ring",
+        ),
+        pytest.param(
+            "dev",  # S3 grows its partitions within minutes
+            "AlarmsS3Throttling",
+            {"Period": 300, "EvaluationPeriods": 12, "Statistic": "Sum"},
+            id="throttling of S3 rings after an hour",
+        ),
+        pytest.param(
+            "dev",  # two runs may share too few workers
+            "AlarmsExtractThrottled",
+            {"Period": 300, "EvaluationPeriods": 12, "Statistic": "Sum"},
+            id="throttling of workers rings after an hour",
+        ),
+    ],
+)
+def test_properties_of_a_resource(
+    synthesized: Callable[[str], Synthesized],
+    variant: str,
+    resource: str,
+    wanted: dict[str, Any],
+) -> None:
+    """A resource has what the architecture needs of it."""
+    assert synthesized(variant).part(resource, wanted) == wanted
 
 
 @pytest.mark.parametrize(("bucket", "days"), [("Ingest", 1), ("Destination", 28), ("Work", 1)])
@@ -200,10 +354,8 @@ def test_one_run_leaves_workers_to_others(prod: Synthesized) -> None:
     assert prod.environment.max_workers < prod.environment.workers == 700
 
 
-def test_event_path(dev: Synthesized) -> None:
-    """S3's events of archives reach the queue, and the queue the intake function, one by one."""
-    rule = dev.properties("AWS::Events::Rule", "IntakeArchivePut")
-    assert rule["EventPattern"]["detail"]["object"]["key"] == wildcards()
+def test_the_queue_feeds_intake(dev: Synthesized) -> None:
+    """The queue reaches the intake function, message by message."""
     mapping = dev.only("AWS::Lambda::EventSourceMapping")
     assert mapping["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
     queue = dev.properties("AWS::SQS::Queue", "IntakeQueue")
@@ -212,41 +364,13 @@ def test_event_path(dev: Synthesized) -> None:
 
 
 def test_a_malware_gate(scanned: Synthesized) -> None:
-    """Every result of a scan reaches the queue, S3's events do not; tags may be read."""
-    pattern = scanned.properties("AWS::Events::Rule", "IntakeArchivePut")["EventPattern"]
-    (bucket,) = pattern["detail"]["s3ObjectDetails"]["bucketName"]
-    assert bucket["Ref"].startswith("StorageIngest")
-    assert pattern == {
-        "source": ["aws.guardduty"],
-        "detail-type": ["GuardDuty Malware Protection Object Scan Result"],
-        "detail": {"s3ObjectDetails": {"bucketName": [bucket], "objectKey": wildcards("in/")}},
-    }
+    """Functions that begin runs may read the tag of a scan, and open no split archive."""
     tagged = {name: scanned.allowed(name, "s3:GetObjectVersionTagging") for name in FUNCTIONS}
     ends = dict.fromkeys(ENDS_RUNS, frozenset({"<StorageIngest.Arn>/in/*"}))
     assert tagged == {**ends, "extract": set()}
     variables = map(scanned.variables, FUNCTIONS)
     told = [(one[Variable.SCAN], json.loads(one[Variable.LIMITS])["parts"]) for one in variables]
     assert told == [("guardduty", 1)] * 4
-    assert scanned.alarm("WithheldArchives")["MetricName"] == "ArchivesWithheld"
-
-
-def test_failed_executions_are_reported(dev: Synthesized) -> None:
-    """Executions that fail, time out or are aborted reach the settle function."""
-    rule = dev.properties("AWS::Events::Rule", "WorkflowFailed")
-    assert rule["EventPattern"]["detail"]["status"] == ["FAILED", "TIMED_OUT", "ABORTED"]
-    (target,) = rule["Targets"]
-    reached = [_reference(arn)[:-8] for arn in (target["Arn"], target["DeadLetterConfig"]["Arn"])]
-    assert reached == ["FunctionsSettle", "IntakeUndeliveredFailures"]
-
-
-def test_failed_reports_are_kept(dev: Synthesized) -> None:
-    """An event that the settle function fails to settle goes to a queue with an alarm."""
-    properties = dev.properties("AWS::Lambda::EventInvokeConfig", "IntakeSettleAttempts")
-    kept = _reference(properties["DestinationConfig"]["OnFailure"]["Destination"])
-    names = [one[:-8] for one in (_reference(properties["FunctionName"]), kept)]
-    assert names == ["FunctionsSettle", "IntakeFailedReports"]
-    assert properties["MaximumRetryAttempts"] == 2
-    assert kept in json.dumps(dev.alarm("FailedReports"))
 
 
 def test_each_sender_has_its_own_dead_letters(dev: Synthesized) -> None:
@@ -287,8 +411,6 @@ def test_existing_buckets_and_key(existing: Synthesized) -> None:
         ("kms:Decrypt", KMS_KEY),
         ("kms:GenerateDataKey", KMS_KEY),
     }
-    rule = existing.properties("AWS::Events::Rule", "IntakeArchivePut")
-    assert rule["EventPattern"]["detail"]["object"]["key"] == wildcards("zips/")
 
 
 def test_policy_for_a_destination_of_another_account(existing: Synthesized) -> None:
