@@ -12,7 +12,6 @@ from s3unzip.errors import (
     ServiceFaultError,
 )
 from s3unzip.operate.runs import DeployedRuns
-from s3unzip.runs.run_list import MapCounts
 from s3unzip.stores.config import StoreConfig
 from tests.support.servers import Asked, HttpServer, Reply
 
@@ -92,10 +91,10 @@ def test_items_are_those_of_the_latest_map() -> None:
     counts = {"pending": 1, "running": 2, "succeeded": 3, "failed": 4, "timedOut": 5, "aborted": 6}
     states: States = {"ListMapRuns": (200, MAPS), "DescribeMapRun": (200, {"itemCounts": counts})}
     with HttpServer(Account(states)) as server:
-        assert _runs_at(server).map_counts(RUN) == MapCounts(1, 2, 3, 15)
+        assert _runs_at(server).map_counts(RUN) == {"waiting": 1, "running": 2, "lost": 15}
         assert server.asked[-1].body == b'{"mapRunArn": "new"}'
     with HttpServer(Account({"ListMapRuns": (200, {"mapRuns": []})})) as server:
-        assert _runs_at(server).map_counts(RUN) is None
+        assert _runs_at(server).map_counts(RUN) == {}
 
 
 def test_a_stopped_run_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -289,14 +289,29 @@ def _split_url(url: str) -> tuple[str, str]:
 
 def list_objects(word: str, stores: Stores) -> Iterator[StoredObject]:
     """Yield the objects in a bucket that a prefix or a glob names."""
-    bucket, key = _split_url(word)
+    prefix, is_named = select_keys(word)
+    for page in _list_pages(_split_url(word)[0], prefix, stores):
+        yield from (listed for listed in page.objects if is_named(listed.key))
+
+
+def select_keys(word: str) -> tuple[str, Callable[[str], object]]:
+    """Return the prefix of, and a test for, the keys that a URL with a key, prefix or glob names.
+
+    A glob also selects the object with exactly this key. Keys that mark folders are not selected.
+    """
+    _, key = _split_url(word)
+    if not names_several(word):
+        return key, key.__eq__
     prefix = fixed_part(key)
+    if prefix == key:  # not a glob: all keys below the prefix
+        return prefix, is_object
     glob = compile_glob(key)
-    for page in _list_pages(bucket, prefix, stores):
-        for listed in page.objects:
-            is_named = prefix == key or glob(listed.key)  # a prefix names all keys below it
-            if is_named and not listed.key.endswith("/"):  # a final slash marks a folder
-                yield listed
+    return prefix, lambda listed: is_object(listed) and (listed == key or glob(listed))
+
+
+def is_object(key: str) -> bool:
+    """Return whether a listed key is not that of a folder, which ends in a slash."""
+    return not key.endswith("/")
 
 
 def _list_pages(bucket: str, prefix: str, stores: Stores) -> Iterator[Page]:

@@ -454,20 +454,16 @@ def _follow(run: str, run_list: RunList, display: RunDisplay, arguments: Argumen
             state = run_list.state(run)
             report = run_list.records(run).find_report()
             snapshot = watcher.read()
-            counts = None
+            map_counts = {}
             if state == RUNNING:
-                counts = run_list.map_counts(run)
+                map_counts = run_list.map_counts(run)
             read_at = now
         except ServiceFaultError:
             if now - read_at > FAULT_SECONDS:
                 raise
             time.sleep(arguments.interval)
             continue
-        progress = replace(snapshot.progress, state=state or "")
-        if counts is not None:
-            progress = replace(
-                progress, running=counts.running, waiting=counts.waiting, lost=counts.failed
-            )
+        progress = replace(snapshot.progress, state=state or "", **map_counts)
         if arguments.json and progress != printed:
             printed = progress
             print_json(progress)

@@ -16,7 +16,7 @@ from functools import partial
 from s3unzip.errors import AccessDeniedError, S3UnzipError
 from s3unzip.model import Location, Report, Status, Verdict
 from s3unzip.operate.checks import FAILURE, OK, WARNING, Answer, CheckResult, run_check
-from s3unzip.operate.runs import DeployedRuns, asking, find_final_report
+from s3unzip.operate.runs import IAM_ACTIONS, DeployedRuns, asking, find_final_report
 from s3unzip.planning.select import parse_template
 from s3unzip.run_ids import run_id
 from s3unzip.runs.records import RUNS
@@ -95,13 +95,18 @@ class Canary:
     def check(self, seconds: float) -> Answer:
         """Wait for the report of the run, and compare its objects with the archive's members."""
         began = time.monotonic()
-        report = self._await_report(began + seconds)
+        report = find_final_report(self._runs, self._run)
+        while report is None and time.monotonic() < began + seconds:
+            time.sleep(POLL_SECONDS)
+            report = find_final_report(self._runs, self._run)
         took = time.monotonic() - began
         if report is None:
             return self._explain_missing_report(seconds)
         if report.verdict is not Verdict.COMPLETED:
             advice = f"s3unzip show {report.run}{self._runs.found_by}"
-            return Answer(FAILURE, f"its run is {report.verdict}: {_find_cause(report)}", advice)
+            failures = (f"{failure.reason}: {failure.message}" for failure in report.failures)
+            cause = report.message or report.reason or next(failures, None)
+            return Answer(FAILURE, f"its run is {report.verdict}: {cause}", advice)
         if not report.extracted:
             return Answer(
                 WARNING,
@@ -110,14 +115,6 @@ class Canary:
                 "put an archive with members that they select, and look at its run",
             )
         return self._compare_objects(report, took)
-
-    def _await_report(self, deadline: float) -> Report | None:
-        """Return the report of the ended run, or None if there is no report by the deadline."""
-        while True:
-            report = find_final_report(self._runs, self._run)
-            if report is not None or time.monotonic() >= deadline:
-                return report
-            time.sleep(POLL_SECONDS)
 
     def _explain_missing_report(self, seconds: float) -> Answer:
         """Return how far a run got that had no report after `seconds`."""
@@ -209,12 +206,6 @@ def _make_archive(token: str) -> bytes:
     return out.getvalue()
 
 
-def _find_cause(report: Report) -> str | None:
-    """Return the message, the reason or the first failure in a report; None if there is none."""
-    causes = (f"{failure.reason}: {failure.message}" for failure in report.failures)
-    return report.message or report.reason or next(causes, None)
-
-
 def remove_versions(
     runs: DeployedRuns,
     bucket: str,
@@ -233,20 +224,12 @@ def remove_versions(
         if is_selected(version["Key"])
     ]
     for start in range(0, len(versions), MAX_DELETED):
-        _delete_versions(runs, bucket, versions[start : start + MAX_DELETED])
+        deleting = {"Objects": versions[start : start + MAX_DELETED], "Quiet": True}
+        answer = runs.ask("s3:DeleteObjects", Bucket=bucket, Delete=deleting)
+        refused = answer.get("Errors", ())
+        if refused:  # DeleteObjects returns 200 even if it deleted no object
+            raise AccessDeniedError(
+                f"{IAM_ACTIONS['s3:DeleteObjects']}: {len(refused)} objects of {bucket} stay: "
+                f"{refused[0].get('Code')} for {refused[0].get('Key')}"
+            )
     return len(versions)
-
-
-def _delete_versions(runs: DeployedRuns, bucket: str, versions: list[dict[str, str]]) -> None:
-    action = "s3:DeleteObject, s3:DeleteObjectVersion"
-    with asking(action):
-        answer = runs.client("s3").delete_objects(
-            Bucket=bucket, Delete={"Objects": versions, "Quiet": True}
-        )
-    refused = answer.get("Errors", ())
-    if refused:  # DeleteObjects returns 200 even if it deleted no object
-        first_refused = refused[0]
-        raise AccessDeniedError(
-            f"{action}: {len(refused)} objects of {bucket} stay: {first_refused.get('Code')} for "
-            f"{first_refused.get('Key')}"
-        )

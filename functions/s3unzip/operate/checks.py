@@ -137,8 +137,7 @@ def _check_location(
     if answer.status is FAILURE:
         return answer
     try:
-        with asking("s3:ListBucket"):
-            runs.client("s3").head_bucket(Bucket=bucket, ExpectedBucketOwner=owner)
+        runs.ask("s3:HeadBucket", Bucket=bucket, ExpectedBucketOwner=owner)
     except AccessDeniedError:
         return Answer(FAILURE, f"{bucket} is not owned by account {owner}{consequence}", advice)
     return answer
@@ -271,8 +270,7 @@ def _compare_encryption(
     https://docs.aws.amazon.com/AmazonS3/latest/API/API_GetBucketEncryption.html
     """
     try:
-        with asking("s3:GetEncryptionConfiguration"):
-            encryption = runs.client("s3").get_bucket_encryption(Bucket=bucket)
+        encryption = runs.ask("s3:GetBucketEncryption", Bucket=bucket)
     except S3UnzipError:  # no encryption is set, or another account owns the bucket
         return None
     # A bucket has exactly one rule.

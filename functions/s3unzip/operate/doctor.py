@@ -26,7 +26,7 @@ from s3unzip.operate.checks import (
     check_secret,
     run_check,
 )
-from s3unzip.operate.runs import DeployedRuns, asking
+from s3unzip.operate.runs import DeployedRuns
 from s3unzip.operate.submit import read_depth
 from s3unzip.printable import choose_form
 from s3unzip.version import __version__, source_fingerprint
@@ -37,10 +37,6 @@ RULE = "AWS::Events::Rule"
 MAX_NAMES = 100  # maximum number of alarms in one DescribeAlarms request
 MAX_SHARE = 0.9  # maximum share of the available concurrency; the other functions need the rest
 QUOTA = "ask for more: Service Quotas, AWS Lambda, Concurrent executions (L-B99A9384)"
-DEAD_LETTERS_ADVICE = (
-    "read the messages and the functions' logs, fix the cause, then move the messages back: "
-    "docs/howto/dashboard.md, DeadLetters"
-)
 SET_EMAIL = "set alarms.email in the environment's file and deploy, or add your own action"
 
 
@@ -124,8 +120,7 @@ def check_events(runs: DeployedRuns) -> Answer:
     https://docs.aws.amazon.com/AmazonS3/latest/userguide/enable-event-notifications-eventbridge.html
     """
     bucket = runs.outputs["IngestBucket"]
-    with asking("s3:GetBucketNotification"):
-        notifications = runs.client("s3").get_bucket_notification_configuration(Bucket=bucket)
+    notifications = runs.ask("s3:GetBucketNotificationConfiguration", Bucket=bucket)
     # If events are enabled, this object exists and is empty.
     if "EventBridgeConfiguration" not in notifications:
         return Answer(
@@ -210,7 +205,8 @@ def check_dead_letters(runs: DeployedRuns) -> Answer:
         return Answer(
             WARNING,
             f"{sum(depths.values()):,} messages are in {', '.join(names)}",
-            DEAD_LETTERS_ADVICE,
+            "read the messages and the functions' logs, fix the cause, then move the messages "
+            "back: docs/howto/dashboard.md, DeadLetters",
         )
     return Answer(OK, f"no messages in {', '.join(url.rsplit('/', 1)[-1] for url in queues)}")
 

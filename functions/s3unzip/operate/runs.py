@@ -39,7 +39,7 @@ from s3unzip.run_ids import (
     time_of_run,
 )
 from s3unzip.runs.records import RUNS
-from s3unzip.runs.run_list import RUNNING, MapCounts, RecentRun, RunList
+from s3unzip.runs.run_list import RUNNING, RecentRun, RunList
 from s3unzip.settling.loop import look_up_run
 from s3unzip.settling.next_command import environment_options
 from s3unzip.stores.config import StoreConfig
@@ -68,6 +68,13 @@ ERROR_KINDS: dict[str, type[S3UnzipError]] = {
     "ExpiredToken(Exception)?|InvalidClientTokenId|UnrecognizedClientException": AccessDeniedError,
     ".*Throttl.*|TooManyRequestsException": ThrottledError,
     "NoSuch.*|.*DoesNotExist.*|NotFoundException": NotFoundError,
+}
+# The IAM actions of the operations that require an action of another name.
+IAM_ACTIONS = {
+    "s3:DeleteObjects": "s3:DeleteObject, s3:DeleteObjectVersion",
+    "s3:GetBucketEncryption": "s3:GetEncryptionConfiguration",
+    "s3:GetBucketNotificationConfiguration": "s3:GetBucketNotification",
+    "s3:HeadBucket": "s3:ListBucket",
 }
 
 
@@ -117,14 +124,6 @@ class Resource(NamedTuple):
     logical: str  # name in the template: "FunctionsExtract1A2B3C4D"
     kind: str  # type, such as "AWS::Lambda::Function"
     physical: str  # name in AWS; for a queue, the URL
-
-
-class LastExecution(NamedTuple):
-    """The execution of a run with the highest number, or the fact that there is no execution."""
-
-    name: str = ""
-    state: str | None = None  # None: the run has never had an execution
-    number: int = 0  # number of the execution; that of the first is 1
 
 
 class DeployedRuns(RunList):
@@ -183,15 +182,15 @@ class DeployedRuns(RunList):
             )
         return self._clients[service]
 
-    def ask(self, action: str, **parameters: object) -> Any:
+    def ask(self, request: str, **parameters: object) -> Any:
         """Send one request and return the response.
 
         Args:
-            action: ``service:Operation``, which names the operation and its IAM action.
+            request: ``service:Operation``.
             parameters: the arguments of the operation.
         """
-        service, _, operation = action.partition(":")
-        with asking(action):
+        service, _, operation = request.partition(":")
+        with asking(IAM_ACTIONS.get(request, request)):
             # The IAM actions of Step Functions begin with "states".
             return getattr(
                 self.client("stepfunctions" if service == "states" else service),
@@ -313,30 +312,34 @@ class DeployedRuns(RunList):
 
     def state(self, run: str) -> str | None:
         """Return the state of the last execution of a run; None if there was no execution."""
-        return self._find_last(run).state
+        return self._find_last(run)[1]
 
-    def map_counts(self, run: str) -> MapCounts | None:
-        """Return the item counts of the last Map Run of a run; None if it had no Map Run."""
-        last = self._find_last(run)
-        if last.state is None:
-            return None
+    def map_counts(self, run: str) -> dict[str, int]:
+        """Return the counts of the last Map Run of a run, by fields of `RunProgress`."""
+        number, state = self._find_last(run)
+        if state is None:
+            return {}
         # Only a Distributed Map creates a Map Run; a small round with few tasks has none.
-        maps = self.ask("states:ListMapRuns", executionArn=self._arn(last.name))["mapRuns"]
+        arn = self._arn(execution_name(run, number))
+        maps = self.ask("states:ListMapRuns", executionArn=arn)["mapRuns"]
         if not maps:
-            return None
+            return {}
         counts = self.ask(
             "states:DescribeMapRun", mapRunArn=max(maps, key=itemgetter("startDate"))["mapRunArn"]
         )["itemCounts"]
-        lost = counts["failed"] + counts["timedOut"] + counts["aborted"]
-        return MapCounts(counts["pending"], counts["running"], counts["succeeded"], lost)
+        return {
+            "waiting": counts["pending"],
+            "running": counts["running"],
+            "lost": counts["failed"] + counts["timedOut"] + counts["aborted"],
+        }
 
     def resume(self, run: str, *, failed: bool = False) -> str:
         """Start an execution that continues a run; return the name of the execution.
 
         With `failed`, the members that failed are also extracted again.
         """
-        last = self._find_last(run)
-        if last.state == RUNNING:
+        number, state = self._find_last(run)
+        if state == RUNNING:
             raise UsageError(f"{run}: it is running; wait for its end: s3unzip watch {run}")
         recorded = look_up_run(self.records(run))
         if recorded.report is not None and recorded.report.verdict is Verdict.REJECTED:
@@ -346,11 +349,11 @@ class DeployedRuns(RunList):
             )
         data = json.dumps({"run": run, "failed": failed})
         if recorded.run is None:
-            if last.state is None:
+            if state is None:
                 raise NotFoundError(f"{run}: nothing is on record of it; put the archive again")
             # The run has no plan, or its plan cannot be read: the run is planned again.
-            data = self._copy_input(last.name, execution_name(run))
-        name = execution_name(run, last.number + 1)
+            data = self._copy_input(execution_name(run, number), execution_name(run))
+        name = execution_name(run, number + 1)
         self.ask("states:StartExecution", stateMachineArn=self._machine, name=name, input=data)
         return name
 
@@ -371,10 +374,10 @@ class DeployedRuns(RunList):
 
     def stop(self, run: str) -> bool:
         """Stop the execution of a run and wait for its end; return False if it ended by itself."""
-        last = self._find_last(run)
-        if last.state != RUNNING:
+        number, last_state = self._find_last(run)
+        if last_state != RUNNING:
             return False
-        name = last.name
+        name = execution_name(run, number)
         try:
             self.ask("states:StopExecution", executionArn=self._arn(name), cause="s3unzip abort")
         except S3UnzipError:
@@ -387,15 +390,17 @@ class DeployedRuns(RunList):
             time.sleep(1.0)
         return state == ABORTED
 
-    def _find_last(self, run: str) -> LastExecution:
-        """Return the last execution before the first gap in the run's execution numbers."""
-        last = LastExecution()
+    def _find_last(self, run: str) -> tuple[int, str | None]:
+        """Return the number and the state of a run's last execution; 0 and None if it had none.
+
+        The last execution is the one before the first gap in the numbers, which begin with 1.
+        """
+        last: tuple[int, str | None] = (0, None)
         for number in itertools.count(1):
-            name = execution_name(run, number)
-            state = self._find_state(name)
+            state = self._find_state(execution_name(run, number))
             if state is None:
                 break
-            last = LastExecution(name, state, number)
+            last = (number, state)
         return last
 
     def _arn(self, name: str) -> str:

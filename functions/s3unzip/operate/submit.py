@@ -29,8 +29,10 @@ from msgspec import Struct, structs
 from s3unzip.api.extraction import (
     SUFFIX,
     fixed_part,
+    is_object,
     names_object,
     names_several,
+    select_keys,
 )
 from s3unzip.errors import (
     NotFoundError,
@@ -40,7 +42,6 @@ from s3unzip.errors import (
     UnreadableRecordError,
     UsageError,
 )
-from s3unzip.globs import compile_glob
 from s3unzip.model import Location, Report, Request, SourceState, Verdict
 from s3unzip.operate.runs import DeployedRuns, asking
 from s3unzip.run_ids import check_same_archive, run_id
@@ -152,7 +153,7 @@ def _find_named(name: str, runs: DeployedRuns) -> dict[str, int]:
     and does not require permission to list.
     """
     if names_several(name) and not names_object(name, runs.stores):
-        return {listed["Key"]: listed["Size"] for listed in _list_objects(runs, *_select(name))}
+        return {listed["Key"]: listed["Size"] for listed in _list_objects(runs, *select_keys(name))}
     source = parse_source(name)
     try:
         return {source.key: runs.stores.source(source).stat(source).pin.size}
@@ -275,36 +276,13 @@ def _check_scope(name: str, defaults: LambdaConfig) -> None:
         )
 
 
-def _select(name: str) -> tuple[str, Callable[[str], object]]:
-    """Return the prefix of, and a test for, the keys that `name` (a key, prefix or glob) refers to.
-
-    If `name` looks like a glob, the object with exactly this key is also selected.
-    """
-    _, pattern = split_bucket(name.partition("://")[2])
-    if not names_several(name):
-        return pattern, pattern.__eq__
-    prefix = fixed_part(pattern)
-    if prefix == pattern:  # a prefix that is not a glob
-        return prefix, _is_any_key
-    glob = compile_glob(pattern)
-    return prefix, lambda key: key == pattern or glob(key)
-
-
-def _is_any_key(_: str) -> bool:
-    """Return True, because a prefix selects every key below it."""
-    return True
-
-
 def _list_objects(
     runs: DeployedRuns, prefix: str, is_selected: Callable[[str], object]
 ) -> Iterator[ObjectTypeDef]:
-    """Yield the selected objects in the ingest bucket, except those that represent folders."""
+    """Yield the selected objects below a prefix of the ingest bucket."""
     # Listings by a `Destination` do not contain times, so the client is used.
-    pages = runs.list_pages("list_objects_v2", runs.defaults.own.trigger.bucket, prefix)
-    for listed in chain.from_iterable(page.get("Contents", ()) for page in pages):
-        key = listed["Key"]
-        if is_selected(key) and not key.endswith("/"):
-            yield listed
+    for page in runs.list_pages("list_objects_v2", runs.defaults.own.trigger.bucket, prefix):
+        yield from (listed for listed in page.get("Contents", ()) if is_selected(listed["Key"]))
 
 
 def _list_recent(runs: DeployedRuns, since: float, names: Sequence[str]) -> Iterator[ObjectTypeDef]:
@@ -312,11 +290,10 @@ def _list_recent(runs: DeployedRuns, since: float, names: Sequence[str]) -> Iter
     defaults = runs.defaults
     for name in names:
         _check_scope(name, defaults)
-    if names:
-        selections = [_select(name) for name in names]
-    else:  # every key below the prefixes that start runs
+    selections = [select_keys(name) for name in names]
+    if not names:  # every key below the prefixes that start runs
         prefixes = sorted({config.trigger.prefix for config in defaults.all_defaults})
-        selections = [(prefix, _is_any_key) for prefix in prefixes]
+        selections = [(prefix, is_object) for prefix in prefixes]
     yielded = set[str]()  # keys; an object may be selected by several names
     for listed in chain.from_iterable(_list_objects(runs, *selection) for selection in selections):
         key = listed["Key"]

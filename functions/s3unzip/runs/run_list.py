@@ -39,15 +39,6 @@ class RecentRun(NamedTuple):
     time: float  # time of the run, in Unix seconds
 
 
-class MapCounts(NamedTuple):
-    """The number of items in each state in the last Map of a run."""
-
-    waiting: int
-    running: int
-    succeeded: int
-    failed: int
-
-
 class RunList(ABC):
     """The runs of this machine or of a deployed environment."""
 
@@ -109,9 +100,12 @@ class RunList(ABC):
     def connections(self, run: str) -> StoreConfig:
         """Return how the stores of a run are reached."""
 
-    def map_counts(self, run: str) -> MapCounts | None:  # noqa: ARG002 - used in a subclass
-        """Return the item counts of the last Map of a run; None if the run had no Map."""
-        return None
+    def map_counts(self, run: str) -> dict[str, int]:  # noqa: ARG002 - used in a subclass
+        """Return the counts of the last Map of a run, by fields of `RunProgress`.
+
+        The result is empty if the run had no Map.
+        """
+        return {}
 
 
 class RunProgress(Struct, frozen=True, omit_defaults=True):
