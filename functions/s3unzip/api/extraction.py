@@ -217,10 +217,12 @@ def _list_archives(word: str, stores: Stores) -> list[Location]:
     """Return the archives of a folder, a prefix or a glob; raise `NotFoundError` if none."""
     if "://" in word:
         bucket, key = _split_url(word)
+        prefix, is_named = select_keys(word)
         archives = [
             Location("s3", bucket, listed.key)
-            for listed in list_objects(word, stores)
-            if has_wildcards(key) or listed.key.lower().endswith(SUFFIX)
+            for page in _list_pages(bucket, prefix, stores)
+            for listed in page.objects
+            if is_named(listed.key) and (has_wildcards(key) or listed.key.lower().endswith(SUFFIX))
         ]
         container = "prefix"
     else:
@@ -285,13 +287,6 @@ def _open_sources(config: StoreConfig) -> Stores:
 def _split_url(url: str) -> tuple[str, str]:
     """Return the bucket and the key from the URL of an object."""
     return split_bucket(url.partition("://")[2])
-
-
-def list_objects(word: str, stores: Stores) -> Iterator[StoredObject]:
-    """Yield the objects in a bucket that a prefix or a glob names."""
-    prefix, is_named = select_keys(word)
-    for page in _list_pages(_split_url(word)[0], prefix, stores):
-        yield from (listed for listed in page.objects if is_named(listed.key))
 
 
 def select_keys(word: str) -> tuple[str, Callable[[str], object]]:

@@ -21,7 +21,7 @@ from typing import IO, Any
 import fsspec
 from fsspec.archive import AbstractArchiveFileSystem
 
-from s3unzip.api.archive import ArchiveMember, open_archive
+from s3unzip.api.archive import open_archive
 
 SCHEMES = ("s3://", "http://", "https://")  # read without fsspec
 
@@ -81,7 +81,15 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
         files = [member for member in self.archive.members() if member.problem is None]
         folders = self._all_dirnames({member.name for member in files})
         self.dir_cache = {name: {"name": name, "size": 0, "type": "directory"} for name in folders}
-        self.dir_cache |= {member.name: _describe(member) for member in files}
+        for member in files:
+            self.dir_cache[member.name] = {
+                "name": member.name,
+                "size": member.size,
+                "type": "file",
+                "compressed_size": member.compressed_size,
+                "crc32": member.crc32,
+                "mtime": member.mtime,
+            }
 
     def _open(self, path: str, mode: str = "rb", **_: object) -> IO[bytes]:
         if mode != "rb":
@@ -90,15 +98,3 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
         if name not in self.archive:
             raise FileNotFoundError(name)
         return self.archive.open(name)
-
-
-def _describe(member: ArchiveMember) -> dict[str, Any]:
-    """Return the properties of a member under the names that fsspec uses."""
-    return {
-        "name": member.name,
-        "size": member.size,
-        "type": "file",
-        "compressed_size": member.compressed_size,
-        "crc32": member.crc32,
-        "mtime": member.mtime,
-    }

@@ -147,9 +147,12 @@ def _invoke(arguments: list[str]) -> int:
 def explain_mistake(error: click.ClickException) -> str:
     """Return one line with the mistake and the command that shows the relevant help."""
     if isinstance(error, click.exceptions.NoSuchCommand):
-        advice = _suggest_command(error.command_name)
+        name = error.command_name
+        advice = OTHER_NAMES.get(name)
+        if "://" in name or name.lower().endswith(".zip"):  # `run` or `ls` was left out
+            advice = f"s3unzip run {name} DEST, or s3unzip ls {name}"
         if advice is not None:
-            return f"No such command '{error.command_name}'; use: {advice}"
+            return f"No such command '{name}'; use: {advice}"
     message = error.format_message().rstrip(".")
     for pattern, plain_words in PLAIN_WORDS:
         message = re.sub(pattern, plain_words, message)
@@ -157,13 +160,6 @@ def explain_mistake(error: click.ClickException) -> str:
     if isinstance(error, click.exceptions.NoSuchOption) and command == "s3unzip":
         message += "; options follow the command"
     return f"{message} (see {command} --help)"
-
-
-def _suggest_command(name: str) -> str | None:
-    """Return the commands that an unknown `name` could have been meant as, or None."""
-    if "://" in name or name.lower().endswith(".zip"):
-        return f"s3unzip run {name} DEST, or s3unzip ls {name}"
-    return OTHER_NAMES.get(name)
 
 
 def _report_error(error: Exception, stopping: Stopping) -> int:

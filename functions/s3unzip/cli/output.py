@@ -262,8 +262,13 @@ class RunOutput(RunDisplay):
             self.objection = (
                 f"{summary}; nothing is deleted, because --delete-extra is {self._max_extra:,}"
             )
-        elif sys.stdin.isatty() and not _confirm_deleting(summary, extra):
-            self.objection = "nothing is deleted"
+        elif sys.stdin.isatty():
+            names = [f"  {printable_name(listed.key)}" for listed in extra[:EXTRA_SHOWN]]
+            if len(extra) > EXTRA_SHOWN:
+                names.append(f"  and {len(extra) - EXTRA_SHOWN:,} more; --dry-run lists them all")
+            sys.stderr.write("\n".join((f"{summary}:", *names, "")))
+            if not confirm("Delete them?"):
+                self.objection = "nothing is deleted"
         if self.objection:
             sys.stderr.write(f"{self.objection}\n")
         elif not self._quiet:
@@ -316,14 +321,6 @@ def exit_code(report: Report, nested: Sequence[NestedRun] = ()) -> int:
     if report.archive_left:
         return AccessDeniedError.exit_code
     return 0
-
-
-def _confirm_deleting(summary: str, extra: Sequence[StoredObject]) -> bool:
-    sys.stderr.write(f"{summary}:\n")
-    sys.stderr.writelines(f"  {printable_name(listed.key)}\n" for listed in extra[:EXTRA_SHOWN])
-    if len(extra) > EXTRA_SHOWN:
-        sys.stderr.write(f"  and {len(extra) - EXTRA_SHOWN:,} more; --dry-run lists them all\n")
-    return confirm("Delete them?")
 
 
 def shown_connections(config: StoreConfig, *locations: Location) -> StoreConfig:

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 BAR = 28  # length of the longest bar, in characters
 MAX_BINS = 14
 PLANNED_REQUESTS = ("get", "put", "create", "part", "copy", "complete", "list")
-RIGHT_COLUMNS = frozenset({"from", "below", "members", "quantity", "dollars"})
 
 
 @command(
@@ -48,22 +47,28 @@ RIGHT_COLUMNS = frozenset({"from", "below", "members", "quantity", "dollars"})
 def plan(arguments: Arguments) -> int:
     """Estimate a run: its work, time and cost; nothing is written."""
     source = parse_source(arguments.src)
-    environment = _find_environment(arguments)
-    request = _make_request(source, arguments, environment)
-    platform = _find_platform(request, arguments, environment)
-    base = None  # the tuning to which the typed changes apply; None means the defaults
+    arguments.check_places(source)
     max_cost = arguments.max_cost
-    if environment is not None:
-        base = environment.tuning
+    if arguments.env is None:
+        request = Request(source, parse_destination(arguments.dest or "."), arguments.options())
+        platform = _choose_platform(request, arguments)
+        tuning = arguments.tuning(platform)
+    else:
+        if arguments.platform not in {None, "aws"}:
+            raise UsageError(f"--env {arguments.env} is on aws, not on {arguments.platform}")
+        environment = arguments.deployed().defaults
+        request = _request_of_environment(source, arguments, environment)
+        workers = arguments.workers or environment.tuning.max_workers
+        platform = replace(environment.platform, workers=workers)
+        tuning = arguments.tuning(platform, environment.tuning)
         if max_cost is None:
             max_cost = environment.max_cost
-    arguments.check_places(source)
     context = open_context(
         request.options,
         arguments.config(),
         arguments.password(),
         request.destination,
-        tuning=arguments.tuning(platform, base),
+        tuning=tuning,
     )
     with suggesting_prefix(source):
         estimate = _estimate(request, context, platform)
@@ -75,36 +80,8 @@ def plan(arguments: Arguments) -> int:
     return 0
 
 
-def _find_environment(arguments: Arguments) -> "LambdaConfig | None":
-    """Return the configuration of the environment named by `--env`, or None without `--env`."""
-    if arguments.env is None:
-        return None
-    if arguments.platform not in {None, "aws"}:
-        raise UsageError(f"--env {arguments.env} is on aws, not on {arguments.platform}")
-    return arguments.deployed().defaults
-
-
-def _make_request(
-    source: Location, arguments: Arguments, environment: "LambdaConfig | None"
-) -> Request:
-    """Return the request of the run; typed options override those of an environment."""
-    options = arguments.options()
-    if environment is None:
-        return Request(source, parse_destination(arguments.dest or "."), options)
-    defaults = environment.defaults_of(source)
-    destination = defaults.destination
-    if arguments.dest:
-        destination = parse_destination(arguments.dest)
-    return Request(source, destination, override_options(defaults.options, options))
-
-
-def _find_platform(
-    request: Request, arguments: Arguments, environment: "LambdaConfig | None"
-) -> Platform:
-    """Return the platform of the environment, or else of `--on`, which defaults to this machine."""
-    if environment is not None:
-        workers = arguments.workers or environment.tuning.max_workers
-        return replace(environment.platform, workers=workers)
+def _choose_platform(request: Request, arguments: Arguments) -> Platform:
+    """Return the platform that `--on` names, which defaults to this machine."""
     match arguments.platform:
         case None | "local":
             return describe_machine(request, arguments.config(), arguments.processes)
@@ -112,6 +89,18 @@ def _find_platform(
             return aws(workers=arguments.workers or aws().workers)
         case unknown:
             raise UsageError(f"--on takes aws or local, not {unknown!r}")
+
+
+def _request_of_environment(
+    source: Location, arguments: Arguments, environment: "LambdaConfig"
+) -> Request:
+    """Return the request that an environment would make; typed options override its own."""
+    defaults = environment.defaults_of(source)
+    destination = defaults.destination
+    if arguments.dest:
+        destination = parse_destination(arguments.dest)
+    options = override_options(defaults.options, arguments.options())
+    return Request(source, destination, options)
 
 
 def override_options(environment: Options, typed: Options) -> Options:
@@ -167,7 +156,7 @@ def _print_estimate(estimate: Estimate, out: TextIO) -> None:
     for rows in (_size_rows(estimate.sizes), _cost_rows(cost)):
         if len(rows) > 1:
             out.write("\n")
-            write_table(rows, out, RIGHT_COLUMNS)
+            write_table(rows, out, right={"from", "below", "members", "quantity", "dollars"})
     if not cost.lines:
         out.write("\nno charges for use\n")
     elif cost.unavoidable:

@@ -38,7 +38,6 @@ from s3unzip.settling.next_command import next_command
 from s3unzip.stores.config import StoreConfig, absolute_path, parse_destination, parse_source
 
 if TYPE_CHECKING:
-    from s3unzip.local.destination_objects import Decision
     from s3unzip.local.machine import Machine
 
 ARCHIVE_COLUMNS = ("STATE", "MEMBERS", "FAILED", "RUN", "SOURCE")
@@ -184,20 +183,15 @@ def _list_decisions(request: Request, arguments: Arguments, password: bytes | No
             counts[decision.action] += 1
             if arguments.json:
                 print_json(decision)
-            else:
-                _print_decision(decision)
+                continue
+            detail = ""
+            if decision.message:
+                detail = f"  {printable(decision.message)} ({decision.reason})"
+            name = printable_name(decision.key)
+            sys.stdout.write(f"{decision.action:9}  {decision.size:12,}  {name}{detail}\n")
     totals = ", ".join(f"{count:,} {action}" for action, count in counts.items())
     sys.stderr.write(f"dry run, nothing is written: {totals or 'no members'}\n")
     return int(counts["fail"] > 0 or counts["refuse"] > 0)
-
-
-def _print_decision(decision: "Decision") -> None:
-    detail = ""
-    if decision.message:
-        detail = f"  {printable(decision.message)} ({decision.reason})"
-    sys.stdout.write(
-        f"{decision.action:9}  {decision.size:12,}  {printable_name(decision.key)}{detail}\n"
-    )
 
 
 class _BatchDisplay(RunDisplay):

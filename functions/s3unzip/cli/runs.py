@@ -7,6 +7,7 @@ import sys
 import time
 import webbrowser
 from pathlib import Path
+from typing import Any
 
 import click
 from click.core import ParameterSource
@@ -42,7 +43,6 @@ RUN_COLUMNS = (
     "RUN",
     "SOURCE -> DESTINATION",
 )
-LISTED_COUNTS = ("members", "extracted", "unchanged", "failed")  # in `Report` and `ListedRun`
 LATEST = {"metavar": "[RUN]", "required": False, "default": "latest"}
 # Mutually exclusive options: a typed option replaces a recorded one.
 RIVALS = {"unsigned": "request_payer", "request_payer": "unsigned"}
@@ -117,7 +117,12 @@ def runs(arguments: Arguments) -> int:
     run_list = _open_runs(arguments)
     rows: list[tuple[str, ...]] = [RUN_COLUMNS]
     for recent in run_list.recent(arguments.newest):
-        listed = _list_run(recent, run_list)
+        try:
+            listed = _list_run(recent, run_list)
+        except UnreadableRecordError as error:  # truncated, foreign or from another version
+            folder = f"{run_list.work_location}runs/{recent.run}/"
+            warn(f"{folder}: {error}")
+            listed = ListedRun(recent.run, "UNREADABLE", recent.time, source=folder)
         if listed is not None and arguments.json:
             print_json(listed)
         elif listed is not None:
@@ -149,21 +154,7 @@ def _prune(arguments: Arguments, days: float) -> int:
 
 
 def _list_run(recent: RecentRun, run_list: RunList) -> ListedRun | None:
-    """Return the line for a run from its report or else its plan, or None if it has neither yet.
-
-    Warns about records that cannot be read because they are truncated, foreign or from another
-    version.
-    """
-    try:
-        return _read_run(recent, run_list)
-    except UnreadableRecordError as error:
-        folder = f"{run_list.work_location}runs/{recent.run}/"
-        warn(f"{folder}: {error}")
-        return ListedRun(recent.run, "UNREADABLE", recent.time, source=folder)
-
-
-def _read_run(recent: RecentRun, run_list: RunList) -> ListedRun | None:
-    """Return the line for a run, as `_list_run`; raise `UnreadableRecordError` for a bad record."""
+    """Return the line for a run from its report or else its plan, or None if it has neither yet."""
     run = recent.run
     records = run_list.records(run)
     try:
@@ -177,23 +168,30 @@ def _read_run(recent: RecentRun, run_list: RunList) -> ListedRun | None:
         state = report.verdict.value
         if report.reason == STOPPED:
             state = "STOPPED"
-        seconds = round(report.finished - report.started, 3)
-        listed = ListedRun(run, state, report.started, seconds)
-        counts = {name: getattr(report, name) for name in LISTED_COUNTS}
-        return replace(listed, **counts, **_list_places(report))
+        return ListedRun(
+            run,
+            state,
+            report.started,
+            round(report.finished - report.started, 3),
+            **_list_places(report),
+            members=report.members,
+            extracted=report.extracted,
+            unchanged=report.unchanged,
+            failed=report.failed,
+        )
     plan = records.find_plan()
     if not recent.state and plan is None and run_list.environment is None:
         return None  # a run on this machine that is being planned, or whose planning failed
     state = recent.state or run_list.state(run) or ENDED
     if state == ENDED:
         state = "UNFINISHED"
-    listed = ListedRun(run, state, recent.time)
-    if plan is None:
-        return listed
-    return replace(listed, **_list_places(plan.run))
+    places = {}
+    if plan is not None:
+        places = _list_places(plan.run)
+    return ListedRun(run, state, recent.time, **places)
 
 
-def _list_places(described: Report | Request) -> dict[str, str]:
+def _list_places(described: Report | Request) -> dict[str, Any]:
     """Return the fields of `ListedRun` that a report and a request have in common."""
     return {
         "source": str(described.source),

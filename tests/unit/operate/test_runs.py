@@ -105,7 +105,7 @@ def test_a_stopped_run_is_resumed(site: Site) -> None:
     assert (runs.state(run), runs.stop(run), runs.stop(run)) == ("RUNNING", True, False)
     assert runs.state(run) == "ABORTED"
     nothing = "2026-01-01/000000-nothing-0"
-    assert (runs.state(nothing), runs.map_counts(nothing)) == (None, None)
+    assert (runs.state(nothing), runs.map_counts(nothing)) == (None, {})
     runs.resume(run)
     assert set(site.account.executions()) == {execution_name(run), f"{execution_name(run)}-r2"}
     assert (runs.state(run), find_final_report(runs, run)) == ("RUNNING", None)
