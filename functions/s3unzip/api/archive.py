@@ -265,8 +265,11 @@ class Archive(Mapping[str, ArchiveMember]):
         Raises:
             NotFoundError: no selected member has that name; the error is also a `KeyError`.
         """
-        if self._indexes is None:
-            self._indexes = self._index_names()
+        if self._indexes is None:  # the indexes of refused members follow those of good ones
+            good = self._reading.index.selected
+            refused = {member.path: len(good) + n for n, (member, _) in enumerate(self._refused)}
+            # If a good and a refused member have the same name, the right side wins: the good one.
+            self._indexes = refused | {member.path: index for index, member in enumerate(good)}
         index = self._indexes.get(name)
         if index is None:
             advice = "see s3unzip ls"  # unless there is a similar name
@@ -279,17 +282,6 @@ class Archive(Mapping[str, ArchiveMember]):
             return ArchiveMember(self._stream, self._reading.index.selected[index])
         # Each failure consists of the member and its problem.
         return ArchiveMember(self._stream, *self._refused[index - good_count])
-
-    def _index_names(self) -> dict[str, int]:
-        """Return an index for each name; the indexes of refused members follow those of good ones.
-
-        If a good member and a refused member have the same name, the index is that of the good
-        member.
-        """
-        good = self._reading.index.selected
-        refused = {member.path: len(good) + n for n, (member, _) in enumerate(self._refused)}
-        # If both sides contain a name, the right side wins.
-        return refused | {member.path: index for index, member in enumerate(good)}
 
     def members(self) -> Iterator[ArchiveMember]:
         """Yield the selected members, including refused ones, in the order of the directory."""

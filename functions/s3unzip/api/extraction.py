@@ -285,7 +285,6 @@ def _open_sources(config: StoreConfig) -> Stores:
 
 
 def _split_url(url: str) -> tuple[str, str]:
-    """Return the bucket and the key from the URL of an object."""
     return split_bucket(url.partition("://")[2])
 
 

@@ -19,7 +19,6 @@ from s3unzip.operate.runs import DeployedRuns
 from s3unzip.operate.submit import (
     MissingArchives,
     Submission,
-    count_routes,
     find_archives,
     find_ended,
     find_missing,
@@ -76,6 +75,7 @@ def _submit_named(arguments: Arguments, runs: DeployedRuns) -> int:
     count = len(sizes)
     size = sum(sizes.values())
     dollars = price_archives(count, size)
+    routes = (runs.defaults.request(key).route for key in sizes)
     submission = Submission(
         runs.environment,
         count,
@@ -83,7 +83,7 @@ def _submit_named(arguments: Arguments, runs: DeployedRuns) -> int:
         outside=outside,
         ended=len(ended),
         dollars=dollars,
-        routes=count_routes(runs, sizes),
+        routes=dict(Counter(route.name for route in routes if route is not None)),
     )
     if not arguments.json:
         _print_submission(submission)

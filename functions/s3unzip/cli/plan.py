@@ -3,10 +3,9 @@
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
-from msgspec import structs
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from s3unzip.api.options import judge_selection, open_context
 from s3unzip.cli.arguments import Arguments, suggesting_prefix
@@ -17,15 +16,12 @@ from s3unzip.context import Context
 from s3unzip.errors import UsageError
 from s3unzip.estimate import Bin, Estimate, check_budget, estimate_archive
 from s3unzip.local.machine import describe_machine
-from s3unzip.model import Location, Options, Request
+from s3unzip.model import Options, Request
 from s3unzip.planning.cut import choose_workers
 from s3unzip.planning.plan import preview_plan
 from s3unzip.pricing import Cost, Platform, aws
 from s3unzip.printable import printable, show_bytes, show_count, show_dollars, show_seconds
 from s3unzip.stores.config import parse_destination, parse_source
-
-if TYPE_CHECKING:
-    from s3unzip.aws.environment import LambdaConfig
 
 BAR = 28  # length of the longest bar, in characters
 MAX_BINS = 14
@@ -57,7 +53,12 @@ def plan(arguments: Arguments) -> int:
         if arguments.platform not in {None, "aws"}:
             raise UsageError(f"--env {arguments.env} is on aws, not on {arguments.platform}")
         environment = arguments.deployed().defaults
-        request = _request_of_environment(source, arguments, environment)
+        defaults = environment.defaults_of(source)
+        destination = defaults.destination
+        if arguments.dest:
+            destination = parse_destination(arguments.dest)
+        options = override_options(defaults.options, arguments.options())
+        request = Request(source, destination, options)
         workers = arguments.workers or environment.tuning.max_workers
         platform = replace(environment.platform, workers=workers)
         tuning = arguments.tuning(platform, environment.tuning)
@@ -91,27 +92,13 @@ def _choose_platform(request: Request, arguments: Arguments) -> Platform:
             raise UsageError(f"--on takes aws or local, not {unknown!r}")
 
 
-def _request_of_environment(
-    source: Location, arguments: Arguments, environment: "LambdaConfig"
-) -> Request:
-    """Return the request that an environment would make; typed options override its own."""
-    defaults = environment.defaults_of(source)
-    destination = defaults.destination
-    if arguments.dest:
-        destination = parse_destination(arguments.dest)
-    options = override_options(defaults.options, arguments.options())
-    return Request(source, destination, options)
-
-
 def override_options(environment: Options, typed: Options) -> Options:
     """Return an environment's options, overridden by typed options that are not the defaults."""
     defaults = Options()
     return replace(
         environment,
         **{
-            name: value
-            for name, value in structs.asdict(typed).items()
-            if value != getattr(defaults, name)
+            name: value for name, value in asdict(typed).items() if value != getattr(defaults, name)
         },
     )
 

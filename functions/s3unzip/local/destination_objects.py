@@ -47,9 +47,9 @@ class Decision(Struct, frozen=True, omit_defaults=True):
 def decide(
     request: Request,
     context: Context,
-    check: Callable[[Reading], None] | None = None,
+    check: Callable[[Reading], None],
     *,
-    delete_extra: bool = False,
+    delete_extra: bool,
 ) -> Iterator[Decision]:
     """Yield what a run of `request` would do with each key; nothing is written.
 
@@ -63,8 +63,7 @@ def decide(
     check_request(request)
     calls = context.calls()
     reading = read_archive(request, context, calls)
-    if check is not None:
-        check(reading)
+    check(reading)
     key_of = reading.template.key_of()
     rows = sorted(
         (PlannedMember(member, key_of(member.path)) for member in reading.index.selected),
@@ -192,10 +191,11 @@ def clear_extra(
             keys = [listed.key for listed in extra[start : start + PAGE_KEYS]]
             calls.run("delete", partial(destination.delete, keys))  # one request per page of keys
 
-    def add_requests(recorded: Report) -> Report:
-        return replace(recorded, requests=recorded.requests + calls.requests)
-
-    return amend_report(report, add_requests, records)
+    return amend_report(
+        report,
+        lambda recorded: replace(recorded, requests=recorded.requests + calls.requests),
+        records,
+    )
 
 
 def _list_objects(

@@ -221,12 +221,13 @@ class LocalRuns(RunList):
 
         The folder of a run that never began might contain only its lock.
         """
-
-        def has_begun(run: str) -> bool:
-            has_records = any(path.name != LOCK for path in self._folder(run).iterdir())
-            return has_records or is_at_work(self.work_location.key, run)
-
-        return islice(filter(has_begun, known_runs(self.work_location)), limit)
+        begun = (
+            run
+            for run in known_runs(self.work_location)
+            if any(path.name != LOCK for path in self._folder(run).iterdir())
+            or self.state(run) == RUNNING
+        )
+        return islice(begun, limit)
 
     def has(self, run: str) -> bool:
         """Return whether a run has a folder."""

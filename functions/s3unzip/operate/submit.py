@@ -16,8 +16,7 @@ import contextlib
 import json
 import random
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
@@ -51,14 +50,13 @@ from s3unzip.stores.ahead import map_ahead
 from s3unzip.stores.archives import read_whole_tail
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.config import parse_source, split_bucket
-from s3unzip.stores.ports import LocalClock
+from s3unzip.stores.ports import LocalClock, Tail
 from s3unzip.zip import TAIL_LENGTH
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import ObjectTypeDef
 
     from s3unzip.aws.environment import LambdaConfig
-    from s3unzip.stores.ports import Tail
 
 VISIBLE: Final = "ApproximateNumberOfMessages"
 IN_FLIGHT: Final = "ApproximateNumberOfMessagesNotVisible"
@@ -187,12 +185,6 @@ def _has_ended(key: str, runs: DeployedRuns) -> bool:
         check_same_archive(run, source, stat.pin, report)
         return report is not None and report.verdict in FINAL and not report.archive_left
     return False
-
-
-def count_routes(runs: DeployedRuns, keys: Iterable[str]) -> dict[str, int]:
-    """Return, for each route, how many of the archives with these keys take it."""
-    routes = (runs.defaults.request(key).route for key in keys)
-    return dict(Counter(route.name for route in routes if route is not None))
 
 
 def _locate(runs: DeployedRuns, key: str) -> Location:
@@ -336,9 +328,20 @@ def _judge_unreported(
     """Return what is unsettled about an archive if its named object, taken alone, has no report.
 
     If the archive is split, the id of its run is derived from all parts, so the parts are looked up
-    here. Returns `RUNNING` if the run is at work, or None if the archive is split and has a report.
+    here. `stat` is the tail of the named object. Returns `RUNNING` if the run is at work, or None
+    if the archive is split and has a report.
     """
-    tail = _read_whole(runs, request.source, stat)
+    source = runs.stores.source(request.source)
+    calls = Calls(LocalClock(), runs.defaults.tuning.retry_seconds, at_once=1)
+    max_parts = runs.defaults.limits.parts  # as many as the planner allows
+    try:
+        tail = read_whole_tail(
+            source, request.source, calls, length=TAIL_LENGTH, max_parts=max_parts
+        )
+    except NotFoundError:
+        raise
+    except StorageError:  # a part cannot be read
+        tail = stat
     run = run_id(request, tail.pin, tail.modified)
     records = runs.records(run)
     if tail.pin.parts and records.find_report() is not None:
@@ -350,22 +353,6 @@ def _judge_unreported(
     has_begun = state is not None or recorded.plan is not None or recorded.begins_anew
     problem: State = "not finished" if has_begun else "no run"
     return Unsettled(request.source, tail.pin.size, put, run=run, state=problem)
-
-
-def _read_whole(runs: DeployedRuns, source: Location, stat: Tail) -> Tail:
-    """Return the tail of an archive with all its parts, within the limits of the planner.
-
-    If the archive cannot be read, returns `stat`, the tail of the single object.
-    """
-    store = runs.stores.source(source)
-    calls = Calls(LocalClock(), runs.defaults.tuning.retry_seconds, at_once=1)
-    max_parts = runs.defaults.limits.parts
-    try:
-        return read_whole_tail(store, source, calls, length=TAIL_LENGTH, max_parts=max_parts)
-    except NotFoundError:
-        raise
-    except StorageError:
-        return stat
 
 
 def _judge_end(report: Report, unfinished: Unsettled) -> Unsettled | str | None:
