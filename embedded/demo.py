@@ -116,7 +116,7 @@ def _run_demo(archive: Path | None, *, keep: bool, console: Console) -> Report:
             report = pipeline.wait(key, look=partial(_show_progress, pipeline, display))
         step("run ended")
         console.print()
-        print_report(report)
+        print_report(report, sys.stderr)
         PAGE.parent.mkdir(exist_ok=True)
         PAGE.write_bytes(pipeline.read(f"{RUNS}{report.run}/report.html") or b"")
         console.print(f"  its page: {PAGE}")

@@ -166,11 +166,17 @@ def _make_parameter(name: str, changes: dict[str, Any]) -> click.Parameter:
         default = ()
     elif declared.kind is str:
         default = None  # None means not typed; the class that declares the option has the default
-    settings |= {"default": default, "show_default": bool(default), "multiple": is_repeatable}
-    settings |= {"is_flag": declared.kind is bool, "envvar": declared.variable, "show_envvar": True}
+    settings |= {
+        "default": default,
+        "show_default": bool(default),
+        "multiple": is_repeatable,
+        "is_flag": declared.kind is bool,
+        "envvar": declared.variable,
+        "show_envvar": True,
+    }
     settings |= changes
     if settings.get("required"):
-        settings.pop("default", None)  # click would use the default and require nothing
+        settings.pop("default")  # click would use the default and require nothing
     return click.Option([name, *names], **settings)
 
 

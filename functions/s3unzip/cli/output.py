@@ -32,7 +32,7 @@ SOUNDNESS = {Verdict.COMPLETED: "SOUND", Verdict.COMPLETED_WITH_ERRORS: "NOT SOU
 
 def print_report(
     report: Report,
-    stream: TextIO | None = None,
+    out: TextIO,
     *,
     environment: str | None = None,
     rates: bool = True,
@@ -42,12 +42,11 @@ def print_report(
 
     Args:
         report: the report of the run.
-        stream: the stream to print to. None means standard error.
+        out: the stream to print to.
         environment: the environment of the run. None means this machine.
         rates: whether to print the duration, and members and bytes per second.
         reached: the connections to the run's stores, or to the environment.
     """
-    out = stream or sys.stderr
     env_options = environment_options(environment, reached)
     _print_verdict(report, _title(report), out)
     _print_advice(report, out, env_options)
@@ -281,7 +280,7 @@ class RunOutput(RunDisplay):
         if self._json:
             print_json(report)
         if not self._quiet:
-            print_report(report, reached=self._reached)
+            print_report(report, sys.stderr, reached=self._reached)
         else:
             print_problem(report)
 

@@ -303,7 +303,6 @@ def resume(arguments: Arguments) -> int:
 
 
 def _resume_here(arguments: Arguments) -> int:
-    """Resume a run of this machine; return the exit code."""
     from s3unzip.api.options import make_policy
     from s3unzip.local.machine import open_machine
     from s3unzip.local.recovery import may_have_lost
@@ -333,7 +332,7 @@ def _resume_here(arguments: Arguments) -> int:
     if arguments.json:
         print_json(report)
     # Print no rates: the run was not active all the time between its start and its end.
-    print_report(report, rates=False, reached=stores.without_environment())
+    print_report(report, sys.stderr, rates=False, reached=stores.without_environment())
     return exit_code(report)
 
 
@@ -433,6 +432,7 @@ def watch(arguments: Arguments) -> int:
         sys.stdout.write(f"{run}: {report.verdict}\n")
     print_report(
         report,
+        sys.stderr,
         environment=run_list.environment,
         reached=run_list.connections(run).without_environment(),
     )
