@@ -60,10 +60,8 @@ def _codes(lengths: list[int]) -> Codes:
 
 def _dynamic_codes(reader: _Reader) -> tuple[Codes, Codes]:
     literals, distances, count = reader.field(5) + 257, reader.field(5) + 1, reader.field(4) + 4
-    lengths = [0] * 19
-    for symbol in _ORDER[:count]:
-        lengths[symbol] = reader.field(3)
-    codes = _codes(lengths)
+    lengths = {symbol: reader.field(3) for symbol in _ORDER[:count]}
+    codes = _codes([lengths.get(symbol, 0) for symbol in range(19)])
     spelled: list[int] = []
     while len(spelled) < literals + distances:
         symbol = reader.symbol(codes)

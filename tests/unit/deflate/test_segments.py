@@ -32,11 +32,9 @@ from s3unzip.deflate.segments import FIRST_WINDOW, PIECE_SIZE, SECOND_WINDOW
 from tests.support.streams import DATA, ENCODER_NAMES, ENCODERS, log_lines, mixed, scan
 from tests.unit.deflate.blocks import walk
 
-
-@cache
-def _sample() -> tuple[bytes, bytes]:
-    raw = mixed([("words", 6_000), ("noise", 3_000), ("zeros", 4_000), ("echo", 9_000)], 5)
-    return raw, ENCODERS["zlib-9-small-blocks"](raw)
+SAMPLE = mixed([("words", 6_000), ("noise", 3_000), ("zeros", 4_000), ("echo", 9_000)], 5)
+STREAM = ENCODERS["zlib-9-small-blocks"](SAMPLE)
+BLOCKS = walk(STREAM)
 
 
 @settings(max_examples=40, deadline=None)
@@ -61,11 +59,10 @@ def test_tail_resolves_to_the_output(raw: bytes, encoder: str, draw: st.DataObje
 
 def test_arrival_is_exact() -> None:
     """Of 4,000 stop bits in a row, just those of block headers are arrived at."""
-    _, data = _sample()
-    headers = {block.start_bit for block in walk(data)}
-    middle = 8 * (len(data) // 2)
+    headers = {block.start_bit for block in BLOCKS}
+    middle = 8 * (len(STREAM) // 2)
     stops = range(middle, middle + 4_000)
-    endings = {stop: scan(data, 0, stop).arrival.ending for stop in stops}
+    endings = {stop: scan(STREAM, 0, stop).arrival.ending for stop in stops}
     assert endings == dict.fromkeys(stops, "missed") | dict.fromkeys(
         headers.intersection(stops), "boundary"
     )
@@ -83,14 +80,12 @@ def test_stop_in_the_last_block_is_missed() -> None:
 @given(st.sets(st.integers(0, 12_000), max_size=30), st.integers(0, 2))
 def test_cuts_of_the_input_change_nothing(cuts: set[int], which: int) -> None:
     """With any pieces of input, a scan gives the same value."""
-    _, data = _sample()
-    blocks = walk(data)
     start, stop = [
-        (0, blocks[9].start_bit),
-        (blocks[4].start_bit, blocks[20].start_bit),
-        (blocks[20].start_bit, None),
+        (0, BLOCKS[9].start_bit),
+        (BLOCKS[4].start_bit, BLOCKS[20].start_bit),
+        (BLOCKS[20].start_bit, None),
     ][which]
-    assert scan(data, start, stop, cuts) == scan(data, start, stop)
+    assert scan(STREAM, start, stop, cuts) == scan(STREAM, start, stop)
 
 
 def test_extreme_ratio_stays_in_bounded_pieces() -> None:
@@ -104,13 +99,11 @@ def test_extreme_ratio_stays_in_bounded_pieces() -> None:
 
 def test_end_of_the_stream_is_told_to_the_byte() -> None:
     """Bytes after the stream are no part of it, wherever the input is cut."""
-    raw, data = _sample()
-    blocks = walk(data)
-    for cuts in ((), (len(data) - 1,), (len(data),), (len(data) + 3,), range(30_000)):
-        arrival = scan(data + b"rubbish", 0, None, cuts).arrival
-        assert arrival == Arrival("final", len(raw), len(data))
-    early = scan(data + bytes(range(200)), blocks[5].start_bit, 8 * len(data) + 803).arrival
-    assert (early.ending, early.used) == ("final", len(data))
+    for cuts in ((), (len(STREAM) - 1,), (len(STREAM),), (len(STREAM) + 3,), range(30_000)):
+        arrival = scan(STREAM + b"rubbish", 0, None, cuts).arrival
+        assert arrival == Arrival("final", len(SAMPLE), len(STREAM))
+    early = scan(STREAM + bytes(range(200)), BLOCKS[5].start_bit, 8 * len(STREAM) + 803).arrival
+    assert (early.ending, early.used) == ("final", len(STREAM))
 
 
 @pytest.mark.parametrize(
@@ -123,10 +116,9 @@ def test_end_of_the_stream_is_told_to_the_byte() -> None:
 )
 def test_broken_streams_are_values(later: bytes, code: str, *, has_stop: bool) -> None:
     """Input that ends too early, or bits that are not deflate, give a finding."""
-    _, data = _sample()
-    stop = walk(data)[-1].start_bit
+    stop = BLOCKS[-1].start_bit
     work = SegmentScan(0, stop if has_stop else None)
-    for piece in (data[:1_000], later[: -(-stop // 8) - 1_000]):
+    for piece in (STREAM[:1_000], later[: -(-stop // 8) - 1_000]):
         work.feed(piece)
     arrival = work.finish().arrival
     assert (arrival.ending, arrival.fault and arrival.fault.code) == ("broken", code)
@@ -167,10 +159,9 @@ def test_scans_survive_their_bytes(*, raw: bytes, encoder: str, at: int, whole: 
 
 def test_other_bytes_are_refused() -> None:
     """Bytes that are no record of this kind end as one clear error."""
-    _, data = _sample()
-    packed = scan(data, walk(data)[9].start_bit, None).to_bytes()
+    packed = scan(STREAM, BLOCKS[9].start_bit, None).to_bytes()
     linked = LinkedSegment(0, None, Span(0, 9), b"", 0, 9).to_bytes()
-    for other in (b"", b"{}\n", data, linked, packed[:-1], packed[:-3] + b"abc", packed + b"x"):
+    for other in (b"", b"{}\n", STREAM, linked, packed[:-1], packed[:-3] + b"abc", packed + b"x"):
         with pytest.raises(SegmentRecordError, match="ScannedSegment"):
             ScannedSegment.from_bytes(other)
 

@@ -128,8 +128,8 @@ def test_a_part_that_was_cut_short(world: World, lost: int, place: int) -> None:
 def test_a_reader_has_no_parts_beside_it(world: World) -> None:
     """A split archive in an open reader is told to be given by its name."""
     request = _fill(world, SPLIT, NAMES)
-    source = world.buckets.source(request.source)
     reader = structs.replace(request.source, scheme="reader")
+    source = world.buckets.source(reader)
     tail = read_whole_tail(source, reader, world.context.calls(), length=1_000, max_parts=500)
     assert tail.refusal is not None
     assert tail.refusal.code == "part-missing"

@@ -86,9 +86,9 @@ def test_a_client_is_as_boto3_makes_it(
     assert keys is not None
     assert expected is not None
     assert (keys.access_key, keys.secret_key, keys.token) == expected.get_frozen_credentials()[:3]
-    assert (ours_session.region or None) == (theirs_session.region_name or None)
-    assert ours_session.settings.ca_bundle == theirs_session._session.get_config_variable(
-        "ca_bundle"
+    assert (ours_session.region or None, ours_session.settings.ca_bundle) == (
+        theirs_session.region_name or None,
+        theirs_session._session.get_config_variable("ca_bundle"),
     )
 
 

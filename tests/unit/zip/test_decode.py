@@ -28,7 +28,7 @@ NAMES = {
 
 
 def _member_of(method: int, data: bytes, content: bytes, *, flags: int | None = None) -> Member:
-    flags = (2 if method == LZMA else 0) if flags is None else flags
+    flags = 2 * (method == LZMA) if flags is None else flags
     sums = len(data), len(content), zlib.crc32(content)
     return Member(0, "m", None, 0, 100 + len(data), *sums, method, flags, None, None)
 
