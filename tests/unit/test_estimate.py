@@ -171,8 +171,7 @@ def test_a_task_that_outlasts_a_function_is_named() -> None:
     """A huge member that cannot be split has a warning; its task writes one record."""
     huge = Task("stream-0", TaskKind.STREAM, (0, 100), 1, (0, 80 * GB), 90 * GB, 0.0)
     made = estimate(ASKED, [huge], aws(), TUNING)
-    assert "ends after 900" in made.warnings[0]
-    assert made.requests.put == PLAN_PUTS + 1
+    assert ("ends after 900" in made.warnings[0], made.requests.put) == (True, PLAN_PUTS + 1)
 
 
 def test_sizes_are_counted_in_bins_that_double() -> None:
