@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import botocore.session
@@ -261,11 +262,9 @@ def run(invocations: list[tuple[str, str | None]]) -> tuple[list[str], list[dict
         )
         assert done.returncode == 0, done.stderr
         sent = []
-        while True:
-            try:
+        with suppress(BlockingIOError):
+            while True:
                 sent.append(daemon.recv(65_536))
-            except BlockingIOError:
-                break
     return done.stdout.splitlines(), [json.loads(one.partition(b"\n")[2]) for one in sent]
 
 

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
@@ -77,22 +78,18 @@ def test_a_stop_that_comes_too_late(site: Site) -> None:
     """A run that ends just before its stop was not stopped; a refusal of any other is an error."""
     run, runs = site.begin("a.zip"), site.runs
     backend = get_backend("stepfunctions")["123456789012"]["us-east-1"]
-    (execution,) = backend.state_machines[0].executions
-    refusal = ClientError({"Error": {"Code": "ValidationException"}}, "StopExecution")
+    ending: list[Any] = []
 
     def refuse(**_: object) -> None:
-        raise refusal
-
-    def end_and_refuse(**_: object) -> None:
-        execution.status = "SUCCEEDED"
-        raise refusal
+        for execution in ending:
+            execution.status = "SUCCEEDED"
+        raise ClientError({"Error": {"Code": "ValidationException"}}, "StopExecution")
 
     events = runs.client("stepfunctions").meta.events
     events.register_first("before-call.sfn.StopExecution", refuse)
     with pytest.raises(S3UnzipError, match="states:StopExecution"):
         runs.stop(run)
-    events.unregister("before-call.sfn.StopExecution", refuse)
-    events.register_first("before-call.sfn.StopExecution", end_and_refuse)
+    ending += backend.state_machines[0].executions
     assert runs.stop(run) is False
     assert runs.state(run) == "SUCCEEDED"
 
@@ -129,20 +126,22 @@ def test_failed_members_are_done_again(site: Site) -> None:
 
 def test_a_run_without_records(site: Site) -> None:
     """While a large directory is read it is listed; stopped, its execution is repeated."""
-    run = site.begin("a.zip")
+    run, runs = site.begin("a.zip"), site.runs
     for key in site.account.objects("work"):
         site.account.client("s3").delete_object(Bucket="work", Key=key)
-    assert [one[:2] for one in site.runs.recent(5)] == [(run, "RUNNING")]
-    assert site.runs.find(run[:14]) == run
-    site.runs.stop(run)
-    site.runs.resume(run)
+    assert [recent[:2] for recent in runs.recent(5)] == [(run, "RUNNING")]
+    assert runs.find(run[:14]) == run
+    runs.stop(run)
+    runs.resume(run)
     first, second = (site.given(f"{execution_name(run)}{more}") for more in ("", "-r2"))
     assert {name: first[name] for name in ("run", "request", "pin")} == second
-    with pytest.raises(NotFoundError, match="nothing is on record of it"):
-        site.runs.resume("2026-01-01/000000-nothing-0")
     site.begin("bad.zip", b"no archive")
-    with pytest.raises(NotFoundError, match=r"the archive was refused \(no-eocd\), so nothing rem"):
-        site.runs.resume(site.runs.find("bad"))
+    for name, reason in (
+        ("2026-01-01/000000-nothing-0", "nothing is on record of it"),
+        (runs.find("bad"), r"the archive was refused \(no-eocd\), so nothing rem"),
+    ):
+        with pytest.raises(NotFoundError, match=reason):
+            runs.resume(name)
 
 
 def test_stacks_that_are_not_as_they_should_be(account: Account) -> None:
@@ -293,14 +292,14 @@ def test_unreadable_archives_and_records_are_listed(site: Site) -> None:
     frozen = {"Bucket": "arrivals", "Key": "frozen.zip", "StorageClass": "DEEP_ARCHIVE"}
     site.account.client("s3").put_object(**frozen, Body=GOOD)
     site.account.put("lost.zip", GOOD)
-    found = find_missing(site.runs, 0.0)
-    assert {one.source.key: one.state for one in found.unsettled} == {
+    missing = find_missing(site.runs, 0.0)
+    assert {lost.source.key: lost.state for lost in missing.unsettled} == {
         "damaged.zip": "not finished",
         "frozen.zip": "no run",
         "lost.zip": "no run",
     }
-    assert len(found.startable) == 3
-    start_missing(site.runs, found.startable)
+    assert len(missing.startable) == 3
+    start_missing(site.runs, missing.startable)
     site.take()  # what `start_missing` queued
     assert find_missing(site.runs, 0.0).unsettled == ()
 
