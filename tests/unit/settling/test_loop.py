@@ -276,9 +276,8 @@ def test_a_report_that_comes_in_between_counts(on_record: Verdict | None) -> Non
 
 def test_a_lost_answer_is_found_again() -> None:
     """The second try meets the report of the first one, and is the first to write."""
-    store = Interleaved(lambda _: None, lost=True)
-    report = _report_of(DONE)
-    assert write_report(report, RunRecords(store), 0.0) == (report, True)
+    records = RunRecords(Interleaved(lambda _: None, lost=True))
+    assert write_report(_report_of(DONE), records, 0.0) == (_report_of(DONE), True)
 
 
 def test_a_later_action_amends_the_newest_report() -> None:
@@ -305,5 +304,5 @@ def test_a_store_that_is_never_the_same_ends_the_step() -> None:
 
 def test_a_report_that_cannot_be_read_counts_as_none() -> None:
     """Any verdict takes its place."""
-    store = MemoryRunStore({REPORT: b"{", PAGE: b""})
-    assert _write(RunRecords(store), _report_of(FAILED)).verdict is FAILED
+    records = RunRecords(MemoryRunStore({REPORT: b"{", PAGE: b""}))
+    assert _write(records, _report_of(FAILED)).verdict is FAILED
