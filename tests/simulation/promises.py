@@ -181,24 +181,19 @@ class Promises:
         state = self._run(run)
         state.damaged = True
         state.rounds.clear()
-        if name == "stop.json":
-            state.stopped = False
-            state.stops += 1
         if name == "report.json":
             state.lost += state.reports
             state.reports.clear()
-        self._forget_outcomes(state, name)
+        self.record_deleted(run, name)
 
     def record_deleted(self, run: str, name: str) -> None:
         state = self._run(run)
+        folder, _, task = name.removesuffix(".jsonl").partition("/")
         if name == "stop.json":
-            state.stopped, state.stops = False, state.stops + 1
+            state.stopped = False
+            state.stops += 1
             state.rounds.clear()  # a person resumes it
-        self._forget_outcomes(state, name)
-
-    def _forget_outcomes(self, state: RunState, name: str) -> None:
-        if name.startswith("outcomes/"):
-            task = name.removeprefix("outcomes/").removesuffix(".jsonl")
+        if folder == "outcomes":
             state.outcomes.pop(task, None)
             state.ended.discard(task)
 

@@ -54,7 +54,6 @@ class Limited(Invocation):
     """The context object of an invocation that begins now."""
 
     def __init__(self, scheduler: Scheduler, seconds: float) -> None:
-        super().__init__()
         self._scheduler = scheduler
         self.until = scheduler.now + seconds
 

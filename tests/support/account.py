@@ -70,7 +70,7 @@ class Moto:
 def _environ(asked: Asked) -> dict[str, Any]:
     path, _, query = asked.path.partition("?")
     host, _, port = asked.headers.get("host", HOST).partition(":")
-    environ: dict[str, Any] = {
+    return {
         "wsgi.version": (1, 0),
         "wsgi.url_scheme": "http",
         "wsgi.input": io.BytesIO(asked.body),
@@ -88,14 +88,14 @@ def _environ(asked: Asked) -> dict[str, Any]:
         "SERVER_NAME": host,
         "SERVER_PORT": port or "80",
         "SERVER_PROTOCOL": "HTTP/1.1",
+        **{environ_key_for_header(name): value for name, value in asked.headers.items()},
+        # Names of metadata with underscores, as moto's server has them.
+        PRESERVED_HEADER_NAMES_ENVIRON_KEY: {
+            environ_key_for_header(name): name
+            for name in asked.headers
+            if should_preserve_original_header_name(name)
+        },
     }
-    kept: dict[str, str] = {}  # names of metadata with underscores, as moto's server has them
-    for name, value in asked.headers.items():
-        environ[environ_key_for_header(name)] = value
-        if should_preserve_original_header_name(name):
-            kept[environ_key_for_header(name)] = name
-    environ[PRESERVED_HEADER_NAMES_ENVIRON_KEY] = kept
-    return environ
 
 
 @contextmanager

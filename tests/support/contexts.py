@@ -6,12 +6,11 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 class Invocation(LambdaContext):
     """An invocation that always has a minute left."""
 
-    def __init__(self) -> None:
-        self._function_name = "plan"
-        self._function_version = "$LATEST"
-        self._memory_limit_in_mb = 128
-        self._invoked_function_arn = "arn:aws:lambda:us-east-1:000000000000:function:plan"
-        self._aws_request_id = "request-1"
+    _function_name = "plan"
+    _function_version = "$LATEST"
+    _memory_limit_in_mb = 128
+    _invoked_function_arn = "arn:aws:lambda:us-east-1:000000000000:function:plan"
+    _aws_request_id = "request-1"
 
     def get_remaining_time_in_millis(self) -> int:  # type: ignore[override]  # Lambda's is a method
         return 60_000

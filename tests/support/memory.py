@@ -122,14 +122,10 @@ class MemoryBucket:
 
     # Destination
 
-    def check_reachable(self) -> None:
-        """Do nothing: it is."""
+    def _nothing(self, *_: object) -> None:
+        """Do nothing: memory is reached and ready, and nothing of it is kept open."""
 
-    def check_ready(self, size: int) -> None:
-        """Do nothing: it is."""
-
-    def release(self) -> None:
-        """Do nothing: nothing is kept open."""
+    check_reachable = check_ready = release = _nothing
 
     def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> str:
         data = bytes(body)
