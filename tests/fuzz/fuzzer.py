@@ -157,18 +157,9 @@ VARIABLES = {  # of the process that asks
 LENGTH = 20  # bytes that are asked for
 SIZE = 1_000  # of the archive on the web
 
-_HEAD = (
-    b'HTTP/1.1 200 OK\r\nContent-Length: 300\r\nETag: "0123456789abcdef0123456789abcdef"\r\n'
-    b"x-amz-checksum-crc32: y/Q5Jg==\r\nx-amz-meta-zip-crc32: cbf43926\r\nConnection: close\r\n\r\n"
-)
 _RANGE = (
     b"HTTP/1.1 206 Partial Content\r\nContent-Length: 20\r\nContent-Range: bytes 980-999/1000\r\n"
     b'ETag: "e"\r\nLast-Modified: Sun, 22 Nov 2026 00:00:00 GMT\r\n\r\n01234567890123456789'
-)
-_CHUNKED = (
-    b"HTTP/1.1 206 Partial Content\r\nTransfer-Encoding: chunked\r\n"
-    b'Content-Range: bytes 980-999/1000\r\nETag: "e"\r\n\r\n'
-    b"a\r\n0123456789\r\na\r\n0123456789\r\n0\r\n\r\n"
 )
 _ENTRY = (
     b"<Contents><Key>a%2Bb</Key><LastModified>2026-11-22T00:00:00Z</LastModified>"
@@ -182,8 +173,24 @@ _LIST = (
 _LISTING = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(_LIST), _LIST)
 _ERROR = b"<Error><Code>SlowDown</Code><Message>Reduce your rate</Message></Error>"
 _REFUSED = b"HTTP/1.1 503 Slow Down\r\nContent-Length: %d\r\n\r\n%s" % (len(_ERROR), _ERROR)
-_MOVED = b"HTTP/1.1 302 Found\r\nLocation: /other?x=1\r\nContent-Length: 0\r\n\r\n"
-ANSWERS = (_HEAD, _RANGE, _RANGE, _CHUNKED, _LISTING, _LISTING, _REFUSED, _MOVED)
+ANSWERS = (
+    (
+        b'HTTP/1.1 200 OK\r\nContent-Length: 300\r\nETag: "0123456789abcdef0123456789abcdef"\r\n'
+        b"x-amz-checksum-crc32: y/Q5Jg==\r\nx-amz-meta-zip-crc32: cbf43926\r\n"
+        b"Connection: close\r\n\r\n"
+    ),
+    _RANGE,
+    _RANGE,
+    (
+        b"HTTP/1.1 206 Partial Content\r\nTransfer-Encoding: chunked\r\n"
+        b'Content-Range: bytes 980-999/1000\r\nETag: "e"\r\n\r\n'
+        b"a\r\n0123456789\r\na\r\n0123456789\r\n0\r\n\r\n"
+    ),
+    _LISTING,
+    _LISTING,
+    _REFUSED,
+    b"HTTP/1.1 302 Found\r\nLocation: /other?x=1\r\nContent-Length: 0\r\n\r\n",
+)
 TOKENS = (
     b"0", b"-1", b"99999999999999999999", b"9" * 5_000, b"\xb2", b"\xff\xfe", b"\r\n", b"\n",
     b"\0", b": ", b",", b"/", b"-", b"chunked", b"gzip", b"200", b"206", b"416", b"304", b"100",

@@ -228,6 +228,40 @@ VERSIONS = {"VersioningConfiguration": {"Status": "Enabled"}}
         ),
         pytest.param(
             "dev",
+            "FunctionsIntakeSqsEventSource.*",
+            {
+                "FunctionResponseTypes": ["ReportBatchItemFailures"],
+                "ScalingConfig": {"MaximumConcurrency": 100},
+            },
+            id="the queue reaches intake message by message",
+        ),
+        # A reservation without a maximum would let messages count as received while throttled.
+        pytest.param(
+            "prod",
+            "FunctionsIntakeSqsEventSource.*",
+            {"ScalingConfig": {"MaximumConcurrency": 50}},
+            id="the event source of prod is the limit of intake",
+        ),
+        pytest.param(
+            "prod",
+            "FunctionsIntake",
+            {"ReservedConcurrentExecutions": 50},
+            id="the reservation of intake is as large",
+        ),
+        pytest.param(
+            "company",
+            "IntakeQueue.*IntakeArrivals.*",
+            {"TopicArn": TOPIC, "Protocol": "sqs", "Endpoint": "IntakeQueue"},
+            id="the queue subscribes to a topic of SNS",
+        ),
+        pytest.param(
+            "options",
+            "AlarmsTopicon.*",
+            {"Endpoint": "on-call@example.com"},
+            id="an address is notified of alarms",
+        ),
+        pytest.param(
+            "dev",
             "WorkflowFailed",
             {
                 "EventPattern": {"detail": {"status": ["FAILED", "TIMED_OUT", "ABORTED"]}},
@@ -354,10 +388,8 @@ def test_one_run_leaves_workers_to_others(prod: Synthesized) -> None:
     assert prod.environment.max_workers < prod.environment.workers == 700
 
 
-def test_the_queue_feeds_intake(dev: Synthesized) -> None:
-    """The queue reaches the intake function, message by message."""
-    mapping = dev.only("AWS::Lambda::EventSourceMapping")
-    assert mapping["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+def test_the_queue_gives_intake_time(dev: Synthesized) -> None:
+    """A message is hidden for longer than intake needs, and dead after so many attempts."""
     queue = dev.properties("AWS::SQS::Queue", "IntakeQueue")
     assert queue["VisibilityTimeout"] >= 6 * dev.environment.functions.intake.timeout
     assert queue["RedrivePolicy"]["maxReceiveCount"] == dev.environment.intake.attempts
@@ -513,17 +545,6 @@ def test_each_queue_has_a_sender_that_may_send(told: Synthesized) -> None:
         assert denials == [{"Bool": {"aws:SecureTransport": "false"}}]
 
 
-@pytest.mark.parametrize(("variant", "maximum"), [("dev", 100), ("prod", 50)])
-def test_the_event_source_is_the_limit_of_intake(
-    synthesized: Callable[[str], Synthesized], variant: str, maximum: int
-) -> None:
-    """A reservation without a maximum would let messages count as received while throttled."""
-    made = synthesized(variant)
-    scaling = made.only("AWS::Lambda::EventSourceMapping")["ScalingConfig"]
-    assert scaling == {"MaximumConcurrency": maximum}
-    assert made.function("intake").get("ReservedConcurrentExecutions", maximum) == maximum
-
-
 def test_a_map_survives_faults_of_its_own_requests(dev: Synthesized) -> None:
     """Step Functions reads the list and writes the result itself; a fault of S3 is retried."""
     (retry,) = dev.definition()["States"]["Many tasks"]["Retry"]
@@ -576,12 +597,11 @@ def test_a_boundary_is_on_every_role(company: Synthesized) -> None:
 
 
 def test_a_topic_of_sns_reaches_the_queue(company: Synthesized) -> None:
-    """The subscription is the queue's, and its policy lets this topic in and no other."""
-    subscription = company.only("AWS::SNS::Subscription")
-    assert (subscription["TopicArn"], subscription["Protocol"]) == (TOPIC, "sqs")
+    """The queue's policy lets this topic in and no other."""
+    queue = _reference(company.only("AWS::SNS::Subscription")["Endpoint"])
     policies = _policies(company, "AWS::SQS::QueuePolicy", "Queues")
     assert [
         statement["Condition"]
-        for statement in policies[_reference(subscription["Endpoint"])]
+        for statement in policies[queue]
         if statement["Principal"] == {"Service": "sns.amazonaws.com"}
     ] == [{"ArnEquals": {"aws:SourceArn": TOPIC}}]
