@@ -283,12 +283,24 @@ def test_event_of_a_deleted_object(pipeline: DeployedPipeline) -> None:
     assert (executions(pipeline), "archive is gone" in pipeline.logs()) == (before, True)
 
 
-def test_key_with_spaces_and_unicode(pipeline: DeployedPipeline) -> None:
-    """A key with any characters arrives unchanged."""
-    key = "in coming/año +100% & so/日本 größe 1.zip"
-    assert pipeline.extract(key, build(Entry("a b/ü.txt", b"text"))).verdict is Verdict.COMPLETED
-    stem = key.rsplit("/", 1)[-1].removesuffix(".zip")
-    assert pipeline.members(f"{stem}/") == {f"{stem}/a b/ü.txt": b"text"}
+@pytest.mark.parametrize(
+    ("key", "entries"),
+    [
+        pytest.param("empty.zip", [], id="no members"),
+        pytest.param(
+            "in coming/año +100% & so/日本 größe 1.zip",
+            [Entry("a b/ü.txt", b"text")],
+            id="a key with any characters",
+        ),
+    ],
+)
+def test_unusual_archives(pipeline: DeployedPipeline, key: str, entries: list[Entry]) -> None:
+    """An archive without members is complete at once, and any key arrives unchanged."""
+    report = pipeline.extract(key, build(*entries))
+    counts = (report.verdict, report.members, report.tasks)
+    assert counts == (Verdict.COMPLETED, len(entries), len(entries))
+    folder = f"{key.rpartition('/')[2].removesuffix('.zip')}/"
+    assert pipeline.members(folder) == contents(folder, entries)
 
 
 def test_notification_of_s3_itself(pipeline: DeployedPipeline) -> None:
@@ -310,12 +322,6 @@ def test_notification_of_s3_itself(pipeline: DeployedPipeline) -> None:
     send(pipeline, [json.dumps(notification), json.dumps({"Event": "s3:TestEvent"})])
     wait_until_idle(pipeline)
     assert (pipeline.runs(), '"run is known"' in pipeline.logs()) == (known, True)
-
-
-def test_empty_archive(pipeline: DeployedPipeline) -> None:
-    """An archive without members is complete at once."""
-    report = pipeline.extract("empty.zip", build())
-    assert (report.verdict, report.members, report.tasks) == (Verdict.COMPLETED, 0, 0)
 
 
 def test_archives_and_tasks_are_measured(pipeline: DeployedPipeline) -> None:
