@@ -1,12 +1,14 @@
 """The synthesized stack on MiniStack; skipped where MiniStack is not installed."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from embedded.deploy import Assembly, start_aws
 from embedded.pipeline import DeployedPipeline
 from tests.support.assemblies import for_embedded_aws
+from tests.support.processes import Program
 
 
 @pytest.fixture(scope="session")
@@ -19,3 +21,10 @@ def pipeline(assembly: Assembly) -> Iterator[DeployedPipeline]:
     """The stack deployed once a module; its retries wait a fiftieth of their time."""
     with start_aws(wait_scale=0.02) as aws:
         yield DeployedPipeline.create(assembly, aws.environment)
+
+
+@pytest.fixture
+def operator(pipeline: DeployedPipeline, tmp_path: Path) -> Program:
+    program = Program(tmp_path)
+    program.variables |= pipeline.variables
+    return program

@@ -178,13 +178,6 @@ def test_what_is_no_event_is_soon_a_dead_letter(
     sqs.purge_queue(QueueUrl=letters)
 
 
-@pytest.fixture
-def operator(pipeline: DeployedPipeline, tmp_path: Path) -> Program:
-    program = Program(tmp_path)
-    program.variables |= pipeline.variables
-    return program
-
-
 def _versions(pipeline: DeployedPipeline) -> list[str]:
     s3 = pipeline.client("s3")
     listed = [

@@ -1,7 +1,6 @@
 """The synthesized template on MiniStack, from an archive put to its report."""
 
 import json
-import os
 import time
 import zlib
 from collections.abc import Callable, Iterable
@@ -29,7 +28,7 @@ from tests.e2e.functions import (
     with_all_variables,
     with_variables,
 )
-from tests.support.processes import run_command
+from tests.support.processes import Program
 from tests.support.zips import Entry, build, build_split
 
 BAD = Entry("bad.txt", b"not what the directory says", central={"crc32": 1}, local={"crc32": 1})
@@ -348,19 +347,14 @@ def test_archives_and_tasks_are_measured(pipeline: DeployedPipeline) -> None:
         assert sorted(directive["Dimensions"][0]) == ["environment", "service"]
 
 
-def test_local_run_gives_the_same_report(pipeline: DeployedPipeline, tmp_path: Path) -> None:
+def test_local_run_gives_the_same_report(pipeline: DeployedPipeline, operator: Program) -> None:
     """`s3unzip run` and the deployed pipeline say the same of the same archive."""
     deployed = pipeline.extract("same.zip", build(*members_of(40), BAD, Entry("folder/")))
-    done = run_command(
-        (
-            *("run", "--json", "--quiet", f"s3://{pipeline.outputs['IngestBucket']}/same.zip"),
-            f"s3://{pipeline.outputs['DestinationBucket']}/local",
-        ),
-        tmp_path,
-        {**os.environ, **pipeline.variables, "S3UNZIP_HOME": str(tmp_path)},
-    )
-    assert done.returncode == deployed.verdict.exit_code, done.stderr
-    local = decode(done.stdout, Report)
+    done = operator.start(
+        *("run", "--json", "--quiet", f"s3://{pipeline.outputs['IngestBucket']}/same.zip"),
+        f"s3://{pipeline.outputs['DestinationBucket']}/local",
+    ).ends(deployed.verdict.exit_code)
+    local = decode(done.out, Report)
     same = (
         *("verdict", "source", "pin", "members", "directories", "excluded", "extracted"),
         *("unchanged", "failed", "missing", "reasons", "warnings", "bytes_out"),
