@@ -101,11 +101,11 @@ def _names_nothing(span: str) -> bool:
         return CHECKS[first](rest) is not None
     if module := re.search(r"python3? -m\s+([\w.]+)", span):
         return check_module([module[1]]) is not None
-    known = _known_options()
+    of_commands = _known_options()
     if first == "s3unzip":
         command = rest[0] if rest and not rest[0].startswith("--") else "s3unzip"
-        return command not in known or not options <= known[command]
-    return first in options and not options <= FOREIGN_OPTIONS.union(*known.values())
+        return command not in of_commands or not options <= of_commands[command]
+    return first in options and not options <= FOREIGN_OPTIONS.union(*of_commands.values())
 
 
 @cache
@@ -121,8 +121,8 @@ def _options(command: click.Command) -> set[str]:
 def check_make(words: list[str]) -> str | None:
     """Say which of the targets the Makefile does not have."""
     makefile = (ROOT / "Makefile").read_text()
-    known = " ".join(re.findall(r"^([a-z][a-z0-9 -]*):", makefile, re.MULTILINE)).split()
-    odd = [word for word in words if "=" not in word and word not in known]
+    targets = " ".join(re.findall(r"^([a-z][a-z0-9 -]*):", makefile, re.MULTILINE)).split()
+    odd = [word for word in words if "=" not in word and word not in targets]
     return f"the Makefile has no {odd}" if odd else None
 
 

@@ -30,13 +30,13 @@ def members_of(count: int) -> list[Entry]:
 @contextmanager
 def with_settings(pipeline: DeployedPipeline, name: str, **changes: object) -> Iterator[None]:
     """Change what Lambda's UpdateFunctionConfiguration knows of a function for a while."""
-    known = find_function(pipeline, name)
+    configuration = find_function(pipeline, name)
     update = pipeline.client("lambda").update_function_configuration
-    update(FunctionName=known["FunctionName"], **changes)
+    update(FunctionName=configuration["FunctionName"], **changes)
     try:
         yield
     finally:
-        update(**{setting: known[setting] for setting in ("FunctionName", *changes)})
+        update(**{setting: configuration[setting] for setting in ("FunctionName", *changes)})
 
 
 @contextmanager

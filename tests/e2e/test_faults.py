@@ -173,8 +173,8 @@ def test_what_is_no_event_is_soon_a_dead_letter(
     letters = pipeline.outputs["DeadLettersUrl"]
     attributes = sqs.get_queue_attributes(QueueUrl=letters, AttributeNames=["QueueArn"])
     assert attributes["Attributes"] == {"QueueArn": pipeline.outputs["DeadLettersArn"]}
-    told = ("the message is not an S3 event", reason)
-    assert [text for text in told if text not in pipeline.logs()] == []
+    reasons = ("the message is not an S3 event", reason)
+    assert [text for text in reasons if text not in pipeline.logs()] == []
     sqs.purge_queue(QueueUrl=letters)
 
 
@@ -307,15 +307,15 @@ def test_an_archive_whose_event_was_lost_is_found_and_begun(
     with without_events(pipeline):
         pipeline.put("lost one.zip", build(*members_of(4)))
         pipeline.put("unasked.txt", b"its suffix starts no run")
-    words = ("submit", "--missing", "--env", "dev")
-    (lost,) = json.loads(operator.run(*words, "--dry-run", "--json").ends(1).out)["unsettled"]
+    submit = ("submit", "--missing", "--env", "dev")
+    (lost,) = json.loads(operator.run(*submit, "--dry-run", "--json").ends(1).out)["unsettled"]
     assert (lost["source"]["key"], lost["state"]) == ("lost one.zip", "no run")
-    begun = operator.run(*words, "--yes").prints("lost one.zip")
+    begun = operator.run(*submit, "--yes").prints("lost one.zip")
     assert begun.err == "1 started: s3unzip runs --env dev\n"
     assert pipeline.wait("lost one.zip").run == lost["run"]
-    settled = operator.run(*words, "--dry-run").ends(0)
+    settled = operator.run(*submit, "--dry-run").ends(0)
     assert settled.out.endswith(" archives: 0 running, 0 without a verdict\n")
-    operator.run(*words, "--days", "0", "--yes").ends(0)
+    operator.run(*submit, "--days", "0", "--yes").ends(0)
 
 
 def test_archives_that_are_there_are_submitted(

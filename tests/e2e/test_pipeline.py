@@ -195,8 +195,8 @@ def test_rejected_archive(
     report = pipeline.extract("rejected.zip", b"this is no archive")
     assert report.verdict is Verdict.REJECTED
     event = announced(report.run)
-    said = ("Archive Rejected", report.reason)
-    assert (event["detail-type"], event["detail"]["reason"]) == said
+    rejection = ("Archive Rejected", report.reason)
+    assert (event["detail-type"], event["detail"]["reason"]) == rejection
     assert (pipeline.member_keys("rejected/"), executions(pipeline)) == ([], before)
     wait_until_idle(pipeline)
 

@@ -201,8 +201,8 @@ def test_page_explains_every_tile(dev: Synthesized, body: dict[str, Any]) -> Non
     titles = {one["properties"].get("title", "") for one in body["widgets"]}
     graphs = {"Members", "Bytes", "Requests to S3", "PUT latency"}  # in one sentence
     for title in titles - graphs - {""}:
-        known = re.sub("^(Cost), estimated.*", r"\1", title)
-        assert f"| {title} |" in PAGE or f"**{known}**" in PAGE, title
+        tile = re.sub("^(Cost), estimated.*", r"\1", title)
+        assert f"| {title} |" in PAGE or f"**{tile}**" in PAGE, title
     questions = [one["markdown"] for one in _widgets_of(body, "text")[1:]]
     counts = (f"the {len(_alarm_names(dev))} alarms", f"the {len(METRICS)} metrics")
     assert [text for text in (*questions, *counts) if text not in PAGE] == []
@@ -261,13 +261,13 @@ def test_outputs_that_are_named_exist(dev: Synthesized) -> None:
     """Every output that the page or an alarm's description names is an output of the stack."""
     alarms = dev.resources("AWS::CloudWatch::Alarm").values()
     advice = " ".join(alarm["AlarmDescription"] for alarm in alarms)
-    asked = {
+    outputs = {
         *re.findall(r"OutputKey=='(\w+)'", PAGE),
         *re.findall(r"`(\w+(?:Url|Arn))`", PAGE),
         *re.findall(r"\b\w+(?:Url|Arn)\b", advice),
     }
-    assert asked
-    assert asked <= set(dev.template["Outputs"])
+    assert outputs
+    assert outputs <= set(dev.template["Outputs"])
 
 
 def test_email_of_alarms(options: Synthesized) -> None:

@@ -443,7 +443,7 @@ def test_rights_follow_from_the_routes(routes: Synthesized, name: str) -> None:
     members = "arn:<AWS::Partition>:s3:::acme-members"
     own = "<StorageDestination.Arn>"
     secret, key = (set(), set()) if name == "settle" else ({SECRET}, {f"{KMS_KEY}2"})
-    wanted = {
+    allowed = {
         "s3:PutObject": {
             f"{members}/in/*",
             f"{own}/*",
@@ -455,7 +455,7 @@ def test_rights_follow_from_the_routes(routes: Synthesized, name: str) -> None:
         "kms:Decrypt": {KMS_KEY, f"{KMS_KEY}1"} | key,
         "secretsmanager:GetSecretValue": secret,
     }
-    assert {action: routes.allowed(name, action) for action in wanted} == wanted
+    assert {action: routes.allowed(name, action) for action in allowed} == allowed
     assert members in routes.allowed(name, "s3:ListBucket")
     assert (SECRET in routes.variables(name)[Variable.ROUTES]) == bool(secret)
 

@@ -102,7 +102,7 @@ def test_reasons_for_wildcards(actions: list[str], resource: str, reasons: list[
 def test_functions(dev: Synthesized, name: str) -> None:
     """All are arm64 from one asset, with the environment's memory and time."""
     made, section = dev.function(name), getattr(dev.environment.functions, name)
-    wanted = {
+    settings = {
         "Architectures": ["arm64"],
         "Code": dev.function("plan")["Code"],
         "MemorySize": section.memory,
@@ -110,7 +110,7 @@ def test_functions(dev: Synthesized, name: str) -> None:
         "TracingConfig": {"Mode": "Active"},
         "VpcConfig": None,
     }
-    assert {setting: made.get(setting) for setting in wanted} == wanted
+    assert {setting: made.get(setting) for setting in settings} == settings
 
 
 def test_variables_of_functions(dev: Synthesized) -> None:
@@ -360,12 +360,14 @@ def test_retention(prod: Synthesized) -> None:
         name: resource.get("DeletionPolicy")
         for name, resource in prod.template["Resources"].items()
     }
-    kept = {
+    retention = {
         name[:-8]: (group["RetentionInDays"], policies[name])
         for name, group in prod.resources("AWS::Logs::LogGroup").items()
     }
     ours = [f"Functions{name.capitalize()}Logs" for name in FUNCTIONS]
-    assert kept == dict.fromkeys(ours, (prod.environment.logs.days, "RetainExceptOnCreate")) | {
+    assert retention == dict.fromkeys(
+        ours, (prod.environment.logs.days, "RetainExceptOnCreate")
+    ) | {
         "WorkflowLogs": (30, "Delete")  # it has a name, which a retained one would hold
     }
     queues = prod.resources("AWS::SQS::Queue")

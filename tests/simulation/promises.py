@@ -367,16 +367,18 @@ class Promises:
         rights = {state.right} | (set() if current else {CHANGED, RUN_FAILED})
         rights |= {CHANGED for one in state.versions if one in self.deleted}  # another run did it
         self.must(state.verdict in rights, "a run ends as its archive says", (run, state.verdict))
-        asked = self.mended and (current or state.verdict == COMPLETED)
+        is_due = self.mended and (current or state.verdict == COMPLETED)
         self.must(
-            not asked or state.verdict in state.told,
+            not is_due or state.verdict in state.told,
             "events.md: a run that ended has an event",
             (run, state.told),
         )
         if state.verdict in ENDED_WELL and not self.outlived and not state.damaged:
-            known = sum(map(len, state.outcomes.values()))
+            outcomes = sum(map(len, state.outcomes.values()))
             count = sum(state.reports[-1].get(name, 0) for name in (EXTRACTED, UNCHANGED, FAILED))
-            self.must(known == count, "run-files.md: the report is of the outcomes", (run, known))
+            self.must(
+                outcomes == count, "run-files.md: the report is of the outcomes", (run, outcomes)
+            )
         if calm:
             ends = 1 + (run in self.reopened)
             self.must(len(state.told) <= ends, "events.md: one event a run", state.told)

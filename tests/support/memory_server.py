@@ -143,13 +143,13 @@ def _list_objects(
     coming = (entry for entry in found if entry.key != after)
     page = list(islice(coming, PAGE))
     is_encoded = query.get("encoding-type") == "url"
-    told = ["<EncodingType>url</EncodingType>"] if is_encoded else []
+    fields = ["<EncodingType>url</EncodingType>"] if is_encoded else []
     if next(coming, None) is None:
-        told += ["<IsTruncated>false</IsTruncated>"]
+        fields += ["<IsTruncated>false</IsTruncated>"]
     else:
         next_token = f"<NextContinuationToken>{escape(page[-1].key)}</NextContinuationToken>"
-        told += ["<IsTruncated>true</IsTruncated>", next_token]
-    return "".join([*told, *(_entry(entry, encoded=is_encoded) for entry in page)])
+        fields += ["<IsTruncated>true</IsTruncated>", next_token]
+    return "".join([*fields, *(_entry(entry, encoded=is_encoded) for entry in page)])
 
 
 def _entry(one: StoredObject, *, encoded: bool) -> str:

@@ -184,8 +184,8 @@ def test_every_group_has_modules_and_tests() -> None:
     """No pattern of the list is about modules that have gone."""
     package = ROOT / "functions" / PACKAGE
     for group in read_groups():
-        found = (bool(group.files(package, [])), group.files(package, ["no/such"]))
-        assert found == (True, [])
+        files = (bool(group.files(package, [])), group.files(package, ["no/such"]))
+        assert files == (True, [])
         assert [test for test in group.tests if not (ROOT / test).exists()] == []
 
 

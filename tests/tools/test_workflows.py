@@ -73,8 +73,8 @@ def test_a_release_is_attested_and_published_without_a_token() -> None:
     jobs = _read("release.yml")["jobs"]
     assert jobs["build"]["permissions"]["attestations"] == "write"
     publish = jobs["publish"]
-    asked = (publish["permissions"], publish["environment"]["name"])
-    assert asked == ({"id-token": "write"}, "pypi")
+    rights = (publish["permissions"], publish["environment"]["name"])
+    assert rights == ({"id-token": "write"}, "pypi")
     assert "secrets." not in (FOLDER / "release.yml").read_text()
 
 
@@ -141,7 +141,7 @@ def test_an_audit_says_what_it_checked(
     dependencies: list[dict[str, Any]], code: int, code_in_ci: int, line: str
 ) -> None:
     """A hole always fails; a distribution that was not checked is named, and fails in CI."""
-    given = {"dependencies": dependencies}
-    judged = [judge(given, required=required) for required in (False, True)]
+    audit = {"dependencies": dependencies}
+    judged = [judge(audit, required=required) for required in (False, True)]
     assert [one[0] for one in judged] == [code, code_in_ci]
     assert line in judged[1][1]
