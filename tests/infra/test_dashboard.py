@@ -356,18 +356,17 @@ def test_every_error_name_exists(dev: Synthesized) -> None:
     assert names - OF_AWS == {error.__name__ for error in tree if not error.retryable}
 
 
-@pytest.mark.parametrize("name", ["Plan", "Extract", "Extract one of many", "Settle"])
-def test_retries(dev: Synthesized, name: str) -> None:
+def test_retries(dev: Synthesized) -> None:
     """Faults of Lambda are tried again for minutes, and full functions for hours, with jitter."""
-    by_error = {
-        error: one for one in _states_of(dev)[name]["Retry"] for error in one["ErrorEquals"]
-    }
-    faults, full = by_error["Lambda.ServiceException"], by_error[THROTTLED]
-    assert faults["IntervalSeconds"] * (2 ** faults["MaxAttempts"] - 1) >= 120
-    assert by_error["UsageError"]["MaxAttempts"] == 0
-    waits = (5 * full["BackoffRate"] ** n for n in range(full["MaxAttempts"]))
-    assert (full["JitterStrategy"], full["IntervalSeconds"]) == ("FULL", 5)
-    assert sum(min(wait, full["MaxDelaySeconds"]) for wait in waits) / 2 >= 7_200
+    tasks = {name: one for name, one in _states_of(dev).items() if one["Type"] == "Task"}
+    for name, state in tasks.items():
+        by_error = {error: one for one in state["Retry"] for error in one["ErrorEquals"]}
+        faults, full = by_error["Lambda.ServiceException"], by_error[THROTTLED]
+        assert faults["IntervalSeconds"] * (2 ** faults["MaxAttempts"] - 1) >= 120
+        assert by_error["UsageError"]["MaxAttempts"] == 0
+        waits = (5 * full["BackoffRate"] ** n for n in range(full["MaxAttempts"]))
+        assert (full["JitterStrategy"], full["IntervalSeconds"]) == ("FULL", 5)
+        assert sum(min(wait, full["MaxDelaySeconds"]) for wait in waits) / 2 >= 7_200, name
 
 
 def test_a_history_is_bounded(dev: Synthesized) -> None:
