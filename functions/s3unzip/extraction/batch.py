@@ -80,12 +80,9 @@ def _drop_unchanged(attempt: TaskAttempt, rows: list[PlannedMember]) -> list[Pla
         attempt.calls,
         threads=attempt.context.tuning.puts_in_flight,
     )
-    if not unchanged:
-        return rows
     for row in rows:
         if row.member.index in unchanged:
             attempt.note(row, row.outcome(Status.UNCHANGED, stored_size(row.member, options)))
-    attempt.show_progress()
     return [row for row in rows if row.member.index not in unchanged]
 
 

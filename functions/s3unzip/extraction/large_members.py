@@ -40,13 +40,13 @@ from s3unzip.extraction.uploads import (
     cut_evenly,
     filling,
     finish_upload,
+    send_part,
     upload_parts,
 )
 from s3unzip.model import Outcome, Part, PlannedMember
 from s3unzip.planning.reading import open_local
 from s3unzip.runs.step import RUN_FAULTS, Step, TaskAttempt
 from s3unzip.stores.ahead import stream_ahead
-from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import Buffer, Upload
 from s3unzip.zip import AFTER_LENGTH, ByteRange, Member, OpenedMember, close_member
 from s3unzip.zip.decode import largest_size
@@ -118,23 +118,21 @@ def open_part(attempt: TaskAttempt, row: PlannedMember) -> MemberData:
     return data
 
 
-def stream_member(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
-    """Extract the single member in `rows`."""
-    for row in resolve_rows(attempt, rows):
+def stream_member(attempt: TaskAttempt, row: PlannedMember) -> None:
+    """Extract one member, unless it must not be written."""
+    if _must_write(attempt, row):
         stream_whole(attempt, row)
 
 
-def resolve_rows(attempt: TaskAttempt, rows: list[PlannedMember]) -> Iterator[PlannedMember]:
-    """Note the outcome of each large member that must not be written; yield the other members."""
-    for row in rows:
-        try:
-            outcome = resolve_conflict(row, attempt, partial(_read_crc, attempt, row))
-        except errors.MemberError as error:
-            outcome = Outcome.failed(row.member.index, row.key, error.finding)
-        if outcome is None:
-            yield row
-        else:
-            attempt.note(row, outcome)
+def _must_write(attempt: TaskAttempt, row: PlannedMember) -> bool:
+    """Return whether a large member must be written; if not, note its outcome."""
+    try:
+        outcome = resolve_conflict(row, attempt, partial(_read_crc, attempt, row))
+    except errors.MemberError as error:
+        outcome = Outcome.failed(row.member.index, row.key, error.finding)
+    if outcome is not None:
+        attempt.note(row, outcome)
+    return outcome is None
 
 
 def _read_crc(attempt: TaskAttempt, row: PlannedMember) -> int:
@@ -220,14 +218,11 @@ def _upload(
     return row, parts
 
 
-def copy_member(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
-    """Copy the single member in `rows`, or the slice of it that belongs to this task."""
+def copy_member(attempt: TaskAttempt, row: PlannedMember) -> None:
+    """Copy one member, or the slice of it that belongs to this task."""
     if attempt.task.slice is not None:
-        for row in rows:
-            _copy_slice(attempt, row)
-            attempt.has_no_outcome = True
-        return
-    for row in resolve_rows(attempt, rows):
+        _copy_slice(attempt, row)
+    elif _must_write(attempt, row):
         _copy_whole(attempt, row)
 
 
@@ -316,7 +311,7 @@ def _copy_parts(
             pin=run.pin,
             span=ByteRange(range_start, range_start + size),
         )
-        return _run_copy(attempt.calls, request)
+        return _run_copy(attempt, request)
 
     starts = list(accumulate(plan.sizes[:-1], initial=plan.offset))
     parts = []
@@ -330,7 +325,7 @@ def _copy_parts(
     return tuple(parts)
 
 
-def _run_copy(calls: Calls, request: Callable[[], Part]) -> Part:
+def _run_copy(attempt: TaskAttempt, request: Callable[[], Part]) -> Part:
     """Copy one part with `request`, which is called for each try.
 
     Raises:
@@ -350,9 +345,7 @@ def _run_copy(calls: Calls, request: Callable[[], Part]) -> Part:
             raise CopyRefusedError(str(fault)) from fault
 
     try:
-        part = calls.paced("copy", copy_once)
-    except errors.NotFoundError as gone:
-        raise UploadGoneError(gone) from gone
+        part = send_part(attempt, "copy", copy_once)
     except RUN_FAULTS:
         raise
     except errors.StorageError as refusal:

@@ -70,27 +70,23 @@ SEGMENTS_AT_ONCE = 32  # number of records that are read or written concurrently
 SEGMENTS_AHEAD = 128  # maximum number of records in memory, of up to 65 KiB each
 
 
-def scan_member(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
+def scan_member(attempt: TaskAttempt, row: PlannedMember) -> None:
     """Scan one segment and write its record.
 
     A segment without a boundary has no record: linking joins it to the preceding segment.
     """
     preload()  # a thread imports numpy, which only scans need, while the first reads wait for S3
     task = attempt.task
-    for row in rows:
-        try:
-            data = open_part(attempt, row)
-        except MemberError:  # linking also opens the member, and reports the finding
-            continue
-        segmentation = _segmentation_of(task, row)
-        # Segments are inflated twice, so a segment of more than half of the member saves no time.
-        max_joined = max(1, segmentation.count // 2)
-        segment = deflate.scan_segment(segmentation, task.part, _ScanReader(data).read, max_joined)
-        if segment is not None:
-            attempt.records.write_segment(
-                row.member.index, task.part, "scanned", segment.to_bytes()
-            )
-    attempt.has_no_outcome = True
+    try:
+        data = open_part(attempt, row)
+    except MemberError:  # linking also opens the member, and reports the finding
+        return
+    segmentation = _segmentation_of(task, row)
+    # Segments are inflated twice, so a segment of more than half of the member saves no time.
+    max_joined = max(1, segmentation.count // 2)
+    segment = deflate.scan_segment(segmentation, task.part, _ScanReader(data).read, max_joined)
+    if segment is not None:
+        attempt.records.write_segment(row.member.index, task.part, "scanned", segment.to_bytes())
 
 
 def _segmentation_of(scan: Task, row: PlannedMember) -> deflate.Segmentation:
@@ -302,20 +298,8 @@ def _write_linked(
     yield from map_ahead(write, linked, SEGMENTS_AT_ONCE, SEGMENTS_AHEAD)
 
 
-def extract_slice(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
-    """Inflate the segments of this task and upload their parts."""
-    for row in rows:
-        try:
-            _upload_slice(attempt, row)
-        except ArchiveError as error:
-            attempt.note_failed(row, error.finding)
-        except (UploadGoneError, SegmentRecordError) as refusal:
-            attempt.note_failed(row, row.finding("slice-refused", str(refusal)))
-    attempt.has_no_outcome = True  # settling adds it, from the records of all slices
-
-
-def _upload_slice(attempt: TaskAttempt, row: PlannedMember) -> None:
-    """Inflate the segments of a slice, upload their parts, and note the parts in the attempt."""
+def extract_slice(attempt: TaskAttempt, row: PlannedMember) -> None:
+    """Inflate the segments of this task, upload their parts, and note the parts in the attempt."""
     task = attempt.task
     member_slice = attempt.slice
     # The last slice shows that the member is larger than its 32-bit size.
@@ -325,7 +309,12 @@ def _upload_slice(attempt: TaskAttempt, row: PlannedMember) -> None:
         cut_evenly(task.size, member_slice.parts), member_slice.first_number, member_slice.offset
     )
     upload = Upload(row.key, member_slice.upload_id)
-    attempt.uploaded = upload_parts(attempt, upload, _inflate_slice(attempt, row), plan)
+    try:
+        attempt.uploaded = upload_parts(attempt, upload, _inflate_slice(attempt, row), plan)
+    except ArchiveError as error:
+        attempt.note_failed(row, error.finding)
+    except (UploadGoneError, SegmentRecordError) as refusal:
+        attempt.note_failed(row, row.finding("slice-refused", str(refusal)))
 
 
 def _inflate_slice(attempt: TaskAttempt, row: PlannedMember) -> Iterator[bytes]:

@@ -97,7 +97,11 @@ def _do_remaining(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
     module, name = TASK_FUNCTIONS[attempt.task.kind]
     extract = getattr(import_module(f"s3unzip.extraction.{module}"), name)
     try:
-        extract(attempt, remaining)
+        if attempt.task.kind is TaskKind.BATCH:
+            extract(attempt, remaining)
+        else:
+            for row in remaining:  # at most one member
+                extract(attempt, row)
     except RUN_FAULTS:
         raise
     except errors.StorageError as refusal:
@@ -107,4 +111,4 @@ def _do_remaining(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
             raise errors.StoreRefusesError(str(refusal)) from refusal
         for row in remaining:  # settling aborts the upload of the member
             attempt.note_failed(row, row.finding(refusal.reason, str(refusal)))
-        attempt.has_no_outcome = not attempt.task.is_whole
+    attempt.has_no_outcome = not attempt.task.is_whole

@@ -33,8 +33,7 @@ from s3unzip.extraction.member_object import object_facts, stored_size
 from s3unzip.model import OnConflict, Part, PlannedMember
 from s3unzip.runs.step import Step, TaskAttempt
 from s3unzip.settings import MIB, Tuning
-from s3unzip.stores.calls import Calls
-from s3unzip.stores.ports import Buffer, PartLimits, Upload
+from s3unzip.stores.ports import Buffer, Kind, PartLimits, Upload
 
 
 class UploadGoneError(errors.ServiceFaultError):
@@ -283,7 +282,7 @@ def upload_parts(
                 offset=offset,
                 crc32=crc,
             )
-            pending.append(pool.submit(_send_part, run_step.calls, send))
+            pending.append(pool.submit(send_part, run_step, "part", send))
             offset += len(body)
         parts += [sent.result() for sent in pending]
     return tuple(parts)
@@ -327,9 +326,9 @@ def _cut_parts(
             return
 
 
-def _send_part(calls: Calls, send: Callable[[], Part]) -> Part:
-    """Upload one part with `send`; called in a thread of the pool."""
+def send_part(run_step: Step, kind: Kind, send: Callable[[], Part]) -> Part:
+    """Upload or copy one part with `send`, which may be called more than once."""
     try:
-        return calls.paced("part", send)
+        return run_step.calls.paced(kind, send)
     except errors.NotFoundError as gone:
         raise UploadGoneError(gone) from gone

@@ -223,7 +223,7 @@ def test_an_upload_that_was_never_there_is_not_taken_for_done() -> None:
     """
     world = World(WHOLE)
     attempt, row = _begin(world)
-    stream_member(attempt, [row])
+    stream_member(attempt, row)
     assert [outcome.status for outcome in attempt.outcomes] == [Status.EXTRACTED]
     upload = begin_upload(attempt, row)
     world.out.abort_upload(upload)
