@@ -83,7 +83,7 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
         ("partial-record-taken-for-whole", " and earlier.complete:", ":"),
     ],
     "settling/loop.py": [
-        ("stop-stays-when-resumed", "records.delete_stop()", "pass"),
+        ("stop-stays-when-resumed", "records.store.delete([STOP])", "pass"),
         ("uploads-never-dropped", "if state.round and stop is None:", "if state.round < 0:"),
         (
             "lost-task",

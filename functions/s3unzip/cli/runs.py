@@ -272,7 +272,7 @@ def _find_page(report: Report, run_list: RunList) -> Path:
     page = home / "pages" / f"{run}.html"
     make_folders(page.parent, PRIVATE)
     try:
-        body = run_list.records(run).read_page()
+        body = run_list.records(run).store.read(PAGE)
     except NotFoundError:  # an environment keeps no page for the run of a small archive
         body = render_page(
             report, Context(run_list.stores, LocalClock(), environment=run_list.environment)

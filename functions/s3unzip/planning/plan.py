@@ -32,7 +32,7 @@ from s3unzip.planning.cut import Load, TaskCutter, choose_workers, order_tasks
 from s3unzip.planning.reading import Reading, folder_keys, read_archive, read_directory
 from s3unzip.planning.select import parse_template
 from s3unzip.printable import show_dollars
-from s3unzip.runs.records import PLAN_TASK, RunRecords
+from s3unzip.runs.records import FOLDERS, MEMBERS, PLAN_TASK, RunRecords, join_lines
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import Tail
 
@@ -102,13 +102,14 @@ def _write_members(
     request: Request, reading: Reading, cutter: TaskCutter, records: RunRecords
 ) -> None:
     """Write the member list, the outcomes of refused members and the folders; cut the tasks."""
-    records.write_rows(member_lines(reading, cutter))  # also passes the members to the cutter
+    # Writing the lines also passes the members to the cutter.
+    records.store.write(MEMBERS, member_lines(reading, cutter))
     if reading.index.failures:
         count = len(reading.index.failures)
         report = TaskReport(task=PLAN_TASK, kind=TaskKind.BATCH, members=count, failed=count)
         records.write_outcomes(report, _refused_members(reading))
     if request.destination.store.has_folders:
-        records.write_folders(folder_keys(reading, request.options))
+        records.store.write(FOLDERS, join_lines(folder_keys(reading, request.options)))
 
 
 def _reject(run: Run, reason: str, message: str, context: Context) -> Report:

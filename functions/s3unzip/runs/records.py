@@ -27,7 +27,7 @@ The rules of the records:
 - Two archives can have the same run id, so the archive in a record is checked against the request.
 
 If a record is missing, `read_*` methods raise `NotFoundError` and `find_*` methods return None. All
-methods raise `ServiceFaultError` if the store does not answer.
+methods except `find_task_report` raise `ServiceFaultError` if the store does not answer.
 """
 
 from __future__ import annotations
@@ -174,19 +174,11 @@ class RunRecords:
             for row in rows
         ]
 
-    def write_rows(self, pieces: Iterable[bytes]) -> None:
-        """Write the member list from encoded lines; it can have millions of lines."""
-        self.store.write(MEMBERS, pieces)
-
     def folders(self) -> Iterator[str]:
         """Yield the keys of the archive's folders; no keys if the destination is not a folder."""
         with suppress(errors.NotFoundError):
             for line in split_lines(self.store.stream(FOLDERS)):
                 yield self._decode(FOLDERS, line, str)
-
-    def write_folders(self, keys: Iterable[str]) -> None:
-        """Write the keys of the archive's folders."""
-        self.store.write(FOLDERS, join_lines(keys))
 
     # Rounds
 
@@ -293,7 +285,7 @@ class RunRecords:
         try:
             first_line = next(split_lines(self.store.stream(outcomes_name(task))), b"")
             return decode(first_line, TaskReport)
-        except (errors.NotFoundError, errors.UsageError):
+        except (errors.NotFoundError, errors.ServiceFaultError, errors.UsageError):
             return None
 
     # Members that are split into several tasks
@@ -321,10 +313,6 @@ class RunRecords:
     def write_stop(self, stop: Stop) -> None:
         """Record why no further task of the run may begin."""
         self.store.write(STOP, [encode(stop)])
-
-    def delete_stop(self) -> None:
-        """Delete the stop, so that tasks may begin again."""
-        self.store.delete([STOP])
 
     def read_report(self) -> Report:
         """Return the report of a run that has ended."""
@@ -354,14 +342,6 @@ class RunRecords:
             self.store.create(REPORT, encode(report))
         else:
             self.store.replace(REPORT, over, encode(report))
-
-    def write_page(self, page: bytes) -> None:
-        """Write the HTML page of the report."""
-        self.store.write(PAGE, [page])
-
-    def read_page(self) -> bytes:
-        """Return the HTML page of the report."""
-        return self.store.read(PAGE)
 
     def nested(self) -> list[NestedRun]:
         """Return the results of the nested archives of the run."""
@@ -409,18 +389,14 @@ def outcomes_name(task: str) -> str:
 
 def join_lines(values: Iterable[object]) -> Iterator[bytes]:
     """Yield `values` as JSON lines, in pieces of at least `PIECE` bytes, except the last piece."""
-    gathered: list[bytes] = []
-    size = 0  # total bytes of the collected lines
+    gathered = bytearray()
     for value in values:
-        line = encode(value)
-        gathered.append(line)
-        size += len(line) + 1  # including the newline
-        if size >= PIECE:
-            yield b"\n".join(gathered) + b"\n"
+        gathered += encode(value) + b"\n"
+        if len(gathered) >= PIECE:
+            yield bytes(gathered)
             gathered.clear()
-            size = 0
     if gathered:
-        yield b"\n".join(gathered) + b"\n"
+        yield bytes(gathered)
 
 
 def split_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:

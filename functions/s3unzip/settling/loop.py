@@ -37,6 +37,7 @@ from s3unzip.model import (
     PlanSummary,
     Report,
     Request,
+    Requests,
     Run,
     Status,
     Stop,
@@ -47,7 +48,7 @@ from s3unzip.planning.cut import choose_workers, order_tasks
 from s3unzip.planning.plan import Plan, make_plan
 from s3unzip.planning.reading import Reading, read_tail
 from s3unzip.run_ids import check_same_archive, run_id
-from s3unzip.runs.records import PAGE, RECORD_UNREADABLE, REPORT, RunRecords, round_name
+from s3unzip.runs.records import PAGE, RECORD_UNREADABLE, REPORT, STOP, RunRecords, round_name
 from s3unzip.runs.step import RUN_FAULTS, Step, stop_for
 from s3unzip.settling.report import make_report, write_marker, write_report
 from s3unzip.settling.results import (
@@ -278,7 +279,7 @@ def resume(
     step = Step(plan.run, "resume", context, calls)
     if failed:
         step.calls.read(step.archive, ByteRange(0, 1))  # raises an error if the archive was deleted
-    records.delete_stop()
+    records.store.delete([STOP])
     try:
         if failed:
             forget_outcomes(step, lambda outcome: outcome.status is Status.FAILED)
@@ -359,7 +360,7 @@ def settle_failed(  # noqa: PLR0913 - all known facts
         step = Step(plan.run, "settle", context, calls)
         results = read_results(step, plan)
         stop = results.stop or records.find_stop() or stop
-        report = make_report(step, plan, results, stop)
+        report = make_report(step, plan, results, stop, requests=Requests(), rounds=0)
     elif request is not None:
         report = _report_unplanned(run, request, pin, stop, now=context.clock.now())
     else:

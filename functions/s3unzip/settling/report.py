@@ -52,13 +52,12 @@ from s3unzip.planning.select import MARKER
 from s3unzip.pricing import price_run
 from s3unzip.printable import choose_form, show_count
 from s3unzip.run_ids import check_same_archive
-from s3unzip.runs.records import RECORD_UNREADABLE, RunRecords
+from s3unzip.runs.records import PAGE, RECORD_UNREADABLE, RunRecords
 from s3unzip.runs.step import Step
 from s3unzip.settling.page import render_page
 from s3unzip.settling.results import Results
 from s3unzip.stores.ports import ObjectFacts
 
-NO_REQUESTS = Requests()
 TASKS_FAILED = "tasks-failed"  # reason of a run in which some tasks did not end
 MAX_TRIES = 20  # maximum attempts to write a report; one fails if another writer is faster
 # The message about a run; the id of the run is inserted.
@@ -71,8 +70,8 @@ def make_report(
     results: Results,
     stop: Stop | None,
     *,
-    requests: Requests = NO_REQUESTS,
-    rounds: int = 0,
+    requests: Requests,
+    rounds: int,
 ) -> Report:
     """Return the report of a run that has ended.
 
@@ -193,10 +192,10 @@ def write_report(
             return report, True
         if earlier is not None and not may_replace(report, earlier, since, reopened=reopened):
             if has_page and page_for is not None:  # another report was stored after this page
-                records.write_page(render_page(earlier, page_for))
+                records.store.write(PAGE, [render_page(earlier, page_for)])
             return earlier, False
         if page_for is not None:
-            records.write_page(render_page(report, page_for))
+            records.store.write(PAGE, [render_page(report, page_for)])
             has_page = True
         with suppress(ConflictError):  # another writer was faster: read the report again
             records.put_report(report, data)
@@ -248,11 +247,13 @@ def _plan_source_action(run: Run, report: Report) -> SourceResult | None:
 
 def _keep_done_action(report: Report, earlier: Report | None) -> Report:
     """Return `report`, with its action marked as done if the earlier report marks it as done."""
-    if earlier is None or earlier.after_success is None:
-        return report
-    if earlier.after_success.state is not SourceState.DONE:
-        return report
-    return replace(report, after_success=earlier.after_success)
+    if (
+        earlier is not None
+        and earlier.after_success is not None
+        and earlier.after_success.state is SourceState.DONE
+    ):
+        return replace(report, after_success=earlier.after_success)
+    return report
 
 
 def finish_source(rule: AfterSuccess | None, report: Report, context: Context) -> Report:

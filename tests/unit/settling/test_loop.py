@@ -211,7 +211,7 @@ def _write(
     context = World().context
     written, _ = write_report(report, records, since, page_for=context, reopened=reopened)
     assert records.find_report() == written
-    assert records.read_page() == render_page(written, context)
+    assert records.store.read(PAGE) == render_page(written, context)
     return written
 
 
