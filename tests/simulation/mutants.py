@@ -192,11 +192,9 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
         ),
         (
             "message-consumed-after-a-fault",
-            '_redeliver_after(message["receiptHandle"], wait)\n        return False',
-            '_redeliver_after(message["receiptHandle"], wait)\n        return True',
+            'redeliver_later(message["receiptHandle"], attempts, error)\n        return False',
+            'redeliver_later(message["receiptHandle"], attempts, error)\n        return True',
         ),
-    ],
-    "aws/small_runs.py": [
         (
             "small-run-looks-at-no-report",
             "        if not is_completed:\n",

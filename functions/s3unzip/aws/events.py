@@ -24,13 +24,14 @@ monitor-enable-s3-object-tagging-malware-protection.html.
 from __future__ import annotations
 
 import json
+import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote_plus
 
-from s3unzip.aws.environment import LambdaConfig
+from s3unzip.aws.environment import LambdaConfig, open_client, open_worker
 from s3unzip.aws.telemetry import add_metrics, logger
 from s3unzip.errors import ServiceFaultError, UsageError
 from s3unzip.model import Location, Pin, Report, Verdict
@@ -53,6 +54,9 @@ UNVERSIONED = (None, "null")
 MAX_KEY = 1_024  # maximum size of a key in UTF-8, in bytes
 ETAG = re.compile(r"[0-9a-f]{32}(-\d+)?")
 CLOCK_SECONDS = 2  # tolerance between the time of an event and the Last-Modified of its object
+FIRST_WAIT = 15  # seconds before the second attempt of a message
+MAX_WAIT = 110  # seconds: a fault is retried within 2 minutes
+USAGE_WAIT = 1  # second; later attempts cannot handle such a message either
 EVENT_TITLES = {
     Verdict.COMPLETED: "Archive Extracted",
     Verdict.COMPLETED_WITH_ERRORS: "Archive Extracted",
@@ -220,6 +224,29 @@ def _read_etag(text: object) -> str | None:
 
 def _unix(time: str) -> float:
     return datetime.fromisoformat(time).timestamp()
+
+
+def redeliver_later(receipt: str, attempts: int, error: Exception) -> None:
+    """Log that an attempt at a message failed; make SQS redeliver the message after some seconds.
+
+    With the default of five attempts, a message that always fails is in the dead-letter queue after
+    215 s plus the time that the attempts take. Each wait is shortened at random by up to half, so
+    that a burst of messages does not return at the same moment.
+    """
+    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - few need it
+
+    seconds = USAGE_WAIT
+    if not isinstance(error, UsageError):
+        # 15, 30, 60, 110, 110, ... seconds; the 10 only keeps the shift small
+        longest = min(MAX_WAIT, FIRST_WAIT << min(attempts - 1, 10))
+        seconds = round(longest * random.uniform(0.5, 1.0))  # noqa: S311 - not a secret
+    logger.exception("archive not taken", attempts=attempts, next_seconds=seconds)
+    try:
+        open_client("sqs").change_message_visibility(
+            QueueUrl=open_worker().queue, ReceiptHandle=receipt, VisibilityTimeout=seconds
+        )
+    except (BotoCoreError, ClientError) as fault:
+        logger.warning("visibility of a message not changed: %s", fault)
 
 
 def announce(client: EventBridgeClient, config: LambdaConfig, report: Report) -> None:

@@ -119,29 +119,23 @@ def state_of(state: Next, config: LambdaConfig) -> dict[str, Any]:
 def next_state(state: Next, config: LambdaConfig, execution: str) -> dict[str, Any]:
     """Return the data after Settle: the next round, or "done" if the next execution does it.
 
-    Args:
-        state: the state of the run after the round that ended.
-        config: the configuration of the environment.
-        execution: the name of the execution that settled this round.
-    """
-    data = state_of(state, config)
-    if state.next == "done" or state.round % EXECUTION_ROUNDS:  # this execution continues
-        return data
-    _hand_over(data, config, execution)
-    return state_of(Next(state.run, "done"), config)
-
-
-def _hand_over(data: dict[str, Any], config: LambdaConfig, execution: str) -> None:
-    """Start the execution after `execution`, which begins with the round in `data`.
-
+    After `EXECUTION_ROUNDS` rounds, the next execution is started, which begins with this round.
     Nothing is started if the next execution already exists: either this step is repeated, or it is
     a late step of a stopped run that somebody has resumed. Nothing is started either if this is a
     late step of a stopped run that nobody has resumed.
 
+    Args:
+        state: the state of the run after the round that ended.
+        config: the configuration of the environment.
+        execution: the name of the execution that settled this round.
+
     Raises:
         UsageError: the run has had too many executions.
     """
-    run = data["run"]
+    data = state_of(state, config)
+    if state.next == "done" or state.round % EXECUTION_ROUNDS:  # this execution continues
+        return data
+    run = state.run
     number = execution_number(execution) + 1
     if number > MAX_RESUMED:
         raise UsageError(f"{run}: {TOO_MANY}")
@@ -150,6 +144,7 @@ def _hand_over(data: dict[str, Any], config: LambdaConfig, execution: str) -> No
         logger.info("run was stopped", run=run)
     elif _start_execution(config, execution_name(run, number), data):
         logger.info("run goes on", execution=execution_name(run, number))
+    return state_of(Next(run, "done"), config)
 
 
 def find_execution(config: LambdaConfig, name: str) -> Execution | None:

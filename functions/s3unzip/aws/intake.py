@@ -1,9 +1,9 @@
 """The function `intake`, which extracts the archives of a batch of S3 events or starts their runs.
 
 One request returns the end of an archive, with its version and size. A small archive is planned,
-extracted and settled immediately: see `s3unzip.aws.small_runs`. A larger archive is extracted by
-the state machine. It is planned here if its directory is in the bytes that were read; otherwise
-the state Plan reads the directory.
+extracted and settled immediately, by the functions of every other run, with records in memory. A
+larger archive is extracted by the state machine. It is planned here if its directory is in the
+bytes that were read; otherwise the state Plan reads the directory.
 
 The rules:
 
@@ -20,9 +20,19 @@ The rules:
 - An attempt that was killed might have written members of a version that is now gone, or a report
   without publishing the event. When the message is redelivered, the end of that run is repeated,
   and the newest version is compared with the destination.
+
+The rules of a run whose records are in memory (`_MemoryRun`):
+
+- The records are in memory until the function leaves the run. Then the records are written, the
+  outcomes before the report. Records of another invocation are replaced only if its verdict is
+  worse.
+- For a COMPLETED run, only the outcomes and the report are written, because nobody resumes the run.
+  The plan is also written if the archive or its nested archives still need it.
+- A run that is not COMPLETED is left to another invocation if that invocation has planned or ended
+  the run.
+- A run that is planned but not small is left as soon as it is planned.
 """
 
-import random
 import time
 from datetime import UTC, datetime
 from functools import partial
@@ -30,10 +40,11 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from aws_lambda_powertools.utilities.typing import LambdaContext
+from msgspec.structs import replace
 
 from s3unzip import errors
-from s3unzip.aws.environment import LambdaConfig, open_client, open_worker
-from s3unzip.aws.events import ArchivePut, admit, read_puts, read_scan_tag
+from s3unzip.aws.environment import LambdaConfig, open_worker
+from s3unzip.aws.events import ArchivePut, admit, read_puts, read_scan_tag, redeliver_later
 from s3unzip.aws.executions import (
     ArrivedArchive,
     end_run,
@@ -41,26 +52,46 @@ from s3unzip.aws.executions import (
     start_over_newest,
     start_run,
 )
-from s3unzip.aws.small_runs import run_here
-from s3unzip.aws.telemetry import bind_run, lambda_function, logger
+from s3unzip.aws.telemetry import (
+    add_metrics,
+    bind_run,
+    lambda_function,
+    logger,
+    record_plan,
+    record_task,
+)
 from s3unzip.context import Context
-from s3unzip.model import Location, Report, Request, Stop, Verdict
+from s3unzip.extraction.task import ATTEMPT_FAULTS, run_task
+from s3unzip.model import Location, Report, Request, Stop, TaskKind, Verdict
+from s3unzip.rates import DIRECT_MEMBER_BYTES
 from s3unzip.run_ids import check_same_archive, run_stem
-from s3unzip.runs.records import REPORT, RunRecords
-from s3unzip.settling.loop import NOT_READABLE, look_up_run, settle_failed
+from s3unzip.runs.records import OUTCOMES, PAGE, REPORT, RunRecords
+from s3unzip.settling.loop import (
+    NOT_READABLE,
+    KnownArchive,
+    Settled,
+    begin,
+    look_up_run,
+    report_unplanned,
+    settle,
+)
+from s3unzip.settling.nested import has_nested
+from s3unzip.settling.report import may_replace, write_report
 from s3unzip.stores import Stores
 from s3unzip.stores.ahead import map_ahead
 from s3unzip.stores.calls import Calls
+from s3unzip.stores.ports import Tail
+from s3unzip.stores.run_store import MemoryRunStore, SmallRunStores
 
-FIRST_WAIT = 15  # seconds before the second attempt of a message
-MAX_WAIT = 110  # seconds: a fault is retried within 2 minutes
-USAGE_WAIT = 1  # second; later attempts cannot handle such a message either
 NEW_SECONDS = 600  # an older event comes from the dead-letter queue or was sent by hand
 # From the Last-Modified of an archive to its event. The date of a multipart upload is that of its
 # beginning.
 UPLOAD_SECONDS = 120  # maximum time in between
 REPORT_READERS = 16  # number of concurrent LISTs; each finds the reports of one second
 BRIEF_SECONDS = 1.0  # a newer archive does not overtake a run that takes less time
+# Sent concurrently from the start: a single worker need not begin as slowly as a thousand workers.
+FIRST_PUTS = 16
+TASK_FAULTS: tuple[type[errors.S3UnzipError], ...] = (*ATTEMPT_FAULTS, errors.RunStoppedError)
 
 
 @lambda_function
@@ -91,37 +122,9 @@ def _take_message(message: dict[str, Any], lambda_context: LambdaContext) -> boo
             invocation = Invocation(config, context, context.calls())
             _take_archive(put, request, invocation, attempts)
     except Exception as error:  # noqa: BLE001 - only this message fails, not the batch
-        wait = _choose_wait(attempts, error)
-        logger.exception("archive not taken", attempts=attempts, next_seconds=wait)
-        _redeliver_after(message["receiptHandle"], wait)
+        redeliver_later(message["receiptHandle"], attempts, error)
         return False
     return True
-
-
-def _choose_wait(attempts: int, error: Exception) -> int:
-    """Return the seconds until SQS redelivers a message that failed `attempts` times.
-
-    With the default of five attempts, a message that always fails is in the dead-letter queue after
-    215 s plus the time that the attempts take. Each wait is shortened at random by up to half, so
-    that a burst of messages does not return at the same moment.
-    """
-    if isinstance(error, errors.UsageError):
-        return USAGE_WAIT
-    # 15, 30, 60, 110, 110, ... seconds; the 10 only keeps the shift small
-    wait = min(MAX_WAIT, FIRST_WAIT << min(attempts - 1, 10))
-    return round(wait * random.uniform(0.5, 1.0))  # noqa: S311 - not a secret
-
-
-def _redeliver_after(receipt: str, seconds: int) -> None:
-    """Make SQS redeliver a message after some seconds, before its visibility timeout."""
-    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - few need it
-
-    try:
-        open_client("sqs").change_message_visibility(
-            QueueUrl=open_worker().queue, ReceiptHandle=receipt, VisibilityTimeout=seconds
-        )
-    except (BotoCoreError, ClientError) as error:
-        logger.warning("visibility of a message not changed: %s", error)
 
 
 class Invocation(NamedTuple):
@@ -194,24 +197,17 @@ def _report_unreadable(archive: ArrivedArchive, refusal: str, invocation: Invoca
     """End the run of an archive as FAILED, because the store refuses to return the archive."""
     context = invocation.context
     run = archive.run
-    recorded = look_up_run(RunRecords.open(context.stores, run, invocation.calls))
+    records = RunRecords.open(context.stores, run, invocation.calls)
+    recorded = look_up_run(records)
     report = recorded.report
     if recorded.plan is not None or (report is not None and report.verdict is not Verdict.FAILED):
         logger.info("run is known", run=run)
         return
     now = context.clock.now()
-    settled = settle_failed(
-        run,
-        Stop(Verdict.FAILED, NOT_READABLE, refusal),
-        context,
-        began=now,
-        ended=now,
-        request=archive.request,
-        pin=archive.tail.pin,
-    )
-    if settled is not None:
-        report, is_first = settled
-        end_run(report, invocation.config, context, is_first=is_first)
+    stop = Stop(Verdict.FAILED, NOT_READABLE, refusal)
+    failed = report_unplanned(run, archive.request, archive.tail.pin, stop, now=now)
+    report, is_first = write_report(failed, records, now, page_for=context)
+    end_run(report, invocation.config, context, is_first=is_first)
 
 
 def _take_reported(
@@ -272,14 +268,15 @@ def _find_reports(source: Location, stores: Stores, calls: Calls, second: int) -
 def _plan_here(archive: ArrivedArchive, invocation: Invocation) -> None:
     """Plan an archive; then extract it if it is small, otherwise start its execution."""
     config = invocation.config
-    small_run = run_here(archive, invocation.context, invocation.calls)
+    small_run = _run_here(archive, invocation.context, invocation.calls)
     if small_run is None:
         start_run(config, archive)
         return
-    report = small_run.settled.report
+    settled, is_own = small_run
+    report = settled.report
     if report is None:
-        start_run(config, archive, state=small_run.settled.next)
-    elif not small_run.is_own:
+        start_run(config, archive, state=settled.next)
+    elif not is_own:
         _take_reported(report, archive, invocation)
     else:
         is_brief = report.finished - report.started < BRIEF_SECONDS and not report.requests.retries
@@ -288,5 +285,164 @@ def _plan_here(archive: ArrivedArchive, invocation: Invocation) -> None:
             config,
             invocation.context,
             check_replaced=not is_brief,
-            is_first=small_run.settled.is_first,
+            is_first=settled.is_first,
         )
+
+
+def _run_here(
+    archive: ArrivedArchive, context: Context, calls: Calls
+) -> tuple[Settled, bool] | None:
+    """Plan an archive whose directory is in its tail; if it is small, also extract and settle it.
+
+    Returns:
+        The next round or the report of the run, and whether this invocation made it. None: the run
+        must be planned elsewhere, or another invocation has planned it.
+    """
+    members = _count_members(archive.tail, context)
+    if members is None:
+        return None
+    is_small = (
+        members <= context.tuning.max_direct_members
+        and archive.tail.pin.size <= context.tuning.max_direct_bytes
+    )
+    run = _MemoryRun(archive, context, has_one_worker=is_small)
+    settled = run.begin(calls)
+    if is_small and not run.is_small(settled):
+        is_small = False
+        run = _MemoryRun(archive, context, has_one_worker=False)  # the run is planned again
+        settled = run.begin(calls)
+    if is_small:
+        settled = run.work(settled)
+    small_run = run.leave(settled)
+    if is_small and small_run is not None and small_run[0].report is None:
+        add_metrics(DirectHandovers=1)  # the state machine must finish the archive
+    return small_run
+
+
+def _count_members(tail: Tail, context: Context) -> int | None:
+    """Return the number of members in the directory that is in the tail of an archive.
+
+    Returns None if the directory begins before the tail, and 0 if the directory cannot be read.
+    """
+    try:
+        next(tail.locate_directory(context.policy))
+    except StopIteration as located:  # returned without requesting bytes before the tail
+        if located.value.missing.length:  # bytes of the directory that are not in the tail
+            return None
+        members: int = located.value.entries
+        return members
+    except errors.RejectedError:  # the plan also finds this error, and reports it
+        return 0
+    return None  # it requested bytes before the tail
+
+
+class _MemoryRun:
+    """A run with its records and the end of its archive in memory."""
+
+    def __init__(self, archive: ArrivedArchive, context: Context, *, has_one_worker: bool) -> None:
+        tuning = context.tuning
+        if has_one_worker:
+            # The worker writes each member with one PUT. Batches have the maximum length, because
+            # there are no other workers to share the work.
+            tuning = replace(
+                tuning,
+                small_member=max(tuning.small_member, DIRECT_MEMBER_BYTES),
+                batch_min_seconds=tuning.batch_seconds,
+                max_workers=1,
+            )
+        self._began = context.clock.now()
+        self._archive = archive
+        self._outer_context = context
+        memory = MemoryRunStore()
+        self._objects = memory.objects
+        self._records = RunRecords(memory)
+        self._context = replace(
+            context,
+            tuning=tuning,
+            stores=SmallRunStores(context.stores, memory),
+            archive_end=archive.tail.data,
+            platform=context.platform and replace(context.platform, direct=True),
+            first_calls=FIRST_PUTS,
+        )
+
+    def begin(self, calls: Calls) -> Settled:
+        archive = self._archive
+        return begin(
+            archive.request,
+            self._context,
+            KnownArchive(archive.run, archive.tail.pin, archive.tail),
+            calls,
+        )
+
+    def is_small(self, settled: Settled) -> bool:
+        """Return whether the run is small enough for this function to extract the archive."""
+        if settled.report is not None:  # the run has ended: there is nothing to extract
+            return True
+        plan = self._records.read_plan()
+        return (
+            settled.next.next == "few"
+            and plan.selected <= self._context.tuning.max_direct_members
+            and max(plan.bytes_in, plan.bytes_out) <= self._context.tuning.max_direct_bytes
+            and all(task.kind is TaskKind.BATCH for task in settled.next.tasks)
+        )
+
+    def work(self, settled: Settled) -> Settled:
+        """Do the rounds of the run until it ends or the time of the function is nearly over."""
+        context = self._context
+        while settled.report is None and context.clock.remaining() > context.tuning.margin_seconds:
+            run = self._records.read_plan().run
+            for task in settled.next.tasks:
+                try:
+                    record_task(run_task(run, task, context))
+                except TASK_FAULTS as fault:  # the task is also in the next round
+                    logger.warning("task failed", task=task.id, error=str(fault))
+            settled = settle(settled.next, context)
+        return settled
+
+    def leave(self, settled: Settled) -> tuple[Settled, bool] | None:
+        """Write the records to the run store, the report last.
+
+        Returns:
+            What is now on record, and whether this invocation made it. None: nothing was written,
+            because another invocation has planned the run.
+        """
+        own = settled.report
+        archive = self._archive
+        records = RunRecords.open(
+            self._outer_context.stores, archive.run, self._outer_context.calls()
+        )
+        is_completed = own is not None and own.verdict is Verdict.COMPLETED
+        if not is_completed:
+            recorded = look_up_run(records)
+            check_same_archive(archive.run, archive.request.source, archive.tail.pin, recorded.run)
+            earlier = recorded.report
+            # The report of another invocation stays, unless this report may replace it.
+            if earlier and not (own and may_replace(own, earlier, self._began)):
+                return settled._replace(report=earlier, is_first=False), False
+            if recorded.plan is not None:
+                return None
+        # Nobody resumes a COMPLETED run, and no later step reads its plan.
+        is_over = own is not None and is_completed and not has_nested(own) and not own.archive_left
+        self._write_objects(records, only_outcomes=is_over)
+        if own is None:
+            return settled, True
+        looked_up = None
+        if is_completed:  # usually there is no report yet, so no look-up is made
+            looked_up = (None, None)  # the result of a look-up that finds nothing
+        report, is_first = write_report(
+            own,
+            records,
+            self._began,
+            looked_up=looked_up,
+            page_for=None if is_over else self._context,
+        )
+        return settled._replace(report=report, is_first=is_first), report == own
+
+    def _write_objects(self, records: RunRecords, *, only_outcomes: bool) -> None:
+        """Write the outcomes, or all records except the report and its page, to the run store."""
+        plan = self._records.find_plan()
+        if plan is not None:
+            record_plan(plan)
+        for name, data in self._objects.items():
+            if name.startswith(OUTCOMES) or not (only_outcomes or name in {REPORT, PAGE}):
+                records.keep(name, data)

@@ -151,7 +151,7 @@ def _make_plan(
         if archive.run is None:
             raise
         now = context.clock.now()
-        return _report_unplanned(archive.run, request, archive.pin, stop_for(change), now=now)
+        return report_unplanned(archive.run, request, archive.pin, stop_for(change), now=now)
     run = archive.run or run_id(request, tail.pin, tail.modified)
     records = RunRecords.open(context.stores, run, calls)
     # Outcomes without a plan were left by a plan that was interrupted or cannot be read.
@@ -204,7 +204,7 @@ def look_up_run(records: RunRecords) -> RecordedRun:
     return RecordedRun(plan, report, begins_anew)
 
 
-def _report_unplanned(
+def report_unplanned(
     run: str, request: Request, pin: Pin | None, stop: Stop, *, now: float
 ) -> Report:
     """Return the report of a run that has no plan."""
@@ -362,7 +362,7 @@ def settle_failed(  # noqa: PLR0913 - all known facts
         stop = results.stop or records.find_stop() or stop
         report = make_report(step, plan, results, stop, requests=Requests(), rounds=0)
     elif request is not None:
-        report = _report_unplanned(run, request, pin, stop, now=context.clock.now())
+        report = report_unplanned(run, request, pin, stop, now=context.clock.now())
     else:
         recorded = records.find_report()
         if recorded is None:
