@@ -31,7 +31,6 @@ from s3unzip.model import (
 from s3unzip.pricing import Platform, aws
 from s3unzip.rates import LAMBDA_VCPU_MB
 from s3unzip.settings import Tuning, Variable, make_tuning, spellings
-from s3unzip.stores import Stores
 from s3unzip.stores.config import StoreConfig, parse_destination
 from s3unzip.stores.open import OpenedStores
 from s3unzip.stores.ports import LocalClock
@@ -167,17 +166,6 @@ class LambdaConfig(Struct, frozen=True, kw_only=True, dict=True):
         """The stores of a function, kept for its whole lifetime."""
         return OpenedStores(self.access)
 
-    def stores_of(self, route: Route | None) -> Stores:
-        """Return the stores for the runs of a route; all routes share the same clients."""
-        if route is None:
-            return self.stores
-        access = msgspec.structs.replace(
-            self.access,
-            destination_owner=route.destination_owner,
-            destination_kms_key=route.destination_kms_key,
-        )
-        return OpenedStores(access, self.stores.session(self.access.at_destination()))
-
     def context(self, invocation: Any, run: Run | Request | Report | None = None) -> Context:
         """Return the context of one invocation.
 
@@ -187,8 +175,17 @@ class LambdaConfig(Struct, frozen=True, kw_only=True, dict=True):
                 apply.
         """
         settings = run or self.own
+        route = settings.route
+        stores = self.stores
+        if route is not None:  # all routes share the same clients
+            access = msgspec.structs.replace(
+                self.access,
+                destination_owner=route.destination_owner,
+                destination_kms_key=route.destination_kms_key,
+            )
+            stores = OpenedStores(access, self.stores.session(self.access.at_destination()))
         return Context(
-            stores=self.stores_of(settings.route),
+            stores=stores,
             clock=LambdaClock(invocation),
             policy=self._policy(settings.options),
             tuning=self.tuning,
@@ -376,8 +373,9 @@ def read_secret(ref: str, client: SecretsManagerClient) -> bytes:
         kind = SECRET_ERRORS.get(code, errors.ServiceFaultError)
         message = f"secret {name}: {code}"
         if kind is errors.AccessDeniedError:
-            needs = "secretsmanager:GetSecretValue, and kms:Decrypt of its key"
-            message += f"; the function needs {needs}"
+            message += (
+                "; the function needs secretsmanager:GetSecretValue, and kms:Decrypt of its key"
+            )
         raise kind(message) from error
     except BotoCoreError as error:
         raise errors.ServiceFaultError(f"secret {name}: {type(error).__name__}") from error

@@ -264,8 +264,12 @@ def next_execution(
             return name
         earlier = execution.input
         if archive is not None and earlier.request is not None:
-            version = ArchiveVersion(earlier.request.source, earlier.pin)
-            check_same_archive(run, archive.request.source, archive.tail.pin, version)
+            check_same_archive(
+                run,
+                archive.request.source,
+                archive.tail.pin,
+                ArchiveVersion(earlier.request.source, earlier.pin),
+            )
         if execution.status == RUNNING and (execution.began >= since or number > failed_number):
             return None
     raise UsageError(f"{run}: {TOO_MANY}")

@@ -119,8 +119,7 @@ def _take_message(message: dict[str, Any], lambda_context: LambdaContext) -> boo
         for put in read_puts(message["body"], config):
             request = config.request(put.source.key, put.time)
             context = config.context(lambda_context, request)
-            invocation = Invocation(config, context, context.calls())
-            _take_archive(put, request, invocation, attempts)
+            _take_archive(put, request, Invocation(config, context, context.calls()), attempts)
     except Exception as error:  # noqa: BLE001 - only this message fails, not the batch
         redeliver_later(message["receiptHandle"], attempts, error)
         return False

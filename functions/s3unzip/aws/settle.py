@@ -59,8 +59,8 @@ def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
     if "state" not in event:
         raise UsageError("the execution began before the last deployment: resume its run")
     if "wait" in event["state"]:
-        waited = convert_input(event["state"], RunInput)
-        return _compare_again(waited.run, config, config.context(invocation))
+        run = convert_input(event["state"], RunInput).run
+        return _compare_again(run, config, config.context(invocation))
     # ``list`` belongs to the round that ended; `settle` sets the list of the next round.
     state = convert_input({**event["state"], "list": ""}, Next)
     bind_run(state.run)

@@ -154,7 +154,7 @@ def stream_whole(attempt: TaskAttempt, row: PlannedMember, room: int | None = No
             the member `is_wrapped` and its object turns out to be larger, the object is uploaded
             again.
     """
-    attempt.reset_passed()
+    attempt.passed = 0
     limits = attempt.destination.part_limits
     if room is None:
         room = stored_size(row.member, attempt.run.options)

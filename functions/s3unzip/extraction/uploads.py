@@ -86,8 +86,9 @@ def finish_upload(
         abort_upload(attempt, upload)
         attempt.note(row, explain_refusal(row, attempt))
         return
-    size = stored_size(row.member, attempt.run.options)
-    attempt.note_extracted(row, clock.now() - started, size, etag)
+    attempt.note_extracted(
+        row, clock.now() - started, stored_size(row.member, attempt.run.options), etag
+    )
 
 
 def complete_once(

@@ -269,11 +269,10 @@ class Machine:
         """
         context = self.context
         records = RunRecords.open(context.stores, settled.next.run)
-        plan = records.find_plan()
-        if plan is None and settled.report is not None:
+        if settled.report is not None and records.find_plan() is None:
             return settled.report  # the archive was refused
-        run = (plan or records.require_plan()).run
-        is_new = True
+        run = records.require_plan().run
+        first_round = settled.next.round
         context.stores.end_startup()
         started = context.clock.now()
         try:
@@ -283,8 +282,9 @@ class Machine:
                 tasks = state.tasks or list(records.read_round(state.round))
                 has_scans = any(task.kind is TaskKind.SCAN for task in tasks)
                 self._progress.phase("scan" if has_scans else "extract")
-                fault = self._workers.do_all(run, tasks, at_once=state.workers, new_run=is_new)
-                is_new = False
+                fault = self._workers.do_all(
+                    run, tasks, at_once=state.workers, new_run=state.round == first_round
+                )
                 self._progress.phase("link" if has_scans else "report")
                 settled = _settle(state, records, context, fault)
                 if settled.report is not None and settled.report.reason == STOPPED:
@@ -358,10 +358,10 @@ def _report_interruption(
     """Write the report of an interrupted run; return an error that explains how to resume it."""
     if not is_stopped(records):
         records.write_stop(Stop(Verdict.FAILED, STOPPED, "the run was stopped by a signal"))
-    report = settled.report or loop.settle(settled.next, context).report
-    done = 0
-    if report is not None:
-        done = report.extracted + report.unchanged
+    if settled.report is None:
+        loop.settle(settled.next, context)  # writes the report, because the run has a stop
+    report = records.read_report()
+    done = report.extracted + report.unchanged
     return InterruptedRunError(
         f"stopped: {done:,} of {records.read_plan().selected:,} members are in {run.destination}; "
         f"continue with: s3unzip resume {run.id}"

@@ -254,8 +254,10 @@ class RunRecords:
 
     def list_outcomes(self) -> list[str]:
         """Return the ids of all tasks with outcomes."""
-        names = self.store.names(OUTCOMES)
-        return [name.removeprefix(OUTCOMES).removesuffix(".jsonl") for name in names]
+        return [
+            name.removeprefix(OUTCOMES).removesuffix(".jsonl")
+            for name in self.store.names(OUTCOMES)
+        ]
 
     def read_outcomes(self, tasks: Iterable[str]) -> Iterator[tuple[str, TaskOutcomes | None]]:
         """Yield the ids of tasks and their records; several records are read concurrently."""
@@ -355,8 +357,9 @@ class RunRecords:
 
     def forget(self, *, keep: Sequence[str] = ()) -> None:
         """Delete the records of the run that are listed in `RECORDS`, except those in `keep`."""
-        prefixes = [prefix for prefix in RECORDS if prefix not in keep]
-        names = [name for prefix in prefixes for name in self.store.names(prefix)]
+        names = [
+            name for prefix in RECORDS if prefix not in keep for name in self.store.names(prefix)
+        ]
         if names:
             self.store.delete(names)
 

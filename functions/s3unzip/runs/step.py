@@ -80,7 +80,9 @@ class TaskAttempt(Step):
         # `PlannedMember.work` of the members with an outcome. This is a list because threads can
         # append to a list concurrently, but cannot safely add to a number.
         self._works: list[int] = []
-        self._passed = 0  # bytes extracted so far of the current large member
+        self.passed = (
+            0  # bytes extracted so far of the current large member; 0 again if it is read again
+        )
         self._next_update = 0.0  # time of the next update, in Unix seconds
 
     @property
@@ -111,7 +113,7 @@ class TaskAttempt(Step):
         self.outcomes.append(outcome)
         if self.task.is_whole:  # for other tasks, `count_passed` counts the work
             self._works.append(row.work)
-            self._passed = 0
+            self.passed = 0
 
     def note_failed(self, row: PlannedMember, finding: errors.Finding) -> None:
         """Add the outcome of a member that is not in the destination."""
@@ -128,7 +130,7 @@ class TaskAttempt(Step):
 
     def count_passed(self, size: int) -> None:
         """Count bytes of a large member that were read to write the member to the destination."""
-        self._passed += size
+        self.passed += size
         self.show_progress()
 
     def counting_passed(self, pieces: Iterable[memoryview]) -> Iterator[memoryview]:
@@ -136,10 +138,6 @@ class TaskAttempt(Step):
         for data in pieces:
             self.count_passed(len(data))
             yield data
-
-    def reset_passed(self) -> None:
-        """Reset the count of `count_passed`: a large member is read again from the start."""
-        self._passed = 0
 
     def show_progress(self, *, now: bool = False) -> None:
         """Report new outcomes and bytes to the progress display, a few times a second.
@@ -183,7 +181,7 @@ class TaskAttempt(Step):
             unchanged=counts[Status.UNCHANGED],
             failed=counts[Status.FAILED],
             bytes_read=earlier.bytes_read + self.bytes_read,
-            bytes_done=earlier.bytes_done + sum(self._works) + self._passed,
+            bytes_done=earlier.bytes_done + sum(self._works) + self.passed,
             bytes_written=written,
             requests=earlier.requests + self.calls.requests,
             started=earlier.started,
@@ -201,7 +199,7 @@ class TaskAttempt(Step):
     def write(self) -> TaskReport:
         """Write the task's report and outcomes to the run store; return the report."""
         if not self.has_no_outcome:  # a large member without an outcome is read again
-            self.reset_passed()
+            self.passed = 0
         self.show_progress(now=True)
         report = self.report()
         self.records.write_outcomes(report, self.outcomes)
@@ -237,7 +235,6 @@ def count_progress(reports: Iterable[TaskReport], next_tasks: Iterable[Task] = (
 
 
 SOURCE_CHANGED = "source-changed"
-NOT_IMPLEMENTED = "not-implemented"
 STOPPED = "stopped"  # the reason of a run that the user stopped
 # The reason of a run that a fault ended, by the class of the fault.
 REASONS: dict[type[errors.StorageError], str] = {
@@ -248,7 +245,7 @@ REASONS: dict[type[errors.StorageError], str] = {
     errors.StoreFullError: "store-full",
     errors.StoreRefusesError: "storage",
     errors.UnreadableRecordError: RECORD_UNREADABLE,
-    errors.StoreLacksError: NOT_IMPLEMENTED,
+    errors.StoreLacksError: "not-implemented",
 }
 RUN_FAULTS = tuple(REASONS)  # the errors that end the whole run
 

@@ -150,9 +150,7 @@ def bar(part: float, whole: float, tone: str) -> Markup:
 
     A style attribute would require a weaker Content-Security-Policy. An SVG attribute does not.
     """
-    share = 0.0
-    if whole:
-        share = 100 * part / whole
+    share = 100 * part / (whole or 1)  # a whole of 0 has parts of 0
     return element(
         "svg",
         {"class": f"bar {tone}", "aria-hidden": "true"},

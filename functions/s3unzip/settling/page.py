@@ -175,8 +175,8 @@ def _cause(shown: Shown) -> Markup:
         code = [text(clip(report.reason, MAX_TEXT))]
         if report.offset is not None:
             code.append(plain(f" at byte {report.offset:,}"))
-        advice = advise(report.reason, report.run, shown.environment_options)
-        content += [element("code", {}, *code), aside(advice)]
+        content.append(element("code", {}, *code))
+        content.append(aside(advise(report.reason, report.run, shown.environment_options)))
     return element("p", {"id": "cause"}, *content)
 
 

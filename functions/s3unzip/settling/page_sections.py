@@ -93,8 +93,10 @@ def rank(counts: Mapping[str, int], shown: Shown) -> list[Ranked]:
     if not others:
         return ranked
     members = sum(other.members for other in others)
-    line = Ranked(f"{len(others)} other codes", members, sentence="", advice="")
-    return [*ranked[:MAX_CODES], line]
+    return [
+        *ranked[:MAX_CODES],
+        Ranked(f"{len(others)} other codes", members, sentence="", advice=""),
+    ]
 
 
 def facts(shown: Shown) -> Markup:
@@ -148,9 +150,11 @@ def _member_tiles(report: Report) -> Iterator[Markup]:
 def _work_tiles(report: Report) -> Iterator[Markup]:
     """Yield the tiles for the work: times, rate, bytes, tasks and requests."""
     seconds = max(0.0, report.finished - report.started)
-    plan_note = f"the plan took {show_seconds(report.plan_seconds)}"
     yield _tile(
-        "Duration", figure(show_seconds(seconds)), plan_note, has_note=report.plan_seconds > 0
+        "Duration",
+        figure(show_seconds(seconds)),
+        f"the plan took {show_seconds(report.plan_seconds)}",
+        has_note=report.plan_seconds > 0,
     )
     if report.first_object is not None:
         began = report.event_time or report.started
@@ -172,9 +176,11 @@ def _work_tiles(report: Report) -> Iterator[Markup]:
     elif report.verdict is Verdict.REJECTED:
         yield _tile("Written", figure("nothing"), read_note, has_note=report.bytes_in > 0)
     if report.tasks > 1:
-        failed_note = f"{report.tasks_failed:,} failed"
         yield _tile(
-            "Tasks", figure(f"{report.tasks:,}"), failed_note, has_note=report.tasks_failed > 0
+            "Tasks",
+            figure(f"{report.tasks:,}"),
+            f"{report.tasks_failed:,} failed",
+            has_note=report.tasks_failed > 0,
         )
     requests = report.requests
     calls = sum(count for _, count in _count_calls(requests))
