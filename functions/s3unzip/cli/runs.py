@@ -408,7 +408,7 @@ def abort(arguments: Arguments) -> int:
     uploads = 0
     if plan is not None:  # None: the run was stopped before it had a plan, or its archive was small
         context = Context(stores=run_list.stores, clock=LocalClock())
-        uploads = drop_leftovers(Step(plan.run, "abort", context, context.calls()))
+        uploads = drop_leftovers(Step(plan.run, context, context.calls()))
     if arguments.json:
         print_json(Aborted(run, run_list.environment, stopped=is_stopped, uploads=uploads))
     else:

@@ -153,7 +153,7 @@ class Machine:
         with suppress(UnreadableRecordError):  # if unreadable, the run's uploads are unknown
             plan = records.find_plan()
             if plan is not None:
-                drop_leftovers(Step(plan.run, "plan", self.context, calls))
+                drop_leftovers(Step(plan.run, self.context, calls))
         records.forget()
 
     def check_cost(self, plan: Plan, max_cost: float) -> None:
@@ -188,7 +188,7 @@ class Machine:
         plan = RunRecords.open(self.context.stores, run).read_plan()
         if show is not None:
             show(plan)
-        run_step = Step(plan.run, "resume", self.context, self.context.calls())
+        run_step = Step(plan.run, self.context, self.context.calls())
         with suppress(UnreadableRecordError):  # if unreadable, the run begins anew
             remove_leftovers(run_step)
             if self._home is not None:

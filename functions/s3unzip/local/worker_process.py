@@ -88,9 +88,8 @@ class WorkerProcess:
         """Send the process the keys that it asks for, or the error that occurred."""
         from s3unzip.stores.s3.credentials import answer_worker  # noqa: PLC0415 - rarely needed
 
-        answer: KeysAnswer
         try:
-            answer = answer_worker(request)
+            answer: KeysAnswer = answer_worker(request)
         except S3UnzipError as failure:
             answer = failure
         with contextlib.suppress(*PIPE_ERRORS):

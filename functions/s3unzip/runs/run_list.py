@@ -65,8 +65,11 @@ class RunList(ABC):
             for latest in self.begun(1):
                 return latest
             raise NotFoundError(self.nothing_yet)
-        begun = self.begun(MAX_RUNS)
-        matches = [full for full in begun if full.startswith(run) or full[STEM_AT:].startswith(run)]
+        matches = [
+            full
+            for full in self.begun(MAX_RUNS)
+            if full.startswith(run) or full[STEM_AT:].startswith(run)
+        ]
         # If no run matches, the run may be older than the latest `MAX_RUNS` runs.
         if run in matches or (not matches and self.has(run)):
             return run

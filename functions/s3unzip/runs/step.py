@@ -30,15 +30,13 @@ class Step:
 
     Args:
         run: the run.
-        name: the name of the step, for messages; for an attempt, the id of its task.
         context: the stores, the clock and the limits.
         calls: retries and counts the requests of this step.
     """
 
-    def __init__(self, run: Run, name: str, context: Context, calls: Calls) -> None:
+    def __init__(self, run: Run, context: Context, calls: Calls) -> None:
         stores = context.stores
         self.run = run
-        self.name = name
         self.context = context
         self.calls = calls
         self.started = context.clock.now()  # in Unix seconds
@@ -56,16 +54,14 @@ class Step:
         """Raise `DeadlineError` if the worker's time is nearly over."""
         margin = self.context.tuning.margin_seconds  # time to write the outcomes
         if self.context.clock.remaining() < margin:
-            raise errors.DeadlineError(
-                f"{self.name}: {margin:.0f} s before the worker's time limit"
-            )
+            raise errors.DeadlineError(f"{margin:.0f} s before the worker's time limit")
 
 
 class TaskAttempt(Step):
     """A step that does one task; any thread can add outcomes."""
 
     def __init__(self, run: Run, task: Task, context: Context) -> None:
-        super().__init__(run, task.id, context, context.calls())
+        super().__init__(run, context, context.calls())
         self.task = task
         self.outcomes: list[Outcome] = []
         self.put_seconds: list[float] = []

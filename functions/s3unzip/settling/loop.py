@@ -129,7 +129,7 @@ def begin(
         planned(plan)
     settled = _write_plan(plan, context, calls)
     if begins_anew:  # earlier workers may have left uploads behind
-        planning = Step(plan.summary.run, "plan", context, calls)
+        planning = Step(plan.summary.run, context, calls)
         results = read_results(planning, plan.summary)
         drop_uploads(planning, results.large, results.uploads)
     return settled
@@ -232,7 +232,7 @@ def _write_plan(plan: Plan, context: Context, calls: Calls) -> Settled:
     done = plan.summary.failed  # number of members that have their outcome
     try:
         for _, copies in groupby(plan.copies, key=lambda task: task.rows):
-            linked = link_copies(Step(plan.summary.run, "plan", context, calls), list(copies))
+            linked = link_copies(Step(plan.summary.run, context, calls), list(copies))
             tasks += linked
             if not linked:  # the member already has its outcome
                 done += 1
@@ -276,7 +276,7 @@ def resume(
             repeat_request(earlier, after_success), context, KnownArchive(run, earlier.pin), calls
         )
     plan = recorded.plan or records.read_plan()  # raises an error if the run has no records
-    step = Step(plan.run, "resume", context, calls)
+    step = Step(plan.run, context, calls)
     if failed:
         step.calls.read(step.archive, ByteRange(0, 1))  # raises an error if the archive was deleted
     records.store.delete([STOP])
@@ -319,7 +319,7 @@ def settle(state: Next, context: Context, calls: Calls | None = None) -> Settled
     """
     calls = calls or context.calls()
     plan = RunRecords.open(context.stores, state.run, calls).require_plan()
-    step = Step(plan.run, "settle", context, calls)
+    step = Step(plan.run, context, calls)
     return _finish_round(step, plan, read_results(step, plan), state)
 
 
@@ -357,7 +357,7 @@ def settle_failed(  # noqa: PLR0913 - all known facts
     if plan is not None:
         if request is not None:
             check_same_archive(run, request.source, pin, plan.run)
-        step = Step(plan.run, "settle", context, calls)
+        step = Step(plan.run, context, calls)
         results = read_results(step, plan)
         stop = results.stop or records.find_stop() or stop
         report = make_report(step, plan, results, stop, requests=Requests(), rounds=0)

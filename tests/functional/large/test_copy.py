@@ -270,7 +270,7 @@ def test_uploads_of_a_run_that_is_at_work_stay(tmp_path: Path, *, copies: bool) 
     world.assert_clean(report, **{"s.bin": CONTENT})
     assert not list(Path(tmp_path, "uploads").iterdir())  # it has none open
     run = world.records(report.run).read_plan().run
-    step = Step(run, "test", world.context, world.context.calls())
+    step = Step(run, world.context, world.context.calls())
     theirs, ours, _ = (
         world.out.create_upload(KEY + "s.bin", ObjectFacts("text/plain", {})) for _ in range(3)
     )
