@@ -14,7 +14,6 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
-from msgspec import Struct
 
 from s3unzip import errors
 from s3unzip.context import Context
@@ -72,7 +71,7 @@ class LambdaClock(LocalClock):
         return float(self._invocation.get_remaining_time_in_millis() / 1_000)
 
 
-class Trigger(Struct, frozen=True):
+class Trigger(msgspec.Struct, frozen=True):
     """The bucket, prefix and suffix of the keys that start runs."""
 
     bucket: str
@@ -89,7 +88,7 @@ class Trigger(Struct, frozen=True):
         return f"s3://{self.bucket}/{self.prefix}*{self.suffix}"
 
 
-class RunDefaults(Struct, frozen=True):
+class RunDefaults(msgspec.Struct, frozen=True):
     """The settings shared by all runs of one route, or by all runs without a route."""
 
     trigger: Trigger
@@ -98,7 +97,7 @@ class RunDefaults(Struct, frozen=True):
     route: Route | None = None
 
 
-class RouteVariable(Struct, frozen=True, forbid_unknown_fields=True):
+class RouteVariable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One route from the JSON array in `Variable.ROUTES`."""
 
     name: str
@@ -112,7 +111,7 @@ class RouteVariable(Struct, frozen=True, forbid_unknown_fields=True):
     password_secret: str = ""  # set only for the functions that read members
 
 
-class LambdaConfig(Struct, frozen=True, kw_only=True, dict=True):
+class LambdaConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The settings shared by all runs of an environment, from the variables of the function."""
 
     environment: str
@@ -308,20 +307,17 @@ def _read_routes(variables: Mapping[str, str], own: RunDefaults) -> tuple[RunDef
     """Return the defaults of each route, in order; values that a route omits come from `own`."""
     # Without the password of the environment, which a route does not inherit.
     own_options = msgspec.to_builtins(_read_json(variables, Variable.OPTIONS, Options, Options()))
-    defaults = []
-    for route in _read_json(variables, Variable.ROUTES, list[RouteVariable], []):
-        options = msgspec.convert({**own_options, **route.options}, Options)
-        defaults.append(
-            RunDefaults(
-                trigger=Trigger(own.trigger.bucket, route.prefix, route.suffix),
-                destination=Location(
-                    "s3", route.bucket or own.destination.bucket, route.destination
-                ),
-                options=_with_password(options, route.password_secret),
-                route=Route(route.name, route.owner, route.kms_key),
-            )
+    return tuple(
+        RunDefaults(
+            trigger=Trigger(own.trigger.bucket, route.prefix, route.suffix),
+            destination=Location("s3", route.bucket or own.destination.bucket, route.destination),
+            options=_with_password(
+                msgspec.convert(own_options | route.options, Options), route.password_secret
+            ),
+            route=Route(route.name, route.owner, route.kms_key),
         )
-    return tuple(defaults)
+        for route in _read_json(variables, Variable.ROUTES, list[RouteVariable], [])
+    )
 
 
 def _with_password(options: Options, secret: str | None) -> Options:

@@ -33,8 +33,7 @@ The rules:
 import json
 from typing import Any, NamedTuple
 
-import msgspec
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from s3unzip.aws.environment import LambdaConfig, open_client
@@ -110,7 +109,7 @@ def state_of(state: Next, config: LambdaConfig) -> dict[str, Any]:
     """
     if state.next == "few" and state.round >= INLINE_ROUNDS:
         state = replace(state, next="many", tasks=(), list=round_name(state.round))
-    data: dict[str, Any] = {"tasks": [], "workers": 1, **msgspec.to_builtins(state)}
+    data: dict[str, Any] = {"tasks": [], "workers": 1, **to_builtins(state)}
     if state.list:
         data["list"] = f"{config.work.key}{RUNS}{state.run}/{state.list}"
     return data
@@ -216,8 +215,8 @@ def start_run(
     run = archive.run
     data = {
         "run": run,
-        "request": msgspec.to_builtins(archive.request),
-        "pin": msgspec.to_builtins(archive.tail.pin),
+        "request": to_builtins(archive.request),
+        "pin": to_builtins(archive.tail.pin),
     }
     planned = dict(data)
     if state is not None:

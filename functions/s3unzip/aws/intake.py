@@ -328,8 +328,7 @@ def _count_members(tail: Tail, context: Context) -> int | None:
     except StopIteration as located:  # returned without requesting bytes before the tail
         if located.value.missing.length:  # bytes of the directory that are not in the tail
             return None
-        members: int = located.value.entries
-        return members
+        return int(located.value.entries)
     except errors.RejectedError:  # the plan also finds this error, and reports it
         return 0
     return None  # it requested bytes before the tail

@@ -24,8 +24,7 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-import msgspec
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from s3unzip.context import Context
@@ -242,7 +241,7 @@ def _write_plan(plan: Plan, context: Context, calls: Calls) -> Settled:
     records.write_round(0, tasks)
     stores = {}  # how the stores are reached, for later commands
     if context.reached is not None:
-        stores = msgspec.to_builtins(context.reached.recorded())
+        stores = to_builtins(context.reached.recorded())
     records.write_plan(replace(plan.summary, requests=calls.requests, stores=stores))
     if not tasks:
         return settle(Next(plan.summary.run.id, "few"), context, calls)

@@ -14,7 +14,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from itertools import chain
-from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -244,7 +243,6 @@ def link_copies(step: Step, copies: Sequence[Task]) -> Sequence[Task]:
 def _record_member(step: Step, outcome: Outcome) -> str:
     """Record the outcome of a split member as a separate task; return the id of that task."""
     task_id = f"member-{outcome.index:08d}"
-    count: dict[str, Any] = {outcome.status.value: 1}
     report = TaskReport(
         task_id,
         TaskKind.SLICE,
@@ -252,9 +250,8 @@ def _record_member(step: Step, outcome: Outcome) -> str:
         started=step.started,
         stage=Stage.DONE,
         member=outcome.index,
-        **count,
     )
-    step.records.write_outcomes(report, [outcome])
+    step.records.write_outcomes(replace(report, **{outcome.status.value: 1}), [outcome])
     return task_id
 
 
