@@ -288,8 +288,8 @@ def resume(
         results = read_results(step, plan)  # from the records that can be read
         results.stop = stop_for(damage)
     last_round = len(records.list_rounds()) - 1  # rounds are numbered from 0
-    resumed = Next(run, "few", last_round, done=NOTHING_DONE, reopened=failed)
-    return _finish_round(step, plan, results, resumed)
+    state = Next(run, "few", last_round, done=NOTHING_DONE, reopened=failed)
+    return _finish_round(step, plan, results, state)
 
 
 def repeat_request(run: Run | Report, after_success: AfterSuccess | None) -> Request:

@@ -24,7 +24,6 @@ from s3unzip.extraction.uploads import abort_quietly, abort_uploads
 from s3unzip.model import (
     Failure,
     Outcome,
-    PlannedMember,
     PlanSummary,
     Requests,
     Status,
@@ -275,36 +274,18 @@ def forget_outcomes(step: Step, is_forgotten: Callable[[Outcome], bool]) -> int:
         if forgotten and recorded.report.stage is Stage.DONE:  # the record has only this member
             records.delete_outcomes(task_id)
         elif forgotten:
-            _write_remaining(records, recorded.report, remaining, step.read_rows(rows[task_id]))
+            indexes = {outcome.index for outcome in remaining}
+            statuses = Counter(outcome.status for outcome in remaining)
+            report = replace(
+                recorded.report,
+                unfinished=recorded.report.unfinished + forgotten,
+                bytes_done=sum(
+                    row.work for row in step.read_rows(rows[task_id]) if row.member.index in indexes
+                ),
+                **{status.value: statuses[status] for status in Status},
+            )
+            records.write_outcomes(report, remaining)
     return count
-
-
-def _write_remaining(
-    records: RunRecords,
-    report: TaskReport,
-    outcomes: Sequence[Outcome],
-    members: Sequence[PlannedMember],
-) -> None:
-    """Write the record of a task again with fewer outcomes.
-
-    Args:
-        records: the records of the run.
-        report: the report of the task.
-        outcomes: the outcomes that remain.
-        members: all members of the task.
-    """
-    indexes = {outcome.index for outcome in outcomes}
-    statuses = Counter(outcome.status for outcome in outcomes)
-    forgotten = report.extracted + report.unchanged + report.failed - len(outcomes)
-    records.write_outcomes(
-        replace(
-            report,
-            unfinished=report.unfinished + forgotten,
-            bytes_done=sum(row.work for row in members if row.member.index in indexes),
-            **{status.value: statuses[status] for status in Status},
-        ),
-        outcomes,
-    )
 
 
 def drop_slices(step: Step, results: Results) -> None:
