@@ -34,7 +34,7 @@ from s3unzip.local.attempts import (
     do_attempt,
 )
 from s3unzip.local.process_setup import yield_to_others
-from s3unzip.model import Outcome, Run, Task, TaskReport
+from s3unzip.model import Run, Task, TaskReport
 from s3unzip.runs.records import PLAN_TASK, READERS, RunRecords
 from s3unzip.runs.step import STOPPED, count_progress
 from s3unzip.stores.ahead import map_ahead
@@ -86,8 +86,11 @@ class WorkerTally:
                     attempt_counts.update(message)
                     self._sums.update(message)
                     self._show_increase()
-                case outcomes:
-                    self._show_failed(outcomes)
+                case outcomes:  # an earlier attempt may have reported some of them
+                    new = [outcome for outcome in outcomes if outcome.key not in self._failed_keys]
+                    self._failed_keys.update(outcome.key for outcome in new)
+                    if new:
+                        self._progress.failed(new)
 
     def subtract(self, attempt: Counter[str]) -> None:
         """Subtract those counts of a lost attempt that are not on record."""
@@ -99,13 +102,6 @@ class WorkerTally:
         self._shown.update(increase)
         if increase:
             self._progress.finished(increase)
-
-    def _show_failed(self, outcomes: Sequence[Outcome]) -> None:
-        """Report the outcomes of those members that no earlier attempt reported."""
-        new = [outcome for outcome in outcomes if outcome.key not in self._failed_keys]
-        self._failed_keys.update(outcome.key for outcome in new)
-        if new:
-            self._progress.failed(new)
 
     def _show_trouble(self, message: str) -> None:
         """Show a line unless another worker has just reported the same trouble."""

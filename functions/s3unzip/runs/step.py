@@ -230,11 +230,10 @@ def count_progress(reports: Iterable[TaskReport], next_tasks: Iterable[Task] = (
     return counts
 
 
-SOURCE_CHANGED = "source-changed"
 STOPPED = "stopped"  # the reason of a run that the user stopped
 # The reason of a run that a fault ended, by the class of the fault.
 REASONS: dict[type[errors.StorageError], str] = {
-    errors.SourceChangedError: SOURCE_CHANGED,
+    errors.SourceChangedError: "source-changed",
     errors.AccessDeniedError: "access-denied",
     errors.LinkRefusedError: "link-refused",
     errors.NotFoundError: "not-found",
