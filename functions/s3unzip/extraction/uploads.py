@@ -271,8 +271,9 @@ def upload_parts(
     parts: list[Part] = []
     offset = plan.offset
     with ThreadPoolExecutor(at_once, thread_name_prefix="part") as pool:
-        bodies = _cut_parts(content, sizes, at_once)
-        for number, (body, crc) in enumerate(bodies, plan.first_number):
+        for number, (body, crc) in enumerate(
+            _cut_parts(content, sizes, at_once), plan.first_number
+        ):
             if len(pending) == at_once:
                 parts.append(pending.popleft().result())
             send = partial(

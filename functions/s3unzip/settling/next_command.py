@@ -11,7 +11,6 @@ from s3unzip.options import type_options
 from s3unzip.stores.config import StoreConfig
 
 PASSWORD = "--password-file FILE"  # noqa: S105 - a placeholder
-NEW_LINK = "NEW-URL"
 FAILURES_SHOWN = 5  # maximum number of members that a report names for each reason
 MAX_COMMAND = 2_000  # maximum length in characters; a longer command is not suggested
 
@@ -33,7 +32,7 @@ def next_command(
         case Verdict.COMPLETED_WITH_ERRORS:
             return _after_failures(report, environment, reached)
         case Verdict.FAILED if find_help(report.reason or "") is Help.RUN_WITH_LINK:
-            return _run_again(report, reached, source=NEW_LINK)
+            return _run_again(report, reached, source="NEW-URL")
         case Verdict.FAILED if find_help(report.reason or "") is not Help.RUN_OTHERWISE:
             return resume
         case Verdict.COMPLETED if report.archive_left:

@@ -90,16 +90,15 @@ def make_page(shown: Shown) -> bytes:
         "VERDICT": element("b", {"class": style}, plain(verdict)) + plain(description),
         "CAUSE": _cause(shown),
         "ROUTE": _route(shown),
-        "LINKS": "".join(map(_link, present)),
+        "LINKS": "".join(
+            element("li", {}, element("a", {"href": f"#{title.lower()}"}, plain(title)))
+            for title in present
+        ),
         "SECTIONS": "".join(itertools.starmap(_section, present.items())),
         "VERSION": plain(f"s3unzip {__version__}"),
     }
     # Values are not searched for placeholders.
     return re.sub("@@([A-Z]+)@@", lambda name: values[name[1]], _template()).encode()
-
-
-def _link(title: str) -> Markup:
-    return element("li", {}, element("a", {"href": f"#{title.lower()}"}, plain(title)))
 
 
 def _section(title: str, content: Markup) -> Markup:
