@@ -152,12 +152,6 @@ class Login:
     def start(self, *words: str) -> Ended:
         return self.program.start(*words, *self.endpoint)
 
-    @property
-    def asked(self) -> int:
-        """How often the profile's program was started."""
-        log = self.program.folder / "asked"
-        return len(log.read_text().splitlines()) if log.exists() else 0
-
 
 @pytest.fixture
 def login(program: Program, monkeypatch: pytest.MonkeyPatch) -> Iterator[Login]:
@@ -182,24 +176,22 @@ def test_a_program_of_a_profile_is_started_once(
 ) -> None:
     """All processes of a command share its keys; no record has a secret."""
     login.start("run", source, TARGET, "--profile", "process", "-w", "2", *more).ends(0)
-    assert len(login.out.objects) == MEMBERS
-    assert signers(login.s3) == {"PROCESS"}
-    assert login.asked == 1
+    assert (len(login.out.objects), signers(login.s3)) == (MEMBERS, {"PROCESS"})
+    assert (login.program.folder / "asked").read_text() == "asked\n"
     records = login.program.files(".runs")
     assert records
     assert not any(b"secret" in data for data in records.values())
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-@pytest.mark.parametrize("expires", [False, True])
-def test_a_code_is_typed_once(login: Login, workers: str, *, expires: bool) -> None:
+@pytest.mark.parametrize(("expired", "code"), [("", 0), ("ASSUMED", 5)])
+def test_a_code_is_typed_once(login: Login, workers: str, expired: str, code: int) -> None:
     """AWS takes a code once; every process signs with the keys that AWS gives for it.
 
     Nobody is asked for another code during the run.
     """
     program = login.program
-    if expires:
-        login.s3.expired, login.s3.holds_for = "ASSUMED", 25
+    login.s3.expired, login.s3.holds_for = expired, 25
     words = ["run", SOURCE, TARGET, "--profile", "code", "-w", workers, *login.endpoint]
     ended = subprocess.run(
         [*COMMAND, *words],
@@ -211,12 +203,12 @@ def test_a_code_is_typed_once(login: Login, workers: str, *, expires: bool) -> N
         check=False,
         start_new_session=True,  # no terminal: the code comes by standard input
     )
-    assert ended.returncode == (5 if expires else 0), ended.stderr
+    assert ended.returncode == code, ended.stderr
     assert ended.stderr.count(b"MFA code") == 1
     assert [b"TokenCode=123456" in asked.body for asked in login.tokens.asked] == [True]
     assert signers(login.s3) == {"ASSUMED"}
-    told = b"the profile code: they have expired, and new ones need a code; start the command again"
-    assert (told in ended.stderr) is expires
+    advice = b"the profile code: they have expired, and new ones need a code; start the command"
+    assert (advice + b" again" in ended.stderr) is bool(expired)
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
@@ -229,8 +221,7 @@ def test_a_profile_that_has_new_keys(
     login.s3.expired, login.s3.holds_for, login.s3.renews = "OLD", 25, "NEW"
     login.s3.refusal = refusal
     login.start("run", SOURCE, TARGET, "--profile", "kept", "-w", workers, *more).ends(0)
-    assert len(login.out.objects) == MEMBERS
-    assert signers(login.s3) == {"OLD", "NEW"}
+    assert (len(login.out.objects), signers(login.s3)) == (MEMBERS, {"OLD", "NEW"})
 
 
 def test_expired_variables_end_a_run_at_once(login: Login) -> None:
@@ -353,22 +344,24 @@ def site(program: Program) -> Iterator[Site]:
         yield Site(program, s3, proxy.url)
 
 
-@pytest.mark.parametrize("way", ["option", "configuration"])
-def test_a_server_that_wants_buckets_in_host_names(site: Site, way: str) -> None:
+@pytest.mark.parametrize(
+    ("words", "configuration"),
+    [(VIRTUAL, ""), ((), "[default]\ns3 =\n  addressing_style = virtual\n")],
+    ids=["option", "configuration"],
+)
+def test_a_server_that_wants_buckets_in_host_names(
+    site: Site, words: tuple[str, ...], configuration: str
+) -> None:
     """The option or the configuration reaches it; without both, the message names the option."""
     site.extract().ends(6, "add --addressing-style virtual")
-    words = VIRTUAL if way == "option" else ()
-    if way == "configuration":
-        (site.program.folder / "no-config").write_text(
-            "[default]\ns3 =\n  addressing_style = virtual\n"
-        )
+    (site.program.folder / "no-config").write_text(configuration)
     site.extract(*words).ends(0)
-    assert {key: one.body for key, one in site.out.objects.items()} == {
-        f"to/a/{name}": ADDRESSED[name] for name in ("small.txt", "large.bin")
+    assert {key: stored.body for key, stored in site.out.objects.items()} == {
+        f"to/a/{name}": content for name, content in ADDRESSED.items()
     }
     assert {asked.method for asked in site.s3.asked} == {"GET", "POST", "PUT"}
     site.program.start("verify", "s3://from/in/a.zip", "s3://out/to", *words).ends(0)
-    assert "COMPLETED already" in site.program.start("resume", "latest").err
+    site.program.start("resume", "latest").says("COMPLETED already")
 
 
 @pytest.mark.parametrize("mark", [":", "/"])

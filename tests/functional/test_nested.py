@@ -48,44 +48,39 @@ class Tree:
         return {one.key: one.reason for one in self.nested}
 
 
-def test_without_a_depth_an_inner_archive_is_a_member() -> None:
-    """Without a depth an archive inside is a member like any other."""
-    tree = Tree(wrap(1), Options())
-    assert tree.nested == []
-    assert tree.keys == {"level0.txt", "inner.zip"}
-
-
-@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize("depth", [0, 1, 2, 3])
 def test_depth(depth: int) -> None:
-    """Archives are opened so many levels deep, below their own names, and no deeper."""
-    tree = Tree(wrap(3), Options(nested_depth=depth))
-    assert len(tree.nested) == depth
-    assert all(one.verdict is Verdict.COMPLETED for one in tree.nested)
-    deepest = "inner/" * depth
-    assert f"{deepest}level{depth}.txt" in tree.keys
-    assert f"{deepest}inner/level{depth + 1}.txt" not in tree.keys
+    """Archives are opened so many levels deep, below their own names; no deeper one is opened."""
+    tree = Tree(wrap(4), Options(nested_depth=depth))
+    assert [run.verdict for run in tree.nested] == [Verdict.COMPLETED] * depth
+    assert tree.keys == {
+        "inner/" * level + name
+        for level in range(depth + 1)
+        for name in (f"level{level}.txt", "inner.zip")
+    }
 
 
 def test_each_is_a_run_of_its_own() -> None:
     """A nested run has its own record and report, and the run above lists it."""
     tree = Tree(wrap(1), ONE)
     work = tree.world.buckets.run_store(tree.report.run)
-    line = decode(work.read("nested.jsonl").splitlines()[0], NestedRun)
-    assert line == tree.nested[0]
-    assert line.run is not None
-    report = decode(tree.world.buckets.run_store(line.run).read("report.json"), Report)
+    (nested,) = (decode(line, NestedRun) for line in work.read("nested.jsonl").splitlines())
+    assert [nested] == tree.nested
+    store = tree.world.buckets.run_store(str(nested.run))
+    report = decode(store.read("report.json"), Report)
     assert (report.verdict, report.source.key) == (Verdict.COMPLETED, "archive/inner.zip")
-    assert report.pin is not None
-    assert report.pin.etag is not None
+    assert report.pin == tree.world.out.head_source(report.source)
 
 
 def test_inner_archives_that_cannot_be_opened() -> None:
     """What is only called so stays a member, which is no failure; a broken archive is not right."""
     names = {"a.zip": b"no archive", "b.ZIP": wrap(0), "c.zip": wrap(0) + b"trailing"}
     tree = Tree(build(*(Entry(name, data) for name, data in names.items())), ONE)
-    reasons = {"archive/a.zip": "no-eocd", "archive/b.ZIP": None, "archive/c.zip": "trailing-data"}
-    assert tree.reasons == reasons
-    assert [one.is_right for one in tree.nested] == [True, True, False]
+    assert [(run.key, run.reason, run.is_right) for run in tree.nested] == [
+        ("archive/a.zip", "no-eocd", True),
+        ("archive/b.ZIP", None, True),
+        ("archive/c.zip", "trailing-data", False),
+    ]
     assert tree.nested[2].verdict is Verdict.REJECTED
     assert tree.keys == {*names, "b/level0.txt"}
 
@@ -204,17 +199,16 @@ def test_requests_for_runs_side_by_side(world: World) -> None:
     """Runs that do not know of each other get equal shares of what is left."""
     world.tune(nested_archives=10, nested_members=100, nested_bytes=1_000)
     report = world.run_request(world.request(_many(3), Options(nested_depth=2)))
-    requests = list(
-        nested_requests(world.records(report.run).read_plan().run, report, world.context)
-    )
-    assert [request.source.key for request in requests] == [
-        "archive/a00.zip", "archive/a01.zip", "archive/a02.zip",
-    ]  # fmt: skip
-    for request in requests:
-        assert request.destination.key == request.source.key.removesuffix(".zip") + "/"
-        assert request.options.nested_depth == 1
-        assert request.options.nested_budget == Budget(2, 33, 333)
-        assert begin(request, world.context).report is None
+    run = world.records(report.run).read_plan().run
+    requests = list(nested_requests(run, report, world.context))
+    assert [
+        (one.source.key, one.destination.key, one.options.nested_depth, one.options.nested_budget)
+        for one in requests
+    ] == [
+        (f"archive/a0{number}.zip", f"archive/a0{number}/", 1, Budget(2, 33, 333))
+        for number in range(3)
+    ]
+    assert [begin(request, world.context).report for request in requests] == [None] * 3
 
 
 MIB = 1024**2

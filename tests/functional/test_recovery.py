@@ -2,6 +2,7 @@
 
 import os
 import random
+import shlex
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
@@ -61,13 +62,9 @@ def _write_zeros(path: Path) -> None:
     path.write_bytes(bytes(path.stat().st_size))
 
 
-def _truncate(path: Path) -> None:
-    os.truncate(path, path.stat().st_size // 2)
-
-
 LOSSES: dict[str, Loss] = {
     "empty": partial(os.truncate, length=0),
-    "short": _truncate,
+    "short": lambda path: os.truncate(path, path.stat().st_size // 2),
     "gone": Path.unlink,
 }
 
@@ -78,8 +75,8 @@ def archive(program: Program) -> Path:
     return program.add("a.zip", *(Entry(name, data, DEFLATE) for name, data in CONTENTS.items()))
 
 
-def _extract(program: Program) -> Path:
-    program.extract("a.zip", "out", "--prefix", "").ends(0)
+def _extract(program: Program, *options: str) -> Path:
+    program.extract("a.zip", "out", "--prefix", "", *options).ends(0)
     return program.home / "runs" / program.runs()[0]
 
 
@@ -97,9 +94,8 @@ def test_lost_members_are_done_again(
     records = _extract(program)
     loss(program.folder / "out" / name)
     (records / "report.json").unlink()  # the program was killed before the end
-    ended = program.run("resume", "latest", "-w", "1").ends(0)
+    program.run("resume", "latest", "-w", "1").ends(0, "4 members: 4 extracted")
     assert program.files("out") == CONTENTS
-    assert "4 members: 4 extracted" in ended.err
 
 
 @pytest.mark.parametrize("options", [(), ("--as-gzip", "suffix")], ids=["plain", "gzip"])
@@ -111,8 +107,7 @@ def test_after_a_start_of_the_machine_contents_are_read(
 
     This holds for a COMPLETED run, too: its report tells what was written, not what is on disk.
     """
-    assert program.extract("a.zip", "out", "--prefix", "", *options).code == 0
-    records = program.home / "runs" / program.runs()[0]
+    records = _extract(program, *options)
     whole = program.files("out")
     _write_zeros(program.folder / "out" / next(name for name in whole if "small" in name))
     if restarted:
@@ -120,7 +115,7 @@ def test_after_a_start_of_the_machine_contents_are_read(
     for _ in range(2):
         ended = program.run("resume", "latest", "-w", "1").ends(0)
         assert (program.files("out") == whole) is restarted
-    assert "nothing is left to do" in ended.err
+    ended.says("nothing is left to do")
 
 
 @pytest.mark.parametrize("restarted", [False, True])
@@ -152,27 +147,28 @@ def test_parts_of_a_split_member_are_written_again(
     assert program.files("out") == CONTENTS
 
 
-@pytest.mark.parametrize("words", [("resume", "latest"), ("abort", "latest"), ("run", "a.zip")])
+@pytest.mark.parametrize(
+    ("words", "printed"),
+    [
+        ("resume latest -w 1", ""),
+        ("abort latest", "3 incomplete uploads dropped"),
+        ("run a.zip out --prefix '' -w 1", ""),
+    ],
+)
 def test_files_of_a_killed_run_are_removed(
-    program: Program, archive: Path, words: tuple[str, ...]
+    program: Program, archive: Path, words: str, printed: str
 ) -> None:
     """Those that the run itself left beside its members, and no others."""
     records = _extract(program)
-    run = str(records.relative_to(program.home / "runs"))
     (records / "report.json").unlink()
-    left = [f"out/{own_prefix(run)}1", f"out/d/{own_prefix(run)}2", f"out/d/e/{own_prefix(run)}3"]
-    others = [f"out/d/{own_prefix('another')}1", f"out/other/{OWN}1", "out/d/mine"]
-    for name in (*left, *others):
-        (program.folder / name).parent.mkdir(exist_ok=True)
-        (program.folder / name).write_bytes(b"half")
-    target = ("out", "--prefix", "") if words[0] == "run" else ()
-    workers = () if words[0] == "abort" else ("-w", "1")
-    ended = program.run(*words, *target, *workers).ends(0)
-    assert program.files("out") == CONTENTS | {
-        name.removeprefix("out/"): b"half" for name in others
-    }
-    if words[0] == "abort":
-        assert "3 incomplete uploads dropped" in ended.out
+    own = own_prefix(str(records.relative_to(program.home / "runs")))
+    others = [f"d/{own_prefix('another')}1", f"other/{OWN}1", "d/mine"]
+    for name in (f"{own}1", f"d/{own}2", f"d/e/{own}3", *others):
+        path = program.folder / "out" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"half")
+    program.run(*shlex.split(words)).ends(0).prints(printed)
+    assert program.files("out") == CONTENTS | dict.fromkeys(others, b"half")
 
 
 def test_a_lost_member_whose_archive_is_gone_is_no_success(program: Program, archive: Path) -> None:
