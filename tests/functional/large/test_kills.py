@@ -187,20 +187,19 @@ def test_a_step_done_twice_changes_nothing(kind: str) -> None:
     """Every task and every settling may be done again after it ended: the object stays."""
     case = CASES[kind]
     world, step = _planned(case, Options())
-    first, steps = step, []
+    run, steps = world.records(step.next.run).read_plan().run, []
     while step.report is None:
         steps.append(step.next)
-        run = world.records(step.next.run).read_plan().run
         for task in (*step.next.tasks, *step.next.tasks):
             run_task(run, task, world.context)
         step = settle(step.next, world.context)
-    before = world.out.objects[KEY + "m"]
+    stored = world.out.objects[KEY + "m"]
     for done in steps:
         for task in done.tasks:
             run_task(run, task, world.context)
         assert settle(done, world.context).report is not None
-    assert world.out.objects[KEY + "m"] is before
-    world.assert_clean(world.resume(first.next.run), m=case.entry.content)
+    assert world.out.objects[KEY + "m"] is stored
+    world.assert_clean(world.resume(run.id), m=case.entry.content)
 
 
 class DwindlingClock(ManualClock):
@@ -221,11 +220,10 @@ def test_a_worker_near_its_limit_ends_and_the_next_round_goes_on(kind: str, time
     """A task whose time is over drops its upload and ends normally; it is in the next round."""
     case = CASES[kind]
     world, step = _planned(case, Options())
-    clock = world.clock = DwindlingClock(times)
     run = world.records(step.next.run).read_plan().run
     left = 0
     for task in step.next.tasks:
-        clock.times = times
+        world.clock = DwindlingClock(times)
         report = run_task(run, task, world.context)
         left += report.unfinished
         assert not report.uploaded
