@@ -28,6 +28,7 @@ from tests.support.memory import (
     MemoryStores,
     Told,
     World,
+    check_fields,
 )
 from tests.support.streams import EMPTY_BLOCKS, ENCODERS, END_OF_STREAM, flushed
 from tests.support.zips import log_lines, mixed_files
@@ -203,10 +204,8 @@ def test_two_split_members_and_small_ones_make_one_run() -> None:
     assert set(world.records(report.run).read_plan().kinds) == {"batch", "scan", "copy"}
     assert sum(task.size for task in world.tasks(report, TaskKind.SLICE)) == 700_000 + 900_000
     for rule in (OnConflict.SKIP_UNCHANGED, OnConflict.NEVER):
-        report = world.run(archive, Options(on_conflict=rule))
-        assert (report.verdict, report.unchanged) == ("COMPLETED", 23)
-        assert report.requests.part == 0
-        assert world.out.pending == {}
+        report = world.run(archive, Options(on_conflict=rule), verdict="COMPLETED", unchanged=23)
+        assert (report.requests.part, world.out.pending) == (0, {})
 
 
 SHORT_LOG = log_lines(200_000)
@@ -250,8 +249,11 @@ class Shown:
         self.told = Share()
         self.world = World(tuning, MemoryStores(out=out or MemoryBucket()), progress=self.told)
 
-    def run(self, *members: zips.Entry, options: Options | None = None) -> Report:
-        return self.world.run_here(self.world.request(zips.build(*members), options))
+    def run(
+        self, *members: zips.Entry, options: Options | None = None, **expected: object
+    ) -> Report:
+        request = self.world.request(zips.build(*members), options)
+        return check_fields(self.world.run_here(request), expected)
 
     def resume(self, report: Report, *, failed: bool = False) -> Report:
         """Do what a run left; what is told begins anew."""
@@ -321,9 +323,8 @@ def test_a_damaged_split_member_is_told_once() -> None:
     data = bytearray(SPLIT.stored_data)
     data[len(data) // 2] ^= 0x20
     shown = Shown(ten_segments(bytes(data)))
-    report = shown.run(zips.Entry("m", SHORT_LOG * 4, zips.DEFLATE, data=bytes(data)))
-    assert report.verdict == "COMPLETED_WITH_ERRORS"
-    shown.assert_done(report)
+    damaged = zips.Entry("m", SHORT_LOG * 4, zips.DEFLATE, data=bytes(data))
+    shown.assert_done(shown.run(damaged, verdict="COMPLETED_WITH_ERRORS"))
     assert shown.told.members == (0, 0, 1)
 
 
@@ -357,8 +358,7 @@ def test_a_store_that_recovers_counts_nothing_twice() -> None:
     out = Down(20, 0.5 * WHOLE.retry_seconds)
     shown = Shown(replace(WHOLE, batch_members=10), out)
     shown.world.clock = out.clock
-    report = shown.run(*SMALL, STREAMED)
-    assert report.verdict == "COMPLETED"
+    report = shown.run(*SMALL, STREAMED, verdict="COMPLETED")
     assert shown.told.members == (len(SMALL) + 1, 0, 0)
     shown.assert_done(report)
 
@@ -376,8 +376,7 @@ def test_a_resumed_run_begins_where_it_stopped(members: list[zips.Entry], tuning
     out = Down(25, 1e12)
     shown = Shown(tuning, out)
     shown.world.clock = out.clock
-    failed = shown.run(*members)
-    assert failed.verdict == "FAILED"
+    failed = shown.run(*members, verdict="FAILED")
     before = shown.told.counts["bytes_done"]
     assert 0 < before < shown.work(failed)
     assert shown.told.counts["extracted"] == failed.extracted
