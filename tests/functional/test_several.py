@@ -127,24 +127,6 @@ def test_a_nested_archive_that_fails_is_named(program: Program, words: str, quie
     assert ended.err.count("A header of ") == ended.err.count("(cd-bad-signature)") == 1
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("in out --delete-extra 1000", "is for one archive"),
-        (
-            "s3://public/in/ out --after-success delete --no-sign-request",
-            "reached without credentials",
-        ),
-        ("in", "Missing argument 'DEST'"),
-    ],
-)
-def test_options_of_one_archive_are_refused_for_several(
-    program: Program, words: str, said: str
-) -> None:
-    """The words say what to do instead."""
-    program.extract(*words.split()).ends(2, said)
-
-
 def test_archives_share_the_workers(program: Program) -> None:
     """The archives inside and the warnings belong to each."""
     program.add(
