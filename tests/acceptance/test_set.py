@@ -56,18 +56,20 @@ def what_lies_there(pipeline: DeployedPipeline) -> list[str]:
     for name in ("IngestBucket", "DestinationBucket", "WorkBucket"):
         bucket = pipeline.outputs[name]
         listed = s3.list_object_versions(Bucket=bucket)
-        versions = (*listed.get("Versions", ()), *listed.get("DeleteMarkers", ()))
-        found += [one["Key"] for one in versions]
+        found += [
+            one["Key"] for one in (*listed.get("Versions", ()), *listed.get("DeleteMarkers", ()))
+        ]
         found += [one["Key"] for one in s3.list_multipart_uploads(Bucket=bucket).get("Uploads", ())]
     found += pipeline.client("sqs").list_queues(QueueNamePrefix="acceptance-").get("QueueUrls", [])
-    rules = pipeline.client("events").list_rules(NamePrefix="acceptance-")["Rules"]
-    return found + [rule["Name"] for rule in rules]
+    return found + [
+        rule["Name"]
+        for rule in pipeline.client("events").list_rules(NamePrefix="acceptance-")["Rules"]
+    ]
 
 
 def _running_executions(pipeline: DeployedPipeline) -> set[str]:
-    machine = pipeline.outputs["StateMachineArn"]
     answer = pipeline.client("stepfunctions").list_executions(
-        stateMachineArn=machine, statusFilter="RUNNING"
+        stateMachineArn=pipeline.outputs["StateMachineArn"], statusFilter="RUNNING"
     )
     return {execution["executionArn"] for execution in answer["executions"]}
 

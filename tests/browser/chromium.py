@@ -49,8 +49,10 @@ class Screen:
         mobile = width == PHONE
         size = {"width": width, "height": 900, "deviceScaleFactor": zoom, "mobile": mobile}
         self.command("Emulation.setDeviceMetricsOverride", **size)
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.command("Emulation.setEmulatedMedia", features=[scheme])
+        self.command(
+            "Emulation.setEmulatedMedia",
+            features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}],
+        )
         file = self._folder / "report.html"
         file.write_bytes(page)
         for kind in ("browser", "performance"):
@@ -80,8 +82,9 @@ class Screen:
 
     def picture(self, height: int) -> bytes:
         clip = {"x": 0, "y": 0, "width": DESK, "height": height, "scale": 1}
-        taken = self.command("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
-        return base64.b64decode(taken["data"])
+        return base64.b64decode(
+            self.command("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)["data"]
+        )
 
     def press(self, keys: str) -> None:
         self._chrome.switch_to.active_element.send_keys(keys)

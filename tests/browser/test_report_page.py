@@ -136,8 +136,9 @@ def test_directories_are_no_members_that_can_fail(screen: Screen) -> None:
 def test_failures_show_keys_without_the_prefix_of_the_destination(screen: Screen) -> None:
     """The table of failures has keys without the destination's prefix, and says so."""
     screen.show(page(failing(plain_failures(5))))
-    note = screen.text("#failed caption small")
-    assert note.startswith("Keys below s3://acme-extracted/landing/.")
+    assert screen.text("#failed caption small").startswith(
+        "Keys below s3://acme-extracted/landing/."
+    )
     keys = screen.ask(
         "return [...document.querySelectorAll('#failed tbody th')].map((one) => one.textContent)"
     )
@@ -150,8 +151,9 @@ def test_failures_are_searched_and_filtered(screen: Screen) -> None:
     screen.show(page(failing(failures)))
 
     def rows() -> int:
-        count = "return document.querySelectorAll('#failed tbody tr:not([hidden])').length"
-        return int(screen.ask(count))
+        return int(
+            screen.ask("return document.querySelectorAll('#failed tbody tr:not([hidden])').length")
+        )
 
     assert rows() == 1_000
     screen.ask("document.getElementById('query').focus()")

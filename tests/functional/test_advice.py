@@ -50,8 +50,9 @@ class Shop(NamedTuple):
     url: str
 
     def put(self, key: str, *entries: Entry) -> str:
-        facts = ObjectFacts("application/zip", {})
-        self.s3.buckets["from"].put(key, build(*entries), facts, if_absent=False)
+        self.s3.buckets["from"].put(
+            key, build(*entries), ObjectFacts("application/zip", {}), if_absent=False
+        )
         return f"s3://from/{key}"
 
     def run(self, *words: str) -> Ended:
@@ -120,8 +121,11 @@ def test_lenient_makes_a_refusal_a_warning(shop: Shop, code: str) -> None:
 
 
 def _limit_of(archive: Archive) -> str:
-    limits = structs.asdict(archive.policy.limits)
-    (name,) = [name for name, value in limits.items() if value != getattr(Limits(), name)]
+    (name,) = [
+        name
+        for name, value in structs.asdict(archive.policy.limits).items()
+        if value != getattr(Limits(), name)
+    ]
     return name
 
 

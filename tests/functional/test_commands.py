@@ -148,19 +148,24 @@ def test_failed_members_are_told_in_words(program: Program) -> None:
     program.add("up.zip", Entry("../up", b"x"), Entry("bad\x1b[31m", b"x"), Entry("ok", b"1"))
     program.extract("up.zip", "out").ends(1).hides("\x1b[31m")
     assert program.files("out") == {"up/ok": b"1"}
-    failures = program.run("show", "--failures").out
-    assert re.fullmatch(r".*\.\./up: .*\(name-dotdot\)\n.*\(name-control-char\)\n", failures)
-    listed = program.run("show", "--failures", "--json").lines
-    assert [one["outcome"]["reason"] for one in listed] == ["name-dotdot", "name-control-char"]
+    assert re.fullmatch(
+        r".*\.\./up: .*\(name-dotdot\)\n.*\(name-control-char\)\n",
+        program.run("show", "--failures").out,
+    )
+    assert [
+        one["outcome"]["reason"] for one in program.run("show", "--failures", "--json").lines
+    ] == ["name-dotdot", "name-control-char"]
 
 
 def test_ls_and_cat(program: Program) -> None:
     """Names, sizes and totals; members in the order of the arguments, a folder with all below."""
     program.run("ls", "a.zip").ends(0).prints(*NAMES, "3 files")
-    listed = program.run("ls", "a.zip", "a/b/", "*top*", "--json").lines
-    assert {line["name"] for line in listed} == {"a/b/two.txt", "top.txt"}
-    written = program.run("cat", "a.zip", "top.txt", "a/*.txt").ends(0)
-    assert written.out.encode() == b"".join(CONTENTS[name] for name in NAMES[:2])
+    assert {
+        line["name"] for line in program.run("ls", "a.zip", "a/b/", "*top*", "--json").lines
+    } == {"a/b/two.txt", "top.txt"}
+    assert program.run("cat", "a.zip", "top.txt", "a/*.txt").ends(0).out.encode() == b"".join(
+        CONTENTS[name] for name in NAMES[:2]
+    )
 
 
 @pytest.mark.parametrize("words", ["plan a.zip out", "test a.zip", "run a.zip out --dry-run"])

@@ -320,8 +320,9 @@ class Site:
     def __init__(self, program: Program, s3: Hosts, proxy: str) -> None:
         self.program, self.s3 = program, s3
         self.out = s3.create_bucket("out")
-        archive = ObjectFacts("application/zip", {})
-        s3.create_bucket("from").put("in/a.zip", ADDRESSED_ARCHIVE, archive, if_absent=False)
+        s3.create_bucket("from").put(
+            "in/a.zip", ADDRESSED_ARCHIVE, ObjectFacts("application/zip", {}), if_absent=False
+        )
         program.variables |= {
             "http_proxy": proxy,
             "no_proxy": "",
@@ -369,8 +370,9 @@ def test_access_points_are_places_like_buckets(site: Site, mark: str) -> None:
     """Both forms of an ARN name one; requests go to its host, and are signed for its region."""
     site.extract(source=f"{POINT}{mark}from", target=f"{POINT}{mark}out").ends(0)
     assert site.out.objects.keys() == {"to/a/small.txt", "to/a/large.bin"}
-    signed = {asked.headers["authorization"].split("/")[2] for asked in site.s3.asked}
-    assert signed == {"eu-west-1"}
+    assert {asked.headers["authorization"].split("/")[2] for asked in site.s3.asked} == {
+        "eu-west-1"
+    }
     site.program.start("run", f"s3://{POINT}{mark}from/in/", "out").ends(0)
     assert site.program.files("out/a")["large.bin"] == LARGE
 

@@ -255,8 +255,9 @@ class Target:
         self._options = ("--endpoint-url", bucket_url) if bucket_url else ()
 
     def run(self, command: str, archive: Path, *words: str) -> Ended:
-        target = (str(archive), self.destination, "--prefix", "", *self._options)
-        return self.program.run(command, *target, *words)
+        return self.program.run(
+            command, str(archive), self.destination, "--prefix", "", *self._options, *words
+        )
 
     def extract(self, archive: Path, *words: str) -> Ended:
         return self.run("run", archive, "-w", "1", *words)
@@ -277,8 +278,10 @@ class Target:
     def files(self) -> dict[str, bytes]:
         if not self._options:
             return self.program.files("out/to")
-        objects = self.s3.buckets["out"].objects
-        return {key.removeprefix("to/"): stored.body for key, stored in objects.items()}
+        return {
+            key.removeprefix("to/"): stored.body
+            for key, stored in self.s3.buckets["out"].objects.items()
+        }
 
 
 @pytest.fixture(params=["folder", "s3"])
@@ -389,8 +392,9 @@ def test_a_member_that_is_also_a_folder(target: Target) -> None:
     warning = "2 with a warning: A key is also the folder of another key."
     target.program.run("ls", str(archive)).ends(0, warning)
     target.program.run("test", str(archive)).ends(0).prints(warning)
-    resumed = target.program.run("resume", "latest", "--failed", "-w", "1")
-    resumed.ends(codes["run"]).hides("next: s3unzip resume")
+    target.program.run("resume", "latest", "--failed", "-w", "1").ends(codes["run"]).hides(
+        "next: s3unzip resume"
+    )
     target.extract(archive, "--exclude", "f").ends(0)
 
 

@@ -66,8 +66,7 @@ def test_each_is_a_run_of_its_own() -> None:
     work = tree.world.buckets.run_store(tree.report.run)
     (nested,) = (decode(line, NestedRun) for line in work.read("nested.jsonl").splitlines())
     assert [nested] == tree.nested
-    store = tree.world.buckets.run_store(str(nested.run))
-    report = decode(store.read("report.json"), Report)
+    report = decode(tree.world.buckets.run_store(str(nested.run)).read("report.json"), Report)
     assert (report.verdict, report.source.key) == (Verdict.COMPLETED, "archive/inner.zip")
     assert report.pin == tree.world.out.head_source(report.source)
 
@@ -173,8 +172,11 @@ def test_the_password_opens_inner_archives() -> None:
     inner = build(seal_aes(Entry("secret.txt", b"secret"), b"pw"), Entry("other.csv", b"1"))
     outer = build(seal_aes(Entry("inner.zip", inner, DEFLATE), b"pw"), Entry("x.txt", b"x"))
     options = Options(nested_depth=1, include=("*.zip",), password_ref="file:p")
-    tree = Tree(outer, options, World(policy=Policy(password=b"pw")))
-    assert tree.keys == {"inner.zip", "inner/secret.txt", "inner/other.csv"}
+    assert Tree(outer, options, World(policy=Policy(password=b"pw"))).keys == {
+        "inner.zip",
+        "inner/secret.txt",
+        "inner/other.csv",
+    }
 
 
 def test_again_over_what_is_there(world: World) -> None:
@@ -199,8 +201,9 @@ def test_requests_for_runs_side_by_side(world: World) -> None:
     """Runs that do not know of each other get equal shares of what is left."""
     world.tune(nested_archives=10, nested_members=100, nested_bytes=1_000)
     report = world.run_request(world.request(_many(3), Options(nested_depth=2)))
-    run = world.records(report.run).read_plan().run
-    requests = list(nested_requests(run, report, world.context))
+    requests = list(
+        nested_requests(world.records(report.run).read_plan().run, report, world.context)
+    )
     assert [
         (one.source.key, one.destination.key, one.options.nested_depth, one.options.nested_budget)
         for one in requests

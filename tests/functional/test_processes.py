@@ -46,8 +46,10 @@ def test_closed_and_full_streams_do_no_harm(program: Program, streams: str) -> N
 )
 def test_a_lost_output_is_told(program: Program, command: str, stream: str, reason: str) -> None:
     """The program prints one line and has a separate exit code."""
-    said = f"s3unzip: standard output: {reason}; not all of it is written\n"
-    assert _shell(program, f"s3unzip {command} {stream}") == (74, said)
+    assert _shell(program, f"s3unzip {command} {stream}") == (
+        74,
+        f"s3unzip: standard output: {reason}; not all of it is written\n",
+    )
 
 
 def test_an_output_that_nobody_reads_any_more(program: Program) -> None:

@@ -152,8 +152,9 @@ def test_one_process_at_a_time_does_a_run(program: Program, run: str) -> None:
     _lose_report(program, run)
 
     def written() -> dict[str, int]:
-        paths = (program.home / "runs" / run).rglob("*")
-        return {path.name: path.stat().st_mtime_ns for path in paths} | {LOCK: 0}
+        return {
+            path.name: path.stat().st_mtime_ns for path in (program.home / "runs" / run).rglob("*")
+        } | {LOCK: 0}
 
     before = written()
     with lock_run(str(program.home), run):

@@ -73,8 +73,9 @@ def test_a_small_archive_is_planned_with_one_get(world: World) -> None:
 
 def test_objects_carry_what_verify_needs(world: World) -> None:
     """Type from the name, CRC-32, time and mode; where the archive has no mode, one to read by."""
-    without = Entry("a/b", b"1", attributes=0o100000 << 16)
-    report = world.run(build(Entry("a/page.html", b"<p>hi"), without))
+    report = world.run(
+        build(Entry("a/page.html", b"<p>hi"), Entry("a/b", b"1", attributes=0o100000 << 16))
+    )
     facts = world.out.objects["archive/a/page.html"].facts
     assert facts.content_type == "text/html"
     assert facts.metadata == {
@@ -260,16 +261,17 @@ def test_failed_members_again_meets_a_fault(reason: str) -> None:
     case = Refused(1, 1)
     first = case.run()
     case.bucket.error, words = FAULTS[reason]
-    report = case.world.resume(
-        first.run,
-        failed=True,
-        verdict="FAILED",
-        reason=reason,
-        message=f"{words}{case.bucket.error}",
-        extracted=1,
-        missing=1,
+    case.mend(
+        case.world.resume(
+            first.run,
+            failed=True,
+            verdict="FAILED",
+            reason=reason,
+            message=f"{words}{case.bucket.error}",
+            extracted=1,
+            missing=1,
+        )
     )
-    case.mend(report)
 
 
 def test_a_run_is_the_same_for_the_same_request(world: World) -> None:
@@ -325,8 +327,9 @@ def test_long_names_make_no_long_report(world: World) -> None:
 def test_a_hidden_local_header_is_a_warning(world: World, small_member: int) -> None:
     """A local header within 64 KiB after a member's data is a warning, however it is read."""
     world.tune(small_member=small_member)
-    hidden = Entry("a", b"1" * 100, after=bytes(60_000) + b"PK\3\4 hidden")
-    archive = build(hidden, Entry("b", b"2" * 100))
+    archive = build(
+        Entry("a", b"1" * 100, after=bytes(60_000) + b"PK\3\4 hidden"), Entry("b", b"2" * 100)
+    )
     world.run(archive, verdict="COMPLETED", warnings={"hidden-local-header": 1})
 
 

@@ -103,8 +103,9 @@ def test_the_password_is_asked_for_once(
     """All archives are opened with the answer."""
     answers = ["secret"]
     monkeypatch.setattr("getpass.getpass", lambda _: answers.pop())
-    words = ("in/a.zip", "in/b.zip", "out", "--password-file", "-", *dry_run)
-    program.run("run", *words, answer="").ends(0)
+    program.run(
+        "run", "in/a.zip", "in/b.zip", "out", "--password-file", "-", *dry_run, answer=""
+    ).ends(0)
     assert not answers
 
 
@@ -136,8 +137,10 @@ def test_archives_share_the_workers(program: Program) -> None:
     batch = decode(program.run("run", *words, "--nested", "1", "-w", "2", "--json").out, Batch)
     assert [end.exit_code for end in batch.archives] == [1, 0, 3]
     assert batch.archives[0].warnings
-    verdicts = [str(run.verdict) for run in batch.archives[1].nested]
-    assert sorted(verdicts) == ["COMPLETED", "REJECTED"]
+    assert sorted([str(run.verdict) for run in batch.archives[1].nested]) == [
+        "COMPLETED",
+        "REJECTED",
+    ]
     assert program.files("out")["nested/inner/m.txt"] == b"inner"
 
 

@@ -51,8 +51,10 @@ class Extracted:
         return self.world.out
 
     def written(self, *runs: str) -> WrittenObjects:
-        records = [self.world.records(run) for run in runs or (self.report.run,)]
-        return read_written(records, self.request.destination)
+        return read_written(
+            [self.world.records(run) for run in runs or (self.report.run,)],
+            self.request.destination,
+        )
 
     def verify(
         self,
@@ -68,8 +70,13 @@ class Extracted:
         request, lines = self.request, list[ComparedObject]()
         if options is not None:
             request = Request(request.source, request.destination, options)
-        effort = Effort(4, listed, deep=deep, range_keys=range_keys)
-        found = verify_objects(request, self.world.context, effort, written, lines.append)
+        found = verify_objects(
+            request,
+            self.world.context,
+            Effort(4, listed, deep=deep, range_keys=range_keys),
+            written,
+            lines.append,
+        )
         self.lines = {line.key: line for line in lines}
         return check_fields(found, expected)
 
@@ -197,8 +204,7 @@ class Throttling(MemoryBucket):
 def test_throttling_is_waited_out(world: World) -> None:
     """Refused LISTs and HEADs are tried again; nothing is counted twice."""
     world.buckets.buckets["out"] = Throttling(3)
-    found = Extracted(world=world).verify(equal=40, counts={})
-    assert found.requests.throttled == 6
+    assert Extracted(world=world).verify(equal=40, counts={}).requests.throttled == 6
 
 
 def test_without_an_answer_there_is_no_verdict() -> None:
@@ -219,8 +225,9 @@ def test_with_the_record_a_listing_proves_all(as_gzip: GzipForm | None) -> None:
     records = (case.report.run,)
     found = case.verify(case.written(), equal=40, proofs={"record": 40}, records=records)
     assert (found.requests.list, found.requests.head, found.requests.get) == (1, 0, 1)
-    proofs = {line.key: line.proof for line in case.lines.values()}
-    assert proofs == dict.fromkeys(case.out.objects, Proof.RECORD)
+    assert {line.key: line.proof for line in case.lines.values()} == dict.fromkeys(
+        case.out.objects, Proof.RECORD
+    )
     found = case.verify(
         WrittenObjects(),
         verdict="EQUAL",
@@ -314,8 +321,9 @@ def test_the_command_line_over_a_real_server(program: Program) -> None:
         client.create_bucket(Bucket="bucket")
         program.extract(*places, "--quiet").ends(0)
         proof = "40 by the store: the ETag is the one that it gave a run"
-        verified = program.run("verify", *places, "--objects", "lines").ends(0)
-        verified.prints(proof, ", 1 LIST, 0 HEAD, 1 GET")
+        program.run("verify", *places, "--objects", "lines").ends(0).prints(
+            proof, ", 1 LIST, 0 HEAD, 1 GET"
+        )
         assert program.files()["lines"].count(b'"proof":"record"') == 40
         key = _key_of(4).replace("archive", "a")
         facts = client.head_object(Bucket="bucket", Key=key)["Metadata"]

@@ -58,16 +58,16 @@ class Account:
 
     def count(self, queue: str) -> int:
         visible = self._attribute(queue, "ApproximateNumberOfMessages")
-        taken = self._attribute(queue, "ApproximateNumberOfMessagesNotVisible")
-        return int(visible) + int(taken)
+        return int(visible) + int(self._attribute(queue, "ApproximateNumberOfMessagesNotVisible"))
 
     def _attribute(self, queue: str, name: str) -> str:
         answer = self.queues.get_queue_attributes(QueueUrl=queue, AttributeNames=[name])
         return str(answer["Attributes"][name])
 
     def run(self, machine: str, given: object = None, **named: str) -> dict[str, Any]:
-        text = json.dumps({} if given is None else given)
-        started = self.states.start_execution(stateMachineArn=machine, input=text, **named)
+        started = self.states.start_execution(
+            stateMachineArn=machine, input=json.dumps({} if given is None else given), **named
+        )
         for _ in looks():
             found = self.states.describe_execution(executionArn=started["executionArn"])
             if found["status"] != "RUNNING":
@@ -140,16 +140,18 @@ def test_failures_of_children(account: Account) -> None:
     few = map_over(account, "six.jsonl", ToleratedFailurePercentage=40, ResultWriter=writer)
     ended = account.run(account.make(Map=few), given)
     assert ended["error"] == "States.ExceedToleratedFailureThreshold"
-    all_of_them = few | {"ToleratedFailurePercentage": 100, "ResultPath": None}
-    ended = account.run(account.make(Map=all_of_them), given)
+    ended = account.run(
+        account.make(Map=(few | {"ToleratedFailurePercentage": 100, "ResultPath": None})), given
+    )
     assert (ended["status"], json.loads(ended["output"])) == ("SUCCEEDED", given)
     (run,) = account.states.list_map_runs(executionArn=ended["executionArn"])["mapRuns"]
     told = account.states.describe_map_run(mapRunArn=run["mapRunArn"])
     assert (told["maxConcurrency"], told["itemCounts"]["failed"]) == (2, 3)
     listed = account.s3.list_objects_v2(Bucket="lists", Prefix="six.jsonl-result/")["Contents"]
     folder = run["mapRunArn"].rsplit(":", 1)[1]
-    names = {one["Key"].partition(f"/{folder}/")[2] for one in listed}
-    assert {"manifest.json", "SUCCEEDED_0.jsonl", "FAILED_0.jsonl"} <= names
+    assert {"manifest.json", "SUCCEEDED_0.jsonl", "FAILED_0.jsonl"} <= {
+        one["Key"].partition(f"/{folder}/")[2] for one in listed
+    }
 
 
 def test_what_a_map_returns_is_bounded_without_a_writer(account: Account) -> None:
@@ -166,8 +168,10 @@ def test_what_a_map_returns_is_bounded_without_a_writer(account: Account) -> Non
 
 def test_a_list_that_is_not_there(account: Account) -> None:
     """The Map fails by the name that AWS gives to it."""
-    state = map_over(account, "here.jsonl", ToleratedFailurePercentage=100)
-    ended = account.run(account.make(Map=state), {"key": "elsewhere.jsonl", "workers": 1})
+    ended = account.run(
+        account.make(Map=map_over(account, "here.jsonl", ToleratedFailurePercentage=100)),
+        {"key": "elsewhere.jsonl", "workers": 1},
+    )
     assert (ended["status"], ended["error"]) == ("FAILED", "States.ItemReaderFailed")
 
 
@@ -206,8 +210,9 @@ def test_histories_are_bounded(account: Account) -> None:
 def test_a_throttled_message_counts_as_received(hurried: Account, limit: int | None) -> None:
     """A function that may do less than its event source polls for loses healthy messages."""
     name = f"limit-{limit}"
-    code = b"import time\ndef handler(*_):\n    time.sleep(1)\n    return {}\n"
-    function = hurried.make_function(name, code, at_once=2)
+    function = hurried.make_function(
+        name, b"import time\ndef handler(*_):\n    time.sleep(1)\n    return {}\n", at_once=2
+    )
     dead = hurried.make_queue(f"{name}-dead")
     redrive = json.dumps({"deadLetterTargetArn": hurried.arn_of(dead), "maxReceiveCount": 1})
     visible = "6" if limit is None else "600"  # a busy machine loses none that is not throttled

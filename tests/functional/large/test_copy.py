@@ -162,8 +162,9 @@ def test_part_checksums_that_are_right_save_the_reading(tuning: Tuning) -> None:
     assert report.requests.copy >= 13
     assert _read_by_tasks(world, report) < len(CONTENT) // 10
     assert report.bytes_out >= len(CONTENT)
-    facts = world.out.objects[KEY + "s.bin"].facts
-    assert facts.metadata["zip-crc32"] == f"{zlib.crc32(CONTENT):08x}"
+    assert (
+        world.out.objects[KEY + "s.bin"].facts.metadata["zip-crc32"] == f"{zlib.crc32(CONTENT):08x}"
+    )
 
 
 @each_way
@@ -221,8 +222,9 @@ def test_a_flipped_bit_in_stored_data_fails_by_name(tuning: Tuning, *, checksums
     data = bytearray(CONTENT)
     data[123_456] ^= 1
     world = World(tuning, MemoryStores(out=MemoryBucket(part_checksums=checksums)))
-    archive = zips.build(zips.Entry("s.bin", CONTENT, data=bytes(data)))
-    report = world.run(archive, reasons={"crc-mismatch": 1})
+    report = world.run(
+        zips.build(zips.Entry("s.bin", CONTENT, data=bytes(data))), reasons={"crc-mismatch": 1}
+    )
     assert [failure.key for failure in report.failures] == [KEY + "s.bin"]
     world.assert_absent("s.bin")
 
@@ -294,8 +296,7 @@ def test_every_method_is_streamed_in_parts(method: int) -> None:
     report = world.run(zips.build(zips.Entry("big", MIXED, method)))
     world.assert_clean(report, big=MIXED)
     assert (report.requests.part, world.out.puts) == (-(-len(MIXED) // WHOLE.part_bytes), 0)
-    facts = world.out.objects[KEY + "big"].facts
-    assert facts.metadata["zip-crc32"] == f"{zlib.crc32(MIXED):08x}"
+    assert world.out.objects[KEY + "big"].facts.metadata["zip-crc32"] == f"{zlib.crc32(MIXED):08x}"
 
 
 @pytest.mark.parametrize("place", [0.01, 0.5, 0.999])
@@ -307,8 +308,7 @@ def test_a_flipped_bit_fails_the_member_by_name(method: int, place: float) -> No
     big = zips.Entry("big", MIXED, method, data=bytes(data))
     world = World(WHOLE)
     archive = zips.build(big, zips.Entry("ok", b"ok"))
-    report = world.run(archive, verdict="COMPLETED_WITH_ERRORS")
-    (failure,) = report.failures
+    (failure,) = world.run(archive, verdict="COMPLETED_WITH_ERRORS").failures
     assert failure.key == KEY + "big"
     assert failure.offset is not None
     assert (world.contents(), world.out.pending) == ({"ok": b"ok"}, {})
@@ -324,8 +324,7 @@ def test_a_flipped_bit_fails_the_member_by_name(method: int, place: float) -> No
 def test_a_stream_that_cannot_be_decoded_fails(method: int, data: bytes, reason: str) -> None:
     """A stream that ends early, and a method that is not known, before its upload begins."""
     world = World(WHOLE)
-    archive = zips.build(zips.Entry("big", MIXED, method, data=data))
-    report = world.run(archive, reasons={reason: 1})
+    report = world.run(zips.build(zips.Entry("big", MIXED, method, data=data)), reasons={reason: 1})
     assert (report.requests.create == 0) is (method == 6)
     world.assert_absent("big")
 

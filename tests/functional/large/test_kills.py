@@ -378,8 +378,9 @@ def test_members_around_4_gib_by_the_command(sparse: Program, place: str) -> Non
     s3 = MemoryS3()
     out = s3.create_bucket("out")
     with run_memory_s3(s3) as url:
-        words = (place, "--prefix", "", "--exclude", "big*", "--endpoint-url", url)
-        ended = sparse.extract("mac.zip", *words)
+        ended = sparse.extract(
+            "mac.zip", place, "--prefix", "", "--exclude", "big*", "--endpoint-url", url
+        )
     ended.ends(0, "offsets-wrapped")
     files = {key: stored.body for key, stored in out.objects.items()} or sparse.files("out")
     assert files == {file.name: bytes(file.size) for file in SMALL}
@@ -387,8 +388,9 @@ def test_members_around_4_gib_by_the_command(sparse: Program, place: str) -> Non
 
 def test_looking_into_an_archive_of_macos(sparse: Program) -> None:
     """Sizes and contents are the real ones."""
-    listed = {line["name"]: line["size"] for line in sparse.run("ls", "mac.zip", "--json").lines}
-    assert listed == {file.name: file.size for file in (*SMALL, BIG)}
+    assert {line["name"]: line["size"] for line in sparse.run("ls", "mac.zip", "--json").lines} == {
+        file.name: file.size for file in (*SMALL, BIG)
+    }
     assert sparse.run("cat", "mac.zip", "b.bin").out == "\0" * 7
 
 

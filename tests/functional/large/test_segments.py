@@ -252,8 +252,9 @@ class Shown:
     def run(
         self, *members: zips.Entry, options: Options | None = None, **expected: object
     ) -> Report:
-        request = self.world.request(zips.build(*members), options)
-        return check_fields(self.world.run_here(request), expected)
+        return check_fields(
+            self.world.run_here(self.world.request(zips.build(*members), options)), expected
+        )
 
     def resume(self, report: Report, *, failed: bool = False) -> Report:
         """Do what a run left; what is told begins anew."""
