@@ -41,37 +41,19 @@ _WORD_BYTES: Final = 8
 _TRIALS: Final = ((16 << 10, True), (128 << 10, True), (LOOKAHEAD, False))
 
 
-def _header_table() -> NDArray[np.bool_]:
-    """Return, for each 13-bit value, whether the header of a block can begin with these bits.
-
-    The header must be that of a non-final block with dynamic codes (BFINAL 0, BTYPE 2). HLIT and
-    HDIST must be at most 29 (RFC 1951, 3.2.7).
-    """
-    # The fields, from the lowest bit: BFINAL (1 bit), BTYPE (2), HLIT (5), HDIST (5).
-    values = np.arange(1 << 13)
-    table: NDArray[np.bool_] = (
-        (values & 7 == 0b100) & (values >> 3 & 31 <= 29) & (values >> 8 & 31 <= 29)
-    )
-    return table
-
-
-def _kraft_table() -> NDArray[np.uint16]:
-    """Return the sum of 128 / 2**length for each possible group of four 3-bit code lengths.
-
-    A length of 0 means that there is no code, and adds 0 to the sum.
-    """
-    values = np.arange(1 << 12)
-    total = np.zeros(1 << 12, np.uint16)
-    for shift in (0, 3, 6, 9):
-        length = values >> shift & 7
-        total += np.where(length > 0, 128 >> length, 0).astype(np.uint16)
-    return total
-
-
+# For each 13-bit value, whether the header of a block can begin with these bits. The fields, from
+# the lowest bit, are BFINAL (1 bit), BTYPE (2), HLIT (5) and HDIST (5). The block must be non-final
+# with dynamic codes (BFINAL 0, BTYPE 2), and HLIT and HDIST must be at most 29 (RFC 1951, 3.2.7).
+_FIRST_BITS: Final = np.arange(1 << 13)
+_IS_HEADER: Final = (
+    (_FIRST_BITS & 7 == 0b100) & (_FIRST_BITS >> 3 & 31 <= 29) & (_FIRST_BITS >> 8 & 31 <= 29)
+)
 # For each value of HCLEN, a mask that covers its HCLEN + 4 code lengths of 3 bits each.
 _LENGTH_MASKS: Final = (1 << 3 * np.arange(4, 20)) - 1
-_IS_HEADER: Final = _header_table()
-_KRAFT: Final = _kraft_table()
+# For each 12-bit value, which consists of four code lengths of 3 bits, the sum of 128 / 2**length.
+# A length of 0 means that there is no code, and adds 0 to the sum.
+_FOUR_LENGTHS: Final = np.arange(1 << 12)[:, np.newaxis] >> np.array([0, 3, 6, 9]) & 7
+_KRAFT: Final = np.where(_FOUR_LENGTHS > 0, 128 >> _FOUR_LENGTHS, 0).sum(axis=1).astype(np.uint16)
 
 
 def find_boundary(data: bytes, start_bit: int, stop_bit: int, *, at_end: bool) -> int | None:

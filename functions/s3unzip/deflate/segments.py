@@ -125,29 +125,27 @@ _END_OF_FIXED_BLOCK = _huffman_code(0, 7)
 _EMPTY_FIXED_BLOCK = _header_field(0b010, 3) + _END_OF_FIXED_BLOCK
 
 
-def _empty_dynamic_block() -> str:
-    """Return an empty non-final dynamic block, which has 91 bits, an odd number.
-
-    The code-length code has two one-bit codes: 0 for symbol 1, and 1 for symbol 18. With this code
-    the block declares two one-bit literal/length codes, for symbol 0 and for the end of the block,
-    and one one-bit distance code. Every library accepts this distance code, although it is
-    incomplete.
-    """
-    lengths = [0] * 18  # in the order of 3.2.7: 16 17 18 0 8 7 9 6 10 5 11 4 12 3 13 2 14 1
-    lengths[2] = lengths[17] = 1
-    bits = (
-        _header_field(0b100, 3)  # not final, dynamic
-        + _header_field(0, 5)  # 257 literal/length codes
-        + _header_field(0, 5)  # 1 distance code
-        + _header_field(len(lengths) - 4, 4)
-    )
-    bits += "".join(_header_field(length, 3) for length in lengths)
-    bits += "0"  # symbol 0 has a code
+# An empty non-final dynamic block, which has 91 bits, an odd number. The code-length code has two
+# one-bit codes: 0 for symbol 1, and 1 for symbol 18. With this code the block declares two one-bit
+# literal/length codes, for symbol 0 and for the end of the block, and one one-bit distance code.
+# Every library accepts this distance code, although it is incomplete.
+_EMPTY_DYNAMIC_BLOCK = (
+    _header_field(0b100, 3)  # not final, dynamic
+    + _header_field(0, 5)  # 257 literal/length codes
+    + _header_field(0, 5)  # 1 distance code
+    + _header_field(18 - 4, 4)  # 18 lengths of the code-length code
+    # These lengths in the order of 3.2.7: 16 17 18 0 8 7 9 6 10 5 11 4 12 3 13 2 14 1.
+    + 2 * _header_field(0, 3)
+    + _header_field(1, 3)
+    + 14 * _header_field(0, 3)
+    + _header_field(1, 3)
+    + "0"  # symbol 0 has a code
     # Symbols 1 to 255 have no codes: 138 lengths of 0, then 117 more.
-    bits += "1" + _header_field(138 - 11, 7) + "1" + _header_field(117 - 11, 7)
-    bits += "0"  # symbol 256, the end of the block, has a code
-    bits += "0"  # distance 0 has a code
-    return bits + "1"  # the end of the block, which has the second of the two codes
+    + ("1" + _header_field(138 - 11, 7) + "1" + _header_field(117 - 11, 7))
+    + "0"  # symbol 256, the end of the block, has a code
+    + "0"  # distance 0 has a code
+    + "1"  # the end of the block, which has the second of the two codes
+)
 
 
 def _lead_in(bit: int) -> tuple[int, int]:
@@ -158,7 +156,7 @@ def _lead_in(bit: int) -> tuple[int, int]:
     """
     blocks = ""
     if bit % 2:
-        blocks = _empty_dynamic_block()
+        blocks = _EMPTY_DYNAMIC_BLOCK
     while len(blocks) % 8 != bit:
         blocks += _EMPTY_FIXED_BLOCK  # 10 bits, which are 2 modulo 8
     return int(f"0{blocks[::-1]}", 2), len(blocks)  # the 0 is needed if there are no blocks
