@@ -107,7 +107,13 @@ def _write_members(
     if reading.index.failures:
         count = len(reading.index.failures)
         report = TaskReport(task=PLAN_TASK, kind=TaskKind.BATCH, members=count, failed=count)
-        records.write_outcomes(report, _refused_members(reading))
+        key_of = reading.template.key_of()
+        # Names that cannot be keys may begin with slashes.
+        outcomes = (
+            Outcome.failed(member.index, key_of(member.path.lstrip("/")), finding)
+            for member, finding in reading.index.failures
+        )
+        records.write_outcomes(report, outcomes)
     if request.destination.store.has_folders:
         records.store.write(FOLDERS, join_lines(folder_keys(reading, request.options)))
 
@@ -208,14 +214,6 @@ def make_cutter(request: Request, reading: Reading, context: Context) -> TaskCut
         can_copy=store.copies_from(request.source, reading.pin),
         inflates=request.options.as_gzip is None,
     )
-
-
-def _refused_members(reading: Reading) -> Iterator[Outcome]:
-    """Yield the outcomes of the selected members that the plan refuses."""
-    key_of = reading.template.key_of()
-    for member, finding in reading.index.failures:
-        # Names that cannot be keys may begin with slashes.
-        yield Outcome.failed(member.index, key_of(member.path.lstrip("/")), finding)
 
 
 def member_lines(reading: Reading, cutter: TaskCutter) -> Iterator[bytes]:

@@ -178,8 +178,16 @@ def _read_window(archive: ArchiveBytes) -> Reads[bytes]:
     if not window.strip(b"\0"):
         window = yield from archive.read(max(0, size - EOCD_ROOM - _MAX_PADDING), size)
     if EOCD_SIGNATURE not in window:
+        if not size:
+            reject("no-eocd", "the file is empty")
         first_bytes = yield from archive.read(0, min(size, _FORMAT_LENGTH))
-        reject("no-eocd", _describe_foreign(first_bytes, size, len(window)))
+        searched = f"its last {len(window):,} bytes hold"
+        if len(window) == size:
+            searched = "it holds"
+        reject(
+            "no-eocd",
+            f"{searched} no end record; the first bytes look like {_guess_format(first_bytes)}",
+        )
     return window
 
 
@@ -429,16 +437,6 @@ def _compare_zip64(disks: Disks, eocd: EndRecord, record: EndRecord, at: int) ->
     for name, value, sentinel, wide in zip(_FIELD_NAMES, eocd, _SENTINELS, record, strict=True):
         if value not in (sentinel, wide):
             reject("zip64-eocd-mismatch", f"{name} is {value}, in the ZIP64 record {wide}", at)
-
-
-def _describe_foreign(first_bytes: bytes, size: int, searched: int) -> str:
-    """Describe a file of `size` bytes without an end record in its last `searched` bytes."""
-    if size == 0:
-        return "the file is empty"
-    text_before = f"its last {searched:,} bytes hold"
-    if searched == size:
-        text_before = "it holds"
-    return f"{text_before} no end record; the first bytes look like {_guess_format(first_bytes)}"
 
 
 def _guess_format(first_bytes: bytes) -> str:

@@ -81,13 +81,15 @@ class OpenedMember(NamedTuple):
     is_complete: bool = False
 
 
-# The CRC-32, the compressed size and the size that a header or a descriptor declares.
-_Content = tuple[int, int, int]
+# The values that a header or a descriptor declares: CRC-32, compressed size and size.
 _describe_content = "CRC {:08x}, {} compressed bytes for {}".format
 
 
-def _declared_content(member: Member) -> _Content:
-    """Return the values in the headers of a member, modulo 2^32 if the member `is_wrapped`."""
+def _declared_content(member: Member) -> tuple[int, int, int]:
+    """Return the CRC-32, the compressed size and the size in the headers of a member.
+
+    The sizes are modulo 2^32 if the member `is_wrapped`.
+    """
     if member.is_wrapped:
         return member.crc32, member.compressed_size % WRAP, member.size % WRAP
     return member.crc32, member.compressed_size, member.size
