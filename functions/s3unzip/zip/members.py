@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from operator import gt
+from struct import Struct as PackedStruct
 from typing import NamedTuple, TypeVar, overload
 
 from msgspec import Struct
@@ -33,7 +34,10 @@ UNSELECTED = 5  # the member can be read, but the options do not select it
 DROPPED = 6  # the member failed and is not selected, or a later member has the same key
 _FILE_KINDS = (SELECTED, FAILED, NAMELESS, UNSELECTED, DROPPED)
 
-_NO_TIME = -(1 << 63)  # represents None in an array
+# The values of a header that only `HeaderTable.member` reads: the time, the CRC-32, the method, the
+# mode (0 if unknown), and the index of the cipher in `_CIPHERS`.
+_FACTS = PackedStruct("<qIHHB")
+_NO_TIME = -(1 << 63)  # represents None
 _CIPHERS = (None, Cipher(), *(Cipher(version, key) for version in (1, 2) for key in (1, 2, 3)))
 _CIPHER_CODES = {cipher: code for code, cipher in enumerate(_CIPHERS)}
 
@@ -51,12 +55,8 @@ class HeaderTable:
     def __init__(self) -> None:
         self._paths: list[str | bytes] = []  # bytes in UTF-8 if the path is not ASCII
         self._raw_names: list[bytes | None] = []
-        self._mtimes: array[int] = array("q")
-        self._crcs: array[int] = array("I")
-        self._methods: array[int] = array("H")
-        self._modes: array[int] = array("H")  # 0 if unknown
+        self._facts = bytearray()  # packed by `_FACTS`
         self._flags: array[int] = array("I")
-        self._ciphers = bytearray()  # indexes of ciphers in `_CIPHERS`
         self.offsets: array[int] = array("Q")
         # A lower bound for each member's end, or, after `set_stops`, the upper bound `Member.stop`.
         self.stops: array[int] = array("Q")
@@ -81,11 +81,13 @@ class HeaderTable:
         self.compressed_sizes.append(member.compressed_size)
         self.sizes.append(member.size)
         self._flags.append(member.flags)
-        self._mtimes.append(_NO_TIME if member.mtime is None else member.mtime)
-        self._crcs.append(member.crc32)
-        self._methods.append(member.method)
-        self._modes.append(member.mode or 0)
-        self._ciphers.append(_CIPHER_CODES[member.cipher])
+        self._facts += _FACTS.pack(
+            _NO_TIME if member.mtime is None else member.mtime,
+            member.crc32,
+            member.method,
+            member.mode or 0,
+            _CIPHER_CODES[member.cipher],
+        )
 
     def lengthen(self, number: int, length: int) -> None:
         """Add `length` to the compressed size of a member, and mark the member as wrapped."""
@@ -150,7 +152,7 @@ class HeaderTable:
 
     def member(self, number: int) -> Member:
         """Return the member for the header with this number."""
-        mtime = self._mtimes[number]
+        mtime, crc32, method, mode, cipher = _FACTS.unpack_from(self._facts, number * _FACTS.size)
         return Member(
             index=number,
             path=self.path(number),
@@ -159,12 +161,12 @@ class HeaderTable:
             stop=self.stops[number],
             compressed_size=self.compressed_sizes[number],
             size=self.sizes[number],
-            crc32=self._crcs[number],
-            method=self._methods[number],
+            crc32=crc32,
+            method=method,
             flags=self._flags[number],
             mtime=None if mtime == _NO_TIME else mtime,
-            mode=self._modes[number] or None,
-            cipher=_CIPHERS[self._ciphers[number]],
+            mode=mode or None,
+            cipher=_CIPHERS[cipher],
         )
 
     def refused(self, number: int) -> RefusedMember:
