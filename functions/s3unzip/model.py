@@ -34,10 +34,7 @@ ARCHIVE_FIELDS = frozenset({"archive_stem", "archive_dir", "archive_key", "bucke
 NO_NAMES = frozenset({"", ".", ".."})  # parts of a path that do not name a folder or file
 
 
-def encode(value: object) -> bytes:
-    """Return `value` as one line of JSON, without the newline."""
-    return msgspec.json.encode(value)
-
+encode = msgspec.json.encode  # returns a value as one line of JSON, without the newline
 
 # msgspec reads the fields of a type when it first decodes the type. Another thread that decodes the
 # type at the same time sees only some fields, and the process crashes (SIGSEGV, msgspec 0.22).
