@@ -23,17 +23,20 @@ def name_typed(field: str) -> str:
     return {row.field: row.word for row in read_options(Options)}.get(field) or field
 
 
-def check_options(options: Options, folder: str | None = None, naming: Naming = name_typed) -> None:
+def check_options(
+    options: Options, destination: Location | None = None, naming: Naming = name_typed
+) -> None:
     """Refuse options that contradict each other, or that have no effect in a folder.
 
     Args:
         options: the options of a run.
-        folder: the destination. None means that it is not a folder.
+        destination: None means that it is not known yet.
         naming: function that returns the name of an option for messages.
 
     Raises:
         UsageError: there is a contradiction; the message describes the first one.
     """
+    is_folder = destination is not None and not destination.store.keeps_properties
     as_gzip = naming("as_gzip")  # the option's name in messages
     if options.trust_crc and options.as_gzip is None:
         raise UsageError(
@@ -44,21 +47,17 @@ def check_options(options: Options, folder: str | None = None, naming: Naming = 
             f"{naming('nested_depth')}: an archive that is kept as gzip cannot be read; drop "
             f"{as_gzip}"
         )
-    if options.as_gzip is GzipForm.ENCODING and folder is not None:
+    if options.as_gzip is GzipForm.ENCODING and is_folder:
         raise UsageError(
             f"{as_gzip} encoding: a folder keeps no Content-Encoding; use {as_gzip} suffix"
         )
-    _check_properties(options, folder, naming)
-
-
-def _check_properties(options: Options, folder: str | None, naming: Naming) -> None:
     properties = options.objects
     if properties is None:
         return
-    if folder is not None:
+    if is_folder:
         raise UsageError(
-            f"{folder}: a folder keeps no storage class, ACL, tags, metadata, cache control or "
-            "content types; leave these options out, or write to s3://"
+            f"{destination}: a folder keeps no storage class, ACL, tags, metadata, cache control "
+            "or content types; leave these options out, or write to s3://"
         )
     properties.check()
     if options.nested_depth and properties.storage_class in ARCHIVED_CLASSES:
@@ -81,13 +80,13 @@ def check_after_success(
         )
 
 
-def check_delete_extra(options: Options, option: str, naming: Naming = name_typed) -> None:
+def check_delete_extra(options: Options, option: str) -> None:
     """Refuse `option`, which deletes objects that are not members, if it would delete members.
 
     Such members are those that are not selected, and those of nested archives.
     """
     # `strip_components` is allowed: the members that this option leaves out have no keys.
-    selecting = _list_set(options, SELECTING[:-1], naming)
+    selecting = _list_set(options, SELECTING[:-1], name_typed)
     if selecting:
         raise UsageError(
             f"{option}: leave out {selecting}, because members that are not selected would be "
@@ -95,7 +94,7 @@ def check_delete_extra(options: Options, option: str, naming: Naming = name_type
         )
     if options.nested_depth:
         raise UsageError(
-            f"{option}: leave out {naming('nested_depth')}, because members of archives inside "
+            f"{option}: leave out {name_typed('nested_depth')}, because members of archives inside "
             "would be deleted"
         )
 

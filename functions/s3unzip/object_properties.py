@@ -17,7 +17,7 @@ from s3unzip.globs import compile_glob
 from s3unzip.options import HelpSection, RunOption
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
 # The storage classes in which an object can be written to a general purpose bucket.
 STORAGE_CLASSES = (
@@ -129,12 +129,24 @@ class ObjectProperties(Struct, frozen=True, omit_defaults=True):
 
     def check(self) -> None:
         """Check the properties by the rules of S3; raise `UsageError` if S3 would refuse them."""
-        _check_name("storage class", self.storage_class, STORAGE_CLASSES)
-        _check_name("acl", self.acl, CANNED_ACLS)
+        for noun, name, names in (
+            ("storage class", self.storage_class, STORAGE_CLASSES),
+            ("acl", self.acl, CANNED_ACLS),
+        ):
+            is_unknown = name is not None and name not in names
+            _refuse(f"{noun} {name!r}", {f"unknown; known: {', '.join(names)}": is_unknown})
         if self.cache_control is not None:
             _check_header("cache control", self.cache_control)
         for glob, kind in self.content_types.items():
-            _check_type(glob, kind)
+            _check_header(f"content type of {glob!r}:", kind)
+            _refuse(
+                f"content type {kind!r}",
+                {
+                    "its glob is empty; '**' matches all members": not glob,
+                    "not a media type, such as text/csv": not _TYPE.fullmatch(kind),
+                },
+            )
+            compile_glob(glob)  # raises `UsageError` if it is not a glob
         _check_metadata(self.metadata)
         _check_tags(self.tags)
 
@@ -146,29 +158,12 @@ def _refuse(subject: str, reasons: Mapping[str, bool]) -> None:
             raise UsageError(f"{subject}: {reason}")
 
 
-def _check_name(noun: str, name: str | None, names: Sequence[str]) -> None:
-    if name is not None and name not in names:
-        raise UsageError(f"{noun} {name!r}: unknown; known: {', '.join(names)}")
-
-
 def _check_header(noun: str, value: str) -> None:
     if not _PRINTABLE.fullmatch(value) or len(value) > MAX_HEADER_VALUE:
         raise UsageError(
             f"{noun} {value[:80]!r}: must be 1 to {MAX_HEADER_VALUE:,} printable ASCII characters, "
             "without spaces at its ends"
         )
-
-
-def _check_type(glob: str, kind: str) -> None:
-    _check_header(f"content type of {glob!r}:", kind)
-    _refuse(
-        f"content type {kind!r}",
-        {
-            "its glob is empty; '**' matches all members": not glob,
-            "not a media type, such as text/csv": not _TYPE.fullmatch(kind),
-        },
-    )
-    compile_glob(glob)  # raises `UsageError` if it is not a glob
 
 
 def _check_metadata(metadata: Mapping[str, str]) -> None:

@@ -32,11 +32,6 @@ class Platform(Struct, frozen=True):
     direct: bool = False  # the function that receives the event extracts all: no state machine
     processor: float = 1.0  # share of a core that each worker has
 
-    @property
-    def costs_money(self) -> bool:
-        """Whether runs on this platform are billed by use."""
-        return self.priced_reads or self.priced_writes or self.memory_gb > 0
-
 
 def aws(
     *, workers: int = rates.LAMBDA_CONCURRENCY, memory_mb: int = rates.LAMBDA_VCPU_MB
@@ -105,7 +100,9 @@ class Work(Struct, frozen=True):
 
 def price_run(report: Report, platform: Platform | None) -> Cost | None:
     """Return the cost of a run from its counts; None if the platform is not billed by use."""
-    if platform is None or not platform.costs_money:
+    if platform is None or not (
+        platform.priced_reads or platform.priced_writes or platform.memory_gb
+    ):
         return None
     requests = report.requests
     if not report.source.store.is_billed:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from s3unzip.cli.output import print_report
+from s3unzip.contradictions import check_options
 from s3unzip.errors import AccessDeniedError, S3UnzipError, StorageError, ThrottledError, UsageError
 from s3unzip.extraction.batch import MAX_REFUSALS
 from s3unzip.model import (
@@ -23,12 +24,10 @@ from s3unzip.model import (
     OnConflict,
     Options,
     Report,
-    Request,
     Requests,
     Verdict,
     decode,
 )
-from s3unzip.planning.plan import check_request
 from s3unzip.pricing import local
 from s3unzip.settings import Tuning
 from s3unzip.settling.loop import begin
@@ -478,12 +477,11 @@ def test_gzip_objects_are_known_again(form: GzipForm, rule: OnConflict) -> None:
 
 def test_a_folder_keeps_no_encoding() -> None:
     """Content-Encoding in a folder, and trust without gzip, are refused before anything is read."""
-    source = _small_world().request(ARCHIVE).source
     folder = Location("file", "", "/out")
     with pytest.raises(UsageError, match="suffix"):
-        check_request(Request(source, folder, ENCODING))
+        check_options(ENCODING, folder)
     with pytest.raises(UsageError, match="trust_crc"):
-        check_request(Request(source, folder, Options(trust_crc=True)))
+        check_options(Options(trust_crc=True), folder)
 
 
 @sealed_each_way

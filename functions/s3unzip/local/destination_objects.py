@@ -15,13 +15,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from s3unzip.context import Context
-from s3unzip.contradictions import check_delete_extra
+from s3unzip.contradictions import check_delete_extra, check_options
 from s3unzip.errors import ServiceFaultError, UsageError
 from s3unzip.explanations import describe
 from s3unzip.extraction.existing_objects import find_unchanged
 from s3unzip.local.runs import known_runs
 from s3unzip.model import Location, OnConflict, PlannedMember, Report, Request, Verdict
-from s3unzip.planning.plan import check_request
 from s3unzip.planning.reading import Reading, read_archive
 from s3unzip.planning.select import MARKER, parse_template
 from s3unzip.runs.records import RunRecords
@@ -60,7 +59,7 @@ def decide(
         delete_extra: whether to also yield the extra objects to delete. They are left out if a
             member fails or is refused.
     """
-    check_request(request)
+    check_options(request.options, request.destination)
     calls = context.calls()
     reading = read_archive(request, context, calls)
     check(reading)

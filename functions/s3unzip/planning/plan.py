@@ -76,7 +76,7 @@ def make_plan(
         key_prefix=parse_template(request).prefix,
         created=context.clock.now(),
     )
-    check_request(request)
+    check_options(request.options, request.destination)
     source = context.stores.source(request.source)
     try:
         reading = read_directory(source, tail, request, context, calls=calls)
@@ -185,14 +185,6 @@ def _summarize(
         plan_seconds=round(context.clock.now() - run.created, 6),
         bytes_read=reading.bytes_read,
     )
-
-
-def check_request(request: Request) -> None:
-    """Refuse options that contradict each other, or that have no effect on a folder destination."""
-    folder = None  # the destination is not a folder
-    if not request.destination.store.keeps_properties:
-        folder = str(request.destination)
-    check_options(request.options, folder)
 
 
 def preview_plan(request: Request, context: Context) -> tuple[Reading, list[Task]]:
