@@ -7,8 +7,8 @@ Rules for all decompressors:
   has ended.
 * A stream that is corrupt, or needs too much memory, fails the member.
 * `ended` is True if the stream has ended and all of its output has been pulled.
-* `spare` is the number of pushed bytes after the end of the stream. For Deflate64, the number is
-  not exact, but it is 0 only if no byte follows the stream.
+* `spare` is the number of pushed bytes after the end of the stream. For Deflate64 and LZMA, the
+  number is not exact, but it is 0 only if no byte follows the stream.
 
 `decode` checks the size, the CRC-32 and the end of a stream.
 """
@@ -172,7 +172,12 @@ class _StreamChain:
         self,
         member: Member,
         start: Callable[
-            [], IgzipDecompressor | BZ2Decompressor | lzma.LZMADecompressor | _SlicedStream
+            [],
+            IgzipDecompressor
+            | BZ2Decompressor
+            | lzma.LZMADecompressor
+            | _LzmaStream
+            | _SlicedStream,
         ],
         magics: tuple[bytes, ...] = (),
         padding: bytes = b"",
@@ -231,9 +236,11 @@ class _StreamChain:
             _fail(self._member, error)
         if self._stream.eof:
             # Put back the bytes that the stream has not used. A stream uses a whole slice before it
-            # receives the next slice, so the unused bytes are the end of the last slice.
+            # receives the next slice, so the unused bytes are the end of the last slice. Only LZMA
+            # holds some bytes back, and then all bytes of the last slice are unused.
             slice_length = len(self._slice_and_rest) - len(self._input)
-            self._input = self._slice_and_rest[slice_length - len(self._stream.unused_data) :]
+            first_unused = max(0, slice_length - len(self._stream.unused_data))
+            self._input = self._slice_and_rest[first_unused:]
         return output
 
     def _start_next(self) -> bool:
@@ -263,73 +270,60 @@ def _fail(member: Member, error: Exception) -> NoReturn:
     member.fail(code, f"{method}: {error}")
 
 
-class _Lzma:
+class _LzmaStream:
     """LZMA with a header that only ZIP uses: version, length of the properties, properties.
 
-    liblzma receives a header in the old `.lzma` format, with the same properties and the size, and
-    then the raw stream. This lets the library find the end of the stream (its end marker, if flag
-    bit 1 is set) and enforce a memory limit. The dictionary need not be larger than the member.
+    The interface is that of bz2 and lzma. liblzma receives a header in the old `.lzma` format, with
+    the same properties and the size, and then the raw stream. This lets the library find the end of
+    the stream (its end marker, if flag bit 1 is set) and enforce a memory limit. The dictionary
+    need not be larger than the member.
     """
 
     def __init__(self, member: Member, policy: Policy) -> None:
         self._member = member
         self._has_marker = bool(member.flags & records.FLAG_LZMA_EOS)
         self._output_left = member.size  # number of bytes that are still to be returned
-        self._input_left = member.compressed_size  # number of bytes that are still to be pushed
+        self._input_left = member.compressed_size  # number of bytes that are still to be received
         self._memory_limit = policy.limits.decoder_memory
         self._stream: lzma.LZMADecompressor | None = None  # None until its header has arrived
-        self._input: Buffer = b""  # pushed bytes that are not decompressed yet
-        self._late = 0  # number of bytes pushed after the end of the stream
+        self._input: Buffer = b""  # bytes that liblzma has not received yet
 
     @property
-    def ended(self) -> bool:
+    def eof(self) -> bool:
         return self._stream is not None and self._stream.eof
 
     @property
-    def spare(self) -> int:
-        if self._stream is None or not self._stream.eof:
-            return 0
-        return self._late + len(self._stream.unused_data)
+    def needs_input(self) -> bool:
+        if self._stream is None:
+            return len(self._input) < _LZMA_HEADER_LENGTH
+        # Some writers add an end marker to a stream whose size is declared. liblzma accepts the
+        # marker, unless the input is cut inside the marker. Therefore the last byte of output is
+        # decompressed separately, when the rest of the input, or enough of it for a marker, has
+        # arrived.
+        is_at_end = self._output_left <= 1 and not self._has_marker
+        if is_at_end and self._input_left > 0 and len(self._input) < _MAX_MARKER:
+            return True
+        return self._stream.needs_input and not self._input
 
-    def push(self, data: Buffer) -> None:
+    @property
+    def unused_data(self) -> Buffer:
+        if self._stream is None:
+            return b""
+        return self._stream.unused_data
+
+    def decompress(self, data: Buffer, max_length: int) -> Buffer:
         self._input_left -= len(data)
-        if self.ended:
-            self._late += len(data)
-        else:
-            self._input = b"".join((self._input, data))
-
-    def pull(self, max_length: int) -> Buffer:
+        self._input = b"".join((self._input, data))
         if self._stream is None:
             self._stream = self._start()
-        if self._stream is None or self._stream.eof:
+        if self._stream is None or self.needs_input:
             return b""
-        allowed_length = self._limit_output(max_length)
-        lacks_input = self._stream.needs_input and not self._input
-        if not allowed_length or lacks_input:
-            return b""
-        try:
-            output = self._stream.decompress(self._input, allowed_length)
-        except (lzma.LZMAError, EOFError) as error:
-            _fail(self._member, error)
+        if self._output_left > 1 and not self._has_marker:  # see `needs_input`
+            max_length = min(max_length, self._output_left - 1)
+        output = self._stream.decompress(self._input, max_length)
         self._input = b""
         self._output_left -= len(output)
         return output
-
-    def _limit_output(self, max_length: int) -> int:
-        """Return the number of bytes that can be decompressed now, at most `max_length`.
-
-        Some writers add an end marker to a stream whose size is declared. liblzma accepts the
-        marker, unless the input is cut inside the marker. Therefore the last byte of output is
-        decompressed separately, when the rest of the input, or enough of it for a marker, has
-        arrived.
-        """
-        if self._has_marker:
-            return max_length
-        if self._output_left > 1:
-            return min(max_length, self._output_left - 1)
-        if self._input_left > 0 and len(self._input) < _MAX_MARKER:
-            return 0
-        return max_length
 
     def _start(self) -> lzma.LZMADecompressor | None:
         """Replace the header in the input with a `.lzma` header; return a decompressor for it.
@@ -399,13 +393,15 @@ def _open_deflate64(member: Member, _: Policy) -> _StreamChain:
     return _StreamChain(member, lambda: stream)
 
 
-CODECS: dict[int, Callable[[Member, Policy], _Stored | _StreamChain | _Lzma]] = {
+CODECS: dict[int, Callable[[Member, Policy], _Stored | _StreamChain]] = {
     records.METHOD_STORED: _Stored,
     records.METHOD_DEFLATE: lambda member, _: _StreamChain(member, IgzipDecompressor),
     records.METHOD_DEFLATE64: _open_deflate64,
     # The bzip2 format itself limits the memory, because its blocks have at most 900 KB.
     records.METHOD_BZIP2: lambda member, _: _StreamChain(member, BZ2Decompressor, (b"BZh",)),
-    records.METHOD_LZMA: _Lzma,
+    records.METHOD_LZMA: lambda member, policy: _StreamChain(
+        member, partial(_LzmaStream, member, policy)
+    ),
     records.METHOD_ZSTD: _open_zstd,
     records.METHOD_XZ: _open_xz,
 }
