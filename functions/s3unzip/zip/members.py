@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from s3unzip.finding import Finding, RejectedError
 from s3unzip.zip.names import cut_name, utf8_length
-from s3unzip.zip.values import FLAG_WRAPPED, SHOWN_NAME, Cipher, Member
+from s3unzip.zip.values import SHOWN_NAME, Cipher, Member
 
 M = TypeVar("M")
 
@@ -34,9 +34,9 @@ UNSELECTED = 5  # the member can be read, but the options do not select it
 DROPPED = 6  # the member failed and is not selected, or a later member has the same key
 _FILE_KINDS = (SELECTED, FAILED, NAMELESS, UNSELECTED, DROPPED)
 
-# The values of a header that only `HeaderTable.member` reads: the time, the CRC-32, the method, the
-# mode (0 if unknown), and the index of the cipher in `_CIPHERS`.
-_FACTS = PackedStruct("<qIHHB")
+# The values of a header that only `HeaderTable.member` reads: the time, the CRC-32, the method and
+# the mode (0 if unknown).
+_FACTS = PackedStruct("<qIHH")
 _NO_TIME = -(1 << 63)  # represents None
 _CIPHERS = (None, Cipher(), *(Cipher(version, key) for version in (1, 2) for key in (1, 2, 3)))
 _CIPHER_CODES = {cipher: code for code, cipher in enumerate(_CIPHERS)}
@@ -56,7 +56,8 @@ class HeaderTable:
         self._paths: list[str | bytes] = []  # bytes in UTF-8 if the path is not ASCII
         self._raw_names: list[bytes | None] = []
         self._facts = bytearray()  # packed by `_FACTS`
-        self._flags: array[int] = array("I")
+        self._ciphers = bytearray()  # indexes of ciphers in `_CIPHERS`
+        self.flags: array[int] = array("I")
         self.offsets: array[int] = array("Q")
         # A lower bound for each member's end, or, after `set_stops`, the upper bound `Member.stop`.
         self.stops: array[int] = array("Q")
@@ -80,19 +81,14 @@ class HeaderTable:
         self.stops.append(member.stop)
         self.compressed_sizes.append(member.compressed_size)
         self.sizes.append(member.size)
-        self._flags.append(member.flags)
+        self.flags.append(member.flags)
         self._facts += _FACTS.pack(
             _NO_TIME if member.mtime is None else member.mtime,
             member.crc32,
             member.method,
             member.mode or 0,
-            _CIPHER_CODES[member.cipher],
         )
-
-    def lengthen(self, number: int, length: int) -> None:
-        """Add `length` to the compressed size of a member, and mark the member as wrapped."""
-        self.compressed_sizes[number] += length
-        self._flags[number] |= FLAG_WRAPPED
+        self._ciphers.append(_CIPHER_CODES[member.cipher])
 
     def path(self, number: int) -> str:
         """Return the path in the header with this number."""
@@ -152,7 +148,7 @@ class HeaderTable:
 
     def member(self, number: int) -> Member:
         """Return the member for the header with this number."""
-        mtime, crc32, method, mode, cipher = _FACTS.unpack_from(self._facts, number * _FACTS.size)
+        mtime, crc32, method, mode = _FACTS.unpack_from(self._facts, number * _FACTS.size)
         return Member(
             index=number,
             path=self.path(number),
@@ -163,10 +159,10 @@ class HeaderTable:
             size=self.sizes[number],
             crc32=crc32,
             method=method,
-            flags=self._flags[number],
+            flags=self.flags[number],
             mtime=None if mtime == _NO_TIME else mtime,
             mode=mode or None,
-            cipher=_CIPHERS[cipher],
+            cipher=_CIPHERS[self._ciphers[number]],
         )
 
     def refused(self, number: int) -> RefusedMember:

@@ -26,7 +26,7 @@ from itertools import pairwise
 from s3unzip.zip import records
 from s3unzip.zip.local import is_local_header
 from s3unzip.zip.members import HeaderTable
-from s3unzip.zip.values import WRAP, ByteRange, Reads, reject
+from s3unzip.zip.values import FLAG_WRAPPED, WRAP, ByteRange, Reads, reject
 
 UNPROVEN = "offsets-unproven"
 MAX_PROBES = 4_096  # maximum number of offsets at which to look for local headers
@@ -152,5 +152,6 @@ def lengthen_members(table: HeaderTable, long_members: dict[int, int]) -> None:
         shift += length
         table.stops[number] += shift
         if length:
-            table.lengthen(number, length)
+            table.compressed_sizes[number] += length
+            table.flags[number] |= FLAG_WRAPPED
             table.sizes[number] = guess_size(table.sizes[number], table.compressed_sizes[number])
