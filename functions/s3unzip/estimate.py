@@ -311,9 +311,8 @@ def _overhead_seconds(
 
 def _round_overhead_seconds(tasks: int) -> float:
     if tasks <= rates.MAP_INLINE_AT_ONCE:
-        return (rates.INLINE_START_STATES + rates.INLINE_END_STATES) * rates.STATE_SECONDS
-    map_seconds = rates.MAP_START_SECONDS + tasks / rates.MAP_STARTS + rates.MAP_END_SECONDS
-    return rates.EXECUTION_START_SECONDS + map_seconds
+        return rates.INLINE_STATES * rates.STATE_SECONDS
+    return rates.EXECUTION_START_SECONDS + rates.MAP_SECONDS + tasks / rates.MAP_STARTS
 
 
 def _billed_seconds(

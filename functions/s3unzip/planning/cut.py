@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from s3unzip import rates
 from s3unzip.model import Task, TaskKind
 from s3unzip.settings import MIB, Tuning
 from s3unzip.zip import Member
@@ -20,7 +21,6 @@ FEW_SEGMENTS = 16  # few enough for their tasks and 40 others to fit into an inl
 # In compressed bytes. In a shorter segment, most of the time would go into finding a boundary.
 MIN_SEGMENT = 16 * MIB
 TASK_OVERHEAD = 0.15  # seconds for dispatch, outcomes and the first byte
-MAP_SECONDS = 7.0  # seconds to start and end a Distributed Map; an assumption
 INLINE_SPARE = 1.05  # factor: batches end at whole members, so some are smaller than their share
 
 
@@ -57,8 +57,8 @@ def _inline_share(seconds: float, tuning: Tuning) -> float:
     if not 0 < tuning.max_few_tasks <= tuning.max_workers:  # too few workers to do all concurrently
         return 0.0
     share = INLINE_SPARE * seconds / tuning.max_few_tasks
-    # Smaller batches in a Distributed Map end sooner, although the Map itself takes `MAP_SECONDS`.
-    if share > tuning.batch_min_seconds + MAP_SECONDS:
+    # Smaller batches in a Distributed Map end sooner, although the Map itself takes time.
+    if share > tuning.batch_min_seconds + rates.MAP_SECONDS:
         return 0.0
     return share
 
