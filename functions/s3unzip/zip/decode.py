@@ -182,8 +182,7 @@ def check_end(
             f"no end of the stream within {member.compressed_size} bytes; {size} came out",
         )
     if not member.has_size(size):
-        code = "size-unproven" if member.is_long else "size-mismatch"
-        member.fail(code, f"{size} bytes, {member.size} declared")
+        member.fail_size("size-mismatch", f"{size} bytes, {member.size} declared")
     if not spare:
         return ()
     member.judge("compressed-trailing-bytes", _SPARE_MESSAGE, policy)

@@ -167,9 +167,8 @@ def _compare_content(member: Member, header: LocalHeader, extras: records.Extras
         placeholders = (0, records.SENTINEL_32)
     for value, declared_value in zip(local, declared, strict=True):
         if value != declared_value and value not in placeholders:
-            code = "size-unproven" if member.is_long else "lfh-size-crc-mismatch"
-            member.fail(
-                code,
+            member.fail_size(
+                "lfh-size-crc-mismatch",
                 f"{_describe_content(*local)}; in the directory {_describe_content(*declared)}",
             )
     return local == declared
@@ -295,7 +294,6 @@ def _check_descriptor(member: Member, opened: OpenedMember, tail: Buffer) -> tup
     # If there is no descriptor, the next header begins where the data ends.
     is_at_next = data_stop == member.stop or start.startswith(records.LOCAL_SIGNATURE)
     if not (opened.is_complete and is_at_next):
-        code = "size-unproven" if member.is_long else "dd-mismatch"
         bytes_there = start[:16].hex() or "nothing"
-        member.fail(code, f"{bytes_there} where the descriptor should be", data_stop)
+        member.fail_size("dd-mismatch", f"{bytes_there} where the descriptor should be", data_stop)
     return 0, "dd-absent"

@@ -133,11 +133,6 @@ class Member(Struct, frozen=True, array_like=True, gc=False):
         """Whether only the lower 32 bits of the size are known (see `wrapped`)."""
         return bool(self.flags & FLAG_WRAPPED)
 
-    @property
-    def is_long(self) -> bool:
-        """Whether the headers certainly contain only the lower 32 bits of the sizes."""
-        return self.is_wrapped and self.compressed_size >= WRAP
-
     def has_size(self, size: int) -> bool:
         """Return whether the member can have `size` bytes of content."""
         return size == self.size or (self.is_wrapped and (size - self.size) % WRAP == 0)
@@ -155,6 +150,16 @@ class Member(Struct, frozen=True, array_like=True, gc=False):
     def fail(self, code: str, message: str, at: int | None = None) -> NoReturn:
         """Refuse the member."""
         raise MemberError(self.finding(code, message, at))
+
+    def fail_size(self, code: str, message: str, at: int | None = None) -> NoReturn:
+        """Refuse the member because a size differs; see `fail`.
+
+        The code is "size-unproven" if the headers certainly contain only the lower 32 bits of the
+        sizes.
+        """
+        if self.is_wrapped and self.compressed_size >= WRAP:
+            code = "size-unproven"
+        self.fail(code, message, at)
 
     def judge(self, code: str, message: str, policy: Policy) -> None:
         """Refuse the member, unless the code is only a warning under this policy."""
