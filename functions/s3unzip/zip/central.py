@@ -54,13 +54,11 @@ from s3unzip.zip.records import (
 from s3unzip.zip.values import FLAG_WRAPPED, WRAP, Cipher, Member, Reads, reject
 
 _FORM = struct.Struct("<4sHHHHHHI")  # the form and the traits of a header
-_SLASH = ord("/")
 
 # The maximum length of a stream without content, by method. Some writers store such a stream for a
 # directory. Empty streams of other methods have up to 32 bytes (xz).
 _EMPTY_STREAM = {records.METHOD_STORED: 0, records.METHOD_DEFLATE: 5, records.METHOD_DEFLATE64: 5}
 _EMPTY_OTHER = 32
-_MAX_OVERHEAD = 28  # the maximum of `Cipher.overhead`
 # A deflated member with more compressed bytes than this can have 4 GiB more than it declares.
 _MAX_UNWRAPPED = WRAP // records.MAX_DEFLATE_RATIO
 
@@ -351,7 +349,7 @@ class DirectoryReader:
         raw = self._raw_name
         if is_plain_name(raw) and UNICODE_PATH not in extras.fields:
             path = raw.decode("ascii")
-            if raw[-1] == _SLASH:
+            if raw.endswith(b"/"):
                 return Name(path[:-1], is_directory=True, raw_name=raw)
             return Name(path)
         encoded, is_utf8 = self._choose_name(form, extras)
@@ -548,7 +546,7 @@ def _is_empty(form: _HeaderForm, crc32: int, sizes: Sizes) -> bool:
         return sizes.compressed == 0
     max_empty = _EMPTY_STREAM.get(form.method, _EMPTY_OTHER)
     if form.is_encrypted:
-        max_empty += _MAX_OVERHEAD
+        max_empty += Cipher(version=2, strength=3).overhead  # that of the longest key
     return sizes.compressed <= max_empty
 
 
