@@ -190,12 +190,10 @@ class InterruptedRunError(S3UnzipError):
 
 def lasting_errors(root: type[S3UnzipError] = S3UnzipError) -> list[str]:
     """Return the names of all errors that would occur again on a retry."""
-    names = []
-    if not root.retryable:
-        names.append(root.__name__)
-    for error in root.__subclasses__():
-        names += lasting_errors(error)
-    return names
+    names = [name for error in root.__subclasses__() for name in lasting_errors(error)]
+    if root.retryable:
+        return names
+    return [root.__name__, *names]
 
 
 def is_out_of_memory(error: BaseException) -> bool:
