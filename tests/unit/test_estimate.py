@@ -75,11 +75,10 @@ def _cut(*groups: Group) -> list[Task]:
         pitch = HEADER + group.compressed
         for first in range(0, group.members, 8_192):
             count = min(8_192, group.members - first)
-            piece = [
-                _member(index + n, offset + n * pitch, group)  # in archive order
-                for n in range(count)
-            ]
-            cutter.add(piece, range(index * ROW, (index + count + 1) * ROW, ROW))
+            cutter.add(
+                [_member(index + n, offset + n * pitch, group) for n in range(count)],
+                range(index * ROW, (index + count + 1) * ROW, ROW),
+            )
             index, offset = index + count, offset + count * pitch
     cutter.end_batch(index * ROW)
     return [*order_tasks(cutter.tasks), *cutter.copies]

@@ -95,8 +95,9 @@ def test_batches_in_s3_load_no_botocore(workers: str, tmp_path: Path) -> None:
             "S3UNZIP_HOME": str(tmp_path),
             "S3UNZIP_TUNING": '{"batch_members": 5, "min_worker_seconds": 0}',
         }
-        words = ["run", "s3://from/a.zip", "s3://out", "-q", "-w", workers]
-        loaded = _loaded_by_command(*words, variables=variables)
+        loaded = _loaded_by_command(
+            *("run", "s3://from/a.zip", "s3://out", "-q", "-w", workers), variables=variables
+        )
     assert len(written.objects) == 40
     assert sorted(loaded & {"obstore", *BOTOCORE, *SHOWS, *RARE, *AWS}) == ["obstore"]
 

@@ -139,8 +139,7 @@ def test_options_select_members(options: Options, names: list[str]) -> None:
 def test_a_glob_without_a_member_is_a_warning() -> None:
     """Whoever opens the archive hears of it."""
     warnings: list[str] = []
-    options = Options(include=("*.txt", "*.csv"))
-    s3unzip.open_archive(io.BytesIO(RAW), options, warn=warnings.append)
+    s3unzip.open_archive(io.BytesIO(RAW), Options(include=("*.txt", "*.csv")), warn=warnings.append)
     assert warnings == ["no member matches '*.csv'"]
 
 

@@ -259,8 +259,8 @@ def test_false_boundary_is_passed_by() -> None:
     raw = log_lines(40_000)
     data = ENCODERS["zlib-6"](raw)
     blocks = walk(data)
-    false = blocks[3].start_bit + 5_001
-    second, third = blocks[5].start_bit, blocks[8].start_bit
+    first, second, third = (blocks[number].start_bit for number in (3, 5, 8))
+    false = first + 5_001
     assert scan(data, 0, false).arrival.ending == "missed"
     spans = [(0, second), (false, second), (second, third), (third, None)]
     segments = list(link_segments([scan(data, *span) for span in spans], len(data)))

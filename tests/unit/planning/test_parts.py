@@ -50,11 +50,11 @@ def test_pieces_of_a_cut_file(world: World) -> None:
     """An archive that was cut into .001, .002 and so on is named by its first piece."""
     pieces = cut_pieces(build(*ENTRIES), 300)
     assert len(pieces) > 16
-    last = _fill(world, pieces, [f"a.zip.{number:03}" for number in range(1, len(pieces) + 1)])
-    request = structs.replace(last, source=Location("s3", "ingest", "in/a.zip.001"))
+    _fill(world, pieces, [f"a.zip.{number:03}" for number in range(1, len(pieces) + 1)])
+    request = Request(Location("s3", "ingest", "in/a.zip.001"), OUT)
     assert world.run_request(request).verdict is Verdict.COMPLETED
     assert world.contents("a/") == CONTENTS
-    later = structs.replace(request, source=Location("s3", "ingest", "in/a.zip.003"))
+    later = Request(Location("s3", "ingest", "in/a.zip.003"), OUT)
     assert _refuse(world, later).endswith("give its first piece as the archive: a.zip.001")
     world.buckets.bucket("ingest").delete(["in/a.zip.004"])
     assert "is missing: a.zip.004, after 3 without the archive's end" in _refuse(world, request)

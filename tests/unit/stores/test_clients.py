@@ -32,14 +32,13 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
     secret = tmp_path / "secret.py"
     secret.write_text(f"print('{SECRET}')")
-    config = tmp_path / "config"
-    config.write_text(
+    (tmp_path / "config").write_text(
         "[profile keys]\nregion = eu-west-3\n"
         "aws_access_key_id = AKIDKEYS\naws_secret_access_key = made-up\n"
         "[profile process]\nregion = sa-east-1\nendpoint_url = http://127.0.0.1:8\n"
         f"credential_process = {sys.executable} {secret}\n"
     )
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
 

@@ -123,8 +123,9 @@ class Refusing(MemoryBucket):
 def test_the_first_fault_is_the_one_that_is_told() -> None:
     """If the clean-up lacks a right, the first error is raised, with a note about the right."""
     store = Refusing()
-    calls = Calls(ManualClock(), 1.0, 4)
-    work = ObjectRunStore(Location("s3", "work", "runs/a/"), MemorySource(store), store, calls)
+    work = ObjectRunStore(
+        Location("s3", "work", "runs/a/"), MemorySource(store), store, Calls(ManualClock(), 1.0, 4)
+    )
     with pytest.raises(StorageError, match="the part is refused") as caught:
         work.write("members.jsonl", iter([b"x" * PART, b"y"]))
     assert type(caught.value) is StorageError

@@ -251,8 +251,11 @@ def test_deflate_stays_as_it_is(*, trust_crc: bool) -> None:
     member = replace(_member_of(DEFLATE, DEFLATED, TEXT), mtime=1_700_000_000)
     file = _convert(member, DEFLATED, trust_crc=trust_crc)
     assert (gzip.decompress(file), file[10:-8]) == (TEXT, DEFLATED)
-    numbers = struct.unpack("<III", file[4:8] + file[-8:])
-    assert numbers == (1_700_000_000, zlib.crc32(TEXT), len(TEXT))
+    assert struct.unpack("<III", file[4:8] + file[-8:]) == (
+        1_700_000_000,
+        zlib.crc32(TEXT),
+        len(TEXT),
+    )
 
 
 @pytest.mark.parametrize(

@@ -369,9 +369,8 @@ def test_a_prefix_is_read_within_a_bound(first: int, pieces: int, searched: int)
 def test_an_archive_at_the_end_of_a_prefix_is_found() -> None:
     """Far from the first byte; an archive that begins with its first member is not looked at."""
     raw = bytes(5 * EOCD_ROOM) + _local_header()
-    found = drive(
+    assert drive(
         inspect_prefix(b"", _location(10 * EOCD_ROOM), len(raw)),
         lambda want: raw[want.start : want.stop],
-    )
-    assert found == ["prefix-adjusted", "hidden-local-header"]
+    ) == ["prefix-adjusted", "hidden-local-header"]
     assert list(inspect_prefix(b"", _location(100), 0)) == []

@@ -251,12 +251,15 @@ def test_a_wrapped_size_is_proved_by_the_data() -> None:
     assert (decoder.size, decoder.warnings) == (WRAP + 7, ["size-wrapped"])
     with pytest.raises(MemberError, match="bomb-wrapped-size"):
         list(MemberDecoder(member, Policy(), max_size=0).feed(file.data or b""))
-    small = Policy(limits=replace(Limits(), member_size=GIB))
     for wrong, code, policy in (
         (replace(member, size=WRAP + 8), "size-mismatch", Policy()),
         (replace(member, crc32=1), "crc-mismatch", Policy()),
         (replace(member, flags=0, size=7), "size-overrun", Policy()),
-        (replace(member, size=7), "bomb-wrapped-size", small),
+        (
+            replace(member, size=7),
+            "bomb-wrapped-size",
+            Policy(limits=replace(Limits(), member_size=GIB)),
+        ),
     ):
         with pytest.raises(MemberError, match=code):
             _decode(wrong, file.data or b"", policy)
