@@ -94,7 +94,7 @@ def _make_requests(arguments: Arguments, stores: StoreConfig, *, is_one: bool) -
 
     If `is_one`, the first argument is a single archive, even if it looks like a glob.
     """
-    from s3unzip.api.extraction import check_apart, make_request, names_several
+    from s3unzip.api.extraction import check_apart, find_archives, make_request, names_several
 
     if arguments.delete_extra and not is_one:
         raise UsageError("--delete-extra: is for one archive; run them one by one")
@@ -106,33 +106,25 @@ def _make_requests(arguments: Arguments, stores: StoreConfig, *, is_one: bool) -
             location = parse_source(word)
         arguments.check_places(location, destination)
     options = arguments.options()  # before the listing, so that a mistake costs no requests
-    sources = [parse_source(arguments.sources[0])] if is_one else _find_sources(arguments, stores)
+    has_one_word = len(arguments.sources) == 1
+    try:
+        if is_one:
+            sources = [parse_source(arguments.sources[0])]
+        else:  # `names_one` has already looked up a single word, and it names several archives
+            sources = find_archives(arguments.sources, stores, is_listed=has_one_word)
+    except NotFoundError as error:
+        if has_one_word:
+            raise
+        # The last of several words may be the name of a member, so the error explains DEST.
+        raise NotFoundError(
+            f"{error}. The last argument is DEST, here {arguments.dest}; --member NAME extracts "
+            "only some members"
+        ) from None
     requests = [
         make_request(source, destination, options, arguments.after_success) for source in sources
     ]
     check_apart(requests)
     return requests
-
-
-def _find_sources(arguments: Arguments, stores: StoreConfig) -> list[Location]:
-    """Return the archives that the arguments name, directly or by folders, prefixes and globs.
-
-    If an archive is not found, the last argument may be a member's name, so the error explains
-    DEST.
-    """
-    from s3unzip.api.extraction import find_archives
-
-    # `run` has already looked up a single source, and found that it names several archives.
-    is_only_source = len(arguments.sources) == 1
-    try:
-        return find_archives(arguments.sources, stores, is_listed=is_only_source)
-    except NotFoundError as error:
-        if is_only_source:
-            raise
-        raise NotFoundError(
-            f"{error}. The last argument is DEST, here {arguments.dest}; --member NAME extracts "
-            "only some members"
-        ) from None
 
 
 def _extract_one(request: Request, arguments: Arguments, stores: StoreConfig) -> int:
