@@ -23,8 +23,6 @@ from fsspec.archive import AbstractArchiveFileSystem
 
 from s3unzip.api.archive import open_archive
 
-SCHEMES = ("s3://", "http://", "https://")  # read without fsspec
-
 
 class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fsspec has no types
     """One version of an archive, as a read-only file system.
@@ -61,7 +59,7 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
             self.archive = open_archive(fo, **arguments)
         elif target_protocol in {None, "file", "local", "s3", "http", "https"}:
             source = os.fspath(fo).removeprefix("file://")
-            if target_protocol == "s3" and not source.startswith(SCHEMES):
+            if target_protocol == "s3" and not source.startswith(("s3://", "http://", "https://")):
                 source = f"s3://{source}"
             self.archive = open_archive(source, **(target_options or {}), **arguments)
         else:

@@ -21,7 +21,6 @@ from s3unzip.object_properties import ObjectProperties
 from s3unzip.options import HelpSection, read_options
 from s3unzip.stores.config import StoreConfig, runs_home
 
-Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 LEVELS = ("error", "warning", "info", "debug")
 
 
@@ -37,7 +36,9 @@ def complete_run(
     return complete_from(names)(context, parameter, incomplete)
 
 
-def complete_from(values: Iterable[str]) -> Completer:
+def complete_from(
+    values: Iterable[str],
+) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
     """Return a click `shell_complete` function that offers values starting with the typed text."""
 
     def complete(

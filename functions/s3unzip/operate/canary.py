@@ -53,8 +53,7 @@ def try_canary(runs: DeployedRuns, seconds: float) -> Iterator[CheckResult]:
         return
     extracted = run_check("canary", partial(canary.check, seconds))
     yield extracted
-    removal = partial(canary.remove, keep_run=extracted.status is FAILURE)
-    yield run_check("canary removal", removal)
+    yield run_check("canary removal", partial(canary.remove, keep_run=extracted.status is FAILURE))
 
 
 class Canary:

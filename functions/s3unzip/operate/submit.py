@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
 from itertools import accumulate, chain, compress
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct, structs
 
@@ -58,8 +58,6 @@ if TYPE_CHECKING:
 
     from s3unzip.aws.environment import LambdaConfig
 
-VISIBLE: Final = "ApproximateNumberOfMessages"
-IN_FLIGHT: Final = "ApproximateNumberOfMessagesNotVisible"
 MAX_BATCH = 10  # maximum number of messages in one SendMessageBatch request
 SENDERS = 8  # number of concurrent requests to the queue
 ATTEMPTS = 8
@@ -241,7 +239,7 @@ def send_events(client: Any, queue: str, events: Sequence[tuple[Location, float]
 
 def read_depth(runs: DeployedRuns, queue: str) -> tuple[int, int]:
     """Return the numbers of messages in a queue that are waiting and that are in flight."""
-    names = [VISIBLE, IN_FLIGHT]
+    names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
     answer = runs.ask("sqs:GetQueueAttributes", QueueUrl=queue, AttributeNames=names)
     waiting, in_flight = (int(answer["Attributes"].get(name, "0")) for name in names)
     return waiting, in_flight
