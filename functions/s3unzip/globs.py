@@ -63,7 +63,7 @@ def compile_glob(pattern: str, *, any_case: bool = False) -> Glob:
         if _is_linear(tokens):
             parts = (_translate_part(part) for _, part in groupby(tokens, _SEPARATORS.__contains__))
             return re.compile(rf"\A{''.join(parts)}\Z", flags).match
-        return _Automaton(_list_positions(tokens, flags)).match
+        return _Automaton(tokens, flags).match
     except re.error as error:
         raise UsageError(f"glob {pattern!r}: {error.msg}") from None
 
@@ -134,29 +134,29 @@ class _Position(NamedTuple):
     skips: tuple[int, ...] = ()  # how many positions a match may skip without a character
 
 
-def _list_positions(tokens: Sequence[str], flags: int) -> list[_Position]:
-    """Return the positions of a pattern; the last one is its end, where a match is complete."""
-    none, slash, not_slash, any_character = (
-        re.compile(text, flags) for text in ("(?!)", "/", "[^/]", ".")
-    )
-    # Each of these tokens can match nothing, so its first position skips to the position after it.
-    wild = {
-        _SLASHES: [_Position(slash, none, (1,))],
-        "*": [_Position(not_slash, none, (1,))],
-        "**": [_Position(any_character, none, (1,))],
-        _ANY_FOLDER: [_Position(none, none, (1, 2)), _Position(any_character, slash)],
-    }
-    positions = []
-    for token in tokens:
-        positions += wild.get(token) or [_Position(none, re.compile(_translate(token), flags))]
-    return [*positions, _Position(none, none)]
-
-
 class _Automaton:
-    """A deterministic automaton; its states are sets of positions. Threads can share one."""
+    """A deterministic automaton for a pattern; its states are sets of positions in the pattern.
 
-    def __init__(self, positions: Sequence[_Position]) -> None:
-        self._positions = positions
+    Threads can share one.
+    """
+
+    def __init__(self, tokens: Sequence[str], flags: int) -> None:
+        none, slash, not_slash, any_character = (
+            re.compile(text, flags) for text in ("(?!)", "/", "[^/]", ".")
+        )
+        # Each of these tokens can match nothing, so its first position skips to the one after it.
+        wild = {
+            _SLASHES: [_Position(slash, none, (1,))],
+            "*": [_Position(not_slash, none, (1,))],
+            "**": [_Position(any_character, none, (1,))],
+            _ANY_FOLDER: [_Position(none, none, (1, 2)), _Position(any_character, slash)],
+        }
+        self._positions: list[_Position] = []
+        for token in tokens:
+            self._positions += wild.get(token) or [
+                _Position(none, re.compile(_translate(token), flags))
+            ]
+        self._positions.append(_Position(none, none))  # the end, where a match is complete
         # The cache makes the automaton deterministic. The cache is bounded, because names can
         # contain ever new characters.
         self._follow = lru_cache(MAX_TRANSITIONS)(self._find_next)
