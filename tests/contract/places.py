@@ -15,7 +15,8 @@ from s3unzip.stores.archives import Source
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.listing import BEYOND, list_pages
 from s3unzip.stores.open import OpenedStores
-from s3unzip.stores.ports import Buffer, Destination, ObjectFacts, RunStore, StoredObject
+from s3unzip.stores.ports import Buffer, Destination, ObjectFacts, StoredObject
+from s3unzip.stores.run_store import RunStore
 from s3unzip.stores.s3.session import Session
 from tests.support.memory import MemoryStores
 from tests.support.servers import HANG_SECONDS, Asked, HttpServer, Reply

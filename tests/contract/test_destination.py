@@ -19,8 +19,8 @@ from s3unzip.errors import (
 )
 from s3unzip.model import Part
 from s3unzip.store_kinds import STORE_KINDS
-from s3unzip.stores.ports import Buffer, ObjectFacts, RunStore, Upload
-from s3unzip.stores.run_store import ObjectRunStore
+from s3unzip.stores.ports import Buffer, ObjectFacts, Upload
+from s3unzip.stores.run_store import ObjectRunStore, RunStore
 from s3unzip.zip import ByteRange
 from tests.contract.places import FACTS, Place, list_all
 

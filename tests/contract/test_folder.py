@@ -31,7 +31,8 @@ from s3unzip.stores.files import FileSource
 from s3unzip.stores.folder import OWN, FolderDestination, own_prefix
 from s3unzip.stores.open import OpenedStores
 from s3unzip.stores.open_folders import MAX_OPEN
-from s3unzip.stores.ports import ObjectFacts, RunStore, StoredObject, Upload
+from s3unzip.stores.ports import ObjectFacts, StoredObject, Upload
+from s3unzip.stores.run_store import RunStore
 from s3unzip.zip import ByteRange
 from tests.contract.places import FACTS, list_all
 

@@ -25,7 +25,8 @@ from s3unzip.errors import (
 from s3unzip.model import Location, Part, Pin
 from s3unzip.stores import Stores
 from s3unzip.stores.calls import Calls
-from s3unzip.stores.ports import RunStore, Upload
+from s3unzip.stores.ports import Upload
+from s3unzip.stores.run_store import RunStore
 from s3unzip.stores.s3.credentials import ProfileKeys
 from s3unzip.zip import ByteRange
 from tests.contract.places import FACTS, list_all, scripted, stores_at

@@ -62,7 +62,7 @@ from s3unzip.stages import gives_outcome
 from s3unzip.stores import Stores
 from s3unzip.stores.ahead import map_ahead
 from s3unzip.stores.calls import Calls
-from s3unzip.stores.ports import RunStore
+from s3unzip.stores.run_store import RunStore
 
 T = TypeVar("T")
 SegmentState = Literal["scanned", "linked"]

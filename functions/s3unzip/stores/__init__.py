@@ -13,7 +13,8 @@ if TYPE_CHECKING:  # importing this package must not load its modules
     from s3unzip.model import Location
     from s3unzip.stores.archives import Source
     from s3unzip.stores.calls import Calls
-    from s3unzip.stores.ports import Destination, RunStore
+    from s3unzip.stores.ports import Destination
+    from s3unzip.stores.run_store import RunStore
 
 
 class Stores(Protocol):

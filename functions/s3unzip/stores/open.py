@@ -35,7 +35,6 @@ from s3unzip.stores.ports import (
     LocalClock,
     ObjectFacts,
     PartLimits,
-    RunStore,
     Upload,
 )
 from s3unzip.stores.run_store import ObjectRunStore
@@ -184,7 +183,7 @@ class OpenedStores:
             case _:
                 raise UsageError(f"{location}: destinations are s3:// and paths")
 
-    def run_store(self, run: str, calls: Calls | None = None) -> RunStore:
+    def run_store(self, run: str, calls: Calls | None = None) -> ObjectRunStore:
         work = self._config.work
         key = work.key
         if work.store.has_folders and not key.endswith("/"):

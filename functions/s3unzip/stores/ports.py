@@ -18,7 +18,7 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
@@ -308,32 +308,3 @@ class Destination(Protocol):
         `UnsupportedError` if the store cannot copy.
         """
         raise UnsupportedError(f"{source}: this store does not copy parts")
-
-
-class RunStore(Protocol):
-    """The objects of a run: plan, members, outcomes, report; names are relative to the run."""
-
-    def write(self, name: str, pieces: Iterable[bytes]) -> int:
-        """Write an object either whole or not at all; return its size in bytes."""
-
-    def create(self, name: str, body: bytes) -> None:
-        """Write a small object, or raise `ConflictError` if it exists; one of many writers wins."""
-
-    def replace(self, name: str, old: bytes, new: bytes) -> None:
-        """Replace `old` with a small object, or raise `ConflictError` if `old` is not current."""
-
-    def read(self, name: str, span: tuple[int, int] | None = None) -> bytes:
-        """Return the object, or only bytes [start, stop).
-
-        Raises `NotFoundError` if the object is missing, and `UnreadableRecordError` if it ends
-        before `stop`.
-        """
-
-    def stream(self, name: str) -> Iterator[bytes]:
-        """Yield the object in pieces."""
-
-    def names(self, prefix: str) -> Iterator[str]:
-        """Yield the names of the objects in the run that begin with `prefix`, in order."""
-
-    def delete(self, names: Sequence[str]) -> None:
-        """Delete the objects; ignore any that no longer exist."""

@@ -1,11 +1,15 @@
-"""The objects of a run: below `<home>runs/<run>/` in a destination store, or in memory."""
+"""The objects of a run: below `<home>runs/<run>/` in a destination store, or in memory.
+
+The objects are the plan, the members, the outcomes and the report. Their names are relative to the
+run.
+"""
 
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain, count
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
@@ -53,6 +57,7 @@ class ObjectRunStore:
         return self._calls.run(kind, call, "work")
 
     def write(self, name: str, pieces: Iterable[bytes]) -> int:
+        """Write an object either whole or not at all; return its size in bytes."""
         bodies = _gather(pieces)
         body = next(bodies, b"")
         if len(body) >= PART:  # a smaller body is the whole object
@@ -95,9 +100,11 @@ class ObjectRunStore:
         return size
 
     def create(self, name: str, body: bytes) -> None:
+        """Write a small object, or raise `ConflictError` if it exists; one of many writers wins."""
         self._put(name, body, if_absent=True)
 
     def replace(self, name: str, old: bytes, new: bytes) -> None:
+        """Replace `old` with a small object, or raise `ConflictError` if `old` is not current."""
         key = self._home.key + name
         # In S3, any change after this HEAD changes the ETag, so that the PUT is refused.
         stored = self._run("head", lambda: self._store.head(key))
@@ -110,6 +117,11 @@ class ObjectRunStore:
             raise ConflictError(f"{key}: it is gone") from error
 
     def read(self, name: str, span: tuple[int, int] | None = None) -> bytes:
+        """Return the object, or only bytes [start, stop).
+
+        Raises `NotFoundError` if the object is missing, and `UnreadableRecordError` if it ends
+        before `stop`.
+        """
         if span is not None and span[0] >= span[1]:  # HTTP cannot express empty ranges
             return b""
         key = self._home.key + name
@@ -141,6 +153,7 @@ class ObjectRunStore:
         yield tail.data
 
     def names(self, prefix: str) -> Iterator[str]:
+        """Yield the names of the objects in the run that begin with `prefix`, in order."""
         home = self._home.key
         pages = list_pages(self._store, home + prefix, partial(self._run, "list"))
         yield from sorted(
@@ -148,6 +161,7 @@ class ObjectRunStore:
         )
 
     def delete(self, names: Sequence[str]) -> None:
+        """Delete the objects; ignore any that no longer exist."""
         keys = [self._home.key + name for name in names]
         if keys:
             self._run("delete", lambda: self._store.delete(keys))
@@ -176,7 +190,7 @@ class ObjectRunStore:
 
 
 class MemoryRunStore:
-    """A run store with objects in the memory of this process; threads may share it."""
+    """Like `ObjectRunStore`, with objects in the memory of this process; threads may share it."""
 
     def __init__(self, objects: dict[str, bytes] | None = None) -> None:
         self.objects = {} if objects is None else objects  # objects by name
@@ -218,6 +232,9 @@ class MemoryRunStore:
     def delete(self, names: Sequence[str]) -> None:
         for name in names:
             self.objects.pop(name, None)
+
+
+RunStore: TypeAlias = ObjectRunStore | MemoryRunStore
 
 
 class SmallRunStores:

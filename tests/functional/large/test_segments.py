@@ -15,7 +15,8 @@ from s3unzip.runs import step as attempt
 from s3unzip.runs.run_list import RunWatcher
 from s3unzip.settings import Tuning
 from s3unzip.settling.loop import begin, settle
-from s3unzip.stores.ports import Buffer, ObjectFacts, RunStore, Upload
+from s3unzip.stores.ports import Buffer, ObjectFacts, Upload
+from s3unzip.stores.run_store import RunStore
 from tests.functional.large.test_copy import FailingCopies
 from tests.functional.test_run import Refusing
 from tests.support import zips
