@@ -145,12 +145,6 @@ class _Expected(Struct, frozen=True, gc=False):
     is_selected: bool = True  # False: the object of an unselected member, which is not extra
     is_wrapped: bool = False  # only the lower 32 bits of the size are known
 
-    def with_listed_size(self, listed: StoredObject | None) -> _Expected:
-        """Return the object with the size in the listing, if the member can have this size."""
-        if self.is_wrapped and listed is not None and (listed.size - self.size) % WRAP == 0:
-            return replace(self, size=listed.size)
-        return self
-
 
 # A member and the object with the same key; None takes the place of whichever does not exist.
 _Pair = tuple[_Expected | None, StoredObject | None]
@@ -224,7 +218,10 @@ def _compare_all(
     try:
         first.compare(expected)
     except UnorderedListError as error:
-        if first.has_reported:  # a second comparison would report the same objects again
+        has_results = first.counts.total() + first.proofs.total() > 0
+        if (
+            first.each is not None and has_results
+        ):  # a second comparison would report the same objects again
             raise StorageError(
                 f"{error}, and results were already reported: leave out --objects"
             ) from error
@@ -233,7 +230,7 @@ def _compare_all(
     # Threads of the first comparison may still be running; they add only to the results of that
     # comparison.
     second = begin()
-    second.compare_unordered(expected)
+    second.compare(expected, any_order=True)
     return second, first.calls.requests + second.calls.requests
 
 
@@ -280,7 +277,7 @@ class _ObjectComparison:
         self._is_gzip = request.options.as_gzip is not None
         self._effort = effort
         self._written = written
-        self._each = each
+        self.each = each
         self._progress = context.progress or Progress()
         self.calls = Calls(context.clock, context.tuning.retry_seconds, effort.at_once)
         self._list_page = partial(self.calls.paced, "list")
@@ -294,11 +291,6 @@ class _ObjectComparison:
         self.proofs: Counter[Proof] = Counter()
         self.bytes_read = 0
 
-    @property
-    def has_reported(self) -> bool:
-        """Whether any result has been passed to the function of the caller."""
-        return self._each is not None and self.counts.total() + self.proofs.total() > 0
-
     def first_differences(self) -> tuple[Difference, ...]:
         kinds = list(Kind)
         return tuple(sorted(self._differences, key=lambda each: (kinds.index(each.kind), each.key)))
@@ -311,44 +303,43 @@ class _ObjectComparison:
                 if self.counts[difference.kind] <= self._effort.listed:
                     self._differences.append(difference)
             self.proofs[proof] += len(equal)
-            if self._each is not None:
+            if self.each is not None:
                 for difference in differences:
-                    self._each(ComparedObject(difference.key, difference=difference.kind))
+                    self.each(ComparedObject(difference.key, difference=difference.kind))
                 for key in equal:
-                    self._each(ComparedObject(key, proof=proof))
+                    self.each(ComparedObject(key, proof=proof))
         self._progress.finished({"extracted": len(equal), "failed": len(differences)})
 
-    def compare(self, expected: list[_Expected]) -> None:
+    def compare(self, expected: list[_Expected], *, any_order: bool = False) -> None:
         """Compare all objects; `expected` is in the order of the keys.
 
         Ranges of keys are listed concurrently. Each range begins at the key of a member; the first
         range begins with the prefix, and the last range ends with it, so that every extra object
-        lies in a range.
+        lies in a range. The contents of objects that are not proved by the listing are compared
+        afterwards.
+
+        Args:
+            any_order: whether keys are listed in any order, and perhaps more than once. If so, all
+                keys are in one range.
         """
         size = self._effort.range_keys
+        if any_order:
+            size = max(1, len(expected))
         starts = range(0, max(1, len(expected)), size)
         keys = ["", *(expected[at].key for at in starts[1:]), self._prefix + BEYOND]
         ranges = (
-            partial(self._compare_range, expected[start : start + size], first, stop)
+            partial(
+                self._compare_range,
+                expected[start : start + size],
+                first,
+                stop,
+                any_order=any_order,
+            )
             for start, (first, stop) in zip(starts, pairwise(keys), strict=True)
         )
         self._run_all(ranges, LISTS)
-        self._compare_unproved()
-
-    def compare_unordered(self, expected: list[_Expected]) -> None:
-        """Compare all objects if keys are listed in any order, and perhaps more than once."""
-        self._compare_range(expected, "", self._prefix + BEYOND, any_order=True)
-        self._compare_unproved()
-
-    def _compare_unproved(self) -> None:
-        """Compare the contents of objects that are not proved by the listing.
-
-        The metadata of an object that was replaced proves nothing, so the object is read.
-        """
-        look_up = self._ask
-        if self._effort.deep:
-            look_up = self._read
-        self._compare_contents(self._unrecorded, look_up)
+        self._compare_contents(self._unrecorded, self._read if self._effort.deep else self._ask)
+        # The metadata of an object that was replaced proves nothing, so the object is read.
         self._compare_contents(self._replaced, self._read)
 
     def _run_all(self, jobs: Iterable[Callable[[], None]], threads: int) -> None:
@@ -370,7 +361,7 @@ class _ObjectComparison:
             raise
 
     def _compare_range(
-        self, members: Sequence[_Expected], first: str, stop: str, *, any_order: bool = False
+        self, members: Sequence[_Expected], first: str, stop: str, *, any_order: bool
     ) -> None:
         """Compare the objects with keys in [`first`, `stop`) with the members in that range."""
         unlisted = {member.key: member for member in members}
@@ -401,8 +392,9 @@ class _ObjectComparison:
                 continue
             if not member.is_selected:
                 continue
-            if member.is_wrapped:
-                member = member.with_listed_size(listed)  # noqa: PLW2901 - the same object
+            if member.is_wrapped and listed is not None and (listed.size - member.size) % WRAP == 0:
+                # The member can have the listed size.
+                member = replace(member, size=listed.size)  # noqa: PLW2901 - the same object
             if listed is None or listed.size != member.size:
                 differences.append(_size_difference(member, listed))
                 continue
@@ -516,9 +508,6 @@ class WrittenObjects:
     def __init__(self) -> None:
         self._digests: dict[int, bytes] = {}  # CRC-32 and digest of the ETag, by key and size
         self.runs: list[str] = []  # ids of the runs that wrote these objects
-
-    def __len__(self) -> int:
-        return len(self._digests)
 
     def add_run(self, records: RunRecords) -> None:
         """Add the objects of a run that have an ETag in their outcomes."""
