@@ -279,6 +279,14 @@ def test_missing_credentials_end_a_command_at_once(login: Login, profile: str) -
     assert not login.program.runs()
 
 
+def test_an_answer_that_is_no_answer_of_sts_names_the_profile(login: Login) -> None:
+    """A service that issues keys may answer with the page of a proxy."""
+    login.sts = Reply(200, b"<html><p>Log in")
+    login.start("ls", SOURCE, "--profile", "role").ends(
+        6, "s3unzip: credentials of the profile role: Unable to parse response"
+    )
+
+
 LARGE = random.Random(1).randbytes(5 * 1024**2 + 1)  # of several parts, or copied by the store
 ADDRESSED = {"small.txt": b"text " * 50, "large.bin": LARGE}
 ADDRESSED_ARCHIVE = build(

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -31,7 +30,7 @@ from typing import TYPE_CHECKING
 
 from s3unzip import errors
 from s3unzip.stores.ports import Keys, KeysRequest
-from s3unzip.stores.s3.plain_settings import profile_name, read_plain_settings
+from s3unzip.stores.s3.plain_settings import botocore_errors, profile_name, read_plain_settings
 
 if TYPE_CHECKING:
     from obstore.store import S3Credential
@@ -47,7 +46,7 @@ RENEWAL_SECONDS = 90.0  # minimum time between renewals: slow PUTs can take this
 RELOOK_SECONDS = 2.0  # time until the next lookup if the same keys were found
 MAX_PROFILES = 8  # maximum number of profiles whose keys a process keeps
 # The exceptions that can be raised for the files and programs of a profile.
-CHAIN_ERRORS = (
+CHAIN_ERRORS: tuple[type[Exception], ...] = (
     AttributeError,
     EOFError,
     LookupError,
@@ -195,7 +194,7 @@ class ProfileKeys:
         self.failure = None
         try:
             yield
-        except _chain_errors() as error:
+        except CHAIN_ERRORS + botocore_errors() as error:
             from s3unzip.stores.s3.botocore_clients import explain
 
             self.failure = explain(error, profile_name(self._profile))
@@ -227,11 +226,3 @@ def answer_worker(request: KeysRequest) -> Keys | None:
         shared.renew(shared.renewals)
         keys = shared.current()
     return keys
-
-
-def _chain_errors() -> tuple[type[Exception], ...]:
-    """Return the exceptions for files of a profile, and those of botocore if it is imported."""
-    library = sys.modules.get("botocore.exceptions")
-    if library is None:
-        return CHAIN_ERRORS
-    return (*CHAIN_ERRORS, library.BotoCoreError, library.ClientError)

@@ -11,7 +11,6 @@ exception can come from botocore.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Collection
 from typing import NamedTuple
 
@@ -31,6 +30,7 @@ from s3unzip.errors import (
     UnsupportedError,
     UsageError,
 )
+from s3unzip.stores.s3.plain_settings import botocore_errors
 
 UNTRUSTED = "UntrustedCertificate"  # our own error code: the client rejected the certificate
 NOT_S3 = "the answer does not follow the protocol of S3"
@@ -47,9 +47,11 @@ _OBSTORE_ERRORS = (BaseError, FileNotFoundError, ValueError, *_PROTOCOL_ERRORS)
 
 # These patterns match obstore messages, which quote object_store, hyper and the operating system.
 _STATUS = re.compile(r"status code: (\d{3})")
-_CODE = re.compile(r"<Code>([^<]{1,100})</Code>")
-_MESSAGE = re.compile(r"<Message>([^<]{1,500})</Message>")
-_REQUEST = re.compile(r"<RequestId>([\w-]{1,100})</RequestId>")
+_XML_FIELDS = (
+    re.compile(r"<Code>([^<]{1,100})</Code>"),
+    re.compile(r"<Message>([^<]{1,500})</Message>"),
+    re.compile(r"<RequestId>([\w-]{1,100})</RequestId>"),
+)
 _CAUSE = re.compile(r" - (HTTP error: [^\n]{1,200})")
 _CERTIFICATE = re.compile(r"InvalidCertificate\(\s*(\w+)(?:\(\s*\w+\(\s*(\w+))?")
 _REASON = re.compile(r'(?:message|error): "([^"\n]{1,200})"')
@@ -166,16 +168,6 @@ class ServerAnswer(NamedTuple):
     unreachable: str = ""  # reason why the client could not connect
 
 
-def botocore_errors() -> tuple[type[Exception], ...]:
-    """Return the exceptions of botocore, or an empty tuple if botocore has not been imported."""
-    if "botocore.exceptions" not in sys.modules:
-        return ()
-    from botocore.exceptions import BotoCoreError, ClientError
-    from botocore.parsers import ResponseParserError
-
-    return BotoCoreError, ClientError, ResponseParserError
-
-
 def s3_errors() -> tuple[type[Exception], ...]:
     """Return the exceptions that requests to S3 can raise."""
     return (*_OBSTORE_ERRORS, *botocore_errors())
@@ -193,7 +185,7 @@ def read_answer(error: Exception) -> ServerAnswer:
     status = _STATUS.search(text)
     if status is None:
         return _explain_silence(text, details)
-    fields = [_match_xml(pattern, text) for pattern in (_CODE, _MESSAGE, _REQUEST)]
+    fields = [_match_xml(pattern, text) for pattern in _XML_FIELDS]
     return ServerAnswer(int(status[1]), *fields)
 
 

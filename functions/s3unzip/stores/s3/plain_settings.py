@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import sys
 from pathlib import Path
 
 from msgspec import Struct
@@ -228,3 +229,13 @@ def _read_sections(path: str) -> dict[str, Profile] | None:
     if any(map(_ALIAS.search, sections)):
         return None
     return sections
+
+
+def botocore_errors() -> tuple[type[Exception], ...]:
+    """Return the exceptions of botocore, or an empty tuple if botocore has not been imported."""
+    if "botocore.exceptions" not in sys.modules:
+        return ()
+    from botocore.exceptions import BotoCoreError, ClientError
+    from botocore.parsers import ResponseParserError
+
+    return BotoCoreError, ClientError, ResponseParserError
