@@ -46,7 +46,7 @@ from s3unzip.extraction.uploads import (
 from s3unzip.model import Outcome, Part, PlannedMember
 from s3unzip.planning.reading import open_local
 from s3unzip.runs.step import RUN_FAULTS, Step, TaskAttempt
-from s3unzip.stores.ahead import stream_ahead
+from s3unzip.stores.ahead import read_ahead
 from s3unzip.stores.ports import Buffer, Upload
 from s3unzip.zip import AFTER_LENGTH, ByteRange, Member, OpenedMember, close_member
 from s3unzip.zip.decode import largest_size
@@ -87,13 +87,21 @@ class MemberData(Struct, frozen=True):
 
 
 def read_range(run_step: Step, byte_range: ByteRange) -> Iterator[memoryview]:
-    """Yield a range of the archive, reading ahead."""
-    for chunk in stream_ahead(
-        run_step.archive, byte_range, run_step.calls, run_step.context.tuning
+    """Yield a range of the archive in pieces of about a MiB, reading ahead.
+
+    Pieces are small because allocating pages for large buffers takes longer than filling them.
+    """
+    tuning = run_step.context.tuning
+    for pieces in read_ahead(
+        lambda want: list(run_step.calls.stream(run_step.archive, want)),
+        byte_range,
+        tuning.read_piece,
+        tuning.reads_ahead,
     ):
-        run_step.check_time()
-        run_step.bytes_read += len(chunk)
-        yield chunk
+        for data in pieces:
+            run_step.check_time()
+            run_step.bytes_read += len(data)
+            yield memoryview(data)
 
 
 def open_data(run_step: Step, row: PlannedMember) -> MemberData:

@@ -6,29 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import TypeVar
 
-from s3unzip.settings import Tuning
-from s3unzip.stores.calls import Calls
-from s3unzip.stores.ports import PinnedArchive
 from s3unzip.zip import ByteRange
 
 S = TypeVar("S")
 T = TypeVar("T")
-
-
-def stream_ahead(
-    archive: PinnedArchive, whole: ByteRange, calls: Calls, tuning: Tuning
-) -> Iterator[memoryview]:
-    """Yield `whole` in pieces of about a MiB; read ranges of `read_piece` bytes ahead.
-
-    Pieces are small because allocating pages for large buffers takes longer than filling them.
-    """
-    for pieces in read_ahead(
-        lambda want: list(calls.stream(archive, want)),
-        whole,
-        tuning.read_piece,
-        tuning.reads_ahead,
-    ):
-        yield from (memoryview(data) for data in pieces)
 
 
 def read_ahead(
