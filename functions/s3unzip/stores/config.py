@@ -160,6 +160,23 @@ def runs_home() -> Location:
     return Location("file", "", f"{absolute_path(home)}/")
 
 
+def find_proxy(url: str) -> str | None:
+    """Return the URL of the proxy that variables such as ``HTTPS_PROXY`` set for `url`, if any.
+
+    The proxy's URL may contain a password.
+    """
+    from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415 - needed for few requests
+
+    scheme, _, address = url.partition("://")  # the URL may be invalid
+    host = address.partition("/")[0].rpartition("@")[2]
+    proxy = getproxies().get(scheme)
+    if not proxy or proxy_bypass(host):
+        return None
+    if "://" not in proxy:
+        return f"http://{proxy}"
+    return proxy
+
+
 class StoreConfig(Struct, frozen=True, omit_defaults=True):
     """The settings for reaching stores, without secrets: credentials come from boto3's chain.
 

@@ -17,7 +17,6 @@ from email.utils import parsedate_to_datetime
 from html import unescape
 from http.client import responses
 from urllib.parse import unquote, urljoin
-from urllib.request import getproxies, proxy_bypass
 
 from urllib3 import BaseHTTPResponse, PoolManager, ProxyManager, Timeout
 from urllib3.exceptions import (
@@ -36,7 +35,7 @@ from s3unzip import errors
 from s3unzip.model import Location, Pin
 from s3unzip.stores.archives import Source
 from s3unzip.stores.calls import count_request, read_until_fault
-from s3unzip.stores.config import StoreConfig
+from s3unzip.stores.config import StoreConfig, find_proxy
 from s3unzip.stores.ports import PIECE, Buffer, Tail
 from s3unzip.zip import ByteRange
 
@@ -228,7 +227,7 @@ class WebSource(Source):
         return new
 
     def _pool(self, target: Url) -> PoolManager:
-        proxy = _find_proxy(str(target.scheme), str(target.host))
+        proxy = find_proxy(target.url)
         if proxy not in self._pools:
             pool = PoolManager(maxsize=CONNECTIONS)
             if proxy is not None:
@@ -241,7 +240,7 @@ class WebSource(Source):
 
         A retry can succeed only if the error is a `ServiceFaultError`.
         """
-        proxy = _find_proxy(location.scheme, location.public.bucket)
+        proxy = find_proxy(str(location))
         through = ""
         if proxy is not None:
             through = f" through the proxy {parse_url(proxy)._replace(auth=None).url}"
@@ -275,16 +274,6 @@ class WebSource(Source):
             return f"no answer within {self._config.connect_seconds:g} s"
         # The message of urllib3 ends in ": [Errno 111] Connection refused".
         return re.sub(r"\[Errno -?[0-9]+\] ", "", str(cause).rpartition(": ")[2])[:200]
-
-
-def _find_proxy(scheme: str, host: str) -> str | None:
-    """Return the URL of the proxy, using variables such as ``HTTPS_PROXY`` and ``NO_PROXY``."""
-    proxy = getproxies().get(scheme)
-    if not proxy or proxy_bypass(host):
-        return None
-    if "://" not in proxy:
-        return f"http://{proxy}"
-    return proxy
 
 
 def _parse(url: str) -> Url:

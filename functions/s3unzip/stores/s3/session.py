@@ -25,6 +25,7 @@ from obstore.store import S3Store
 from s3unzip import errors
 from s3unzip.model import Pin
 from s3unzip.stores.calls import count_request
+from s3unzip.stores.config import find_proxy
 from s3unzip.stores.s3.aws_session import AwsSession
 from s3unzip.stores.s3.credentials import NO_KEYS
 from s3unzip.stores.s3.errors import (
@@ -101,28 +102,23 @@ class Session:
     def reader(self, bucket: str) -> S3Store:
         """Return the obstore client that reads `bucket`."""
         key = (bucket, False, None)
-        store = self._stores.get(key)  # reading from a dict needs no lock
-        if store is not None:
-            return store
-        limits: ClientConfig = {
-            "read_timeout": timedelta(seconds=self.access.stall_seconds),
-            "timeout": timedelta(hours=12),  # for the whole request: do not cut off a long stream
-        }
-        return self._open(key, {}, limits)
+        return self._stores.get(key) or self._open(key)  # reading from a dict needs no lock
 
     def writer(self, bucket: str, kms_key: str | None) -> S3Store:
         """Return the obstore client that writes to `bucket`.
-
-        If the client sends checksums, the signature does not cover the body: S3 verifies the
-        CRC64NVME of the body, and hashing would use more CPU than the rest of a PUT.
 
         Args:
             kms_key: KMS key to write with. Defaults to the default encryption of the bucket.
         """
         key = (bucket, True, kms_key)
-        store = self._stores.get(key)
-        if store is not None:
-            return store
+        return self._stores.get(key) or self._open(key)
+
+    def _write_settings(self, kms_key: str | None) -> S3Config:
+        """Return the settings that only a client for writing has.
+
+        If the client sends checksums, the signature does not cover the body: S3 verifies the
+        CRC64NVME of the body, and hashing would use more CPU than the rest of a PUT.
+        """
         config: S3Config = {
             "unsigned_payload": self.sends_checksums,
             "disable_tagging": False,  # overrides AWS_DISABLE_TAGGING
@@ -135,17 +131,14 @@ class Session:
                 "sse_kms_key_id": kms_key,
                 "sse_bucket_key_enabled": True,
             }
-        return self._open(key, config, {"timeout": timedelta(seconds=self.access.put_seconds)})
+        return config
 
-    def _open(
-        self, key: tuple[str, bool, str | None], config: S3Config, limits: ClientConfig
-    ) -> S3Store:
+    def _open(self, key: tuple[str, bool, str | None]) -> S3Store:
         """Return the obstore client stored in `_stores` under `key`.
 
-        The client is created first, unless another thread has created it. `config` contains the
-        settings specific to this client, and `limits` contains its timeouts.
+        The client is created first, unless another thread has created it.
         """
-        bucket = key[0]
+        bucket, writes, kms_key = key
         if not self.access.unsigned and self._aws.keys.current() is None:
             raise errors.AccessDeniedError(f"s3://{bucket}: {NO_KEYS}")
         url, has_bucket = self._aws.bucket_url(bucket)
@@ -157,9 +150,15 @@ class Session:
             "virtual_hosted_style_request": has_bucket,
             "skip_signature": self.access.unsigned,
             "request_payer": self.access.request_payer,
-            **config,
         }
-        options = self._http_options(url) | limits
+        options = self._http_options(url)
+        if writes:
+            settings |= self._write_settings(kms_key)
+            options["timeout"] = timedelta(seconds=self.access.put_seconds)
+        else:
+            options["read_timeout"] = timedelta(seconds=self.access.stall_seconds)
+            # This limits the whole request, and a long stream must not be cut off.
+            options["timeout"] = timedelta(hours=12)
         provider = None
         if not self.access.unsigned:
             provider = self._aws.keys.obstore_credential
@@ -384,9 +383,11 @@ class Session:
             fault.trouble = f"{url} answers, but not as S3 does"
             return fault
         server = url
-        proxy = _find_proxy(url)
+        proxy = find_proxy(url)
         if proxy is not None:
-            server += f" through the proxy {proxy}"
+            address = urlsplit(proxy)
+            # The user and password are secret.
+            server += f" through the proxy {address.scheme}://{address.netloc.rpartition('@')[2]}"
         # A typical end of a message from obstore: "error reading a body: Connection reset (os error
         # 104)".
         reason = answer.message.rpartition(": ")[2].partition(" (os error")[0].lower()
@@ -406,7 +407,7 @@ class Session:
         With a proxy, it is unknown whether the proxy or the endpoint is unreachable.
         """
         url, _ = self._aws.bucket_url(bucket)
-        if not answer.unreachable or _find_proxy(url) is not None:
+        if not answer.unreachable or find_proxy(url) is not None:
             return None
         return errors.StorageError(
             f"{subject}: cannot reach {url}: {answer.unreachable}; {self._advice}"
@@ -420,18 +421,3 @@ class Session:
     def end_startup(self) -> None:
         """From now on, retry requests to unreachable servers."""
         self._startup_ends = 0.0
-
-
-def _find_proxy(url: str) -> str | None:
-    """Return the proxy set in the environment for `url`, or None if there is none.
-
-    The user and password are removed.
-    """
-    from urllib.request import getproxies, proxy_bypass
-
-    parts = urlsplit(url)
-    proxy = getproxies().get(parts.scheme)
-    if proxy is None or proxy_bypass(parts.netloc):
-        return None
-    scheme, mark, host = proxy.rpartition("://")
-    return f"{scheme}{mark}{host.rpartition('@')[2]}"
