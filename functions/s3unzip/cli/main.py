@@ -190,10 +190,10 @@ def _report_error(error: Exception, stopping: Stopping) -> int:
 def _report_foreign_error(error: Exception) -> int:
     """Print an error from the operating system, or a bug; return the exit code."""
     from s3unzip import errors
-    from s3unzip.stores.files import has_message, translate_error
+    from s3unzip.stores.files import KINDS, translate_error
 
     match error:
-        case OSError() if has_message(error):
+        case OSError() if error.errno in KINDS:
             failure = translate_error(error, str(error.filename or "this machine"))
             return _print_error(failure, failure.exit_code)
         case _ if errors.is_out_of_memory(error):

@@ -19,7 +19,7 @@ from s3unzip.zip import ByteRange
 PRIVATE = 0o700  # mode of a folder that only its owner can access
 FILE_IN_THE_WAY = "a file is where a folder is needed"
 # The class of the error, and the message to append to the path, by `errno`.
-_KINDS: dict[int, tuple[type[errors.S3UnzipError], str]] = {
+KINDS: dict[int, tuple[type[errors.S3UnzipError], str]] = {
     errno.ENOENT: (errors.NotFoundError, "no such file or folder"),
     errno.EACCES: (
         errors.AccessDeniedError,
@@ -49,15 +49,10 @@ _KINDS: dict[int, tuple[type[errors.S3UnzipError], str]] = {
 }
 
 
-def has_message(error: OSError) -> bool:
-    """Return whether `translate_error` has a message for the error code of `error`."""
-    return error.errno in _KINDS
-
-
 def translate_error(error: OSError, path: str) -> errors.S3UnzipError:
     """Return the error from the tree in `errors` for a system error at `path`."""
     # An error without a message of its own may be temporary, so it is treated as a fault.
-    kind, text = _KINDS.get(
+    kind, text = KINDS.get(
         error.errno or 0, (errors.ServiceFaultError, error.strerror or str(error))
     )
     if text == FILE_IN_THE_WAY:
@@ -175,7 +170,6 @@ class FileSource(Source):
                 Path(location.key).unlink(missing_ok=True)
 
     def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:  # noqa: ARG002 - required by the interface
-        """Refuse to add tags, because files cannot have tags."""
         raise errors.StorageError(f"{location.key}: a file has no tags; delete it instead")
 
 

@@ -84,7 +84,6 @@ class S3Destination(Destination):
         self._config = config
 
     def check_reachable(self) -> None:
-        """Raise an error if credentials, the bucket or the endpoint are missing."""
         self._session.check_bucket(self._bucket)
 
     def check_ready(self, size: int) -> None:
@@ -272,14 +271,12 @@ class S3Destination(Destination):
         return page
 
     def read(self, key: str, span: tuple[int, int] | None = None) -> Iterator[Buffer]:
-        """Yield the bytes of an object, or only bytes [start, stop), in pieces."""
         call = Call("GetObject", self._bucket, key, owner=self._config.destination_owner)
         with self._session.explaining(call):
             _, pieces = get_object(self._session, call, span, min_chunk_size=PIECE)
             yield from pieces
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Delete the objects; ignore any that do not exist."""
         for start in range(0, len(keys), DELETE_BATCH):
             if start:  # `Calls` counts the first request
                 count_request("delete")
@@ -450,14 +447,12 @@ class S3Destination(Destination):
         return etag
 
     def abort_upload(self, upload: Upload) -> None:
-        """Discard the upload and its parts; do nothing if the upload no longer exists."""
         with suppress(NotFoundError), self._explaining("AbortMultipartUpload", upload.key):
             self._send(
                 "control", "abort_multipart_upload", Key=upload.key, UploadId=upload.upload_id
             )
 
     def uploads(self, prefix: str) -> Iterator[Upload]:
-        """Yield the incomplete uploads below `prefix`."""
         markers: dict[str, str] = {}  # position where the next page begins
         for number in range(MAX_PAGES):
             if number:

@@ -135,22 +135,19 @@ def _make_keys(values: Profile, method: str, profile: str) -> Keys | None:
     botocore handles keys without a secret, and keys that cannot be sent in a request.
     """
     access_key, secret_key, token = (values.get(name, "") for name in _KEY_SETTINGS)
-    if not secret_key or not SENDABLE.fullmatch(access_key):
-        return None
-    if token and not SENDABLE.fullmatch(token):
+    # "-" because the token is optional.
+    if not (secret_key and SENDABLE.fullmatch(access_key) and SENDABLE.fullmatch(token or "-")):
         return None
     variables = os.environ
     is_fixed = method == ENVIRONMENT
-    account = None
-    if is_fixed:
-        account = variables.get("AWS_ACCOUNT_ID")
-    elif any(name in variables for name in _ROLE_VARIABLES):
-        return None  # botocore prefers the role set in variables to the keys of a profile
+    # botocore prefers the role set in variables to the keys of a profile.
+    if not is_fixed and any(name in variables for name in _ROLE_VARIABLES):
+        return None
     return Keys(
         access_key,
         secret_key,
         token or None,
-        account,
+        variables.get("AWS_ACCOUNT_ID") if is_fixed else None,
         advice=advise(method, profile),
         is_fixed=is_fixed,
     )

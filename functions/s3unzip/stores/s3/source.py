@@ -168,7 +168,6 @@ class S3Source(Source):
         return tail._replace(data=data, missing=missing)
 
     def stat(self, location: Location) -> Tail:
-        """Return the size, the pin and the date of the current version, as a tail without bytes."""
         call = Call("GetObject", location.bucket, location.key)
         with self._session.explaining(call):
             if is_odd(location.key):
@@ -206,7 +205,6 @@ class S3Source(Source):
         return Tail(b"", Pin(meta["size"], etag or None, version), modified)
 
     def stream(self, location: Location, pin: Pin, want: ByteRange) -> Iterator[Buffer]:
-        """Send one request, and yield the bytes of `want` as they arrive."""
         if not want.length:
             return
         # The request and its errors must name the same version, although another thread may
@@ -291,7 +289,6 @@ class S3Source(Source):
             self._session.client("control").put_object_tagging(**request)
 
     def tags(self, location: Location, pin: Pin) -> dict[str, str]:
-        """Return the tags of the version."""
         version, request = _version_request(location, pin)
         action = "GetObjectTagging" if version is None else "GetObjectVersionTagging"
         call = Call(action, location.bucket, location.key, pinned=True)
