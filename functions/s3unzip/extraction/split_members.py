@@ -169,8 +169,8 @@ def link_member(run_step: Step, tasks: Sequence[Task]) -> list[Task] | Outcome:
 def _plan_copies(run_step: Step, row: PlannedMember, copies: Sequence[Task]) -> list[_SlicePlan]:
     """Return the slices of a stored member, one for each task in `copies`."""
     limits = run_step.destination.part_limits
-    # A little above the minimum for this member, because each slice rounds up its number of parts.
-    min_size = math.ceil(row.member.size / limits.max_parts) + 1
+    # Each slice rounds up its number of parts, so keep one part per slice in reserve.
+    min_size = math.ceil(row.member.size / (limits.max_parts - len(copies)))
     part_size = max(run_step.context.tuning.copy_part_bytes, min_size)
     sizes = [stop - start for start, stop in (task.span for task in copies)]
     return [_SlicePlan(size, len(copy_sizes(size, part_size, limits))) for size in sizes]

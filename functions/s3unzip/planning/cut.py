@@ -16,7 +16,7 @@ from s3unzip.settings import MIB, Tuning
 from s3unzip.zip import Member
 from s3unzip.zip.records import METHOD_DEFLATE, METHOD_STORED, is_encrypted
 
-MAX_SEGMENTS = 1_000  # maximum per member; a multipart upload may have 10,000 parts
+MAX_SLICES = 1_000  # maximum per member; a multipart upload may have 10,000 parts
 FEW_SEGMENTS = 16  # few enough for their tasks and 40 others to fit into an inline Map
 # In compressed bytes. In a shorter segment, most of the time would go into finding a boundary.
 MIN_SEGMENT = 16 * MIB
@@ -200,13 +200,13 @@ class TaskCutter:
         """Return how a large member is extracted, and the slices of its data, one per task."""
         tuning = self._tuning
         compressed = member.compressed_size
+        min_length = math.ceil(compressed / MAX_SLICES)
         can_divide = self._inflates and not is_encrypted(member.flags)
         is_plain = member.method == METHOD_STORED and member.size == compressed
         if can_divide and is_plain and self._can_copy and member.size >= tuning.copy_from:
-            return TaskKind.COPY, _slices(compressed, tuning.copy_task_bytes)
+            return TaskKind.COPY, _slices(compressed, max(tuning.copy_task_bytes, min_length))
         if can_divide and member.method == METHOD_DEFLATE and compressed >= tuning.split_from:
-            max_length = max(self._max_segment, math.ceil(compressed / MAX_SEGMENTS))
-            slices = _slices(compressed, max_length)
+            slices = _slices(compressed, max(self._max_segment, min_length))
             if len(slices) > 1:  # for a single slice, a scan gains nothing
                 return TaskKind.SCAN, slices
         return TaskKind.STREAM, [(0, compressed)]

@@ -240,6 +240,16 @@ def test_a_right_that_is_missing_while_settling_is_in_the_report() -> None:
     world.assert_clean(world.resume(report.run), **{"s.bin": CONTENT})
 
 
+def test_copies_by_several_tasks_have_no_more_parts_than_an_upload_may() -> None:
+    """Each task rounds up its number of parts; their sum is within the store's limit."""
+    bucket = MemoryBucket()
+    bucket.part_limits = bucket.part_limits._replace(max_parts=10)
+    world = World(replace(SPLIT, copy_part_bytes=1_000), MemoryStores(out=bucket))
+    report = world.run(ARCHIVE)
+    world.assert_clean(report, **{"s.bin": CONTENT, "next": b"n"})
+    assert 4 < report.requests.copy <= 10
+
+
 def test_an_overwritten_source_leaves_no_upload() -> None:
     """The upload of a copy over four tasks is aborted when the archive changes between two."""
     world = World(SPLIT)

@@ -152,6 +152,14 @@ def test_members_are_done_by_what_they_are(
     assert [task.kind for task in cutter.tasks + cutter.copies] == kinds
 
 
+@pytest.mark.parametrize("method", [0, 8])
+def test_the_largest_member_has_fewer_slices_than_an_upload_has_parts(method: int) -> None:
+    """A member of 50 TB has at most 1,000 slices, and each has at least one of 10,000 parts."""
+    size = 50 * 10**12
+    cutter = _cut([(size, size, method)], Tuning())
+    assert len(cutter.tasks + cutter.copies) <= 1_000
+
+
 @pytest.mark.parametrize(
     ("members", "workers", "segments"),
     [
