@@ -224,7 +224,7 @@ def _join_pins(pins: Sequence[Pin], named: Pin) -> Pin:
 
 def _name_part(location: Location, number: int, count: int) -> str:
     # `locate_part` finds this part, because it has already found others of this archive.
-    return _part_name(locate_part(location, number, count) or location)
+    return _file_name(locate_part(location, number, count) or location)
 
 
 @contextmanager
@@ -304,7 +304,7 @@ def locate_part(location: Location, number: int, count: int) -> Location | None:
 
 def is_first_piece(location: Location) -> bool:
     """Return whether the name belongs to the first piece of a file that was cut into pieces."""
-    piece = _PIECE.search(_part_name(location))
+    piece = _PIECE.search(_file_name(location))
     return piece is not None and int(piece[1]) == 1
 
 
@@ -313,7 +313,7 @@ def advise_name(location: Location) -> str | None:
 
     Returns None if the name is neither that of a piece nor that of an earlier part.
     """
-    name = _part_name(location)
+    name = _file_name(location)
     piece = _PIECE.search(name)
     if piece is not None:
         first_name = name[: piece.start(1)] + "1".zfill(len(piece[1]))
@@ -325,7 +325,7 @@ def advise_name(location: Location) -> str | None:
     return f"give its last part as the archive: {name[: part.start()]}{suffix}"
 
 
-def _part_name(location: Location) -> str:
+def _file_name(location: Location) -> str:
     return _split_query(location)[0].rpartition("/")[2]
 
 
