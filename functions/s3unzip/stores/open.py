@@ -129,17 +129,15 @@ class OpenedStores:
         self._config = config
         self._ask = ask
         self._keys: dict[str | None, ProfileKeys] = {}  # keys in a worker, by profile
-        self._destination_config = config.at_destination()
         self._lock = threading.Lock()
         self._sessions: dict[tuple[object, ...], Session] = {}
         if session is not None:
-            self._sessions[_session_key(self._destination_config)] = session
+            self._sessions[_session_key(config.at_destination())] = session
         self._web: WebSource | None = None
 
     def end_startup(self) -> None:
         with self._lock:
             self._config = replace(self._config, check_reachable=False)
-            self._destination_config = self._config.at_destination()
             for client in (self._web, *self._sessions.values()):
                 if client is not None:
                     client.end_startup()
@@ -171,7 +169,7 @@ class OpenedStores:
 
                 # The session uses the endpoint and keys of the destination. The adapter gets the
                 # whole configuration, because copies also depend on the settings of the source.
-                session = self.session(self._destination_config)
+                session = self.session(self._config.at_destination())
                 bucket = S3Destination(session, location.bucket, self._config)
                 return _traced(bucket, _DESTINATION_TEXTS, f"s3://{location.bucket}/")
             case "file":
@@ -194,7 +192,7 @@ class OpenedStores:
                 from s3unzip.stores.s3.destination import S3Destination
                 from s3unzip.stores.s3.source import S3Source
 
-                session = self.session(self._destination_config)
+                session = self.session(self._config.at_destination())
                 calls = calls or Calls(LocalClock(), Tuning().retry_seconds, CALLS_AT_ONCE)
                 # Options for members (owner, KMS key, copies) do not apply to records.
                 bucket = S3Destination(session, work.bucket, StoreConfig())
@@ -226,7 +224,7 @@ class OpenedStores:
                     )
                 option = "--endpoint-url"  # option to check if the server is unreachable
                 if self._config.destination_endpoint_url is not None and key == _session_key(
-                    self._destination_config
+                    self._config.at_destination()
                 ):
                     option = "--dest-endpoint-url"
                 self._sessions[key] = Session(AwsSession(access, keys), option)
