@@ -183,7 +183,7 @@ def _route(shown: Shown) -> Markup:
     """Return the source, destination, times and id of the run, and the next command."""
     report = shown.report
     pairs = [
-        ("Source", text(clip(str(report.source).split("?", 1)[0], 2 * MAX_NAME))),
+        ("Source", text(clip(str(report.source), 2 * MAX_NAME))),
         ("Destination", text(clip(str(members_folder(report)), 2 * MAX_NAME))),
         ("Started", plain(_show_moment(report.started))),
         ("Ended", plain(_show_moment(report.finished))),

@@ -141,6 +141,12 @@ def test_the_details_have_version_and_options_of_a_run() -> None:
     assert b"SIGNED" not in page(report)
 
 
+def test_a_question_mark_in_a_key_is_part_of_the_source() -> None:
+    """Only a URL has a query."""
+    report = replace(failing(), source=Location("s3", "in", "why?.zip"))
+    assert "s3://in/why?.zip" in Elements(page(report)).texts["dd"]
+
+
 SOURCE, TARGET = Location("s3", "in", "my archive.zip"), Location("s3", "out", "to/")
 REACHED = StoreConfig(
     endpoint_url="http://s3.local:9000",
