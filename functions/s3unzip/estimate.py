@@ -377,7 +377,7 @@ def _count_requests(
 
 
 def _task_requests(task: Task, tuning: Tuning) -> dict[str, int]:
-    """Return the number of requests of a task for its members, by the fields of `Requests`."""
+    """Return how many requests a task sends for its members, by field of `Requests`."""
     if task.kind is TaskKind.BATCH:
         return {"get": 1, "put": task.members}
     is_first = int(task.part == 0)

@@ -21,7 +21,7 @@ from s3unzip.model import NO_NAMES, Location, Pin, Report, Request, Run, encode
 STEM_AT = len("2026-11-23/201532-")  # offset of the stem in the id of a run
 STEM_CHARACTERS = 32  # maximum length; the name of an execution has up to 80 characters
 DIGEST_DIGITS = 16  # number of hexadecimal digits: 64 bits
-# The end of the id of the run of a newer version, if the archive was replaced during a run.
+# Ends the run id for a newer version, if the archive was replaced during a run.
 FOLLOW_UP_SUFFIX = "-again"
 
 

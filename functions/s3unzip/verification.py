@@ -313,10 +313,10 @@ class _ObjectComparison:
     def compare(self, expected: list[_Expected], *, any_order: bool = False) -> None:
         """Compare all objects; `expected` is in the order of the keys.
 
-        Ranges of keys are listed concurrently. Each range begins at the key of a member; the first
-        range begins with the prefix, and the last range ends with it, so that every extra object
-        lies in a range. The contents of objects that are not proved by the listing are compared
-        afterwards.
+        Ranges of keys are listed concurrently. Each range begins at the key of a member, except
+        the first, which begins where the prefix begins. The last range ends where the prefix ends.
+        So every extra object lies in a range. The contents of objects that are not proved by the
+        listing are compared afterwards.
 
         Args:
             any_order: whether keys are listed in any order, and perhaps more than once. If so, all

@@ -303,7 +303,7 @@ def end_run(
     Args:
         report: the report on record.
         config: the configuration of the environment.
-        context: the context of the step that ended the run, for the route of the run.
+        context: the context of the step that ended the run; it belongs to the route of the run.
         check_replaced: whether the archive might have been replaced while the run was at work.
         is_first: whether the run had no report before.
     """
@@ -329,7 +329,7 @@ def end_run(
 
 
 def _start_newest(request: Request, config: LambdaConfig, context: Context) -> None:
-    """Start the run of the current version of an archive, unless that run has ended."""
+    """Start the run of the current version of an archive, unless it has ended without failing."""
     calls = context.calls()
     try:
         archive = find_archive(request, context, calls)
@@ -340,7 +340,9 @@ def _start_newest(request: Request, config: LambdaConfig, context: Context) -> N
         return
     if archive is None:
         return
-    if archive.refusal is not None:  # the event for this version will lead to a verdict
+    if (
+        archive.refusal is not None
+    ):  # the event of this version begins a run that reports the refusal
         logger.warning("archive cannot be read", error=archive.refusal)
         return
     pin = archive.tail.pin

@@ -68,7 +68,7 @@ class Figures(NamedTuple):
 
     @property
     def percent(self) -> str:
-        """The share in percent, rounded down so that 100 % means all; empty without a share."""
+        """The share in percent, rounded down so that 100 % means all; empty if unknown."""
         if self.share is None:
             return ""
         return f"{math.floor(100 * self.share)}%"

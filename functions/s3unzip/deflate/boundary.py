@@ -88,7 +88,7 @@ def locate_boundary(layout: Segmentation, segment: int, read: Read) -> int | Non
 
 
 def _find_candidates(data: bytes, start_bit: int, stop_bit: int) -> Iterator[int]:
-    """Yield, in order, the bits in the range at which a header with valid fields can begin."""
+    """Yield, in order, the positions of bits where a header with valid fields can begin."""
     last_stop = -(-stop_bit // 8)  # in bytes, rounded up
     for start in range(start_bit // 8, last_stop, _BLOCK_BYTES):
         stop = min(start + _BLOCK_BYTES, last_stop)

@@ -104,6 +104,7 @@ class ScannedSegment(Record, frozen=True, tag="scanned 3"):
         resolved = bytearray(self.first[start:])
         for index, (low, high) in enumerate(zip(resolved, self.second[start:], strict=True)):
             if low != high:  # the byte is copied from this position in the window
+                # The two invented windows encode each position in their two bytes there.
                 position = low | (high & 0x7F) << 8  # see `FIRST_WINDOW` and `SECOND_WINDOW`
                 if position < missing:
                     raise IndexError(f"window of {len(window)} bytes has no position {position}")

@@ -84,6 +84,7 @@ def find_object(
         if is_gzip and not destination.keeps_metadata:
             return read_stored(destination, key, is_gzip=True)
         stored = destination.head(key)
+        # The store's checksum of a gzip file is not the CRC-32 of the content.
         if stored is None or stored.checksum is None or is_gzip:
             return stored
         return stored._replace(crc32=stored.checksum)

@@ -302,7 +302,7 @@ def extract_slice(attempt: TaskAttempt, row: PlannedMember) -> None:
     """Inflate the segments of this task, upload their parts, and note the parts in the attempt."""
     task = attempt.task
     member_slice = attempt.slice
-    # The last slice shows that the member is larger than its 32-bit size.
+    # Only the last slice shows whether the member is larger than its 32-bit size field.
     if row.member.is_wrapped and task.part + 1 == task.parts and task.span[1] >= WRAP:
         attempt.warnings["size-wrapped"] += 1
     plan = PartPlan(

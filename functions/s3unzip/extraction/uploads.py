@@ -114,7 +114,7 @@ def complete_once(
     options = run_step.run.options
     destination = run_step.destination
     if_absent = options.on_conflict is OnConflict.NEVER
-    earlier_tries = count(int(is_repeated))
+    earlier_tries = count(int(is_repeated))  # `complete` takes the next number in each try
 
     def complete() -> str | None:
         may_be_done = next(earlier_tries) > 0

@@ -5,9 +5,9 @@ The rules:
 1. Files are not synced during a run. A power failure can therefore lose members and parts that are
    on record as done: a file may be missing, truncated or filled with zeros.
 2. Before a run continues, each member on record is checked again. Its file must exist and have the
-   right size, which takes one call for each member. If the machine was restarted since a process
-   worked on the run, the file is also read to compare its CRC-32, and no part of a split member
-   counts as done. The next round extracts the lost members again.
+   right size; this check takes one call for each member. If the machine was restarted since a
+   process worked on the run, the file is also read to compare its CRC-32, and no part of a split
+   member counts as done. The next round extracts the lost members again.
 3. Damaged records are treated as missing (`runs.records`).
 4. A killed worker leaves files whose names begin with the mark of its run. They are removed from
    the folders of the run's members.

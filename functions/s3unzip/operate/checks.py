@@ -118,8 +118,8 @@ def _check_location(
         owner: the account that should own the bucket; None: the account of the stack.
         consequence: the consequence of a different owner, for the end of the message.
         advice: what to do about a different owner.
-        elsewhere: the status if the bucket is in another region. The default is a warning, because
-            members can be written to another region.
+        elsewhere: the status if the bucket is in another region. By default, it is a warning,
+            because members can be written to another region.
     """
     owner = owner or runs.account
     region = _find_region(runs, bucket)

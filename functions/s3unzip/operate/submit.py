@@ -79,8 +79,8 @@ class Submission(Struct, frozen=True):
     environment: str
     archives: int
     size: int  # total size in bytes
-    outside: int  # skipped archives that no trigger of the environment covers
-    ended: int  # skipped archives that already have a verdict
+    outside: int  # archives skipped because no trigger of the environment covers them
+    ended: int  # archives skipped because they have a verdict
     dollars: float  # estimated cost, from the sizes
     queued: int = 0
     routes: dict[str, int] = {}  # number of archives for each route

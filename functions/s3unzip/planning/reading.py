@@ -136,7 +136,7 @@ def _select(request: Request, template: KeyTemplate) -> Selection:
     if options.marker:  # no member may have the key of the marker
         selection = selection._replace(reserved=template.marker)
     if not request.destination.store.has_folders:
-        return selection
+        return selection  # without `folder_key`, folders are not compared with the keys
     if makes_folders(options):
         return selection._replace(folder_key=template.folder_key)
     return selection._replace(folder_key=lambda _: None)  # empty folders are not made

@@ -221,7 +221,7 @@ def count_progress(reports: Iterable[TaskReport], next_tasks: Iterable[Task] = (
         if report.stage is Stage.SLICE and report.member in streamed:
             continue
         counts["bytes_read"] += report.bytes_read
-        if report.stage is not Stage.SCAN:  # a scan only reads; its slice does the work
+        if report.stage is not Stage.SCAN:  # a scan only reads data that a slice extracts later
             counts.update(bytes_done=report.bytes_done, bytes_written=report.bytes_written)
         if gives_outcome(report.stage):
             counts.update(

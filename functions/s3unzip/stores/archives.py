@@ -223,7 +223,7 @@ def _join_pins(pins: Sequence[Pin], named: Pin) -> Pin:
 
 
 def _name_part(location: Location, number: int, count: int) -> str:
-    # `locate_part` finds this part, because it has already found others of this archive.
+    # `locate_part` has found other parts of this archive, so it finds this part, too.
     return _file_name(locate_part(location, number, count) or location)
 
 

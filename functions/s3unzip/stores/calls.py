@@ -120,7 +120,7 @@ class Calls:
         clock: clock of the process.
         budget: seconds for which calls are repeated; used only if `faults` is None.
         at_once: maximum number of concurrent paced calls.
-        first: maximum number of concurrent paced calls when the step begins: see `AimdLimiter`.
+        first: maximum number of concurrent paced calls when the step begins (see `AimdLimiter`).
         faults: budget shared by all calls of the process. If None, this step has its own.
     """
 
@@ -139,7 +139,7 @@ class Calls:
         self._lock = threading.Lock()
         self._ended = threading.Event()
         # The fault that used up the budget. After this fault, no call of this step is repeated.
-        self._last_fault: ServiceFaultError | None = None
+        self._final_fault: ServiceFaultError | None = None
         self.pace = AimdLimiter(at_once, first)
 
     def run(self, kind: Kind, call: Callable[[], T], store: Store | None = None) -> T:
@@ -198,17 +198,17 @@ class Calls:
     def reopen(self) -> None:
         """Allow retries again once the other threads have finished, so outcomes can be written."""
         self._ended.clear()
-        self._last_fault = None
+        self._final_fault = None
 
     def paced(self, kind: Kind, call: Callable[[], T]) -> T:
         """Like `run`, but for the destination, with at most `pace.limit` concurrent calls."""
 
         def call_unless_spent() -> T:  # the budget may run out while the call waits for its turn
-            spent = self._last_fault or self._faults.find_spent(
+            spent = self._final_fault or self._faults.find_spent(
                 "destination", kind, self._clock.now()
             )
             if spent is not None:
-                self._last_fault = spent
+                self._final_fault = spent
                 raise spent.again()
             return call()
 
@@ -313,10 +313,10 @@ class Calls:
             fault: error that ended the last attempt.
         """
         if isinstance(fault, ExpiredKeysError):  # waiting does not produce new keys
-            self._last_fault = fault
-        if self._last_fault is not None:  # it ends all calls of this step
+            self._final_fault = fault
+        if self._final_fault is not None:  # it ends all calls of this step
             fault.gave_up = True
-            fault.is_down = self._last_fault.is_down
+            fault.is_down = self._final_fault.is_down
             return False
         store = request[0]
         failing_since = self._count_fault(progress, request, fault)
@@ -325,7 +325,7 @@ class Calls:
             # The duration of the outage at the end of the delay.
             outage_seconds = self._clock.now() - failing_since + delay
             if outage_seconds > self._faults.seconds:
-                self._last_fault = fault
+                self._final_fault = fault
                 fault.gave_up = True
                 fault.is_down = self._faults.is_down(store, self._clock.now() + delay)
                 return False

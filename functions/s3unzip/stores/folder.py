@@ -171,9 +171,9 @@ class FolderDestination(Destination):
     def _choose_mode(self, metadata: Mapping[str, str]) -> int:
         """Return the mode for creating a file; the system clears the bits set in the umask.
 
-        The mode has the permission bits from the archive, but never set-user-id. Many programs that
-        write archives leave all bits zero. Only root could read such a file, so it gets the default
-        mode of new files.
+        The mode has the permission bits from the archive, but never the set-user-ID bit. Many
+        programs that write archives leave all bits zero. Only root could read such a file, so it
+        gets the default mode of new files.
         """
         if self._is_private:
             return 0o600

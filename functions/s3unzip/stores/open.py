@@ -222,7 +222,7 @@ class OpenedStores:
                     keys = self._keys.setdefault(
                         access.profile, ProfileKeys(access.profile, self._ask)
                     )
-                option = "--endpoint-url"  # option to check if the server is unreachable
+                option = "--endpoint-url"  # the advice for an unreachable server names it
                 if self._config.destination_endpoint_url is not None and key == _session_key(
                     self._config.at_destination()
                 ):

@@ -284,7 +284,7 @@ def inspect_prefix(tail: bytes, location: DirectoryLocation, first: int) -> Read
 
 
 def _refuse_stacked(archive: ArchiveBytes, stop: int) -> Reads[None]:
-    """Refuse a whole archive that ends just before offset `stop`, or in the first bytes."""
+    """Raise an error if another archive ends just before offset `stop`, or near the start."""
     end_at = yield from _find_archive(archive, max(0, stop - EOCD_ROOM), stop)
     if end_at is None:
         end_at = yield from _find_archive(archive, 0, min(stop, MAX_SEARCHED))

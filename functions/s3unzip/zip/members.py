@@ -166,7 +166,7 @@ class HeaderTable:
         )
 
     def refused(self, number: int) -> RefusedMember:
-        """Return the failed member for the header with this number, and the reason."""
+        """Return the member of header `number`, which has failed, and the reason."""
         member = self.member(number)
         code, message = self.faults[number]
         return RefusedMember(member, Finding(code, message, member.offset, cut_name(member.path)))

@@ -70,7 +70,7 @@ def get_object(
 
     Args:
         span: offsets of the first byte and of the byte after the last one. Defaults to all bytes.
-        etag: ETag that the object must have.
+        etag, version: the ETag that the object must have, and the id of the version to read.
         min_chunk_size: minimum number of bytes in a chunk. If a body breaks, obstore loses the
             incomplete chunk.
     """
@@ -101,7 +101,7 @@ def get_object(
     )
     whole_size = _WHOLE_SIZE.search(body.get("ContentRange", ""))
     # Without a span, no caller needs the size. With one, the server may fail to report it.
-    size = 0
+    size = 0  # unknown
     if whole_size is not None:
         size = int(whole_size[1])
     return _describe_answer(call, body, size), read_pieces(body)
