@@ -129,6 +129,13 @@ def test_a_run_is_listed_and_completed_by_its_id(program: Program) -> None:
     assert complete(program, f"show {run[:7]}") == [f"plain,{run}"]
 
 
+def test_a_day_that_is_being_pruned_hides_no_other_runs(program: Program) -> None:
+    """Its folder is listed, but is gone when it is opened."""
+    program.extract("a.zip", "out").ends(0)
+    (program.home / "runs/2026-01-01").symlink_to("gone")
+    assert "/out/a/" in program.run("runs").ends(0).out
+
+
 def test_run_extracts_and_reports(program: Program) -> None:
     """Files in the folder that the report names, by the stem of any suffix; JSON if asked."""
     (program.folder / "a.zip").rename(program.folder / "app.jar")

@@ -133,22 +133,30 @@ def is_at_work(home: str, run: str) -> bool:
 
 
 def known_runs(home: Location) -> list[str]:
-    """Return the ids of the runs below `home`, by the times of their folders, latest first."""
-    folder = Path(home.key, "runs")
+    """Return the ids of the runs below `home`, by the times of their folders, latest first.
+
+    Another process may remove runs at the same time; removed runs are left out.
+    """
+    folder = str(Path(home.key, "runs"))
+    times: dict[str, float] = {}
+    for day in _scan(folder):
+        if not DAY_FOLDER.fullmatch(day.name):
+            continue
+        for run_folder in _scan(day.path):
+            with suppress(FileNotFoundError):
+                if run_folder.is_dir():
+                    times[os.path.relpath(run_folder.path, folder)] = run_folder.stat().st_mtime
+    return sorted(times, key=times.__getitem__, reverse=True)
+
+
+def _scan(folder: str) -> list[os.DirEntry[str]]:
+    """Return what is in a folder; nothing if the folder does not exist."""
     try:
-        folders = [
-            run_folder
-            for day in os.scandir(folder)
-            if DAY_FOLDER.fullmatch(day.name)
-            for run_folder in os.scandir(day)
-            if run_folder.is_dir()
-        ]
+        return list(os.scandir(folder))
     except FileNotFoundError:
         return []
     except PermissionError as error:
-        raise _explain_denial(error, folder) from error
-    folders.sort(key=lambda run_folder: run_folder.stat().st_mtime, reverse=True)
-    return [os.path.relpath(run_folder.path, folder) for run_folder in folders]
+        raise _explain_denial(error, Path(folder)) from error
 
 
 def find_dated(home: Location, run: str) -> float | None:
