@@ -41,10 +41,14 @@ def run_program() -> None:
 
         repair_streams()
         if sys.argv[1:] == ["--version"]:  # this needs no other module
+            from contextlib import suppress
+
             from s3unzip.version import __version__
 
-            sys.stdout.write(f"s3unzip {__version__}\n")
-            sys.exit(0)
+            with suppress(OSError):  # otherwise, the command line reports the error
+                sys.stdout.write(f"s3unzip {__version__}\n")
+                sys.stdout.flush()
+                sys.exit(0)
         from s3unzip.cli.main import main as run_command
 
         run_command()

@@ -39,7 +39,9 @@ def test_closed_and_full_streams_do_no_harm(program: Program, streams: str) -> N
     assert len(program.files("out/a")) == MEMBERS
 
 
-@pytest.mark.parametrize("command", ["ls a.zip", "cat a.zip f1", "run a.zip out -q --json -w 1"])
+@pytest.mark.parametrize(
+    "command", ["ls a.zip", "cat a.zip f1", "run a.zip out -q --json -w 1", "--version"]
+)
 @pytest.mark.parametrize(
     ("stream", "reason"),
     [(">/dev/full", "No space left on device"), (">&-", "Bad file descriptor")],

@@ -59,6 +59,17 @@ def test_a_glob_of_a_bucket_needs_two_lists(program: Program) -> None:
     assert [asked.query.get("prefix") for asked in s3.asked] == ["*.zip", ""]
 
 
+def test_a_contradiction_is_refused_before_a_list(program: Program) -> None:
+    """Whoever asks for what cannot be done is told so before a bucket is listed."""
+    s3 = MemoryS3()
+    s3.create_bucket("arrivals")
+    options = ("--no-sign-request", "--after-success", "delete")
+    with run_memory_s3(s3) as url:
+        run = ("run", "s3://arrivals/*.zip", "out", "--endpoint-url", url)
+        program.run(*run, *options).ends(2).says("leave out one of them")
+    assert s3.asked == []
+
+
 def test_archives_with_one_name_are_kept_apart() -> None:
     """Two would overwrite each other's members, unless the template asks for one place."""
     target = Location("s3", "out", "")

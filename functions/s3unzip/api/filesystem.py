@@ -78,9 +78,9 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
             return
         files = [member for member in self.archive.members() if member.problem is None]
         folders = self._all_dirnames({member.name for member in files})
-        self.dir_cache = {name: {"name": name, "size": 0, "type": "directory"} for name in folders}
+        entries = {name: {"name": name, "size": 0, "type": "directory"} for name in folders}
         for member in files:
-            self.dir_cache[member.name] = {
+            entries[member.name] = {
                 "name": member.name,
                 "size": member.size,
                 "type": "file",
@@ -88,6 +88,7 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
                 "crc32": member.crc32,
                 "mtime": member.mtime,
             }
+        self.dir_cache = entries  # complete, because another thread may read it
 
     def _open(self, path: str, mode: str = "rb", **_: object) -> IO[bytes]:
         if mode != "rb":

@@ -271,11 +271,10 @@ def _plan_here(archive: ArrivedArchive, invocation: Invocation) -> None:
     if small_run is None:
         start_run(config, archive)
         return
-    settled, is_own = small_run
-    report = settled.report
+    report = small_run.settled.report
     if report is None:
-        start_run(config, archive, state=settled.next)
-    elif not is_own:
+        start_run(config, archive, state=small_run.settled.next)
+    elif not small_run.is_own:
         _take_reported(report, archive, invocation)
     else:
         is_brief = report.finished - report.started < BRIEF_SECONDS and not report.requests.retries
@@ -284,18 +283,21 @@ def _plan_here(archive: ArrivedArchive, invocation: Invocation) -> None:
             config,
             invocation.context,
             check_replaced=not is_brief,
-            is_first=settled.is_first,
+            is_first=small_run.settled.is_first,
         )
 
 
-def _run_here(
-    archive: ArrivedArchive, context: Context, calls: Calls
-) -> tuple[Settled, bool] | None:
+class _LeftRun(NamedTuple):
+    """The next round or the report of a run when this function leaves it."""
+
+    settled: Settled
+    is_own: bool  # False: another invocation wrote the report
+
+
+def _run_here(archive: ArrivedArchive, context: Context, calls: Calls) -> _LeftRun | None:
     """Plan an archive whose directory is in its tail; if it is small, also extract and settle it.
 
-    Returns:
-        The next round or the report of the run, and whether this invocation made it. None: the run
-        must be planned elsewhere, or another invocation has planned it.
+    Returns None if the run must be planned elsewhere, or if another invocation has planned it.
     """
     members = _count_members(archive.tail, context)
     if members is None:
@@ -312,10 +314,10 @@ def _run_here(
         settled = run.begin(calls)
     if is_small:
         settled = run.work(settled)
-    small_run = run.leave(settled)
-    if is_small and small_run is not None and small_run[0].report is None:
+    left_run = run.leave(settled)
+    if is_small and left_run is not None and left_run.settled.report is None:
         add_metrics(DirectHandovers=1)  # the state machine must finish the archive
-    return small_run
+    return left_run
 
 
 def _count_members(tail: Tail, context: Context) -> int | None:
@@ -397,12 +399,10 @@ class _MemoryRun:
             settled = settle(settled.next, context)
         return settled
 
-    def leave(self, settled: Settled) -> tuple[Settled, bool] | None:
+    def leave(self, settled: Settled) -> _LeftRun | None:
         """Write the records to the run store, the report last.
 
-        Returns:
-            What is now on record, and whether this invocation made it. None: nothing was written,
-            because another invocation has planned the run.
+        If another invocation has planned the run, returns None and writes nothing.
         """
         own = settled.report
         archive = self._archive
@@ -416,14 +416,14 @@ class _MemoryRun:
             earlier = recorded.report
             # The report of another invocation stays, unless this report may replace it.
             if earlier and not (own and may_replace(own, earlier, self._began)):
-                return settled._replace(report=earlier, is_first=False), False
+                return _LeftRun(settled._replace(report=earlier, is_first=False), is_own=False)
             if recorded.plan is not None:
                 return None
         # Nobody resumes a COMPLETED run, and no later step reads its plan.
         is_over = own is not None and is_completed and not has_nested(own) and not own.archive_left
         self._write_objects(records, only_outcomes=is_over)
         if own is None:
-            return settled, True
+            return _LeftRun(settled, is_own=True)
         looked_up = None
         if is_completed:  # usually there is no report yet, so no look-up is made
             looked_up = (None, None)  # the result of a look-up that finds nothing
@@ -434,7 +434,7 @@ class _MemoryRun:
             looked_up=looked_up,
             page_for=None if is_over else self._context,
         )
-        return settled._replace(report=report, is_first=is_first), report == own
+        return _LeftRun(settled._replace(report=report, is_first=is_first), is_own=report == own)
 
     def _write_objects(self, records: RunRecords, *, only_outcomes: bool) -> None:
         """Write the outcomes, or all records except the report and its page, to the run store."""

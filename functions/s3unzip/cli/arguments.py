@@ -305,7 +305,7 @@ class Arguments(Struct, frozen=True):
     def check_places(self, source: Location, destination: Location | None = None) -> None:
         """Refuse S3 options for locations outside S3, and names that S3 does not allow."""
         config = self.config()
-        check_access(config, source, destination, after_success=self.after_success)
+        check_access(config, source, destination)
         check_names(config, source, destination)
 
 

@@ -24,6 +24,7 @@ from s3unzip.cli.output import (
 )
 from s3unzip.cli.progress import Figures, RunDisplay
 from s3unzip.cli.terminal import print_json, warn, write_table
+from s3unzip.contradictions import check_access
 from s3unzip.errors import (
     ConflictError,
     InterruptedRunError,
@@ -63,6 +64,7 @@ def run(arguments: Arguments) -> int:
 
     _check_order(arguments)
     stores = arguments.config()
+    check_access(stores, after_success=arguments.after_success)  # before `names_one` lists a bucket
     is_one = len(arguments.sources) == 1 and names_one(arguments.sources[0], stores)
     requests = _make_requests(arguments, stores, is_one=is_one)
     if arguments.dry_run:
@@ -128,6 +130,7 @@ def _make_requests(arguments: Arguments, stores: StoreConfig, *, is_one: bool) -
 
 
 def _extract_one(request: Request, arguments: Arguments, stores: StoreConfig) -> int:
+    """Extract one archive; return the exit code."""
     output = RunOutput(
         quiet=arguments.quiet,
         json=arguments.json,

@@ -303,6 +303,7 @@ def resume(arguments: Arguments) -> int:
 
 
 def _resume_here(arguments: Arguments) -> int:
+    """Resume a run of this machine; return the exit code."""
     from s3unzip.api.options import make_policy
     from s3unzip.local.machine import open_machine
     from s3unzip.local.recovery import may_have_lost

@@ -76,9 +76,8 @@ class TaskAttempt(Step):
         # `PlannedMember.work` of the members with an outcome. This is a list because threads can
         # append to a list concurrently, but cannot safely add to a number.
         self._works: list[int] = []
-        self.passed = (
-            0  # bytes extracted so far of the current large member; 0 again if it is read again
-        )
+        # Bytes extracted so far of the current large member; 0 again if the member is read again.
+        self.passed = 0
         self._next_update = 0.0  # time of the next update, in Unix seconds
 
     @property

@@ -13,6 +13,7 @@ import pytest
 
 import s3unzip
 from s3unzip import Comparison, OnConflict, Options, StoreConfig, Verdict
+from s3unzip.api.archive import ArchiveMember
 from s3unzip.api.extraction import find_archives
 from s3unzip.context import Progress
 from s3unzip.errors import (
@@ -305,6 +306,15 @@ def test_members_are_listed_as_files_and_folders(path: Path) -> None:
     assert (files.info("a/one.txt")["size"], files.cat_file("a/one.txt", 2, 4)) == (150, b"eo")
     assert (files.isdir("a/old"), files.exists("evil.txt")) == (True, False)
     assert pickle.loads(pickle.dumps(files)).cat("a/one.txt") == b"one" * 50  # noqa: S301 - its own bytes
+
+
+def test_no_thread_sees_half_a_listing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that share a file system, as those of Dask do, find all files or list them anew."""
+    files = _files()
+    seen: list[object] = []
+    monkeypatch.setattr(ArchiveMember, "crc32", property(lambda _: seen.append(files.dir_cache)))
+    assert files.exists("a/one.txt")
+    assert seen == [None] * 3
 
 
 FLAT = Options(key_template="{member}")
