@@ -58,7 +58,7 @@ from s3unzip.model import (
     encode,
 )
 from s3unzip.run_ids import check_same_archive
-from s3unzip.stages import gives_outcome
+from s3unzip.stages import Stage, gives_outcome
 from s3unzip.stores import Stores
 from s3unzip.stores.ahead import map_ahead
 from s3unzip.stores.calls import Calls
@@ -270,9 +270,18 @@ class RunRecords:
             yield task, _parse_outcomes(data)
 
     def each_outcome(self) -> Iterator[tuple[str, Outcome]]:
-        """Yield the outcome of each member on record, with the id of the member's task."""
-        for task, recorded in self.read_outcomes(self.list_outcomes()):
-            if recorded is not None and gives_outcome(recorded.report.stage):
+        """Yield the outcome of each member on record, with the id of the member's task.
+
+        The record of a late stream is ignored if settling has ended the member. The record of the
+        member is read before that of the stream, because "member-" sorts before "stream-".
+        """
+        ended: set[int | None] = set()  # indexes of the members that settling has ended
+        for task, recorded in self.read_outcomes(sorted(self.list_outcomes())):
+            if recorded is None or not gives_outcome(recorded.report.stage):
+                continue
+            if recorded.report.stage is Stage.DONE:
+                ended.add(recorded.report.member)
+            if recorded.report.stage is not Stage.STREAM or recorded.report.member not in ended:
                 yield from ((task, outcome) for outcome in recorded.outcomes)
 
     def outcome_lines(self) -> Iterator[Outcome]:

@@ -78,8 +78,9 @@ def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], 
     )
     # Outcomes are stored in the order in which their PUTs ended. They are sorted by index here,
     # because the indexes are the same in each run. One archive more than the limit is enough to
-    # show that there are too many.
-    archives = nsmallest(limit + 1, candidates, key=attrgetter("index"))
+    # show that there are too many. A late stream may have recorded an archive for the second time.
+    first_archives = nsmallest(limit + 1, candidates, key=attrgetter("index"))
+    archives = list({archive.index: archive for archive in first_archives}.values())
     prefixes = Counter(_nested_prefix(archive.key) for archive in archives[:limit])
     taken_messages = _find_taken(records, prefixes)
     calls = context.calls()

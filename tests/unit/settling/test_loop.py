@@ -165,6 +165,7 @@ def test_a_member_that_two_settlings_end_counts_once() -> None:
     assert TaskKind.STREAM in {task.kind for task in late.next.tasks}
     report = world.finish(late)
     assert (report.verdict, report.extracted) == (Verdict.COMPLETED, 2)
+    assert sorted(outcome.index for _, outcome in records.each_outcome()) == [0, 1]
 
 
 @pytest.mark.parametrize(
