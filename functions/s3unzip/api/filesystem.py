@@ -58,6 +58,7 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
         if not isinstance(fo, (str, os.PathLike)):
             self.archive = open_archive(fo, **arguments)
         elif target_protocol in {None, "file", "local", "s3", "http", "https"}:
+            # `open_archive` reads these itself.
             source = os.fspath(fo).removeprefix("file://")
             if target_protocol == "s3" and not source.startswith(("s3://", "http://", "https://")):
                 source = f"s3://{source}"

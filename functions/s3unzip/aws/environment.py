@@ -196,8 +196,9 @@ class LambdaConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def _policy(self, options: Options) -> Policy:
         """Return the rules for archives, with the password that the options of a run refer to.
 
-        The function is allowed to read only the secrets of its environment. If a route and its
-        secret were removed after the run began, the secret of the environment itself is read.
+        The function is allowed to read only the secrets of its environment. The secret of the
+        environment itself is read if the options refer to no secret, and if a route and its secret
+        were removed after the run began.
         """
         readable = {defaults.options.password_ref for defaults in self.all_defaults}
         secret = options.password_ref
@@ -305,7 +306,7 @@ def _read_own(variables: Mapping[str, str]) -> RunDefaults:
 
 def _read_routes(variables: Mapping[str, str], own: RunDefaults) -> tuple[RunDefaults, ...]:
     """Return the defaults of each route, in order; values that a route omits come from `own`."""
-    # Without the password of the environment, which a route does not inherit.
+    # Without the environment's password: `_policy` uses it for routes without their own.
     own_options = msgspec.to_builtins(_read_json(variables, Variable.OPTIONS, Options, Options()))
     return tuple(
         RunDefaults(

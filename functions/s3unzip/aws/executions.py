@@ -5,7 +5,7 @@ The rules:
 - The first execution of a run is named RUN. Later executions, RUN-r2, RUN-r3, ..., continue the
   run. The input of an execution contains the request and the version of the archive. An execution
   with the same name for another archive is an error, never the same run.
-- Only one execution of a run is at work at a time. Before another execution is started, the states
+- Only one execution of a run works at a time. Before another execution is started, the states
   of the existing executions are read. While an execution is at work, none is started. If all have
   ended, with or without a report, the execution with the next number is started. If two callers try
   concurrently, only one execution is started.
@@ -207,8 +207,8 @@ def start_run(
     Args:
         config: the configuration of the environment.
         archive: the current version of the archive, and its run.
-        state: the first round of a run that is already planned. Only the first execution needs this
-            value; later executions read the records.
+        state: the state for the first round of a run that is already planned. Only the first
+            execution needs it; later executions read the records.
         report: the FAILED report of the run to resume. An execution that began before the report
             has ended or is about to end.
     """

@@ -17,9 +17,9 @@ The rules:
   the run is FAILED. If the function lacks a permission, the message is redelivered, and finally
   becomes a dead letter.
 - With a malware gate, only the version that was scanned is opened: see `s3unzip.aws.events`.
-- An attempt that was killed might have written members of a version that is now gone, or a report
-  without publishing the event. When the message is redelivered, the end of that run is repeated,
-  and the newest version is compared with the destination.
+- An attempt that was killed might have written members of a version that is now gone. Or it might
+  have written a report, but not published its event. When the message is redelivered, the end of
+  that run is repeated, and the newest version is compared with the destination.
 
 The rules of a run whose records are in memory (`_MemoryRun`):
 

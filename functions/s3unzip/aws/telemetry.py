@@ -124,7 +124,7 @@ def bind_run(run: str, archive: str = "") -> None:
 
 @contextmanager
 def timed(name: str) -> Iterator[None]:
-    """Measure the duration of a successful step as the metric `name`."""
+    """Record the duration of a successful step as the metric `name`."""
     started = time.perf_counter()
     yield
     add_metrics(**{name: time.perf_counter() - started})

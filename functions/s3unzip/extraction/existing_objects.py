@@ -57,7 +57,7 @@ def is_same_object(
 
 
 def has_content(stored: StoredObject, member: Member, options: Options) -> bool:
-    """Return whether an object has the size of a member and content with the CRC-32 of the member.
+    """Return whether an object has the size of a member, and its content the CRC-32 of the member.
 
     For a member that is encrypted with AES (AE-2), the archive declares no CRC-32, so the result is
     False.

@@ -85,7 +85,7 @@ class WorkerProcess:
                 yield pickle.load(answers)  # noqa: S301 - our own data
 
     def _answer(self, request: KeysRequest) -> None:
-        """Send the process the keys that it asks for, or the error that occurred."""
+        """Send the process the access keys that it asks for, or the error that occurred."""
         from s3unzip.stores.s3.credentials import answer_worker  # noqa: PLC0415 - rarely needed
 
         try:

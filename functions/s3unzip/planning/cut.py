@@ -46,9 +46,9 @@ def small_seconds(load: Load, tuning: Tuning) -> float:
 
 
 def _inline_share(seconds: float, tuning: Tuning) -> float:
-    """Return the seconds that each batch takes if one inline Map does all batches concurrently.
+    """Return the seconds that each batch takes if one inline Map runs all batches concurrently.
 
-    Returns 0 if no inline Map should do the batches.
+    Returns 0 if no inline Map should run the batches.
 
     Args:
         seconds: estimated time that one worker needs for all small members.

@@ -293,7 +293,7 @@ def resume(
 
 
 def repeat_request(run: Run | Report, after_success: AfterSuccess | None) -> Request:
-    """Return the request of a recorded run; a report does not contain the rule for the archive."""
+    """Return the request of a run; a report does not say what to do with the archive."""
     if isinstance(run, Run):
         return run.request
     if run.options.nested_budget is not None:  # a nested archive is an extracted member: it is kept

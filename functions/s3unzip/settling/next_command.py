@@ -23,9 +23,9 @@ def next_command(
     Args:
         report: the report of the run.
         environment: the run's environment; None or empty for a run on this machine.
-        reached: how the environment is reached, or the stores of a run on this machine; None means
-            by the default options. For a run on this machine, the records contain it, so the run's
-            `resume` command does not repeat it.
+        reached: the options to reach the environment or, for a run on this machine, its stores;
+            None stands for the defaults. The records of a run on this machine contain them, so its
+            `resume` command does not repeat them.
     """
     resume = f"s3unzip resume {report.run}{environment_options(environment, reached)}"
     match report.verdict:

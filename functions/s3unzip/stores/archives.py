@@ -311,7 +311,7 @@ def is_first_piece(location: Location) -> bool:
 def advise_name(location: Location) -> str | None:
     """Return advice on which part to specify as the archive.
 
-    Returns None if the name is neither that of a piece nor that of an earlier part.
+    A piece is called ``a.zip.002``, an earlier part ``a.z01``. For other names, returns None.
     """
     name = _file_name(location)
     piece = _PIECE.search(name)

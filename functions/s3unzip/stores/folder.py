@@ -54,7 +54,7 @@ from s3unzip.stores.ports import (
     Upload,
 )
 
-OWN = ".s3unzip-"  # prefix of the names of temporary files; never that of a member
+OWN = ".s3unzip-"  # prefix of the names of temporary files; no member's name has it
 NOTE = ".note"  # suffix of the file with the key and facts of an upload
 _FILE = os.O_CLOEXEC | os.O_NOFOLLOW
 _NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY | _FILE

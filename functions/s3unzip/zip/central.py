@@ -337,7 +337,7 @@ class DirectoryReader:
         """Return whether the sentinels in a header without a ZIP64 field can be actual sizes.
 
         A sentinel stands for another value only if the ZIP64 field exists (4.4.8, 4.4.9). Writers
-        store a file of exactly 4 GiB - 1 in this way. The end and the CRC-32 of the file are still
+        store a file of exactly 4 GiB - 1 in this way. The end of its data and its CRC-32 are still
         checked. If no member can have the declared sizes, the field is missing.
         """
         if form.method == records.METHOD_STORED and not form.is_encrypted:

@@ -167,7 +167,7 @@ class Check(NamedTuple):
     """A code, with the number of its check, the bytes that the check needs, and a sentence.
 
     `default` is the normal effect of a finding, and `lenient` is its effect under a lenient policy.
-    The two effects differ only where some users might accept a finding that other users refuse.
+    The two effects differ only for findings that some users might accept and others refuse.
     """
 
     code: str

@@ -37,7 +37,7 @@ _STREAM_ERRORS = (OSError, EOFError, ValueError, lzma.LZMAError, IGZIP_ERROR)
 # inflate64 accepts a broken stream depends on the lengths of its inputs, so a stream is always cut
 # in the same way.
 _DEFLATE64_SLICE = 256
-# A zstd block of 4 bytes yields up to 128 KiB, so a slice yields at most 16 MiB.
+# A zstd block of 4 bytes yields up to 128 KiB, so a slice of 512 bytes yields at most 16 MiB.
 _ZSTD_SLICE = 512
 
 # The error messages of ISA-L begin with these texts, which are meaningless to a user.
@@ -390,7 +390,7 @@ def _open_deflate64(member: Member, _: Policy) -> _StreamChain:
 
     library = inflate64.Inflater()
     stream = _SlicedStream(library, library.inflate, _DEFLATE64_SLICE, member.compressed_size)
-    return _StreamChain(member, lambda: stream)
+    return _StreamChain(member, lambda: stream)  # called once: a member is a single stream
 
 
 CODECS: dict[int, Callable[[Member, Policy], _Stored | _StreamChain]] = {

@@ -106,7 +106,7 @@ class MemberDecoder:
             yield output
 
     def _decrypt(self, cipher: _ZipCrypto | _WinZipAes, data: Buffer) -> Buffer:
-        """Return the decrypted bytes of `data`; start the cipher when its lead is complete."""
+        """Return the decrypted bytes of `data`; start the cipher after its header or salt."""
         missing = cipher.lead_length - len(self._lead)
         if missing:
             self._lead += data[:missing]

@@ -90,7 +90,7 @@ class KeyChecker:
             if is_selective and kind != PLACELESS and not self._selects(number):
                 table.leave_out(number, max_bytes)
                 continue
-            if kind > FAILED:  # only SELECTED and FAILED, the first kinds, have a key
+            if kind > FAILED:  # only the first two kinds, SELECTED and FAILED, have a key
                 table.cut_path(number)
                 continue
             key = key_of(table.path(number))
@@ -138,7 +138,7 @@ class KeyChecker:
         elif len(self._directories) < self._policy.limits.folder_memory // _HASH_BYTES:
             self._directories.add(hash(path))
         if utf8_length(path) > self._policy.limits.key_bytes:
-            table.kinds[number] = PLACELESS  # all keys below the folder would also be too long
+            table.kinds[number] = PLACELESS  # skipped: all keys below it are too long, too
             table.cut_path(number)
 
     def finish(self) -> None:

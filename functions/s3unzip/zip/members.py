@@ -43,7 +43,7 @@ _CIPHER_CODES = {cipher: code for code, cipher in enumerate(_CIPHERS)}
 
 
 class RefusedMember(NamedTuple):
-    """A member that fails before its data is read; its name is cut if it cannot be a key."""
+    """A member that fails before its data is read; a name that cannot be a key is shortened."""
 
     member: Member
     finding: Finding
@@ -75,7 +75,7 @@ class HeaderTable:
         else:
             path = _encode(member.path)
             self._paths.append(path)
-            # Nearly always, both names have equal bytes. Then only one copy is kept in memory.
+            # Nearly always, both names consist of the same bytes. Then only one copy is kept.
             self._raw_names.append(path if path == member.raw_name else member.raw_name)
         self.offsets.append(member.offset)
         self.stops.append(member.stop)

@@ -175,7 +175,7 @@ def fold_key(key: str) -> str:
 
 
 def fold_form(key: str) -> str:
-    """Return the form of a key in file systems that ignore only Unicode form."""
+    """Return the form of a key in file systems that ignore Unicode normalization, but not case."""
     if has_long_marks(key):
         return key
     return unicodedata.normalize("NFC", key)

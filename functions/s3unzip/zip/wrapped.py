@@ -69,7 +69,7 @@ def find_long_members(table: HeaderTable, start: int) -> Reads[dict[int, int]]:
     """
     total = (start - table.stops[-1]) // WRAP  # number of 4 GiB wraps that the sizes lack in total
     count = len(table.offsets)
-    # The number of 4 GiB wraps to add to the smallest possible offset of each local header.
+    # How many 4 GiB wraps to add to the smallest possible offset, by number of the local header.
     times = {0: 0, count: total}
     probes = _Probes(table, start)
     min_times = 0  # the number of wraps never decreases from one header to the next
@@ -96,7 +96,8 @@ def find_long_members(table: HeaderTable, start: int) -> Reads[dict[int, int]]:
 def _find_crossings(table: HeaderTable) -> Iterator[int]:
     """Yield the numbers of the headers around each multiple of 4 GiB, and of the last header.
 
-    If the directory is not in the order of the offsets, one of these local headers is missing.
+    If the directory is not in the order of the offsets, the computed offset of one of these local
+    headers is wrong, and no header is there.
     """
     # The number of multiples of 4 GiB up to each offset, not counting 0.
     multiples = [offset // WRAP for offset in table.offsets]

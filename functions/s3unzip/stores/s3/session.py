@@ -402,7 +402,7 @@ class Session:
     def _explain_unreachable(
         self, answer: ServerAnswer, bucket: str, subject: str
     ) -> errors.StorageError | None:
-        """Return an error that begins with `subject`, or None if the endpoint may be reachable.
+        """Return an error about `subject`, or None if it is possible to reach the endpoint.
 
         With a proxy, it is unknown whether the proxy or the endpoint is unreachable.
         """

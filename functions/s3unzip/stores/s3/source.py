@@ -66,7 +66,7 @@ def get_object(
 ) -> tuple[ObjectMeta, Iterator[Buffer]]:
     """Return the properties of an object, and an iterator over its bytes as they arrive.
 
-    botocore reads odd keys (see `is_odd`) and sends `call.owner`. obstore reads all other keys.
+    Odd keys (see `is_odd`) go through botocore, which also sends `call.owner`; others, obstore.
 
     Args:
         span: offsets of the first byte and of the byte after the last one. Defaults to all bytes.
