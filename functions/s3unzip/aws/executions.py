@@ -340,9 +340,8 @@ def _start_newest(request: Request, config: LambdaConfig, context: Context) -> N
         return
     if archive is None:
         return
-    if (
-        archive.refusal is not None
-    ):  # the event of this version begins a run that reports the refusal
+    # The event of this version begins a run that reports the refusal.
+    if archive.refusal is not None:
         logger.warning("archive cannot be read", error=archive.refusal)
         return
     pin = archive.tail.pin

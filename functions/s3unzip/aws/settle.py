@@ -94,9 +94,8 @@ def _end_failed(run: str, detail: dict[str, Any], config: LambdaConfig, context:
     if next_execution(config, run, since=ended, failed_number=number) is None:
         logger.info("run goes on", status=detail["status"])  # a later execution is at work
         return
-    if (
-        run_input.request is None
-    ):  # the execution resumed the run, so the first one names the archive
+    # An execution that resumed the run has no request: the first execution names the archive.
+    if run_input.request is None:
         first = find_execution(config, execution_name(run))
         if first is not None:
             run_input = first.input
