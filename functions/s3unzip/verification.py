@@ -219,9 +219,8 @@ def _compare_all(
         first.compare(expected)
     except UnorderedListError as error:
         has_results = first.counts.total() + first.proofs.total() > 0
-        if (
-            first.each is not None and has_results
-        ):  # a second comparison would report the same objects again
+        # A second comparison would report the same objects again.
+        if first.each is not None and has_results:
             raise StorageError(
                 f"{error}, and results were already reported: leave out --objects"
             ) from error
@@ -338,7 +337,10 @@ class _ObjectComparison:
             for start, (first, stop) in zip(starts, pairwise(keys), strict=True)
         )
         self._run_all(ranges, LISTS)
-        self._compare_contents(self._unrecorded, self._read if self._effort.deep else self._ask)
+        look_up = self._ask
+        if self._effort.deep:
+            look_up = self._read
+        self._compare_contents(self._unrecorded, look_up)
         # The metadata of an object that was replaced proves nothing, so the object is read.
         self._compare_contents(self._replaced, self._read)
 

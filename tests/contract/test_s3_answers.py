@@ -278,13 +278,15 @@ def test_an_endpoint_that_says_nothing() -> None:
     assert ": no answer; check --endp" in str(refusal)
 
 
-@pytest.mark.parametrize("by", ["obstore", "boto3"])
-def test_a_proxy_is_not_passed_by(monkeypatch: pytest.MonkeyPatch, by: str) -> None:
+@pytest.mark.parametrize(
+    ("by", "user"), [("obstore", "me:SECRET"), ("boto3", "me:SECRET"), ("obstore", "me:/SECRET")]
+)
+def test_a_proxy_is_not_passed_by(monkeypatch: pytest.MonkeyPatch, by: str, user: str) -> None:
     """Only the proxy may know the endpoint; an error names both, and no user of the proxy."""
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
     with nobody() as proxy:
-        monkeypatch.setenv("http_proxy", proxy.replace("//", "//me:SECRET@"))
+        monkeypatch.setenv("http_proxy", proxy.replace("//", f"//{user}@"))
         fault = _ask("http://no-such-host.invalid", by=by)
     assert isinstance(fault, ServiceFaultError)
     where = f"http://no-such-host.invalid through the proxy {proxy}"

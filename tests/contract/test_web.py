@@ -240,8 +240,9 @@ def test_proxies_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
             WebSource(StoreConfig()).tail(encrypted, 10)
         assert "SECRET" not in str(caught.value)
         monkeypatch.setenv("no_proxy", "archives.example")
-        with pytest.raises(S3UnzipError, match=r"\A(?!.*proxy)"):
-            WebSource(StoreConfig()).tail(encrypted, 10)
+        for direct in (encrypted, Location("https", "archives.example?of=", "a.zip")):
+            with pytest.raises(S3UnzipError, match=r"\A(?!.*proxy)"):
+                WebSource(StoreConfig()).tail(direct, 10)
 
 
 ASKED = 64 * 1024

@@ -168,7 +168,7 @@ def find_proxy(url: str) -> str | None:
     from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415 - needed for few requests
 
     scheme, _, address = url.partition("://")  # the URL may be invalid
-    host = address.partition("/")[0].rpartition("@")[2]
+    host = re.split("[/?#]", address, maxsplit=1)[0].rpartition("@")[2]
     proxy = getproxies().get(scheme)
     if not proxy or proxy_bypass(host):
         return None

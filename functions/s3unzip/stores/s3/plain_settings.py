@@ -135,8 +135,9 @@ def _make_keys(values: Profile, method: str, profile: str) -> Keys | None:
     botocore handles keys without a secret, and keys that cannot be sent in a request.
     """
     access_key, secret_key, token = (values.get(name, "") for name in _KEY_SETTINGS)
-    # "-" because the token is optional.
-    if not (secret_key and SENDABLE.fullmatch(access_key) and SENDABLE.fullmatch(token or "-")):
+    if not secret_key or not SENDABLE.fullmatch(access_key):
+        return None
+    if token and not SENDABLE.fullmatch(token):
         return None
     variables = os.environ
     is_fixed = method == ENVIRONMENT

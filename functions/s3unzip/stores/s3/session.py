@@ -16,7 +16,6 @@ from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import obstore
 from obstore.exceptions import BaseError
@@ -385,9 +384,9 @@ class Session:
         server = url
         proxy = find_proxy(url)
         if proxy is not None:
-            address = urlsplit(proxy)
-            # The user and password are secret.
-            server += f" through the proxy {address.scheme}://{address.netloc.rpartition('@')[2]}"
+            # The user and password are secret, and any character may be in them.
+            scheme, _, address = proxy.partition("://")
+            server += f" through the proxy {scheme}://{address.rpartition('@')[2]}"
         # A typical end of a message from obstore: "error reading a body: Connection reset (os error
         # 104)".
         reason = answer.message.rpartition(": ")[2].partition(" (os error")[0].lower()
