@@ -3,15 +3,18 @@
 import os
 import shutil
 import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
 
 from s3unzip.extraction.task import run_task
-from s3unzip.local.runs import LOCK, is_at_work, lock_run
+from s3unzip.local.runs import LOCK, LocalRuns, is_at_work, lock_run
 from s3unzip.model import Report, TaskReport, decode
-from s3unzip.runs.run_list import RunWatcher
+from s3unzip.runs.run_list import RecentRun, RunWatcher
 from s3unzip.settling.loop import begin
+from s3unzip.stores.config import StoreConfig, parse_destination
 from tests.support.memory import World
 from tests.support.processes import Program
 from tests.support.servers import HttpServer, WebFiles, nobody
@@ -66,6 +69,18 @@ def test_old_records_of_ended_runs_are_removed(program: Program, run: str) -> No
     (line,) = program.run("runs", "--json").lines
     assert (line["run"], line["state"]) == (run, "UNFINISHED")
     program.run("runs", "--prune", "1", "--env", "dev").ends(2, "work.expire_days")
+
+
+@pytest.mark.parametrize("list_runs", [LocalRuns.recent, LocalRuns.begun])
+def test_a_run_that_is_pruned_does_not_end_the_list(
+    program: Program, run: str, list_runs: Callable[[LocalRuns, int], Iterator[object]]
+) -> None:
+    """Another process removes a run while this one goes through its list."""
+    program.extract("damaged.zip", "out", "-q")
+    listed = list_runs(LocalRuns(StoreConfig(parse_destination(str(program.home)))), 9)
+    assert next(listed)
+    shutil.rmtree(program.home / "runs" / run)
+    assert list(listed) in ([], [RecentRun(run, "", ANY)])
 
 
 @pytest.mark.usefixtures("run")

@@ -28,6 +28,7 @@ from contextlib import suppress
 from functools import partial
 from io import BufferedWriter
 from itertools import islice
+from operator import itemgetter
 from pathlib import Path
 
 from msgspec import convert
@@ -133,7 +134,12 @@ def is_at_work(home: str, run: str) -> bool:
 
 
 def known_runs(home: Location) -> list[str]:
-    """Return the ids of the runs below `home`, by the times of their folders, latest first.
+    """Return the ids of the runs below `home`, by the times of their folders, latest first."""
+    return list(_list_times(home))
+
+
+def _list_times(home: Location) -> dict[str, float]:
+    """Return the time of the folder of each run below `home`, in Unix seconds, latest first.
 
     Another process may remove runs at the same time; removed runs are left out.
     """
@@ -146,7 +152,7 @@ def known_runs(home: Location) -> list[str]:
             with suppress(FileNotFoundError):
                 if run_folder.is_dir():
                     times[os.path.relpath(run_folder.path, folder)] = run_folder.stat().st_mtime
-    return sorted(times, key=times.__getitem__, reverse=True)
+    return dict(sorted(times.items(), key=itemgetter(1), reverse=True))
 
 
 def _scan(folder: str) -> list[os.DirEntry[str]]:
@@ -221,8 +227,8 @@ class LocalRuns(RunList):
 
     def recent(self, limit: int) -> Iterator[RecentRun]:
         """Yield runs, latest first; the time of each run is the time of its last change."""
-        for run in known_runs(self.work_location)[:limit]:
-            yield RecentRun(run, "", self._folder(run).stat().st_mtime)
+        for run, changed in islice(_list_times(self.work_location).items(), limit):
+            yield RecentRun(run, "", changed)
 
     def begun(self, limit: int) -> Iterator[str]:
         """Yield the runs that have a record or are in progress.
@@ -232,7 +238,7 @@ class LocalRuns(RunList):
         begun = (
             run
             for run in known_runs(self.work_location)
-            if any(path.name != LOCK for path in self._folder(run).iterdir())
+            if any(entry.name != LOCK for entry in _scan(str(self._folder(run))))
             or self.state(run) == RUNNING
         )
         return islice(begun, limit)
