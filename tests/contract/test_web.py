@@ -21,6 +21,7 @@ from s3unzip.errors import (
     SourceChangedError,
     StorageError,
     ThrottledError,
+    UsageError,
 )
 from s3unzip.model import Location, Pin
 from s3unzip.stores.config import StoreConfig
@@ -243,6 +244,17 @@ def test_proxies_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         for direct in (encrypted, Location("https", "archives.example?of=", "a.zip")):
             with pytest.raises(S3UnzipError, match=r"\A(?!.*proxy)"):
                 WebSource(StoreConfig()).tail(direct, 10)
+
+
+@pytest.mark.parametrize("proxy", ["http://me:SEC/RET@", "http://[::1", "socks5://me:SECRET@h"])
+def test_a_proxy_without_a_valid_url_is_refused(
+    monkeypatch: pytest.MonkeyPatch, proxy: str
+) -> None:
+    """The message names the variable, and not its value, which may have a password."""
+    monkeypatch.setenv("https_proxy", proxy)
+    with pytest.raises(UsageError, match=r"\Ahttps_proxy: the proxy has no valid URL") as caught:
+        WebSource(StoreConfig()).tail(Location("https", "archives.example", "a.zip"), 10)
+    assert "SEC" not in str(caught.value)
 
 
 ASKED = 64 * 1024

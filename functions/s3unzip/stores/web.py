@@ -231,7 +231,13 @@ class WebSource(Source):
         if proxy not in self._pools:
             pool = PoolManager(maxsize=CONNECTIONS)
             if proxy is not None:
-                pool = ProxyManager(proxy, maxsize=CONNECTIONS)
+                try:
+                    pool = ProxyManager(proxy, maxsize=CONNECTIONS)
+                except ValueError:  # the message of urllib3 may contain the password
+                    raise errors.UsageError(
+                        f"{target.scheme}_proxy: the proxy has no valid URL, such as "
+                        "http://host:port"
+                    ) from None
             self._pools.setdefault(proxy, pool)  # another thread may have added a pool
         return self._pools[proxy]
 

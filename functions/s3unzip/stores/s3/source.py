@@ -66,7 +66,7 @@ def get_object(
 ) -> tuple[ObjectMeta, Iterator[Buffer]]:
     """Return the properties of an object, and an iterator over its bytes as they arrive.
 
-    Odd keys (see `is_odd`) go through botocore, which also sends `call.owner`; others, obstore.
+    Odd keys (see `is_odd`) go through botocore, which also sends `call.owner`.
 
     Args:
         span: offsets of the first byte and of the byte after the last one. Defaults to all bytes.
