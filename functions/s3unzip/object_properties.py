@@ -17,7 +17,7 @@ from s3unzip.globs import compile_glob
 from s3unzip.options import HelpSection, RunOption
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 # The storage classes in which an object can be written to a general purpose bucket.
 STORAGE_CLASSES = (
@@ -129,12 +129,8 @@ class ObjectProperties(Struct, frozen=True, omit_defaults=True):
 
     def check(self) -> None:
         """Check the properties by the rules of S3; raise `UsageError` if S3 would refuse them."""
-        for noun, name, names in (
-            ("storage class", self.storage_class, STORAGE_CLASSES),
-            ("acl", self.acl, CANNED_ACLS),
-        ):
-            is_unknown = name is not None and name not in names
-            _refuse(f"{noun} {name!r}", {f"unknown; known: {', '.join(names)}": is_unknown})
+        _check_name("storage class", self.storage_class, STORAGE_CLASSES)
+        _check_name("acl", self.acl, CANNED_ACLS)
         if self.cache_control is not None:
             _check_header("cache control", self.cache_control)
         for glob, kind in self.content_types.items():
@@ -156,6 +152,11 @@ def _refuse(subject: str, reasons: Mapping[str, bool]) -> None:
     for reason, is_true in reasons.items():
         if is_true:
             raise UsageError(f"{subject}: {reason}")
+
+
+def _check_name(noun: str, name: str | None, names: Sequence[str]) -> None:
+    if name is not None and name not in names:
+        raise UsageError(f"{noun} {name!r}: unknown; known: {', '.join(names)}")
 
 
 def _check_header(noun: str, value: str) -> None:
