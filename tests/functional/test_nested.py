@@ -9,7 +9,17 @@ from threading import Semaphore
 
 import pytest
 
-from s3unzip.model import Budget, NestedRun, OnConflict, Options, Report, Verdict, decode
+from s3unzip.model import (
+    Budget,
+    NestedRun,
+    OnConflict,
+    Options,
+    Report,
+    TaskKind,
+    TaskReport,
+    Verdict,
+    decode,
+)
 from s3unzip.settling.loop import begin
 from s3unzip.settling.nested import nested_requests
 from s3unzip.stores.ports import Buffer, ObjectFacts
@@ -149,6 +159,19 @@ def test_a_spent_budget_reaches_the_first_archives_of_the_directory() -> None:
     assert Tree(_many(4), ONE, world).reasons == {
         "archive/a00.zip": None, "archive/a01.zip": None, "archive/a02.zip": "nested-budget",
     }  # fmt: skip
+
+
+def test_an_archive_on_record_twice_takes_no_place_of_another(world: World) -> None:
+    """A late stream records its archive again; the archives beyond the budget are still told."""
+    world.tune(nested_archives=2)
+    report = world.run_request(world.request(_many(4), ONE))
+    records = world.records(report.run)
+    twice = [outcome for outcome in records.outcome_lines() if outcome.index == 0]
+    late = TaskReport("stream-00000000", TaskKind.STREAM, members=1, extracted=1)
+    records.write_outcomes(late, twice)
+    refused, *opened = world.run_nested_here(report)
+    assert (refused.key, refused.reason) == ("archive/a02.zip", "nested-budget")
+    assert [one.verdict for one in opened] == [Verdict.COMPLETED] * 2
 
 
 def test_the_budget_is_for_all_levels(world: World) -> None:

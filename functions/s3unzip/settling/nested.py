@@ -77,10 +77,10 @@ def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], 
         if outcome.status is not Status.FAILED and outcome.key.lower().endswith(SUFFIX)
     )
     # Outcomes are stored in the order in which their PUTs ended. They are sorted by index here,
-    # because the indexes are the same in each run. One archive more than the limit is enough to
-    # show that there are too many. A late stream may have recorded an archive for the second time.
-    first_archives = nsmallest(limit + 1, candidates, key=attrgetter("index"))
-    archives = list({archive.index: archive for archive in first_archives}.values())
+    # because the indexes are the same in each run. One archive more than the limit shows that there
+    # are too many. Each archive may be on record twice: a late stream records it again.
+    first_outcomes = nsmallest(2 * (limit + 1), candidates, key=attrgetter("index"))
+    archives = list({outcome.index: outcome for outcome in first_outcomes}.values())[: limit + 1]
     prefixes = Counter(_nested_prefix(archive.key) for archive in archives[:limit])
     taken_messages = _find_taken(records, prefixes)
     calls = context.calls()
