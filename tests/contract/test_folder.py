@@ -244,7 +244,7 @@ def test_no_room(tmp_path: Path, *, if_absent: bool) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        lambda path: os.utime(path, (1, 1)),  # as writing the same number of bytes into it
+        lambda path: os.utime(path, (2, 2)),  # as writing the same number of bytes into it
         lambda path: path.with_name("new").rename(path),
         lambda path: path.write_bytes(b"0123456789+"),
         Path.unlink,
@@ -255,6 +255,7 @@ def test_a_source_that_changes(tmp_path: Path, change: Callable[[Path], object])
     """Size, time and inode tell; each way of changing a file is seen."""
     for name in ("a.zip", "new"):
         (tmp_path / name).write_bytes(b"0123456789")
+        os.utime(tmp_path / name, (1, 1))
     where = Location("file", "", f"{tmp_path}/a.zip")
     source = FileSource()
     archive = source.pinned(where, source.stat(where).pin)

@@ -294,6 +294,8 @@ def test_checksums_go_with_all_that_is_written() -> None:
         for call in WRITES.values():
             call(stores)
     assert all(map(has_checksums, asked))
+    hashes = [one.headers["x-amz-content-sha256"] for one in asked if one.method == "PUT"]
+    assert hashes == ["UNSIGNED-PAYLOAD"] * 3
 
 
 COSTLY = ObjectFacts("a/b", {}, storage_class="STANDARD_IA", tags={"a": "b"})

@@ -4,6 +4,7 @@ Root may read and write everything, so as root the command runs without the capa
 docs/mistakes.toml has a folder that may not be written, and an archive that may not be read.
 """
 
+import errno
 import os
 import shutil
 import subprocess
@@ -12,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from s3unzip.errors import AccessDeniedError
+from s3unzip.local.runs import lock_run
 from tests.support.processes import COMMAND, LIMITED, Program
 from tests.support.zips import DEFLATE, Entry
 
@@ -46,6 +49,19 @@ def test_a_folder_of_runs_that_may_not_be_written(program: Limited) -> None:
     ended = program.start("run", "a.zip", "out", "-w", "1").ends(6)
     assert ended.err.splitlines()[-1].endswith(f"{DENIED}; {KEPT}")
     assert program.start("runs").code == 0
+
+
+def test_a_read_only_home_is_named_with_its_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container without a home that can be written needs another folder for records."""
+
+    def refuse(folder: Path, mode: int) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), f"{folder}{mode:o}")
+
+    monkeypatch.setattr("s3unzip.local.runs.make_folders", refuse)
+    with pytest.raises(AccessDeniedError, match=f"the file system is read-only.*{KEPT}"):
+        lock_run(str(tmp_path), "2026-11-23/201532-a-00000000")
 
 
 @pytest.mark.parametrize("words", ["runs", "show", "resume latest", "verify a.zip out"])
@@ -115,13 +131,9 @@ def mounted(program: Limited, request: pytest.FixtureRequest) -> Iterator[Path]:
 @pytest.mark.skipif(shutil.which("mount") is None, reason="there is no mount")
 @pytest.mark.parametrize("mounted", ["ro"], indirect=True)
 def test_a_file_system_that_is_read_only(program: Limited, mounted: Path) -> None:
-    """It is told as such; a home that is one needs another folder for the records of runs."""
+    """It is told as such."""
     denial = f"s3unzip: {mounted}: the file system is read-only: use another place"
     assert program.extract("a.zip", "mounted").ends(6).err.splitlines()[-1] == denial
-    program.variables["S3UNZIP_HOME"] = str(mounted / "home")
-    program.extract("a.zip", "out").ends(
-        6, f"the file system is read-only: use another place; {KEPT}"
-    )
 
 
 @pytest.mark.skipif(shutil.which("mount") is None, reason="there is no mount")

@@ -15,7 +15,6 @@ import s3unzip
 from s3unzip import Comparison, OnConflict, Options, StoreConfig, Verdict
 from s3unzip.api.archive import ArchiveMember
 from s3unzip.api.extraction import find_archives
-from s3unzip.context import Progress
 from s3unzip.errors import (
     MemberError,
     NotFoundError,
@@ -29,6 +28,7 @@ from s3unzip.errors import (
 from s3unzip.model import NestedRun, PlanSummary, Report
 from s3unzip.stores.config import parse_destination
 from tests.support.account import Account
+from tests.support.memory import Told
 from tests.support.servers import HttpServer, WebFiles
 from tests.support.zips import DEFLATE, Entry, build, seal_aes
 
@@ -359,15 +359,17 @@ def test_members_are_on_disk_before_the_archive_is_deleted(
 def test_a_run_tells_what_happens_in_its_order(
     path: Path, tmp_path: Path, stores: StoreConfig
 ) -> None:
-    """Progress has the plan, the report, and then the runs of archives inside."""
+    """Progress has the plan, the report, then the runs of archives inside, and their members."""
     path.write_bytes(build(Entry("b.zip", build(Entry("inside.txt", b"inside")))))
     events: list[object] = []
-    progress = Progress()
+    progress = Told()
     for name in ("planned", "reported", "nested"):
         setattr(progress, name, events.append)
     options = Options(key_template="{member}", nested_depth=1)
     s3unzip.extract(path, tmp_path / "out", options, stores=stores, progress=progress)
     assert [type(event) for event in events] == [PlanSummary, Report, NestedRun]
+    content = (tmp_path / "out/b/inside.txt").read_bytes()
+    assert (progress.counts["extracted"], content) == (2, b"inside")
 
 
 def test_password_is_used_and_not_recorded(path: Path, tmp_path: Path, stores: StoreConfig) -> None:

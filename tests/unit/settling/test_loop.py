@@ -136,6 +136,16 @@ def test_the_report_of_a_failed_execution_replaces_no_better_and_no_newer_one(wo
     assert _report_failure(world, run.id, 50, ended.finished + 60) == ended
 
 
+def test_a_member_that_settling_ends_is_progress_of_its_round_alone() -> None:
+    """The round after it, in which nothing is done, is an idle one."""
+    world = World(replace(TINY, copy_task_bytes=25_000))
+    run, state = _begin(world, build(Entry("m", bytes(60_000)), Entry("n", b"1")))
+    _do(world, run, (task for task in state.tasks if task.kind is TaskKind.COPY))
+    state = settle(state, world.context).next
+    assert (state.idle, len(state.tasks), world.content("m")) == (0, 1, bytes(60_000))
+    assert settle(state, world.context).next.idle == 1
+
+
 def test_a_link_that_is_lost_is_made_again() -> None:
     """A settling that is killed after it began the upload begins another; none is left."""
     world = World(TINY)
