@@ -258,7 +258,11 @@ class LocalRuns(RunList):
         resumable = 0
         for run in known_runs(self.work_location):
             folder = self._folder(run)
-            if folder.stat().st_mtime >= before or self.state(run) == RUNNING:
+            try:
+                changed = folder.stat().st_mtime
+            except FileNotFoundError:  # another process has just removed it
+                continue
+            if changed >= before or self.state(run) == RUNNING:
                 continue
             if self._is_resumable(run):
                 resumable += 1

@@ -27,7 +27,7 @@ The rules of the records:
 - Two archives can have the same run id, so the archive in a record is checked against the request.
 
 If a record is missing, `read_*` methods raise `NotFoundError` and `find_*` methods return None. All
-methods except `find_task_report` raise `ServiceFaultError` if the store does not answer.
+methods raise `ServiceFaultError` if the store does not answer.
 """
 
 from __future__ import annotations
@@ -296,7 +296,7 @@ class RunRecords:
         try:
             first_line = next(split_lines(self.store.stream(outcomes_name(task))), b"")
             return decode(first_line, TaskReport)
-        except (errors.NotFoundError, errors.ServiceFaultError, errors.UsageError):
+        except (errors.NotFoundError, errors.UsageError):
             return None
 
     # Members that are split into several tasks

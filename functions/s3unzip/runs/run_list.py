@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct, field
 
-from s3unzip.errors import NotFoundError, UsageError
+from s3unzip.errors import NotFoundError, ServiceFaultError, UsageError
 from s3unzip.model import Location, Outcome, PlanSummary, Status, TaskReport
 from s3unzip.run_ids import STEM_AT, run_of_execution
 from s3unzip.runs.records import PLAN_TASK, READERS, RunRecords
@@ -193,7 +193,7 @@ class RunWatcher:
             for task in self._records.list_outcomes()
             if task != PLAN_TASK and task not in self._finished
         ]
-        reports = map_ahead(self._records.find_task_report, tasks, READERS)
+        reports = map_ahead(self._find_report, tasks, READERS)
         for task, report in zip(tasks, reports, strict=True):
             # A record can vanish after it was listed, or be of an attempt that was cut off.
             if report is None or report.unfinished:
@@ -209,3 +209,10 @@ class RunWatcher:
                     if outcome.status is Status.FAILED
                 }
         return tuple(failures.values())[: self._max_failures]
+
+    def _find_report(self, task: str) -> TaskReport | None:
+        """Return the report of a task; None if it cannot be read now."""
+        try:
+            return self._records.find_task_report(task)
+        except ServiceFaultError:  # retried at the next reading
+            return None
