@@ -198,7 +198,10 @@ ENVIRONMENT = Options(
 )
 
 
-@pytest.mark.parametrize("typed", [{}, {"include": ("*.csv",), "limit": 3}, {"marker": True}])
+@pytest.mark.parametrize(
+    "typed",
+    [{}, {"include": ("*.csv",), "limit": 3}, {"lenient": True, "nested_depth": 1}],
+)
 def test_typed_options_replace_those_of_the_environment(typed: dict[str, Any]) -> None:
     """The options that nobody typed stay: selection, nesting and properties of objects."""
     assert override_options(ENVIRONMENT, Options(**typed)) == replace(ENVIRONMENT, **typed)
