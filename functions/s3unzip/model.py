@@ -750,8 +750,8 @@ class Report(Struct, frozen=True, omit_defaults=True):
         """Raise `VerdictError` unless the run is COMPLETED."""
         if not self.ok:
             why = self.message or f"{self.failed:,} failed, {self.missing:,} missing"
-            for failure in self.failures[:1]:  # at most one failure
-                why += f"; the first: {failure.key}: {failure.reason}"
+            if self.failures:
+                why += f"; the first: {self.failures[0].key}: {self.failures[0].reason}"
             raise VerdictError(f"{self.run}: {self.verdict.value}: {why}")
 
     def __repr__(self) -> str:

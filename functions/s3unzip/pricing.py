@@ -175,8 +175,8 @@ def _price_services_besides_s3(job: Job, work: Work, platform: Platform) -> list
     transitions = 0
     if not platform.direct:
         invocations = work.tasks + 2  # the additional invocations are plan and report
-    if work.tasks and not platform.direct:
-        transitions = rates.TRANSITIONS + rates.TASK_TRANSITIONS * work.tasks
+        if work.tasks:
+            transitions = rates.TRANSITIONS + rates.TASK_TRANSITIONS * work.tasks
     events = 1
     # A bucket that sends events for archives also sends one for each member that is put into it.
     if job.source.store.is_billed and job.source.bucket == job.destination.bucket:

@@ -276,7 +276,7 @@ def _figures_of_verify(counts: Mapping[str, int], rate: float) -> Figures:
         "comparing",
         share=None,
         members=f"{counts['extracted']:,} equal",
-        failed=f"{counts['failed']:,} not",  # after "5 equal"
+        failed=f"{counts['failed']:,} not",  # the line is "5 equal, 1 not"
         size=size,
         rate=f"{rate:,.0f} objects/s",
     )

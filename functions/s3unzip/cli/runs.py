@@ -197,7 +197,7 @@ def _list_places(described: Report | Request) -> dict[str, Any]:
         "source": str(described.source),
         "destination": str(described.destination),
         "folder": str(members_folder(described)),
-        "route": getattr(described.route, "name", ""),
+        "route": getattr(described.route, "name", ""),  # empty if there is no route
     }
 
 

@@ -313,9 +313,9 @@ def diagnose(runs: DeployedRuns) -> Iterator[CheckResult]:
     for name, check in ACCOUNT_CHECKS.items():
         yield run_check(name, partial(check, runs))
     with contextlib.suppress(S3UnzipError):  # unreadable defaults: other checks have said why
-        for number, config in enumerate(runs.defaults.routes):
-            if config.route is not None:  # for the type checker: each of them has one
-                yield run_check(f"route {config.route.name}", partial(check_route, runs, number))
+        for number, defaults in enumerate(runs.defaults.routes):
+            if defaults.route is not None:  # always true here, but the type checker does not know
+                yield run_check(f"route {defaults.route.name}", partial(check_route, runs, number))
 
 
 def _read_alarms(runs: DeployedRuns) -> list[Any]:
