@@ -24,7 +24,7 @@ from s3unzip.run_ids import run_id
 from s3unzip.runs.run_list import RUNNING
 from s3unzip.settings import GIB, Variable
 from s3unzip.stores.config import StoreConfig
-from s3unzip.stores.ports import LocalClock
+from s3unzip.stores.ports import Clock
 from s3unzip.verification import Effort, Verification, read_written, verify_objects
 from s3unzip.zip import Policy
 
@@ -155,7 +155,7 @@ class Site:
         options = self.defaults.own.options
         context = Context(
             stores=self.runs.stores,
-            clock=LocalClock(),
+            clock=Clock(),
             policy=Policy(lenient=options.lenient, encoding=options.encoding, password=password),
         )
         deep = put.pin.size <= DEEP_BYTES

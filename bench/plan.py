@@ -34,9 +34,9 @@ def plan(source: str, work: str, include: tuple[str, ...]) -> None:
         parse_source,
     )
     from s3unzip.stores.open import OpenedStores  # noqa: PLC0415
-    from s3unzip.stores.ports import LocalClock  # noqa: PLC0415
+    from s3unzip.stores.ports import Clock  # noqa: PLC0415
 
-    context = Context(stores=OpenedStores(StoreConfig(parse_destination(work))), clock=LocalClock())
+    context = Context(stores=OpenedStores(StoreConfig(parse_destination(work))), clock=Clock())
     target = parse_destination(f"{work}/out")
     request = Request(parse_source(source), target, Options(include=include))
     plans: list[Plan] = []

@@ -39,7 +39,6 @@ from s3unzip.stores.ports import (
     AskForKeys,
     Buffer,
     Clock,
-    LocalClock,
     ObjectFacts,
     Tail,
     Upload,
@@ -174,8 +173,8 @@ class Case:
             Location("file", "", f"{self.folder}/{self.name}.zip"),
             Location("file", "", f"{home}/out/"),
         )
-        pool = Workers(workers or 1, maker(LocalClock()), maker)
-        with Machine(maker(LocalClock()), pool) as machine:
+        pool = Workers(workers or 1, maker(Clock()), maker)
+        with Machine(maker(Clock()), pool) as machine:
             report = machine.run(request)
         assert report.verdict == "COMPLETED", report
         seconds = report.finished - report.started - report.plan_seconds

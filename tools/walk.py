@@ -24,7 +24,7 @@ from s3unzip.runs.records import RunRecords
 from s3unzip.settling.loop import begin, settle
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.open import OpenedStores
-from s3unzip.stores.ports import LocalClock
+from s3unzip.stores.ports import Clock
 
 PACKAGE = f"{Path(s3unzip.__file__).parent}/"
 ADAPTERS = ("stores/folder.py", "stores/files.py")
@@ -69,7 +69,7 @@ def walk_member(home: Path) -> dict[str, Walk]:
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as made:
         made.writestr("folder/member.json", '{"a": 1}' * 100)
     stores = OpenedStores(StoreConfig(work=Location("file", "", str(home / "home"))))
-    context = Context(stores=stores, clock=LocalClock())
+    context = Context(stores=stores, clock=Clock())
     request = Request(
         Location("file", "", str(archive)), Location("file", "", str(home / "out") + "/")
     )

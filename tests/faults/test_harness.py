@@ -30,7 +30,7 @@ from s3unzip.model import OnConflict, Options, Report, Run, Task, Verdict
 from s3unzip.runs.records import RunRecords
 from s3unzip.settings import MIB, Tuning
 from s3unzip.settling.loop import begin, settle
-from s3unzip.stores.ports import LocalClock, StoredObject
+from s3unzip.stores.ports import Clock, StoredObject
 from tests.faults import bombs
 from tests.faults.bombs import TUNING, make_archive
 from tests.faults.killing import kill_and_resume
@@ -203,7 +203,7 @@ def test_tasks_done_twice_at_once(world: World) -> None:
     while done < (200 if LONG else 10):
         world.clear()
         world.put_archive(archive)
-        one, other = world.maker()(LocalClock()), world.maker()(LocalClock())
+        one, other = world.maker()(Clock()), world.maker()(Clock())
         step = begin(world.request(), one)
         while step.report is None:
             done += _do_twice(step.next.run, step.next.tasks, one, other)
@@ -315,7 +315,7 @@ def test_counts_of_every_kind_of_task(
     report = world.run(processes=2, tuning=replace(TUNING, copy_task_bytes=6 * MIB))
     assert _agree(report, _seen(world))
     check_complete(world, report, archive)
-    summary = RunRecords.open(world.maker()(LocalClock()).stores, report.run).read_plan()
+    summary = RunRecords.open(world.maker()(Clock()).stores, report.run).read_plan()
     assert set(summary.kinds) == kinds
 
 
@@ -365,7 +365,7 @@ def test_requests_of_deleting_what_is_extra(world: World) -> None:
         found.extend(extra)
         return True
 
-    report = clear_extra(report, world.maker()(LocalClock()), confirm)
+    report = clear_extra(report, world.maker()(Clock()), confirm)
     requests = _seen(world)
     assert min(requests["list"], requests["delete"]) >= 2
     assert (len(found), len(world.listing()), report.extracted) == (1_100, 20, 20)

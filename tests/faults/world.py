@@ -26,7 +26,7 @@ from s3unzip.model import Location, Options, Report, Request
 from s3unzip.settings import Tuning
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.open import OpenedStores
-from s3unzip.stores.ports import AskForKeys, Clock, LocalClock
+from s3unzip.stores.ports import AskForKeys, Clock
 from s3unzip.zip import Policy
 from tests.faults.bombs import PREFIX, TUNING
 from tests.faults.proxy import FaultProxy
@@ -163,7 +163,7 @@ class World:
 
 def open_machine(maker: ContextMaker, processes: int) -> Machine:
     """Return a machine with worker processes; 0: the tasks are done in this one."""
-    context = maker(LocalClock())
+    context = maker(Clock())
     return Machine(context, Workers(processes, context, maker if processes else None))
 
 

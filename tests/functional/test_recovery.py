@@ -42,7 +42,7 @@ from s3unzip.settling.loop import (
 )
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.folder import NOTE, OWN, own_prefix
-from s3unzip.stores.ports import LocalClock
+from s3unzip.stores.ports import Clock
 from s3unzip.zip import Policy
 from tests.support.memory import TINY, WHOLE, ManualClock, MemoryArchive, Stored, World
 from tests.support.processes import Program
@@ -126,9 +126,7 @@ def test_parts_of_a_split_member_are_written_again(
     work = Location("file", "", str(program.home))
     source = Location("file", "", str(archive))
     target = Location("file", "", f"{program.folder}/out/")
-    context = open_context(
-        StoreConfig(work), Policy(), make_tuning(TUNING), LocalClock(), progress=None
-    )
+    context = open_context(StoreConfig(work), Policy(), make_tuning(TUNING), Clock(), progress=None)
     step = begin(Request(source, target, Options(key_template="{member}")), context)
     run = RunRecords.open(context.stores, step.next.run).read_plan().run
     for _ in range(2):  # scans and all others, then slices

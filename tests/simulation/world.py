@@ -25,7 +25,7 @@ from greenlet import getcurrent, greenlet
 from s3unzip.errors import AccessDeniedError, S3UnzipError, ServiceFaultError, ThrottledError
 from s3unzip.model import Location, Pin
 from s3unzip.stores.calls import Calls
-from s3unzip.stores.ports import Buffer, Kind, LocalClock, PinnedArchive, Upload
+from s3unzip.stores.ports import Buffer, Clock, Kind, PinnedArchive, Upload
 from s3unzip.stores.run_store import MemoryRunStore
 from s3unzip.zip.values import ByteRange
 from tests.simulation.promises import Promises
@@ -147,7 +147,7 @@ class SimulatedWork(Simulated):
         )
         super().__init__(world, memory, dict.fromkeys(RECORDS, "work"))
         self._run = run
-        self._calls = calls or Calls(LocalClock(), 60.0, 8)
+        self._calls = calls or Calls(Clock(), 60.0, 8)
 
     def ask(self, name: str, shown: str, effect: Callable[[], Any]) -> Any:
         return self._calls.run(RECORDS[name], partial(super().ask, name, shown, effect))

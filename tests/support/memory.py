@@ -337,15 +337,17 @@ class MemoryStores:
         self.records = MemoryBucket()
 
 
-class ManualClock:
+class ManualClock(Clock):
     """Time that passes only when somebody sleeps, and a limit that a test can set."""
 
     def __init__(self, remaining: float = float("inf")) -> None:
+        super().__init__()
+        self.now = self._now
         self.slept = 0.0
         self.left = remaining
         self._began = time.time()
 
-    def now(self) -> float:
+    def _now(self) -> float:
         return self._began + self.slept
 
     def sleep(self, seconds: float) -> None:

@@ -39,7 +39,7 @@ from s3unzip.stores.calls import Calls
 from s3unzip.stores.config import StoreConfig, parse_destination, parse_source, split_bucket
 from s3unzip.stores.listing import Page, list_pages
 from s3unzip.stores.open import OpenedStores
-from s3unzip.stores.ports import LocalClock, StoredObject
+from s3unzip.stores.ports import Clock, StoredObject
 
 SUFFIX = ".zip"
 
@@ -309,7 +309,7 @@ def is_object(key: str) -> bool:
 
 
 def _list_pages(bucket: str, prefix: str, stores: Stores) -> Iterator[Page]:
-    calls = Calls(LocalClock(), Tuning().retry_seconds, at_once=1)
+    calls = Calls(Clock(), Tuning().retry_seconds, at_once=1)
     destination = stores.destination(parse_destination(f"s3://{bucket}/"))
     return list_pages(destination, prefix, partial(calls.paced, "list"))
 

@@ -16,7 +16,7 @@ from s3unzip.planning.reading import Reading
 from s3unzip.planning.select import check_selection
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.open import OpenedStores
-from s3unzip.stores.ports import LocalClock
+from s3unzip.stores.ports import Clock
 from s3unzip.zip import Limits, Policy
 
 LIMITS_VARIABLE = "S3UNZIP_LIMITS"
@@ -88,7 +88,7 @@ def open_context(
 ) -> Context:
     """Return the context for reading an archive in this process; `more` has its other fields."""
     policy = make_policy(options, password, destination, limits)
-    return Context(OpenedStores(config), LocalClock(), policy, **more)
+    return Context(OpenedStores(config), Clock(), policy, **more)
 
 
 def read_limits() -> Limits:

@@ -32,7 +32,7 @@ from s3unzip.rates import LAMBDA_VCPU_MB
 from s3unzip.settings import Tuning, Variable, make_tuning, spellings
 from s3unzip.stores.config import StoreConfig, parse_destination
 from s3unzip.stores.open import OpenedStores
-from s3unzip.stores.ports import LocalClock
+from s3unzip.stores.ports import Clock
 from s3unzip.stores.s3.aws_session import AwsSession
 from s3unzip.zip import Limits, Policy
 
@@ -59,7 +59,7 @@ SECRET_ERRORS: dict[str, type[errors.S3UnzipError]] = {
 }
 
 
-class LambdaClock(LocalClock):
+class LambdaClock(Clock):
     """A clock with the real time and the remaining time of one invocation."""
 
     def __init__(self, invocation: Any) -> None:  # Powertools types the method as a property

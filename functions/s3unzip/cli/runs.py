@@ -32,7 +32,7 @@ from s3unzip.runs.step import STOPPED, Step
 from s3unzip.stores.config import StoreConfig, runs_home
 from s3unzip.stores.files import PRIVATE, make_folders
 from s3unzip.stores.open import check_buckets
-from s3unzip.stores.ports import LocalClock
+from s3unzip.stores.ports import Clock
 
 RUN_COLUMNS = (
     "STARTED (UTC)",
@@ -275,7 +275,7 @@ def _find_page(report: Report, run_list: RunList) -> Path:
         body = run_list.records(run).store.read(PAGE)
     except NotFoundError:  # an environment keeps no page for the run of a small archive
         body = render_page(
-            report, Context(run_list.stores, LocalClock(), environment=run_list.environment)
+            report, Context(run_list.stores, Clock(), environment=run_list.environment)
         )
     page.write_bytes(body)
     return page
@@ -408,7 +408,7 @@ def abort(arguments: Arguments) -> int:
             plan = records.find_plan()
     uploads = 0
     if plan is not None:  # None: the run was stopped before it had a plan, or its archive was small
-        context = Context(stores=run_list.stores, clock=LocalClock())
+        context = Context(stores=run_list.stores, clock=Clock())
         uploads = drop_leftovers(Step(plan.run, context, context.calls()))
     if arguments.json:
         print_json(Aborted(run, run_list.environment, stopped=is_stopped, uploads=uploads))

@@ -17,20 +17,20 @@ from s3unzip.model import Outcome, Run, Task
 from s3unzip.settings import Tuning
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.open import OpenedStores
-from s3unzip.stores.ports import AskForKeys, LocalClock
+from s3unzip.stores.ports import AskForKeys, Clock
 from s3unzip.zip import Policy
 
 # What a worker sends during a task: the counts since its last message, the outcomes of members that
 # failed, or a line about a store that does not answer.
 TaskMessage = Counter[str] | tuple[Outcome, ...] | str
-OpenContext = Callable[[LocalClock, Progress, AskForKeys | None], Context]  # must be picklable
+OpenContext = Callable[[Clock, Progress, AskForKeys | None], Context]  # must be picklable
 
 
 def open_context(
     config: StoreConfig,
     policy: Policy,
     tuning: Tuning,
-    clock: LocalClock,
+    clock: Clock,
     progress: Progress | None,
     ask: AskForKeys | None = None,
 ) -> Context:

@@ -58,7 +58,7 @@ from s3unzip.settling.report import finish_source
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.folder import FolderDestination
 from s3unzip.stores.open import sign_in
-from s3unzip.stores.ports import LocalClock
+from s3unzip.stores.ports import Clock
 from s3unzip.zip import Policy
 
 _log = logging.getLogger("s3unzip.machine")
@@ -330,7 +330,7 @@ def open_machine(
     if processes < 1:
         raise UsageError(f"workers must be at least 1; it is {processes}")
     tuning = tuning or make_tuning(machine_tuning(processes))
-    context = open_context(stores, policy, tuning, clock=LocalClock(), progress=progress)
+    context = open_context(stores, policy, tuning, clock=Clock(), progress=progress)
     opening = partial(open_context, replace(stores, check_reachable=False), policy, tuning)
     return Machine(context, Workers(processes, context, opening), stores)
 

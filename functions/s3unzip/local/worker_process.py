@@ -37,7 +37,7 @@ from s3unzip.local.attempts import (
 )
 from s3unzip.local.process_setup import tune_allocator, yield_to_others
 from s3unzip.model import Run, Task
-from s3unzip.stores.ports import Keys, KeysRequest, LocalClock
+from s3unzip.stores.ports import Clock, Keys, KeysRequest
 
 DEATH_SECONDS = 1.0  # maximum time to wait for the exit code after a process's output ends
 PROGRAM = "from s3unzip.local.worker_process import work; work({lifeline})"
@@ -155,7 +155,7 @@ def work(lifeline: int) -> None:
         os.dup2(2, 1)
     tune_allocator()
     yield_to_others()
-    clock = LocalClock()
+    clock = Clock()
     progress = SendingProgress()
     keys_lock = threading.Lock()
     keys: queue.SimpleQueue[KeysAnswer] = queue.SimpleQueue()
@@ -197,7 +197,7 @@ def _receive() -> Any:
 def _sort_messages(
     tasks: queue.SimpleQueue[tuple[Run, Task]],
     keys: queue.SimpleQueue[KeysAnswer],
-    clock: LocalClock,
+    clock: Clock,
 ) -> None:
     """Put the program's messages into the queues; stop the clock if the task must end."""
     while True:

@@ -38,7 +38,7 @@ from s3unzip.model import Run, Task, TaskReport
 from s3unzip.runs.records import PLAN_TASK, READERS, RunRecords
 from s3unzip.runs.step import STOPPED, count_progress
 from s3unzip.stores.ahead import map_ahead
-from s3unzip.stores.ports import LocalClock
+from s3unzip.stores.ports import Clock
 
 if TYPE_CHECKING:
     from s3unzip.local.worker_process import WorkerProcess
@@ -333,7 +333,7 @@ class _ThreadWorker:
     """A worker that is a thread of this process."""
 
     def __init__(self, context: Context) -> None:
-        self._clock = LocalClock(context.clock)
+        self._clock = Clock(context.clock)
         self._progress = SendingProgress()
         # The stores and their connections are shared. `faults` is not: `replace` creates a new one
         # because of the None, and its warnings are sent through this progress.

@@ -50,7 +50,7 @@ from s3unzip.stores.ahead import map_ahead
 from s3unzip.stores.archives import read_whole_tail
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.config import parse_source, split_bucket
-from s3unzip.stores.ports import LocalClock, Tail
+from s3unzip.stores.ports import Clock, Tail
 from s3unzip.zip import TAIL_LENGTH
 
 if TYPE_CHECKING:
@@ -330,7 +330,7 @@ def _judge_unreported(
     if the archive is split and has a report.
     """
     source = runs.stores.source(request.source)
-    calls = Calls(LocalClock(), runs.defaults.tuning.retry_seconds, at_once=1)
+    calls = Calls(Clock(), runs.defaults.tuning.retry_seconds, at_once=1)
     max_parts = runs.defaults.limits.parts  # as many as the planner allows
     try:
         tail = read_whole_tail(

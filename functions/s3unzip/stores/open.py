@@ -30,9 +30,9 @@ from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.ports import (
     AskForKeys,
     Buffer,
+    Clock,
     Destination,
     ListPage,
-    LocalClock,
     ObjectFacts,
     PartLimits,
     Upload,
@@ -193,7 +193,7 @@ class OpenedStores:
                 from s3unzip.stores.s3.source import S3Source
 
                 session = self.session(self._config.at_destination())
-                calls = calls or Calls(LocalClock(), Tuning().retry_seconds, CALLS_AT_ONCE)
+                calls = calls or Calls(Clock(), Tuning().retry_seconds, CALLS_AT_ONCE)
                 # Options for members (owner, KMS key, copies) do not apply to records.
                 bucket = S3Destination(session, work.bucket, StoreConfig())
                 return ObjectRunStore(home, S3Source(session), bucket, calls)
@@ -203,7 +203,7 @@ class OpenedStores:
 
                 folder = FolderDestination(home.key, private=True)
                 # Files are read and written without requests, so no counts are reported for them.
-                uncounted = Calls(LocalClock(), 0.0, CALLS_AT_ONCE)
+                uncounted = Calls(Clock(), 0.0, CALLS_AT_ONCE)
                 return ObjectRunStore(home, FileSource(), folder, uncounted)
             case _:
                 raise UsageError(f"{work}: runs are kept in s3:// or a path")

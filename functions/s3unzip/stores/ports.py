@@ -39,30 +39,15 @@ Kind = Literal[
 Store = Literal["source", "destination", "work"]
 
 
-class Clock(Protocol):
-    """A time source, which tests can replace."""
-
-    def now(self) -> float:
-        """Return the current Unix time in seconds."""
-
-    def sleep(self, seconds: float) -> None:
-        """Wait for the given number of seconds."""
-
-    def remaining(self) -> float:
-        """Return the seconds until the worker will be stopped; infinite on a single machine."""
-
-
-class LocalClock:
-    """A clock that returns the time of the machine, or of `clock`.
-
-    After `stop`, no time remains and all sleeps end.
+class Clock:
+    """A clock that returns the time of the machine, or of `clock`, and that ends a worker's time.
 
     Attributes:
         now: function that returns the Unix time in seconds. It is stored in an attribute because
             this makes calls faster: the time is read ten times for each member.
     """
 
-    def __init__(self, clock: Clock | None = None) -> None:
+    def __init__(self, clock: "Clock | None" = None) -> None:
         self._clock = clock
         self.now = time.time
         if clock is not None:
@@ -77,7 +62,7 @@ class LocalClock:
             self._clock.sleep(seconds)
 
     def remaining(self) -> float:
-        """Return the remaining seconds, which are 0 after `stop`."""
+        """Return the seconds until the worker will be stopped, which are 0 after `stop`."""
         if self._stopped.is_set():
             return 0.0
         if self._clock is None:

@@ -26,7 +26,7 @@ from s3unzip.local.workers import Workers, WorkerTally, _ThreadWorker
 from s3unzip.model import Report, Request, Run, Task, Verdict
 from s3unzip.settings import make_tuning
 from s3unzip.stores.config import StoreConfig, parse_destination, parse_source
-from s3unzip.stores.ports import LocalClock
+from s3unzip.stores.ports import Clock
 from s3unzip.zip import Policy
 from tests.support.memory import Told
 from tests.support.processes import descendants, is_running
@@ -65,7 +65,7 @@ class Folder:
         self.request = Request(parse_source(str(archive)), parse_destination(str(folder / "out")))
 
     def machine(self, opening: OpenContext | None = None) -> Machine:
-        context = self.open_context(LocalClock(), self.shown)
+        context = self.open_context(Clock(), self.shown)
         return Machine(context, Workers(3, context, opening or self.open_context))
 
     def run(self, opening: OpenContext | None = None) -> Report:
