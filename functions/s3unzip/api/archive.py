@@ -31,8 +31,7 @@ from typing import IO, Literal, Self, TypeVar
 from msgspec.structs import replace
 
 from s3unzip.api.options import at_endpoint, judge_selection, open_context
-from s3unzip.errors import MemberError, NotFoundError, SourceChangedError, UsageError
-from s3unzip.finding import Finding
+from s3unzip.errors import Finding, MemberError, NotFoundError, SourceChangedError, UsageError
 from s3unzip.model import Options, Pin, Report, Request
 from s3unzip.planning.reading import open_local, read_directory, read_tail
 from s3unzip.planning.select import PATHS, near_names

@@ -38,4 +38,4 @@ from s3unzip.deflate.splitting import (
     scan_segment,
     split_inflate,
 )
-from s3unzip.finding import DeflateError, Finding, SegmentRecordError
+from s3unzip.errors import DeflateError, Finding, SegmentRecordError

@@ -25,7 +25,7 @@ from isal import isal_zlib
 from isal.igzip_lib import IgzipDecompressor
 from msgspec import Struct
 
-from s3unzip.finding import DeflateError, Finding
+from s3unzip.errors import DeflateError, Finding
 
 Buffer = bytes | memoryview
 

@@ -40,7 +40,7 @@ from s3unzip.deflate.segments import (
     cut,
     segment_span,
 )
-from s3unzip.finding import DeflateError, Finding, SegmentRecordError
+from s3unzip.errors import DeflateError, Finding, SegmentRecordError
 
 _MAX_SCANS: Final = 3  # maximum number of scans of a segment; each false boundary costs one scan
 _STEP_BYTES = 1 << 16  # number of input bytes between two comparisons of the two outputs

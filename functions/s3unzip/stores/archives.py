@@ -23,8 +23,7 @@ from typing import Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from s3unzip.errors import NotFoundError, RejectedError, UsageError
-from s3unzip.finding import Finding
+from s3unzip.errors import Finding, NotFoundError, RejectedError, UsageError
 from s3unzip.model import Location, Pin
 from s3unzip.stores.ahead import map_ahead
 from s3unzip.stores.calls import Calls, count_request, read_until_fault

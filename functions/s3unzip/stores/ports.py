@@ -24,8 +24,7 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from msgspec import Struct
 
-from s3unzip.errors import UnsupportedError
-from s3unzip.finding import Finding
+from s3unzip.errors import Finding, UnsupportedError
 from s3unzip.model import Location, Part, Pin
 from s3unzip.zip import ByteRange, Disks, Policy, Reads, locate_directory
 from s3unzip.zip.directory import DirectoryLocation

@@ -19,7 +19,7 @@ bytes in that range. `drive` runs the generator with a function that reads a ran
 
 from typing import TYPE_CHECKING
 
-from s3unzip.finding import Finding, MemberError, RejectedError, ZipFormatError
+from s3unzip.errors import Finding, MemberError, RejectedError, ZipFormatError
 from s3unzip.lazy import lazy_names
 from s3unzip.zip.central import DirectoryReader
 from s3unzip.zip.checks import CHECKS, Action, Check, Limits, Phase, Policy

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from s3unzip.finding import Finding, RejectedError
+from s3unzip.errors import Finding, RejectedError
 from s3unzip.zip import records, wrapped
 from s3unzip.zip.checks import Policy
 from s3unzip.zip.directory import DirectoryLocation

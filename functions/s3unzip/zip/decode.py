@@ -22,7 +22,7 @@ from isal import isal_zlib
 from msgspec import Struct
 from msgspec.structs import replace
 
-from s3unzip.finding import MemberError
+from s3unzip.errors import MemberError
 from s3unzip.zip import records
 from s3unzip.zip.checks import Policy
 from s3unzip.zip.codecs import CODECS, IGZIP_ERROR, explain_igzip

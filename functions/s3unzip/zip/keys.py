@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, groupby, islice
 from typing import NamedTuple
 
-from s3unzip.finding import Finding, RejectedError
+from s3unzip.errors import Finding, RejectedError
 from s3unzip.zip.checks import Policy
 from s3unzip.zip.members import FAILED, FOLDER, NAMELESS, PLACELESS, SELECTED, HeaderTable
 from s3unzip.zip.names import cut_name, fold_form, fold_key, utf8_length

@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar, overload
 
 from msgspec import Struct
 
-from s3unzip.finding import Finding, RejectedError
+from s3unzip.errors import Finding, RejectedError
 from s3unzip.zip.names import cut_name, utf8_length
 from s3unzip.zip.values import SHOWN_NAME, Cipher, Member
 

@@ -16,7 +16,7 @@ from typing import NamedTuple, NoReturn, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from s3unzip.finding import Finding, MemberError, RejectedError
+from s3unzip.errors import Finding, MemberError, RejectedError
 from s3unzip.zip.checks import Policy
 
 T = TypeVar("T")
