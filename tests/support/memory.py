@@ -342,13 +342,10 @@ class ManualClock(Clock):
 
     def __init__(self, remaining: float = float("inf")) -> None:
         super().__init__()
-        self.now = self._now
         self.slept = 0.0
         self.left = remaining
-        self._began = time.time()
-
-    def _now(self) -> float:
-        return self._began + self.slept
+        began = time.time()
+        self.now = lambda: began + self.slept
 
     def sleep(self, seconds: float) -> None:
         self.slept += seconds

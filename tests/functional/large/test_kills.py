@@ -205,13 +205,9 @@ def test_a_step_done_twice_changes_nothing(kind: str) -> None:
 class DwindlingClock(ManualClock):
     """Says a few times that there is time; then the worker's time is nearly over."""
 
-    def __init__(self, times: int) -> None:
-        super().__init__()
-        self.times = times
-
     def remaining(self) -> float:
-        self.times -= 1
-        return 900.0 if self.times >= 0 else 5.0
+        self.left -= 1  # how often it still says so
+        return 900.0 if self.left >= 0 else 5.0
 
 
 @pytest.mark.parametrize("times", [0, 1])
