@@ -59,18 +59,6 @@ SECRET_ERRORS: dict[str, type[errors.S3UnzipError]] = {
 }
 
 
-class LambdaClock(Clock):
-    """A clock with the real time and the remaining time of one invocation."""
-
-    def __init__(self, invocation: Any) -> None:  # Powertools types the method as a property
-        super().__init__()
-        self._invocation = invocation
-
-    def remaining(self) -> float:
-        """Return the seconds until Lambda ends this invocation."""
-        return float(self._invocation.get_remaining_time_in_millis() / 1_000)
-
-
 class Trigger(msgspec.Struct, frozen=True):
     """The bucket, prefix and suffix of the keys that start runs."""
 
@@ -185,7 +173,7 @@ class LambdaConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             stores = OpenedStores(access, self.stores.session(self.access.at_destination()))
         return Context(
             stores=stores,
-            clock=LambdaClock(invocation),
+            clock=Clock(remaining=lambda: invocation.get_remaining_time_in_millis() / 1_000),
             policy=self._policy(settings.options),
             tuning=self.tuning,
             max_cost=self.max_cost,

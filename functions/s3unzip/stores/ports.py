@@ -39,17 +39,27 @@ Store = Literal["source", "destination", "work"]
 
 
 class Clock:
-    """A clock that returns the time of the machine, or of `clock`, and that ends a worker's time.
+    """The time of the machine or of another clock, until `stop` leaves the worker no time.
+
+    Args:
+        clock: the other clock. Without one, the machine tells the time.
+        remaining: function that returns the seconds until the machine stops the worker.
 
     Attributes:
         now: function that returns the Unix time in seconds. It is stored in an attribute because
             this makes calls faster: the time is read ten times for each member.
     """
 
-    def __init__(self, clock: "Clock | None" = None) -> None:
+    def __init__(
+        self,
+        clock: "Clock | None" = None,
+        remaining: Callable[[], float] = lambda: math.inf,
+    ) -> None:
         self._clock = clock
+        self._remaining = remaining
         self.now = time.time
         if clock is not None:
+            self._remaining = clock.remaining
             self.now = clock.now
         self._stopped = threading.Event()
 
@@ -64,9 +74,7 @@ class Clock:
         """Return the seconds until the worker will be stopped, which are 0 after `stop`."""
         if self._stopped.is_set():
             return 0.0
-        if self._clock is None:
-            return math.inf
-        return self._clock.remaining()
+        return self._remaining()
 
     def stop(self) -> None:
         """End all sleeps, and leave the worker no remaining time."""
