@@ -32,8 +32,7 @@ from s3unzip.model import Location, Pin, Request, Requests
 from s3unzip.planning.reading import Reading, read_archive
 from s3unzip.planning.select import parse_template
 from s3unzip.runs.records import RunRecords
-from s3unzip.stores.ahead import map_ahead
-from s3unzip.stores.calls import Calls
+from s3unzip.stores.calls import Calls, map_ahead
 from s3unzip.stores.listing import BEYOND, list_pages
 from s3unzip.stores.ports import StoredObject
 from s3unzip.zip.values import WRAP

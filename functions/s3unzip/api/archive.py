@@ -35,8 +35,8 @@ from s3unzip.errors import Finding, MemberError, NotFoundError, SourceChangedErr
 from s3unzip.model import Options, Pin, Report, Request
 from s3unzip.planning.reading import open_local, read_directory, read_tail
 from s3unzip.planning.select import PATHS, near_names
-from s3unzip.stores.ahead import read_ahead
 from s3unzip.stores.archives import Source
+from s3unzip.stores.calls import read_ahead
 from s3unzip.stores.config import StoreConfig, parse_source
 from s3unzip.stores.files import BinaryReader, ReaderSource
 from s3unzip.stores.open import NOWHERE

@@ -78,8 +78,7 @@ from s3unzip.settling.loop import (
 from s3unzip.settling.nested import has_nested
 from s3unzip.settling.report import may_replace, write_report
 from s3unzip.stores import Stores
-from s3unzip.stores.ahead import map_ahead
-from s3unzip.stores.calls import Calls
+from s3unzip.stores.calls import Calls, map_ahead
 from s3unzip.stores.ports import Tail
 from s3unzip.stores.run_store import MemoryRunStore, SmallRunStores
 

@@ -27,8 +27,7 @@ from s3unzip.errors import NotFoundError
 from s3unzip.extraction.member_object import has_stored_size
 from s3unzip.model import OnConflict, Options, Outcome, PlannedMember, Status
 from s3unzip.runs.step import Step
-from s3unzip.stores.ahead import map_ahead
-from s3unzip.stores.calls import Calls
+from s3unzip.stores.calls import Calls, map_ahead
 from s3unzip.stores.listing import PAGE_KEYS, list_pages
 from s3unzip.stores.ports import Buffer, Destination, StoredObject
 from s3unzip.zip import Member

@@ -46,7 +46,7 @@ from s3unzip.extraction.uploads import (
 from s3unzip.model import Outcome, Part, PlannedMember
 from s3unzip.planning.reading import open_local
 from s3unzip.runs.step import RUN_FAULTS, Step, TaskAttempt
-from s3unzip.stores.ahead import read_ahead
+from s3unzip.stores.calls import read_ahead
 from s3unzip.stores.ports import Buffer, Upload
 from s3unzip.zip import AFTER_LENGTH, ByteRange, Member, OpenedMember, close_member
 from s3unzip.zip.decode import largest_size

@@ -61,7 +61,7 @@ from s3unzip.extraction.uploads import (
 from s3unzip.model import Outcome, PlannedMember, Slice, Status, Task, TaskKind
 from s3unzip.runs.records import TaskOutcomes
 from s3unzip.runs.step import RUN_FAULTS, Step, TaskAttempt
-from s3unzip.stores.ahead import map_ahead
+from s3unzip.stores.calls import map_ahead
 from s3unzip.stores.ports import Upload
 from s3unzip.zip import ByteRange
 from s3unzip.zip.values import WRAP

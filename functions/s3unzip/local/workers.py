@@ -37,7 +37,7 @@ from s3unzip.local.process_setup import yield_to_others
 from s3unzip.model import Run, Task, TaskReport
 from s3unzip.runs.records import PLAN_TASK, READERS, RunRecords
 from s3unzip.runs.step import STOPPED, count_progress
-from s3unzip.stores.ahead import map_ahead
+from s3unzip.stores.calls import map_ahead
 from s3unzip.stores.ports import Clock
 
 if TYPE_CHECKING:

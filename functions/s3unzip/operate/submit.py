@@ -46,9 +46,8 @@ from s3unzip.operate.runs import DeployedRuns, asking
 from s3unzip.run_ids import check_same_archive, run_id
 from s3unzip.runs.run_list import RUNNING
 from s3unzip.settling.loop import look_up_run
-from s3unzip.stores.ahead import map_ahead
 from s3unzip.stores.archives import read_whole_tail
-from s3unzip.stores.calls import Calls
+from s3unzip.stores.calls import Calls, map_ahead
 from s3unzip.stores.config import parse_source, split_bucket
 from s3unzip.stores.ports import Clock, Tail
 from s3unzip.zip import TAIL_LENGTH

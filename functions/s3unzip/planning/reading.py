@@ -22,9 +22,8 @@ from s3unzip.planning.select import (
     parse_template,
     selector,
 )
-from s3unzip.stores.ahead import read_ahead
 from s3unzip.stores.archives import Source, blaming_parts, check_parts, read_whole_tail
-from s3unzip.stores.calls import Calls
+from s3unzip.stores.calls import Calls, read_ahead
 from s3unzip.stores.ports import PinnedArchive, Tail
 from s3unzip.zip import (
     HEAD_LENGTH,

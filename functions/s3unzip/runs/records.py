@@ -60,8 +60,7 @@ from s3unzip.model import (
 from s3unzip.run_ids import check_same_archive
 from s3unzip.stages import Stage, gives_outcome
 from s3unzip.stores import Stores
-from s3unzip.stores.ahead import map_ahead
-from s3unzip.stores.calls import Calls
+from s3unzip.stores.calls import Calls, map_ahead
 from s3unzip.stores.run_store import RunStore
 
 T = TypeVar("T")

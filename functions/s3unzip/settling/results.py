@@ -35,7 +35,7 @@ from s3unzip.model import (
 from s3unzip.runs.records import PLAN_TASK, RunRecords, TaskOutcomes
 from s3unzip.runs.step import Step, stop_for
 from s3unzip.stages import Stage, current_stage, gives_outcome
-from s3unzip.stores.ahead import map_ahead
+from s3unzip.stores.calls import map_ahead
 from s3unzip.stores.ports import Upload
 
 MEMBERS_AT_ONCE = 8  # maximum number of split members to link or finish concurrently

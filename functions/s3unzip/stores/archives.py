@@ -25,8 +25,7 @@ from msgspec.structs import replace
 
 from s3unzip.errors import Finding, NotFoundError, RejectedError, UsageError
 from s3unzip.model import Location, Pin
-from s3unzip.stores.ahead import map_ahead
-from s3unzip.stores.calls import Calls, count_request, read_until_fault
+from s3unzip.stores.calls import Calls, count_request, map_ahead, read_until_fault
 from s3unzip.stores.ports import Buffer, PinnedArchive, Store, Tail
 from s3unzip.zip import (
     Boundary,

@@ -19,10 +19,12 @@ import logging
 import random
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from functools import partial
+from itertools import islice
 from threading import get_ident
 from typing import Literal, TypeVar
 
@@ -34,6 +36,7 @@ from s3unzip.stores.fault_budget import FaultBudget, draw_delay
 from s3unzip.stores.ports import PIECE, Buffer, Clock, Kind, PinnedArchive, Store
 from s3unzip.zip import ByteRange
 
+S = TypeVar("S")
 T = TypeVar("T")
 _log = logging.getLogger("s3unzip.calls")
 FIRST_CALLS = 4  # concurrent paced calls at the beginning of a step
@@ -305,12 +308,7 @@ class Calls:
         """Wait until the call may be retried; return False if it must not be retried.
 
         The call is not retried if the budget is spent, the step has ended, or the worker has no
-        time left.
-
-        Args:
-            progress: progress of the call.
-            request: store and kind of the call.
-            fault: error that ended the last attempt.
+        time left. `fault` ended the last attempt.
         """
         if isinstance(fault, ExpiredKeysError):  # waiting does not produce new keys
             self._final_fault = fault
@@ -401,3 +399,50 @@ def read_until_fault(chunks: Iterator[Buffer]) -> bytes:
         if len(body) < MIN_RATE * (time.monotonic() - began):
             raise
     return bytes(body)
+
+
+def read_ahead(
+    read: Callable[[ByteRange], T], whole: ByteRange, piece_length: int, ahead: int
+) -> Iterator[T]:
+    """Yield the result of `read` for each piece of `whole`, in order.
+
+    Each piece has `piece_length` bytes; the last one may be shorter. At most `ahead` pieces are
+    being read or waiting for the consumer, so memory use is bounded, and reading pauses while the
+    consumer is slow.
+    """
+    if whole.length <= piece_length:  # a single piece needs no thread
+        if whole.length:
+            yield read(whole)
+        return
+    pieces = (
+        ByteRange(start, min(start + piece_length, whole.stop))
+        for start in range(whole.start, whole.stop, piece_length)
+    )
+    yield from map_ahead(read, pieces, ahead)
+
+
+def map_ahead(
+    call: Callable[[S], T], values: Iterable[S], at_once: int, ahead: int | None = None
+) -> Generator[T, None, None]:
+    """Yield the result of `call` for each value, in order; threads run the next calls meanwhile.
+
+    Args:
+        values: arguments for the calls. They are iterated in the consumer's thread.
+        at_once: maximum number of concurrent calls.
+        ahead: maximum number of values in progress or waiting for the consumer. If it is greater
+            than `at_once`, one slow call does not hold up the others. Defaults to `at_once`.
+    """
+    remaining = iter(values)
+    pool = ThreadPoolExecutor(at_once, thread_name_prefix="ahead")
+    try:
+        pending = deque(pool.submit(call, value) for value in islice(remaining, ahead or at_once))
+        while pending:
+            result = pending.popleft().result()
+            # The next call starts before the consumer uses this result.
+            pending.extend(pool.submit(call, value) for value in islice(remaining, 1))
+            yield result
+    finally:
+        # The garbage collector closes an abandoned generator, perhaps in a thread that is just
+        # starting. Waiting there would deadlock, because `threading` holds the lock that the wait
+        # needs.
+        pool.shutdown(wait=False, cancel_futures=True)
