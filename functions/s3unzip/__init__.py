@@ -8,7 +8,8 @@ promises. They are loaded when they are first used, so that importing this packa
 
 from __future__ import annotations
 
-from s3unzip.lazy import lazy_names
+from importlib import import_module
+
 from s3unzip.version import __version__ as __version__
 
 # Type checkers take it for true. `typing` would be imported before a command can catch Ctrl-C.
@@ -43,30 +44,37 @@ if TYPE_CHECKING:
 
 
 if not TYPE_CHECKING:
-    _load, __dir__, __all__ = lazy_names(
-        __name__,
-        {
-            "s3unzip.api.archive": ("Archive", "ArchiveMember", "open_archive"),
-            "s3unzip.api.extraction": ("extract",),
-            "s3unzip.api.verification": ("verify",),
-            "s3unzip.context": ("Progress",),
-            "s3unzip.deflate": ("",),
-            "s3unzip.errors": ("",),
-            "s3unzip.model": ("GzipForm", "OnConflict", "Options", "Report", "Verdict"),
-            "s3unzip.object_properties": ("ObjectProperties",),
-            "s3unzip.settings": ("Tuning",),
-            "s3unzip.stores.config": ("StoreConfig",),
-            "s3unzip.verification": ("Comparison", "Verification"),
-            "s3unzip.zip": ("",),
-            "s3unzip.zip.checks": ("Limits",),
-        },
-    )
+    # The public names of each module. A module that is public itself has its own name.
+    _NAMES_OF = {
+        "s3unzip.api.archive": ("Archive", "ArchiveMember", "open_archive"),
+        "s3unzip.api.extraction": ("extract",),
+        "s3unzip.api.verification": ("verify",),
+        "s3unzip.context": ("Progress",),
+        "s3unzip.deflate": ("deflate",),
+        "s3unzip.errors": ("errors",),
+        "s3unzip.model": ("GzipForm", "OnConflict", "Options", "Report", "Verdict"),
+        "s3unzip.object_properties": ("ObjectProperties",),
+        "s3unzip.settings": ("Tuning",),
+        "s3unzip.stores.config": ("StoreConfig",),
+        "s3unzip.verification": ("Comparison", "Verification"),
+        "s3unzip.zip": ("zip",),
+        "s3unzip.zip.checks": ("Limits",),
+    }
+    _MODULE_OF = {name: module for module, names in _NAMES_OF.items() for name in names}
+    __all__ = sorted(_MODULE_OF)  # noqa: PLE0605 - it is a list
+
+    def __dir__() -> list[str]:
+        return list(__all__)
 
     def __getattr__(name: str) -> object:
         """Load a public name. If it is a class of options, add their help to its docstring."""
-        value = _load(name)
+        if name not in _MODULE_OF:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+        module = import_module(_MODULE_OF[name])
+        value = getattr(module, name, module)  # `errors` and the cores are public as modules
         if hasattr(value, "__struct_fields__"):
             from s3unzip.options import describe_options  # noqa: PLC0415 - only such a class needs it
 
             describe_options(value)
+        globals()[name] = value  # the next use finds it directly
         return value

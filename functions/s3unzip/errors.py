@@ -38,8 +38,8 @@
 Verdicts are values, and exceptions are retryable: an `ArchiveError` never leaves the pipeline (it
 becomes a verdict or an outcome), and the state machine retries what is raised. Lambda reports the
 class name as ``errorType``, so the names here are a public interface; ``infra/workflow.py`` gets
-them from `lasting_errors`. The ZIP and deflate cores import only this module and `lazy` from the
-rest of the package.
+them from `lasting_errors`. The ZIP and deflate cores import only this module from the rest of the
+package.
 """
 
 from __future__ import annotations

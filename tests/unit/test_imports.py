@@ -164,9 +164,9 @@ def test_unknown_name_is_an_attribute_error() -> None:
 
 
 def test_importing_the_package_loads_nothing() -> None:
-    """`import s3unzip` costs three small modules; the public names come when they are used."""
+    """`import s3unzip` costs two small modules; the public names come when they are used."""
     loaded = {name for name in _loaded_by("import s3unzip") if name.startswith("s3unzip")}
-    assert loaded == {"s3unzip", "s3unzip.lazy", "s3unzip.version"}
+    assert loaded == {"s3unzip", "s3unzip.version"}
 
 
 def test_all_but_the_functions_work_without_powertools() -> None:

@@ -20,7 +20,6 @@ bytes in that range. `drive` runs the generator with a function that reads a ran
 from typing import TYPE_CHECKING
 
 from s3unzip.errors import Finding, MemberError, RejectedError, ZipFormatError
-from s3unzip.lazy import lazy_names
 from s3unzip.zip.central import DirectoryReader
 from s3unzip.zip.checks import CHECKS, Action, Check, Limits, Phase, Policy
 from s3unzip.zip.directory import DirectoryLocation, inspect_prefix, locate_directory
@@ -52,8 +51,12 @@ from s3unzip.zip.values import (
 
 if TYPE_CHECKING:
     from s3unzip.zip.decode import GzipMember, MemberDecoder, decode_whole, gzip_length
-else:  # imported on demand: these modules load the decompressors, which only a worker needs
-    __getattr__, *_ = lazy_names(
-        __name__,
-        {"s3unzip.zip.decode": ("GzipMember", "MemberDecoder", "decode_whole", "gzip_length")},
-    )
+else:
+
+    def __getattr__(name: str) -> object:
+        """Load `decode` on first use: it loads the decompressors, which only a worker needs."""
+        if name not in {"GzipMember", "MemberDecoder", "decode_whole", "gzip_length"}:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+        from s3unzip.zip import decode  # noqa: PLC0415 - as said
+
+        return getattr(decode, name)
