@@ -107,6 +107,15 @@ SOUND = {
         A,
     ),
     "directory headers in a comment": archive(replace(A, comment=A.central_part(0) * 3), B),
+    "a ZIP64 field with two values of three": archive(
+        replace(
+            A,
+            central={"size": SENTINEL, "offset": SENTINEL},
+            extra=zip64_extra(len(TEXT), 0),
+            local_extra=b"",
+        ),
+        B,
+    ),
     "the longest comment": archive(A, shape=Shape(comment=b"c" * 65_535)),
     "the longest comment of a member": archive(replace(A, comment=b"c" * 65_535), B),
     "the longest extra fields": archive(replace(A, extra=extra(0x9999, bytes(65_531))), B),
@@ -191,7 +200,18 @@ ROWS = [
     rejects("no-eocd", raw(b'{"error": "not found"}')),
     rejects("no-eocd", raw(bytes(70_000))),
     # What an archive alone does not cause: these need an option of the run.
-    fails("name-reserved", archive(Member("_success/x", TEXT), A, options=Options(marker=True))),
+    fails(
+        "name-reserved",
+        archive(
+            *(
+                Member(name, failed="name-reserved")
+                for name in ("_SUCCESS", "_success", "_SUCCESS/x")
+            ),
+            *(Member(name, TEXT) for name in ("_SUCCESS.txt", "a/_SUCCESS")),
+            options=Options(marker=True),
+            warnings="case-collision file-dir-prefix-conflict",
+        ),
+    ),
     warns("nested-no-stem", archive(Member("m/.zip", INNER), A, options=NESTED)),
     warns(
         "nested-prefix-taken",

@@ -7,7 +7,7 @@ from functools import partial
 
 from msgspec import structs
 
-from s3unzip.zip import Limits, Policy
+from s3unzip.zip import AFTER_LENGTH, Limits, Policy
 from tests.corpus.labels import (
     PLAIN,
     TEXT,
@@ -382,10 +382,23 @@ ROWS = [
     fails("zip64-extra-missing", _two(data=bytes(3_000_000), central=HUGE)),
     fails("lfh-size-crc-mismatch", _two(data=bytes(4_000_000), central=HUGE)),
     fails("zip64-extra-duplicate", listed(WIDE_FIELD * 2), listed(WIDE_FIELD)),
-    fails(
-        "zip64-extra-malformed",
-        listed(extra(1, b"1234"), central=HUGE),
-        listed(extra(1, b"1234")),
+    *(
+        fails(
+            "zip64-extra-malformed",
+            listed(extra(1, bytes(length)), central=HUGE),
+            listed(extra(1, bytes(length))),
+        )
+        for length in (0, 4, 7)
+    ),
+    *(
+        rejects(
+            "multi-disk",
+            listed(
+                extra(1, bytes(length)),
+                central={**HUGE, "compressed_size": SENTINEL, "offset": SENTINEL, "disk": 0xFFFF},
+            ),
+        )
+        for length in (0, 23, 24)
     ),
     fails("lfh-zip64-duplicate", _one(local_extra=WIDE_FIELD * 2), _one(local_extra=WIDE_FIELD)),
     rejects("member-out-of-bounds", _one(central={"offset": 60})),
@@ -461,6 +474,16 @@ ROWS = [
             archive(Member("d", TEXT, in_folder="name-is-folder"), Member("d/e/f", TEXT)),
         ),
         archive(Member("d", TEXT), Member("de/f", TEXT)),
+    ),
+    *(
+        warns(
+            "file-dir-prefix-conflict",
+            unread(
+                ALL_READERS, archive(*(Member(f"{number:03}/x/y/z") for number in range(300)), file)
+            ),
+            policy=_limited(folder_memory=100 * 10),  # what was seen has to be forgotten
+        )
+        for file in (Member("007"), Member("299/x"))
     ),
     fails("name-dotdot", _one(name="a/../b"), _one(name="a/..b")),
     fails("name-absolute", _one(name="/etc/passwd"), _one(name="etc/passwd")),
@@ -799,6 +822,14 @@ ROWS = [
         "hidden-local-header",
         unread("7zz", _shaped("prefix-adjusted", prefix=b"X" + INNER, adjusted=True)),
         _shaped("prefix-adjusted", prefix=LITERALS, adjusted=True),
+    ),
+    *(
+        warns(
+            "hidden-local-header",
+            archive(replace(A, after=bytes(gap) + b"PK\3\4 hidden"), B),
+            archive(replace(A, after=bytes(AFTER_LENGTH) + b"PK\3\4 hidden"), B),
+        )
+        for gap in (0, AFTER_LENGTH - 4)
     ),
     fails("stored-size-mismatch", _one(data=TEXT + b"x")),
     fails("stored-size-mismatch", _one(flags=1), archive(CRYPTED), OPENING),

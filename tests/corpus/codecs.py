@@ -3,12 +3,14 @@
 The larger contents are streamed, sliced or copied at the limits of `tests.support.memory.TINY`.
 """
 
+import lzma
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import product
+from random import Random
 
-from s3unzip.zip import Policy
+from s3unzip.zip import Limits, Policy
 from tests.corpus.labels import (
     TEXT,
     A,
@@ -19,6 +21,7 @@ from tests.corpus.labels import (
     archive,
     fails,
     unread,
+    warns,
 )
 from tests.support.zips import (
     BZIP2,
@@ -46,6 +49,13 @@ NAMES = {
 CODED = [method for method in NAMES if method != STORED]
 SECRET = b"p\xc3\xa4ss word\x7f"
 OPENING = Policy(password=SECRET)
+LITTLE_MEMORY = Policy(limits=Limits(decoder_memory=1 << 20))
+NOISE = Random(3).randbytes(80_000)
+CHAINED = {
+    BZIP2: [compress(BZIP2, b"one "), compress(BZIP2, b""), compress(BZIP2, b"two")],
+    XZ: [compress(XZ, b"one "), compress(XZ, b""), bytes(8), compress(XZ, b"two"), bytes(4)],
+    ZSTD: [compress(ZSTD, b"one "), compress(ZSTD, b""), compress(ZSTD, b"two")],
+}
 LARGE = b"".join(b"%d, " % (number * number % 99_991) for number in range(30_000))
 SEALS: Mapping[str, Callable[[Member, bytes], Member]] = {
     "ZipCrypto": seal_zipcrypto,
@@ -56,6 +66,9 @@ SEALS: Mapping[str, Callable[[Member, bytes], Member]] = {
         for version, strength in product((1, 2), (1, 2, 3))
     },
 }
+
+
+SEALED = seal_aes(Member("a.txt", b"0123456789"), SECRET)
 
 
 def _describe(method: int, form: str | None) -> Archive:
@@ -85,6 +98,53 @@ SOUND = {
         f"large, {NAMES[method]}": archive(Member("large.txt", LARGE, method), B)
         for method in NAMES
     },
+    **{
+        f"{form}, {name}": archive(
+            replace(A, descriptor=form, local=local),
+            B,
+            warnings="dd-missing-signature" * form.startswith("bare"),
+        )
+        for form in DESCRIPTORS
+        for name, local in {
+            "a CRC-32 of all ones": {"crc32": 0xFFFFFFFF},
+            "sizes in the header": {"size": len(TEXT), "compressed_size": len(TEXT)},
+            "a sentinel in the header": {"size": 0xFFFFFFFF},
+        }.items()
+    },
+    **{
+        f"{NAMES[method]}, one stream after the other": unread(
+            "zipfile", archive(Member("m.txt", b"one two", method, data=b"".join(streams)), A)
+        )
+        for method, streams in CHAINED.items()
+    },
+    **{
+        f"{NAMES[method]}, a stream that ends far inside of what came": unread(
+            "zipfile",
+            archive(
+                Member(
+                    "m.bin",
+                    NOISE,
+                    method,
+                    data=compress(method, NOISE[:40_000]) + compress(method, NOISE[40_000:]),
+                ),
+                A,
+            ),
+        )
+        for method in (BZIP2, XZ)
+    },
+    # More stored blocks of no byte (RFC 1951, 3.2.4) than one call takes.
+    "deflate that begins with blocks that hold nothing": archive(
+        Member(
+            "m.txt",
+            TEXT,
+            DEFLATE,
+            data=bytes.fromhex("000000ffff") * 30_000 + compress(DEFLATE, TEXT),
+        ),
+        A,
+    ),
+    "lzma, a marker although the size is known": archive(
+        Member("m.txt", TEXT, LZMA, local={"flags": 0}, central={"flags": 0}), A
+    ),
     "empty, deflated": archive(Member("empty", method=DEFLATE), A),
     "empty, other methods": unread("7zz", archive(*(Member(NAMES[m], method=m) for m in CODED))),
     "large, ZipCrypto": archive(_seal(DEFLATE, "ZipCrypto", LARGE), B, policy=OPENING),
@@ -103,7 +163,10 @@ def _spoil(method: int) -> Iterator[Case]:
     for code, spoiled in (
         ("stream-truncated", replace(good, data=data[:-1])),
         ("stream-truncated", replace(good, data=data[: len(data) // 2])),
-        ("compressed-trailing-bytes", replace(good, data=data + b"x")),
+        *(
+            ("compressed-trailing-bytes", replace(good, data=data + b"\1" * spare))
+            for spare in (1, 5, 2_000)
+        ),
         ("size-overrun", replace(good, data=compress(method, TEXT + b"x"))),
         ("size-mismatch", replace(good, data=compress(method, TEXT[:-1]))),
         ("crc-mismatch", replace(good, local=wrong, central=wrong)),
@@ -114,6 +177,62 @@ def _spoil(method: int) -> Iterator[Case]:
 
 ROWS = [
     *(case for method in CODED for case in _spoil(method)),
+    *(
+        warns(
+            "compressed-trailing-bytes",
+            archive(Member("m.txt", TEXT, method, data=compress(method, TEXT) + b"\1" * spare), B),
+            policy=Policy(lenient=True),
+        )
+        for method in CODED
+        for spare in (1, 5, 2_000)
+    ),
+    *(
+        fails(
+            "compressed-trailing-bytes",
+            archive(Member("m.txt", b"one ", method, data=streams[0] + tail), A),
+        )
+        for method, streams in CHAINED.items()
+        for tail in (b"x", b"BZx and more", b"\xfd7zXX and more", b"\0\0\0")
+    ),
+    *(
+        fails("size-overrun", archive(Member("m.txt", b"one ", method, data=b"".join(streams)), A))
+        for method, streams in CHAINED.items()
+    ),
+    # The limit is for the dictionary of 256 KiB; what liblzma needs besides is added.
+    fails(
+        "memory-bound",
+        archive(Member("m.txt", TEXT, XZ, data=lzma.compress(TEXT, preset=9)), A),
+        archive(Member("m.txt", TEXT, XZ, data=lzma.compress(TEXT, preset=0)), A),
+        LITTLE_MEMORY,
+    ),
+    fails(
+        "memory-bound",  # a window of 128 MiB
+        archive(
+            Member("m", TEXT, ZSTD, data=bytes.fromhex("28b52ffd0088") + compress(ZSTD, TEXT)[6:]),
+            A,
+        ),
+        archive(Member("m.txt", TEXT, ZSTD), A),
+        LITTLE_MEMORY,
+    ),
+    *(
+        fails(
+            code,
+            archive(
+                replace(
+                    SEALED,
+                    data=SEALED.stored_data[:at]
+                    + bytes([SEALED.stored_data[at] ^ 0x40])
+                    + SEALED.stored_data[at + 1 :],
+                ),
+                B,
+            ),
+            archive(SEALED, B),
+            OPENING,
+        )
+        for at, code in enumerate(
+            ["wrong-password"] * (16 + 2) + ["aes-mac-mismatch"] * (len(SEALED.content) + 10)
+        )
+    ),
     *(
         fails(
             "dd-mismatch",

@@ -46,8 +46,12 @@ def on_disk(number: int) -> Archive:
     return archive(FILES[0], moved, sizes=(100,))
 
 
-# Places where no disk has a byte: the last byte of the first disk is 87.
-NOWHERE: tuple[Fields, ...] = ({"disk": 3}, {"disk": 0, "offset": 300}, {"offset": 99_999})
+# Places where no disk has a byte: the last byte of the first disk is 142.
+NOWHERE: tuple[Fields, ...] = (
+    {"disk": 3},
+    *({"disk": 0, "offset": offset} for offset in (143, 300)),
+    {"offset": 99_999},
+)
 SOUND = {
     "zip -s, two parts": replace(SPLIT, sizes=(400,)),
     "zip -s, three parts": SPLIT,
@@ -56,6 +60,9 @@ SOUND = {
     "parts of one byte": archive(FILES[0], sizes=(1,) * 120),
     "ZIP64 records": ZIP64,
     "ZIP64 records in several parts": replace(ZIP64, sizes=(300, 300, 300, 60, 30)),
+    "the end record in a part of its own": replace(
+        _zip64(eocd={"disk_entries": 0}), sizes=(len(ZIP64.whole) - 22,)
+    ),
     "a comment": _shaped(comment=b"part 3 of 3"),
     "7-Zip volumes": Archive(FILES, piece=200),
     "7-Zip volumes of a ZIP64 archive": Archive(FILES, piece=333, shape=Shape(zip64=True)),
@@ -83,6 +90,11 @@ ROWS = [
     rejects("multi-disk", _zip64(locator={"disks": 1}), ZIP64),
     rejects("multi-disk", _zip64(locator={"record_disk": 7}), ZIP64),
     rejects("zip64-eocd-mismatch", _zip64(zip64_eocd={"directory_disk": 9}), ZIP64),
+    rejects(
+        "zip64-eocd-mismatch",
+        replace(_zip64(eocd={"disk_entries": 1}), sizes=(len(ZIP64.whole) - 22,)),
+        ZIP64,
+    ),
     rejects("multi-disk", on_disk(9), on_disk(1)),
     *(
         rejects(

@@ -90,6 +90,7 @@ def run_in_memory(archive: Archive, tuning: Tuning) -> Result:
 WAYS: dict[str, Callable[[Archive], Result]] = {
     "core": read_in_core,
     "core, cut": partial(read_in_core, cut=Cut(13)),
+    "core, byte by byte": partial(read_in_core, cut=Cut(1)),
     "members": read_by_members,
     "batches": partial(run_in_memory, tuning=Tuning()),
     "streams": partial(run_in_memory, tuning=STREAMED),
@@ -112,6 +113,8 @@ def ways_of(archive: Archive) -> Iterator[str]:
         return
     if is_read_alone:
         yield "core, cut"
+        if len(archive.whole) < 1_000:
+            yield "core, byte by byte"
         if not archive.sizes:
             yield "members"
     yield from ("batches", "streams")

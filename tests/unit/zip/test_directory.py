@@ -35,7 +35,6 @@ from tests.support.zips import (
     zip64_extra,
 )
 
-WIDE = 1 << 40
 INFO_ZIP = extra(0x5455, b"\x03" + struct.pack("<i", 1_700_000_000)) + extra(
     0x7875, b"\x01\x04" + bytes(9)
 )
@@ -175,36 +174,7 @@ def test_times_of_members(date: int, time: int, payload: bytes, expected: int | 
     assert member.mtime == expected
 
 
-SENTINELS = dict.fromkeys(("size", "compressed_size", "offset"), SENTINEL)
 BOTH: dict[str, int | bytes] = {"size": SENTINEL, "compressed_size": SENTINEL}
-
-
-@pytest.mark.parametrize(
-    ("payload", "central", "values"),
-    [
-        (pack("<QQQI", WIDE, WIDE, 9, 0), {**SENTINELS, "disk": 0xFFFF}, (WIDE, WIDE, 14)),
-        # The field holds values for sentinels alone; what is left over is not looked at.
-        (pack("<QQ", 1 << 32, 9), {**SENTINELS, "compressed_size": 5}, (1 << 32, 5, 14)),
-    ],
-)
-def test_zip64_values_are_taken_in_order(
-    payload: bytes, central: dict[str, int | bytes], values: tuple[int, int, int]
-) -> None:
-    """Each sentinel has its value (4.5.3)."""
-    (member,) = _read_one(Entry("a", method=12, extra=extra(1, payload), central=central)).members
-    assert (member.size, member.compressed_size, member.offset) == values
-
-
-@pytest.mark.parametrize(
-    "payload", [pack("<QQQ", WIDE, WIDE, 9), pack("<QQ", WIDE, WIDE) + b"1234567", b""]
-)
-def test_a_zip64_field_that_is_cut_short_fails(payload: bytes) -> None:
-    """Without the number of the disk the archive is refused, without a size the member."""
-    with pytest.raises(RejectedError, match="multi-disk"):
-        _read_one(Entry("a", extra=extra(1, payload), central={**SENTINELS, "disk": 0xFFFF}))
-    assert _codes_of(Entry("a", extra=extra(1, payload[:7]), central={"size": SENTINEL})) == {
-        "zip64-extra-malformed"
-    }
 
 
 @pytest.mark.parametrize(
