@@ -1,17 +1,16 @@
 """Archives are listed, estimated and queued as S3 would queue them, also with two routes."""
 
-import io
 import json
-import sys
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from s3unzip.aws.environment import open_worker
 from s3unzip.cli import deployed
-from s3unzip.cli.main import main
 from s3unzip.errors import ServiceFaultError
 from s3unzip.model import Location, Route, Verdict
 from s3unzip.operate import submit
@@ -21,7 +20,7 @@ from s3unzip.operate.submit import ATTEMPTS, LONGEST_WAIT, find_archives, send_e
 from s3unzip.printable import show_count
 from s3unzip.settings import Variable
 from tests.docs.test_json import check_lines
-from tests.support.processes import Typed
+from tests.support.processes import Ended, Program
 from tests.support.zips import Entry, build
 from tests.unit.operate.site import GOOD, Site
 
@@ -30,24 +29,15 @@ ARCHIVE = build(Entry("a", b"a" * 500))
 Refusals = list[tuple[str, bool]]  # the key of a message, and whether the sender is to blame
 
 
-@dataclass
-class Shell:
+class Shell(Program):
     """Somebody who types ``s3unzip submit``, or another command, in an environment."""
 
-    site: Site
-    capsys: pytest.CaptureFixture[str]
-    monkeypatch: pytest.MonkeyPatch
-    out: str = ""
-    err: str = ""
+    def __init__(self, folder: Path, site: Site) -> None:
+        super().__init__(folder)
+        self.site = site
 
-    def __call__(self, *words: str, answer: str | None = None, command: str = "submit") -> int:
-        self.capsys.readouterr()  # what the functions logged
-        with self.monkeypatch.context() as patch:
-            patch.setattr(sys, "stdin", io.StringIO() if answer is None else Typed(answer))
-            with pytest.raises(SystemExit) as ended:
-                main([command, *words, "--env", "dev"])
-        self.out, self.err = self.capsys.readouterr()
-        return int(ended.value.code or 0)
+    def __call__(self, *words: str, answer: str | None = None, command: str = "submit") -> Ended:
+        return self.run(command, *words, "--env", "dev", answer=answer)
 
     def put(self, *keys: str, body: bytes = ARCHIVE) -> None:
         for key in keys:
@@ -61,9 +51,8 @@ class Shell:
 
 
 @pytest.fixture
-def shell(site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", site.account.url)
-    return Shell(site, capsys, monkeypatch)
+def shell(site: Site, tmp_path: Path) -> Shell:
+    return Shell(tmp_path, site)
 
 
 @pytest.mark.parametrize(
@@ -81,15 +70,15 @@ def test_words_select_archives(shell: Shell, words: list[str], keys: list[str]) 
     shell.put("in/00.zip", "in/01.zip", "in/sub/02.zip", "in/text.txt", "in/folder.zip/", "x.zip")
     for name in (key for key in keys if "[" in key):  # it wins over what it fits as a glob
         shell.put(name, name.replace("[", "").replace("]", ""))
-    assert shell(*(BUCKET + word for word in words), "--yes", "--json") == 0
-    (made,) = check_lines("submit", shell.out)
+    ended = shell(*(BUCKET + word for word in words), "--yes", "--json").ends(0)
+    (made,) = check_lines("submit", ended.out)
     assert (made["archives"], made["queued"], made["size"]) == (
         len(keys),
         len(keys),
         len(keys) * len(ARCHIVE),
     )
     assert made["dollars"] > 0
-    assert shell.err == f"queued {show_count(len(keys), 'archive')}: s3unzip runs --env dev\n"
+    assert ended.err == f"queued {show_count(len(keys), 'archive')}: s3unzip runs --env dev\n"
     assert shell.queued() == keys
 
 
@@ -119,8 +108,7 @@ def test_words_that_select_nothing_queue_nothing(
 ) -> None:
     """Nothing is queued of any word then, and one line says why."""
     shell.put("a.zip", "text.txt")
-    assert shell(BUCKET, word, "--yes") == code
-    assert says in shell.err
+    shell(BUCKET, word, "--yes").ends(code, says)
     assert shell.queued() == []
 
 
@@ -128,17 +116,14 @@ def test_words_that_select_nothing_queue_nothing(
 def test_archives_that_are_not_queued(shell: Shell, more: str) -> None:
     """Archives that the environment does not take, a budget that is too low, and a dry run."""
     shell.put("odd/A.zIp")
-    assert shell(f"{BUCKET}odd/", more) == 0
-    assert shell.out.startswith("0 archives to extract")
-    assert "left out: 1 that dev does not take" in shell.out
-    assert shell.err == "nothing is queued: there is no archive that dev takes\n"
+    ended = shell(f"{BUCKET}odd/", more).ends(0).prints("left out: 1 that dev does not take")
+    assert ended.out.startswith("0 archives to extract")
+    assert ended.err == "nothing is queued: there is no archive that dev takes\n"
     shell.put("a.zip", "b.zip")
-    assert shell(BUCKET, more, "--max-cost", "0.0000001") == 2
-    assert "Nothing is queued: raise --max-cost" in shell.err
-    assert shell(BUCKET, "--dry-run") == 0
-    assert shell.out.startswith("2 archives to extract, 1.2 KiB, about $0.0000")
-    assert shell.err == "nothing is queued\n"
-    assert shell.queued() == []
+    shell(BUCKET, more, "--max-cost", "0.0000001").ends(2, "Nothing is queued: raise --max-cost")
+    ended = shell(BUCKET, "--dry-run").ends(0)
+    assert ended.out.startswith("2 archives to extract, 1.2 KiB, about $0.0000")
+    assert (ended.err, shell.queued()) == ("nothing is queued\n", [])
 
 
 def test_archives_that_have_a_verdict(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,14 +132,13 @@ def test_archives_that_have_a_verdict(shell: Shell, monkeypatch: pytest.MonkeyPa
     shell.site.begin("bad.zip", b"no archive")
     shell.site.begin("running.zip")
     shell.put("new.zip")
-    assert shell(BUCKET, "--dry-run") == 0
-    assert shell.out.startswith("2 archives to extract, ")
-    assert shell.out.endswith("; left out: 2 with a verdict\n")
-    assert shell(f"{BUCKET}*a*.zip", "--yes", "--json") == 0
-    assert check_lines("submit", shell.out)[0]["ended"] == 2
-    assert shell.err == "nothing is queued: each archive has its verdict: s3unzip runs --env dev\n"
+    out = shell(BUCKET, "--dry-run").ends(0).out
+    assert re.fullmatch("2 archives to extract, .*; left out: 2 with a verdict\n", out)
+    ended = shell(f"{BUCKET}*a*.zip", "--yes", "--json").ends(0)
+    assert check_lines("submit", ended.out)[0]["ended"] == 2
+    assert ended.err == "nothing is queued: each archive has its verdict: s3unzip runs --env dev\n"
     monkeypatch.setattr(submit, "MAX_LOOKED_UP", 3)
-    assert shell(BUCKET, "--yes") == 0
+    shell(BUCKET, "--yes").ends(0)
     assert shell.queued() == ["a.zip", "bad.zip", "new.zip", "running.zip"]
 
 
@@ -162,8 +146,7 @@ def test_archives_that_have_a_verdict(shell: Shell, monkeypatch: pytest.MonkeyPa
 def test_a_yes_is_needed(shell: Shell, answer: str, code: int) -> None:
     """Only a yes queues anything."""
     shell.put("a.zip")
-    assert shell(BUCKET, answer=answer) == code
-    assert shell.err.startswith("Queue 1 archive? [y/N] ")
+    assert shell(BUCKET, answer=answer).ends(code).err.startswith("Queue 1 archive? [y/N] ")
     assert shell.queued() == ([] if code else ["a.zip"])
 
 
@@ -175,28 +158,26 @@ def test_an_interruption(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
 
     shell.put("a.zip")
     monkeypatch.setattr(deployed, "send_events", stop)
-    assert shell(BUCKET, "--yes") == 130
-    assert "stopped after 0 of 1 archives; the same command queues all" in shell.err
+    shell(BUCKET, "--yes").ends(130, "stopped after 0 of 1 archives; the same command queues all")
 
 
 def test_missing_archives_are_listed_and_started(shell: Shell) -> None:
     """A dry run starts nothing and exits with 1; with a yes each archive gets its verdict."""
     shell.put("a.zip", "in/b.zip", "in/c.zip")
-    assert shell("--missing", "--dry-run") == 1
-    assert [line.split()[2:4] for line in shell.out.splitlines()[:-1]] == [["no", "run"]] * 3
-    assert shell.out.endswith("3 archives: 0 running, 3 without a verdict\n")
-    assert shell("--missing", answer="n\n") == 1
-    assert shell.err.startswith("Start 3 archives? [y/N] ")
-    assert shell("--missing", "--yes", "--max-cost", "0.0000001") == 2
+    *lines, last = shell("--missing", "--dry-run").ends(1).out.splitlines()
+    assert [line.split()[2:4] for line in lines] == [["no", "run"]] * 3
+    assert last == "3 archives: 0 running, 3 without a verdict"
+    ended = shell("--missing", answer="n\n").ends(1)
+    assert ended.err.startswith("Start 3 archives? [y/N] ")
+    shell("--missing", "--yes", "--max-cost", "0.0000001").ends(2)
     assert shell.queued() == []
-    assert shell("--missing", f"{BUCKET}in/", "--yes", "--json") == 0
-    (found,) = check_lines("missing", shell.out)
+    ended = shell("--missing", f"{BUCKET}in/", "--yes", "--json").ends(0)
+    (found,) = check_lines("missing", ended.out)
     assert [archive["state"] for archive in found["unsettled"]] == ["no run"] * 2
-    assert found["started"] == 2
-    assert shell.err == "2 started: s3unzip runs --env dev\n"
+    assert (found["started"], ended.err) == (2, "2 started: s3unzip runs --env dev\n")
     assert shell.queued() == ["in/b.zip", "in/c.zip"]
-    assert shell("--missing", "--days", "0", "--yes") == 0
-    assert shell.out == "0 archives: 0 running, 0 without a verdict\n"
+    ended = shell("--missing", "--days", "0", "--yes")
+    assert (ended.code, ended.out) == (0, "0 archives: 0 running, 0 without a verdict\n")
 
 
 @pytest.mark.parametrize(
@@ -211,7 +192,7 @@ def test_missing_archives_are_listed_and_started(shell: Shell) -> None:
 def test_words_select_missing_archives(shell: Shell, words: list[str], keys: list[str]) -> None:
     """Prefixes, globs and keys name the archives that are looked up, each once."""
     shell.put("in/00.zip", "in/[0].zip", "in/00.zip.zip/2.zip", "x.zip")
-    assert shell("--missing", *(BUCKET + word for word in words), "--yes") == 0
+    shell("--missing", *(BUCKET + word for word in words), "--yes").ends(0)
     assert shell.queued() == keys
 
 
@@ -225,8 +206,7 @@ def test_words_select_missing_archives(shell: Shell, words: list[str], keys: lis
 )
 def test_contradictory_requests(shell: Shell, words: tuple[str, ...], says: str) -> None:
     """They are refused before anything is looked up."""
-    assert shell(*words) == 2
-    assert says in shell.err
+    shell(*words).ends(2, says)
 
 
 @dataclass
@@ -265,8 +245,7 @@ def _send(queue: Queue, count: int) -> list[float]:
 def test_only_refused_messages_are_sent_again() -> None:
     """After a pause, until all are taken; ten are one request, without a pause."""
     queue = Queue(lambda _, __: [])
-    assert _send(queue, 21) == []
-    assert sorted(len(batch) for batch in queue.batches) == [1, 10, 10]
+    assert (_send(queue, 21), sorted(len(batch) for batch in queue.batches)) == ([], [1, 10, 10])
     queue = Queue(lambda attempt, keys: [(key, False) for key in keys[attempt:]])
     slept = _send(queue, 4)
     assert queue.batches == [
@@ -304,19 +283,16 @@ ROUTES: list[dict[str, Any]] = [
 
 
 @pytest.fixture
-def routed(deploy: Callable[..., Site], monkeypatch: pytest.MonkeyPatch) -> Site:
+def routed(deploy: Callable[..., Site]) -> Site:
     site = deploy(**{Variable.ROUTES: json.dumps(ROUTES)})
     site.account.client("s3").create_bucket(Bucket="acme-members")
-    monkeypatch.setenv("AWS_ENDPOINT_URL", site.account.url)
     return site
 
 
 @pytest.fixture
-def traveller(
-    routed: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Shell:
+def traveller(routed: Site, tmp_path: Path) -> Shell:
     """A shell in the environment with routes."""
-    return Shell(routed, capsys, monkeypatch)
+    return Shell(tmp_path, routed)
 
 
 def test_a_run_writes_as_its_route_says(routed: Site) -> None:
@@ -384,27 +360,21 @@ def test_the_first_route_that_fits(routed: Site, key: str, route: str | None) ->
 def test_commands_name_the_route(traveller: Shell) -> None:
     """`runs`, `show` and `submit` do; a key that no route and no trigger takes is refused."""
     run = traveller.site.begin("acme/a.zip")
-    traveller(command="runs")  # before it has a report
-    assert "route acme" in traveller.out
+    traveller(command="runs").prints("route acme")  # before it has a report
     traveller.site.work(run)
-    traveller(command="runs")
-    assert "route acme" in traveller.out
-    traveller(run, command="show")
-    assert "  route acme\n" in traveller.out
+    traveller(command="runs").prints("route acme")
+    traveller(run, command="show").prints("  route acme\n")
     traveller.put("globex/b.zipx", "acme/b.zip", "c.zip")
-    traveller("s3://arrivals/", "--dry-run")
-    assert "3 archives to extract" in traveller.out
-    assert "by route: acme 1, globex 1" in traveller.out
-    traveller("s3://arrivals/a.zipx", "--dry-run")
-    places = "s3://arrivals/acme/*.zip and s3://arrivals/globex/*.zipx and"
-    assert f"takes only {places}" in traveller.err
+    traveller(BUCKET, "--dry-run").prints("3 archives to extract", "by route: acme 1, globex 1")
+    traveller(f"{BUCKET}a.zipx", "--dry-run").says(
+        "takes only s3://arrivals/acme/*.zip and s3://arrivals/globex/*.zipx and"
+    )
 
 
 def test_missing_archives_of_routes(traveller: Shell) -> None:
     """`submit --missing` looks below each route, and each archive is listed once."""
     traveller.put("globex/b.zipx", "acme/b.zip", "c.zip")
-    traveller("--missing", "--dry-run")
-    assert traveller.out.count("no run") == 3
+    assert traveller("--missing", "--dry-run").out.count("no run") == 3
 
 
 def test_doctor_checks_each_route(routed: Site) -> None:
