@@ -152,8 +152,7 @@ def test_lists_exactly_its_public_names() -> None:
     """`__all__`, `dir` and type checkers name the same, and each name is there."""
     names: list[str] = vars(s3unzip)["__all__"]
     typed = {alias.name for alias in _imports_of(s3unzip) if alias.asname == alias.name}
-    assert dir(s3unzip) == names
-    assert set(names) == typed - {"__version__"}
+    assert (dir(s3unzip), set(names)) == (names, typed - {"__version__"})
     assert all(getattr(s3unzip, name) is not None for name in names)
 
 

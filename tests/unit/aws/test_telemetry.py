@@ -129,8 +129,7 @@ def test_steps_count_their_requests(record: Callable[[], None]) -> None:
 def test_mean_latency_of_puts(puts: int, latency: list[float] | None) -> None:
     """The latency is the mean of PUTs, parts and copies in milliseconds; without any, none."""
     record_task(replace(TASK, requests=Requests(put=puts)))
-    assert METRICS["PutLatency"] == "Milliseconds"
-    assert _emitted().get("PutLatency") == latency
+    assert (METRICS["PutLatency"], _emitted().get("PutLatency")) == ("Milliseconds", latency)
 
 
 @pytest.mark.parametrize(
@@ -209,8 +208,7 @@ def test_metrics_survive_every_log_level(level: str, lines: list[str]) -> None:
         check=True,
     )
     *logged, measured = map(json.loads, done.stdout.splitlines())
-    assert [line["message"] for line in logged] == lines
-    assert measured["ArchivesFailed"] == [1.0]
+    assert ([line["message"] for line in logged], measured["ArchivesFailed"]) == (lines, [1.0])
 
 
 ROOT = "1-5759e988-bd862e3fe1be46a994272793"

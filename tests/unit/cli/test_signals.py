@@ -52,8 +52,7 @@ def test_a_lost_exception_is_raised_again(number: int, code: int) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         wait()
-    assert reached == ["the line after it"]
-    assert stopping.exit_code == code
+    assert (reached, stopping.exit_code) == (["the line after it"], code)
 
 
 @pytest.mark.parametrize("number", ["1", "no number"])

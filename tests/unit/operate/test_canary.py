@@ -75,8 +75,7 @@ def test_the_canary_is_extracted_and_removed(
     site.work(begin(site))
     answer = canary.check(PATIENCE)
     assert (answer.status, answer.message[:14]) == (OK, "5 of 5 members")
-    assert canary.remove(keep_run=False).status is OK
-    assert _left(account) == []
+    assert (canary.remove(keep_run=False).status, _left(account)) == (OK, [])
 
 
 def test_a_run_that_is_refused(deploy: Deploy, account: Account) -> None:
@@ -133,8 +132,7 @@ def test_a_marker_that_archives_share(deploy: Deploy, account: Account) -> None:
     """The canary would replace it, so it is not tried."""
     runs, _ = deploy(**{Variable.OPTIONS: json.dumps({"marker": True, "key_template": "{member}"})})
     (result,) = try_canary(runs, 1.0)
-    assert (result.status, "_SUCCESS" in result.message) == (WARNING, True)
-    assert _left(account) == []
+    assert (result.status, "_SUCCESS" in result.message, _left(account)) == (WARNING, True, [])
 
 
 def test_an_archive_that_may_not_be_put(deploy: Deploy) -> None:

@@ -107,8 +107,7 @@ def test_a_late_plan_replaces_no_report(world: World) -> None:
 
     bucket.overtake = extract_and_delete
     late = world.finish(begin(request, world.context, known))
-    assert late.verdict is Verdict.COMPLETED
-    assert world.records(late.run).find_report() == late
+    assert (late.verdict, world.records(late.run).find_report()) == (Verdict.COMPLETED, late)
 
 
 def _report_failure(world: World, run: str, began: float, ended: float) -> Report:

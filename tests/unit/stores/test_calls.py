@@ -180,8 +180,7 @@ def test_one_budget_for_all_calls_of_a_process(clock: ManualClock) -> None:
     assert [message.partition(" for ")[0] for message in told] == ["a fault, retrying"]
     calls = Calls(clock, 60.0, 4, faults=faults)
     assert calls.run("get", Faults(clock, 3)) == "done"  # another store
-    assert calls.run("put", lambda: 1) == 1
-    assert calls.run("put", Faults(clock, 3)) == "done"
+    assert (calls.run("put", lambda: 1), calls.run("put", Faults(clock, 3))) == (1, "done")
 
 
 def test_one_budget_for_each_kind_of_request(clock: ManualClock) -> None:
