@@ -96,8 +96,7 @@ def test_every_case_is_ok(pipeline: DeployedPipeline, tmp_path: Path) -> None:
     told = json.loads(table.read_text())
     assert (told["environment"], told["scale"]) == ("dev", "small")
     by_name: dict[str, dict[str, Any]] = {row["case"]: row for row in told["cases"]}
-    assert list(by_name) == NAMES
-    assert by_name["tiny"]["got"] == "COMPLETED, 5 equal, by a direct run"
+    assert (list(by_name), by_name["tiny"]["got"]) == (NAMES, "COMPLETED, 5 equal, by a direct run")
     many = by_name["members"]
     assert many["got"] == "COMPLETED, 5,000 equal, by an execution"
     assert many["dollars"] == pytest.approx(0.025, rel=0.2)  # 5,000 PUTs
@@ -122,8 +121,7 @@ def test_ctrl_c_leaves_nothing(pipeline: DeployedPipeline) -> None:
         out, error = process.communicate(timeout=SECONDS)
     assert process.returncode == 130, out + error
     assert f"left:   {EMPTY}" in out.splitlines()
-    assert error == ""
-    assert what_lies_there(pipeline) == []
+    assert (error, what_lies_there(pipeline)) == ("", [])
 
 
 def test_an_environment_that_extracts_nothing(pipeline: DeployedPipeline) -> None:

@@ -358,8 +358,7 @@ def test_whole_or_not_at_all(place: Place) -> None:
     for count in (1, 40):
         with pytest.raises(RuntimeError):
             work.write("report.json", broken(count))
-    assert work.read("report.json") == b"old"
-    assert list(work.names("")) == ["report.json"]
+    assert (work.read("report.json"), list(work.names(""))) == (b"old", ["report.json"])
     assert isinstance(work, ObjectRunStore)
     assert list(work._store.uploads("")) == []  # in a folder, each run has its own
 

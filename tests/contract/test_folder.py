@@ -458,8 +458,7 @@ def test_runs_are_private(tmp_path: Path) -> None:
         _records(home, "run-1").write(name, [b"{}"])
     (home / "runs/run-2").mkdir(mode=0o755)
     _records(home, "run-2").write("run.json", [b"{}"])
-    assert set(map(_mode_of, home.rglob("*"))) == {0o700, 0o600}
-    assert _mode_of(home) == 0o700
+    assert (set(map(_mode_of, home.rglob("*"))), _mode_of(home)) == ({0o700, 0o600}, 0o700)
 
 
 def test_a_folder_that_runs_are_kept_in_stays_as_it_is(tmp_path: Path) -> None:
@@ -470,8 +469,7 @@ def test_a_folder_that_runs_are_kept_in_stays_as_it_is(tmp_path: Path) -> None:
     for home in ("shared/home", "shared/new"):
         _records(tmp_path / home).write("run.json", [b"{}"])
     names = ("shared", "shared/home", "shared/home/runs/run-1", "shared/new")
-    modes = [_mode_of(tmp_path / name) for name in names]
-    assert modes == [0o777, 0o777, 0o700, 0o700]
+    assert [_mode_of(tmp_path / name) for name in names] == [0o777, 0o777, 0o700, 0o700]
 
 
 @pytest.mark.usefixtures("no_umask")

@@ -150,11 +150,10 @@ def test_every_range_carries_the_pin(where: Location) -> None:
     reply = Reply(206, BODY[:10], _content_range(0, 10))
     with scripted(lambda _: reply) as (stores, asked):
         _one_read(stores, where)
-    ranges = [
+    assert [
         (get.headers["range"], get.headers["if-match"], get.path.rpartition("?")[2])
         for get in asked
-    ]
-    assert ranges == [("bytes=0-9", '"etag"', "versionId=v1")]
+    ] == [("bytes=0-9", '"etag"', "versionId=v1")]
 
 
 @pytest.mark.parametrize("call", ["read", "read odd", "copy"])

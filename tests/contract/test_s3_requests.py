@@ -87,14 +87,13 @@ def test_every_client_says_who_pays(name: str, payer: str | None, *, pays: bool)
     """The header is in each request, and it is signed. Without the option there is no header."""
     with scripted(answer, request_payer=pays) as (stores, asked):
         READING[name](stores)
-    payers = {
+    assert {
         (
             request.headers.get("x-amz-request-payer"),
             "x-amz-request-payer" in request.headers["authorization"],
         )
         for request in asked
-    }
-    assert payers == {(payer, pays)}
+    } == {(payer, pays)}
 
 
 @pytest.mark.parametrize(("pays", "payer"), [(True, "requester"), (False, None)])

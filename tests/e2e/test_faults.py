@@ -109,8 +109,7 @@ def test_late_news_of_a_failure_changes_no_report(
         lines = (json.loads(one) for one in pipeline.logs().splitlines() if report.run in one)
         return {one["message"] for one in lines if settle == one.get("function_name")}
 
-    assert await_value(pipeline, logged) == {said}
-    assert pipeline.find_report(report.run) == report
+    assert (await_value(pipeline, logged), pipeline.find_report(report.run)) == ({said}, report)
 
 
 def test_run_that_cannot_be_planned_is_reported(pipeline: DeployedPipeline) -> None:

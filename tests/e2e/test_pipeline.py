@@ -195,8 +195,7 @@ def test_rejected_archive(
     report = pipeline.extract("rejected.zip", b"this is no archive")
     assert report.verdict is Verdict.REJECTED
     event = announced(report.run)
-    rejection = ("Archive Rejected", report.reason)
-    assert (event["detail-type"], event["detail"]["reason"]) == rejection
+    assert (event["detail-type"], event["detail"]["reason"]) == ("Archive Rejected", report.reason)
     assert (pipeline.member_keys("rejected/"), executions(pipeline)) == ([], before)
     wait_until_idle(pipeline)
 

@@ -450,12 +450,11 @@ def test_a_submitted_archive_needs_the_tag(scanned: DeployedPipeline, status: st
     key = f"in/submitted-{status}.zip"
     version = _put(scanned, key, b"text")
     if status is not None:
-        tag = {"Key": "GuardDutyMalwareScanStatus", "Value": status}
         scanned.client("s3").put_object_tagging(
             Bucket=scanned.outputs["IngestBucket"],
             Key=key,
             VersionId=version["VersionId"],
-            Tagging={"TagSet": [tag]},
+            Tagging={"TagSet": [{"Key": "GuardDutyMalwareScanStatus", "Value": status}]},
         )
     submit(scanned, key)
     if status == CLEAN:

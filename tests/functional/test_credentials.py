@@ -192,9 +192,8 @@ def test_a_code_is_typed_once(login: Login, workers: str, expired: str, code: in
     """
     program = login.program
     login.s3.expired, login.s3.holds_for = expired, 25
-    words = ["run", SOURCE, TARGET, "--profile", "code", "-w", workers, *login.endpoint]
     ended = subprocess.run(
-        [*COMMAND, *words],
+        [*COMMAND, "run", SOURCE, TARGET, "--profile", "code", "-w", workers, *login.endpoint],
         cwd=program.folder,
         env={"PATH": "/usr/bin:/bin", "PYTHONPATH": ":".join(sys.path)} | program.variables,
         input=b"123456\n654321\n",
@@ -388,10 +387,9 @@ def test_access_points_are_places_like_buckets(site: Site, mark: str) -> None:
 @pytest.mark.parametrize("place", ["s3://from", f"s3://{POINT}:from"])
 def test_an_address_has_no_names_before_it(site: Site, place: str) -> None:
     """A server that is an IP address is refused in one line."""
-    words = (*VIRTUAL, "--endpoint-url", "http://127.0.0.1:9")
-    site.program.start("ls", f"{place}/in/a.zip", *words).ends(
-        2, "http://127.0.0.1:9: no bucket can be in a host name that is an IP address"
-    )
+    site.program.start(
+        "ls", f"{place}/in/a.zip", *VIRTUAL, "--endpoint-url", "http://127.0.0.1:9"
+    ).ends(2, "http://127.0.0.1:9: no bucket can be in a host name that is an IP address")
 
 
 NAME = "my%20report.zip"

@@ -76,8 +76,7 @@ def test_deleting_needs_a_number_and_a_yes(place: Place) -> None:
         "Delete them? [y/N] nothing is deleted",
     )
     assert place.names == MEMBERS | {"site/old.txt"}
-    assert place.site("--delete-extra", "1000", answer="y\n").code == 0
-    assert place.names == MEMBERS
+    assert (place.site("--delete-extra", "1000", answer="y\n").code, place.names) == (0, MEMBERS)
 
 
 def test_more_extra_objects_than_the_number_are_kept(place: Place) -> None:
@@ -90,8 +89,7 @@ def test_more_extra_objects_than_the_number_are_kept(place: Place) -> None:
     )
     assert len(place.names) == 12 + len(MEMBERS)
     place.site("--delete-extra", "1000", answer="n\n").says("and 2 more; --dry-run lists them all")
-    assert place.site("--delete-extra", "12").code == 0
-    assert place.names == MEMBERS
+    assert (place.site("--delete-extra", "12").code, place.names) == (0, MEMBERS)
 
 
 @pytest.mark.parametrize(
@@ -114,8 +112,7 @@ def test_the_marker_is_not_extra(place: Place) -> None:
     assert place.site("--marker", "--delete-extra", "1000").code == 0
     assert place.names == MEMBERS | {"site/_SUCCESS"}
     assert "delete" not in place.site("--marker", "--delete-extra", "1000", "--dry-run").err
-    assert place.site("--delete-extra", "1000").code == 0
-    assert place.names == MEMBERS
+    assert (place.site("--delete-extra", "1000").code, place.names) == (0, MEMBERS)
 
 
 def test_another_archives_prefix_is_left_alone(place: Place) -> None:

@@ -221,8 +221,7 @@ def test_tasks_add_up_as_they_end(world: World) -> None:
         counts = seen.counts
         assert seen.progress.extracted == counts["extracted"] == 20 * done - 10
         assert (seen.progress.tasks_done, counts["failed"]) == (done, 10)
-        assert len(seen.failures) == (3 if done == 1 else 0)
-        assert watcher.read().counts == seen.counts
+        assert (len(seen.failures), watcher.read().counts) == (3 if done == 1 else 0, seen.counts)
     assert seen.counts["bytes_written"] == sum(len(one.content) for one in MEMBERS[10:])
     assert seen.progress.first_object is not None
 
@@ -248,8 +247,7 @@ def test_verify_names_the_differences(program: Program) -> None:
 
 def test_only_one_file_of_a_run_has_the_secrets_of_a_url(program: Program) -> None:
     """`run.json` has the query, because a resume reads by it; nothing else has or shows it."""
-    archive = build(Entry("x", b"1"))
-    with HttpServer(WebFiles({"a.zip": archive})) as server:
+    with HttpServer(WebFiles({"a.zip": build(Entry("x", b"1"))})) as server:
         ended = program.extract(f"{server.url}/a.zip?{SECRET}", "out").ends(0)
         again = program.run("resume", "latest").ends(0)
     assert all(SECRET in asked.path for asked in server.asked)

@@ -117,12 +117,11 @@ def mounted(program: Limited, request: pytest.FixtureRequest) -> Iterator[Path]:
     """Return a folder that is a file system of its own, mounted with options."""
     place = program.folder / "mounted"
     place.mkdir()
-    done = subprocess.run(
+    if subprocess.run(
         ["mount", "-t", "tmpfs", "-o", str(request.param), "s3unzip-test", str(place)],
         capture_output=True,
         check=False,
-    )
-    if done.returncode:
+    ).returncode:
         pytest.skip("file systems may not be mounted here")
     yield place
     subprocess.run(["umount", str(place)], check=True)

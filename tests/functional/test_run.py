@@ -299,9 +299,8 @@ def test_an_archive_cannot_forge_the_marker(
     world: World, *, marker: bool, refused: dict[str, int], contents: dict[str, bytes]
 ) -> None:
     """With a marker, a member of its name is refused; without one it is a member."""
-    archive = build(Entry("_SUCCESS", b"forged"), Entry("_success/a", b"x"), Entry("b", b"2"), BAD)
     world.run(
-        archive,
+        build(Entry("_SUCCESS", b"forged"), Entry("_success/a", b"x"), Entry("b", b"2"), BAD),
         Options(marker=marker),
         verdict="COMPLETED_WITH_ERRORS",
         reasons={"crc-mismatch": 1, **refused},

@@ -222,8 +222,7 @@ def test_without_an_answer_there_is_no_verdict() -> None:
 def test_with_the_record_a_listing_proves_all(as_gzip: GzipForm | None) -> None:
     """Each object is named with its proof, the store, without a HEAD; others by their metadata."""
     case = Extracted(Options(as_gzip=as_gzip))
-    records = (case.report.run,)
-    found = case.verify(case.written(), equal=40, proofs={"record": 40}, records=records)
+    found = case.verify(case.written(), equal=40, proofs={"record": 40}, records=(case.report.run,))
     assert (found.requests.list, found.requests.head, found.requests.get) == (1, 0, 1)
     assert {line.key: line.proof for line in case.lines.values()} == dict.fromkeys(
         case.out.objects, Proof.RECORD
@@ -320,9 +319,8 @@ def test_the_command_line_over_a_real_server(program: Program) -> None:
         client = boto3.Session(key, secret, region_name="us-east-1").client("s3", endpoint_url=url)
         client.create_bucket(Bucket="bucket")
         program.extract(*places, "--quiet").ends(0)
-        proof = "40 by the store: the ETag is the one that it gave a run"
         program.run("verify", *places, "--objects", "lines").ends(0).prints(
-            proof, ", 1 LIST, 0 HEAD, 1 GET"
+            "40 by the store: the ETag is the one that it gave a run", ", 1 LIST, 0 HEAD, 1 GET"
         )
         assert program.files()["lines"].count(b'"proof":"record"') == 40
         key = _key_of(4).replace("archive", "a")

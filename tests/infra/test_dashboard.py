@@ -253,8 +253,7 @@ def test_page_has_a_row_for_each_queue(dev: Synthesized) -> None:
         for name, output in dev.template["Outputs"].items()
         if re.search(r"IntakeDeadLetters|IntakeUndelivered|IntakeFailed", str(output["Value"]))
     }
-    assert set(re.findall(r"`(\w+)`", " ".join(_rows("output")))) == queues
-    assert len(queues) == 5
+    assert (set(re.findall(r"`(\w+)`", " ".join(_rows("output")))), len(queues)) == (queues, 5)
 
 
 def test_outputs_that_are_named_exist(dev: Synthesized) -> None:

@@ -250,8 +250,7 @@ def test_a_creation_that_nobody_confirmed_is_a_stack(account: Account) -> None:
         TemplateBody=json.dumps({"Resources": {"Q": {"Type": "AWS::SQS::Queue"}}}),
     )
     stack = DeployedStack("unconfirmed", {}, protected=False, buckets=())
-    assert find_stack(account, "unconfirmed") == stack
-    assert stop_runs(account, stack) == 0
+    assert (find_stack(account, "unconfirmed"), stop_runs(account, stack)) == (stack, 0)
 
 
 def test_runs_are_stopped_before_their_machine_goes(account: Account) -> None:
@@ -263,8 +262,7 @@ def test_runs_are_stopped_before_their_machine_goes(account: Account) -> None:
     )
     execution = states.start_execution(stateMachineArn=stack.outputs["StateMachineArn"])
     assert stop_runs(account, stack) == 1
-    ended = states.describe_execution(executionArn=execution["executionArn"])
-    assert ended["status"] == "ABORTED"
+    assert states.describe_execution(executionArn=execution["executionArn"])["status"] == "ABORTED"
     assert stop_runs(account, stack) == 0
 
 

@@ -206,10 +206,9 @@ def test_options_are_those_of_the_package() -> None:
     depth = {"default": 0, "minimum": 0, "maximum": 8, "type": "integer"}
     assert depth.items() <= options["nested_depth"].items()
     assert not {"names", "limit", "strip_components", "password_ref"} & options.keys()
-    names = [
+    assert [
         set(shown[f"{section}Section"]["properties"]) for section in ("Limits", "ObjectProperties")
-    ]
-    assert names == [set(Limits.__struct_fields__), set(ObjectProperties.__struct_fields__)]
+    ] == [set(Limits.__struct_fields__), set(ObjectProperties.__struct_fields__)]
     assert load_environment("dev").options == Options()
 
 
@@ -288,8 +287,7 @@ def test_after_success(
         "extract": set(),
     }
     name = Variable.AFTER_SUCCESS
-    config = read_worker({**NEEDED, name.value: made.variables("settle")[name]})
-    assert config.after_success == rule
+    assert read_worker({**NEEDED, name.value: made.variables("settle")[name]}).after_success == rule
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -437,8 +435,7 @@ def test_the_functions_read_routes(routes: Synthesized) -> None:
     assert config.request("globex/a.zipx").route == Route("globex", destination_kms_key=KMS_KEY)
     assert config.request("globex/a.zip").route is None
     keys = ("globex/a.zipx", "acme/a.zipx")
-    covered = [config.covers(Location("s3", "arrivals", key)) for key in keys]
-    assert covered == [True, False]
+    assert [config.covers(Location("s3", "arrivals", key)) for key in keys] == [True, False]
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -360,13 +360,12 @@ def test_retention(prod: Synthesized) -> None:
         name: resource.get("DeletionPolicy")
         for name, resource in prod.template["Resources"].items()
     }
-    retention = {
+    assert {
         name[:-8]: (group["RetentionInDays"], policies[name])
         for name, group in prod.resources("AWS::Logs::LogGroup").items()
-    }
-    ours = [f"Functions{name.capitalize()}Logs" for name in FUNCTIONS]
-    assert retention == dict.fromkeys(
-        ours, (prod.environment.logs.days, "RetainExceptOnCreate")
+    } == dict.fromkeys(
+        [f"Functions{name.capitalize()}Logs" for name in FUNCTIONS],
+        (prod.environment.logs.days, "RetainExceptOnCreate"),
     ) | {
         "WorkflowLogs": (30, "Delete")  # it has a name, which a retained one would hold
     }
@@ -601,9 +600,8 @@ def test_a_boundary_is_on_every_role(company: Synthesized) -> None:
 def test_a_topic_of_sns_reaches_the_queue(company: Synthesized) -> None:
     """The queue's policy lets this topic in and no other."""
     queue = _reference(company.only("AWS::SNS::Subscription")["Endpoint"])
-    policies = _policies(company, "AWS::SQS::QueuePolicy", "Queues")
     assert [
         statement["Condition"]
-        for statement in policies[queue]
+        for statement in _policies(company, "AWS::SQS::QueuePolicy", "Queues")[queue]
         if statement["Principal"] == {"Service": "sns.amazonaws.com"}
     ] == [{"ArnEquals": {"aws:SourceArn": TOPIC}}]

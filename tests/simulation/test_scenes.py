@@ -261,8 +261,7 @@ def test_the_news_of_an_abort_is_late() -> None:
         stage.at("extract", 1, "put out/", abort_and_resume)
         stage.at("plan", 1, "read run.json", partial(stage.wait, 60.0))
         stage.play(partial(stage.put, MANY))
-        assert len(stage.services.executions) == 2
-        assert stage.run_of(MANY.version).told == [COMPLETED]
+        assert (len(stage.services.executions), stage.run_of(MANY.version).told) == (2, [COMPLETED])
 
 
 def test_an_execution_with_many_rounds_hands_over() -> None:

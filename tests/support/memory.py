@@ -415,8 +415,7 @@ WholeT = TypeVar("WholeT")
 
 def check_fields(whole: WholeT, expected: Mapping[str, object]) -> WholeT:
     """Assert what some fields of a value are; return it."""
-    found = {name: getattr(whole, name) for name in expected}
-    assert found == expected, whole
+    assert {name: getattr(whole, name) for name in expected} == expected, whole
     return whole
 
 

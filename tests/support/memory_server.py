@@ -162,12 +162,11 @@ def _entry(one: StoredObject, *, encoded: bool) -> str:
 
 
 def _list_uploads(bucket: MemoryBucket, query: Mapping[str, str]) -> str:
-    entries = (
+    return "<IsTruncated>false</IsTruncated>" + "".join(
         f"<Upload><Key>{escape(one.key)}</Key><UploadId>{one.upload_id}</UploadId>"
         f"<Initiated>{LISTED}</Initiated></Upload>"
         for one in bucket.uploads(query.get("prefix", ""))
     )
-    return "<IsTruncated>false</IsTruncated>" + "".join(entries)
 
 
 def _of_object(bucket: MemoryBucket, asked: Asked, buckets: dict[str, MemoryBucket]) -> Reply:

@@ -384,8 +384,7 @@ class Parts:
                 self.parts.append(bytearray())
 
     def fill(self, place: Place, record: bytes) -> None:
-        stop = place.offset + len(record)
-        self.parts[place.disk][place.offset : stop] = record
+        self.parts[place.disk][place.offset : (place.offset + len(record))] = record
 
 
 def build_split(
