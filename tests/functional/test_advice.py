@@ -7,7 +7,6 @@ A help that names an option, a variable, a setting or a command without a trial 
 import json
 import re
 import shlex
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,14 +15,13 @@ import pytest
 from msgspec import structs
 
 from s3unzip.explanations import OTHER, explain
-from s3unzip.stores.ports import ObjectFacts
 from s3unzip.zip import CHECKS, Limits
 from tests.corpus.families import CASES
 from tests.corpus.labels import Archive
 from tests.corpus.ways import name_files
-from tests.support.memory_server import Asked, MemoryS3, run_memory_s3
+from tests.support.memory_server import MemoryS3
 from tests.support.processes import Ended, Program
-from tests.support.servers import Reply, s3_error
+from tests.support.servers import Asked, Reply, s3_error
 from tests.support.zips import DEFLATE, Entry, build, seal_aes, seal_zipcrypto
 
 LENIENT = "--lenient"
@@ -47,16 +45,13 @@ class Shop(NamedTuple):
 
     program: Program
     s3: MemoryS3
-    url: str
 
     def put(self, key: str, *entries: Entry) -> str:
-        self.s3.buckets["from"].put(
-            key, build(*entries), ObjectFacts("application/zip", {}), if_absent=False
-        )
+        self.s3.buckets["from"].add(key, build(*entries))
         return f"s3://from/{key}"
 
     def run(self, *words: str) -> Ended:
-        return self.program.run(*words, "-w", "1", "--endpoint-url", self.url)
+        return self.program.run(*words, "-w", "1", "--endpoint-url", self.s3.url)
 
     @property
     def extracted(self) -> set[str]:
@@ -76,15 +71,11 @@ def follow(shop: Shop, ended: Ended, **places: str) -> Ended:
 
 
 @pytest.fixture
-def shop(program: Program) -> Iterator[Shop]:
+def shop(program: Program, s3: MemoryS3) -> Shop:
     (program.folder / "pw").write_bytes(PASSWORD)
     (program.folder / "wrong").write_bytes(WRONG)
-    s3 = MemoryS3()
-    s3.create_bucket("from")
-    s3.create_bucket("out")
     program.variables["S3UNZIP_TUNING"] = json.dumps({"retry_seconds": 0.2})
-    with run_memory_s3(s3) as url:
-        yield Shop(program, s3, url)
+    return Shop(program, s3)
 
 
 # Matters of choice, and limits: each archive of the corpus that trips such a code

@@ -2,37 +2,34 @@
 
 import itertools
 import json
-import random
 import shlex
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 from xml.sax.saxutils import escape
 
 import pytest
 
-from s3unzip.stores.ports import ObjectFacts
-from tests.functional.test_places import signers
-from tests.support.memory_server import Asked, MemoryS3, run_memory_s3
+from tests.functional.test_places import ARCHIVE, CONTENT, LARGE, NAMES, SOURCE, TARGET, signers
+from tests.support.memory import MemoryBucket
+from tests.support.memory_server import MemoryS3
 from tests.support.processes import COMMAND, Ended, Program
 from tests.support.servers import (
     HANG_SECONDS,
-    Asked as WebAsked,
+    Asked,
     HttpServer,
     Reply,
     WebFiles,
     s3_error,
 )
-from tests.support.zips import DEFLATE, STORED, Entry, build
+from tests.support.zips import DEFLATE, Entry, build
 
-SOURCE, TARGET = "s3://from/a.zip", "s3://out/to"
 MEMBERS = 60
-ARCHIVE = build(*(Entry(f"{number:03}.txt", b"text " * 50, DEFLATE) for number in range(MEMBERS)))
+ENTRIES = [Entry(f"{number:03}.txt", b"text " * 50, DEFLATE) for number in range(MEMBERS)]
 ROLE = f"arn:aws:iam::111122223333:role/{'division/' * 20}reader"
 DENIED = f"User: {ROLE} is not authorized to perform: sts:AssumeRole on resource: {ROLE}"
 KEYS = "aws_access_key_id = {}\naws_secret_access_key = secret\naws_session_token = token\n"
@@ -88,34 +85,15 @@ ASSUMED = """<AssumeRoleResponse><AssumeRoleResult><Credentials>
 </Credentials></AssumeRoleResult></AssumeRoleResponse>"""
 
 
-class ExpiringS3(MemoryS3):
-    """A store that refuses one access key once it has a number of objects."""
-
-    def __init__(self, shared: Path) -> None:
-        super().__init__()
-        self.shared = shared
-        self.expired, self.holds_for = "", 0
-        self.refusal = (400, "ExpiredToken")
-        self.renews = ""  # the access key that the profile has from the first refusal on
-        self.in_vain = 0
-
-    def answer(self, asked: Asked) -> Reply:
-        signed = asked.headers.get("authorization", "")
-        written = len(self.buckets["out"].objects)
-        if f"Credential={self.expired}/" not in signed or written < self.holds_for:
-            return super().answer(asked)
-        self.in_vain += 1
-        if self.renews:
-            new = self.shared.with_name(f"new-{threading.get_ident()}")
-            new.write_text(f"[kept]\n{KEYS.format(self.renews)}")
-            new.replace(self.shared)
-        return s3_error(*self.refusal, "The provided token has expired")
-
-
 class Login:
-    """A bucket of archives, another one, and the profiles of a machine."""
+    """A bucket of archives, another one, and the profiles of a machine.
 
-    def __init__(self, program: Program, held: ExitStack) -> None:
+    The store refuses one access key once the other bucket has a number of objects.
+    """
+
+    tokens: HttpServer  # of STS
+
+    def __init__(self, program: Program, s3: MemoryS3) -> None:
         self.program, folder = program, program.folder
         self.shared = folder / "no-credentials"
         self.shared.write_text(f"[kept]\n{KEYS.format('OLD')}")
@@ -131,34 +109,47 @@ class Login:
             (folder / name).write_text(text)
             (folder / name).chmod(0o755)
         self.sts: Reply = Reply(200, ASSUMED.encode())
-        self.tokens = held.enter_context(HttpServer(lambda asked: self.sts))
-        self.s3 = ExpiringS3(self.shared)
-        url = held.enter_context(run_memory_s3(self.s3))
-        self.source = self.s3.create_bucket("from")
-        self.out = self.s3.create_bucket("out")
-        self.source.put("a.zip", ARCHIVE, ObjectFacts("application/zip", {}), if_absent=False)
-        self.endpoint = ("--endpoint-url", url)
+        self.s3 = s3
+        s3.spoil = self._refuse
+        s3.buckets["from"].add("a.zip", build(*ENTRIES))
+        self.out = s3.buckets["out"]
+        self.expired, self.holds_for = "", 0
+        self.refusal = (400, "ExpiredToken")
+        self.renews = ""  # the access key that the profile has from the first refusal on
+        self.in_vain = 0
+        self.endpoint = ("--endpoint-url", s3.url)
         program.variables |= {
             "AWS_REGION": "eu-west-1",
-            "AWS_ENDPOINT_URL_STS": self.tokens.url,
             "AWS_EC2_METADATA_DISABLED": "true",
             "S3UNZIP_TUNING": json.dumps(
                 {"batch_members": 20, "retry_seconds": 20, "min_worker_seconds": 0}
             ),
         }
-        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-            del program.variables[name]
 
     def start(self, *words: str) -> Ended:
         return self.program.start(*words, *self.endpoint)
 
+    def _refuse(self, asked: Asked) -> Reply | None:
+        signed = asked.headers.get("authorization", "")
+        if f"Credential={self.expired}/" not in signed or len(self.out.objects) < self.holds_for:
+            return None
+        self.in_vain += 1
+        if self.renews:
+            new = self.shared.with_name(f"new-{threading.get_ident()}")
+            new.write_text(f"[kept]\n{KEYS.format(self.renews)}")
+            new.replace(self.shared)
+        return s3_error(*self.refusal, "The provided token has expired")
+
 
 @pytest.fixture
-def login(program: Program, monkeypatch: pytest.MonkeyPatch) -> Iterator[Login]:
+def login(program: Program, s3: MemoryS3, monkeypatch: pytest.MonkeyPatch) -> Iterator[Login]:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name, raising=False)
-    with ExitStack() as held:
-        yield Login(program, held)
+        del program.variables[name]
+    login = Login(program, s3)
+    with HttpServer(lambda _: login.sts) as login.tokens:
+        program.variables["AWS_ENDPOINT_URL_STS"] = login.tokens.url
+        yield login
 
 
 @pytest.mark.parametrize(
@@ -191,7 +182,7 @@ def test_a_code_is_typed_once(login: Login, workers: str, expired: str, code: in
     Nobody is asked for another code during the run.
     """
     program = login.program
-    login.s3.expired, login.s3.holds_for = expired, 25
+    login.expired, login.holds_for = expired, 25
     ended = subprocess.run(
         [*COMMAND, "run", SOURCE, TARGET, "--profile", "code", "-w", workers, *login.endpoint],
         cwd=program.folder,
@@ -217,8 +208,8 @@ def test_a_profile_that_has_new_keys(
     login: Login, workers: str, refusal: tuple[int, str], more: tuple[str, ...]
 ) -> None:
     """The next attempt signs with the new keys, in every process."""
-    login.s3.expired, login.s3.holds_for, login.s3.renews = "OLD", 25, "NEW"
-    login.s3.refusal = refusal
+    login.expired, login.holds_for, login.renews = "OLD", 25, "NEW"
+    login.refusal = refusal
     login.start("run", SOURCE, TARGET, "--profile", "kept", "-w", workers, *more).ends(0)
     assert (len(login.out.objects), signers(login.s3)) == (MEMBERS, {"OLD", "NEW"})
 
@@ -227,22 +218,22 @@ def test_expired_variables_end_a_run_at_once(login: Login) -> None:
     """A process finds no other keys: nothing is tried again, and the line names the variables."""
     names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
     login.program.variables |= dict(zip(names, ("OLD", "secret", "token"), strict=True))
-    login.s3.expired, login.s3.holds_for = "OLD", 25
+    login.expired, login.holds_for = "OLD", 25
     login.start("run", SOURCE, TARGET, "-w", "2").ends(
         5, "set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN anew"
     ).hides("no answer from")
-    assert login.s3.in_vain < 100
-    login.s3.expired = "-"
+    assert login.in_vain < 100
+    login.expired = "-"
     login.start("resume", "latest").ends(0)
 
 
 def test_expired_keys_end_a_command_at_once(login: Login) -> None:
     """The command ends after one refusal, with what to do."""
-    login.s3.expired = "OLD"
+    login.expired = "OLD"
     login.start("ls", SOURCE, "--profile", "kept").ends(
         6, "ExpiredToken: The provided token has expired; get new credentials"
     )
-    assert login.s3.in_vain == 1
+    assert login.in_vain == 1
 
 
 TOLD = {
@@ -286,11 +277,6 @@ def test_an_answer_that_is_no_answer_of_sts_names_the_profile(login: Login) -> N
     )
 
 
-LARGE = random.Random(1).randbytes(5 * 1024**2 + 1)  # of several parts, or copied by the store
-ADDRESSED = {"small.txt": b"text " * 50, "large.bin": LARGE}
-ADDRESSED_ARCHIVE = build(
-    Entry("small.txt", ADDRESSED["small.txt"], DEFLATE), Entry("large.bin", LARGE, STORED)
-)
 SERVER = "s3.example"
 ACCOUNT = "123456789012"
 POINT = f"arn:aws:s3:eu-west-1:{ACCOUNT}:accesspoint"
@@ -303,41 +289,28 @@ HOSTS = {f"{bucket}.{SERVER}": bucket for bucket in ("from", "out")} | {
 class Hosts(MemoryS3):
     """A store behind a proxy that knows buckets by their host names only."""
 
-    def answer_proxied(self, asked: WebAsked) -> Reply:
+    def answer(self, asked: Asked) -> Reply:
         url = urlsplit(asked.path)
         bucket = HOSTS.get(url.hostname or "")
         if bucket is None:
             return s3_error(403, "SecondLevelDomainForbidden")
-        mine = Asked(
-            asked.method,
-            f"/{bucket}{url.path}" + (f"?{url.query}" if url.query else ""),
-            asked.headers,
-            asked.body,
-        )
-        self.asked.append(mine)
-        if "x-amz-copy-source" in mine.headers:
-            source = mine.headers["x-amz-copy-source"].replace(f"{POINT}:from/object/", "from/")
-            mine = replace(mine, headers={**mine.headers, "x-amz-copy-source": source})
-        return self.answer(mine)
+        headers = {
+            name: text.replace(f"{POINT}:from/object/", "from/")
+            for name, text in asked.headers.items()
+        }
+        path = f"/{bucket}{url.path}?{url.query}"
+        return super().answer(replace(asked, path=path, headers=headers))
 
 
-class Site:
+class Site(NamedTuple):
     """The command line, and the store."""
 
-    def __init__(self, program: Program, s3: Hosts, proxy: str) -> None:
-        self.program, self.s3 = program, s3
-        self.out = s3.create_bucket("out")
-        s3.create_bucket("from").put(
-            "in/a.zip", ADDRESSED_ARCHIVE, ObjectFacts("application/zip", {}), if_absent=False
-        )
-        program.variables |= {
-            "http_proxy": proxy,
-            "no_proxy": "",
-            "NO_PROXY": "",
-            "AWS_ENDPOINT_URL": f"http://{SERVER}",
-            "AWS_REGION": "us-east-1",
-            "S3UNZIP_TUNING": '{"small_member": 100000, "copy_from": 5242880}',
-        }
+    program: Program
+    s3: Hosts
+
+    @property
+    def out(self) -> MemoryBucket:
+        return self.s3.buckets["out"]
 
     def extract(self, *words: str, source: str = "from", target: str = "out") -> Ended:
         return self.program.start(
@@ -347,9 +320,17 @@ class Site:
 
 @pytest.fixture
 def site(program: Program) -> Iterator[Site]:
-    s3 = Hosts()
-    with HttpServer(s3.answer_proxied) as proxy:
-        yield Site(program, s3, proxy.url)
+    with Hosts("from", "out") as s3:
+        s3.buckets["from"].add("in/a.zip", ARCHIVE)
+        program.variables |= {
+            "http_proxy": s3.url,
+            "no_proxy": "",
+            "NO_PROXY": "",
+            "AWS_ENDPOINT_URL": f"http://{SERVER}",
+            "AWS_REGION": "us-east-1",
+            "S3UNZIP_TUNING": '{"small_member": 100000, "copy_from": 5242880}',
+        }
+        yield Site(program, s3)
 
 
 @pytest.mark.parametrize(
@@ -364,9 +345,7 @@ def test_a_server_that_wants_buckets_in_host_names(
     site.extract().ends(6, "add --addressing-style virtual")
     (site.program.folder / "no-config").write_text(configuration)
     site.extract(*words).ends(0)
-    assert {key: stored.body for key, stored in site.out.objects.items()} == {
-        f"to/a/{name}": content for name, content in ADDRESSED.items()
-    }
+    assert site.out.bodies == {"to/a/small.txt": CONTENT, "to/a/large.bin": LARGE}
     assert {asked.method for asked in site.s3.asked} == {"GET", "POST", "PUT"}
     site.program.start("verify", "s3://from/in/a.zip", "s3://out/to", *words).ends(0)
     site.program.start("resume", "latest").says("COMPLETED already")
@@ -376,7 +355,7 @@ def test_a_server_that_wants_buckets_in_host_names(
 def test_access_points_are_places_like_buckets(site: Site, mark: str) -> None:
     """Both forms of an ARN name one; requests go to its host, and are signed for its region."""
     site.extract(source=f"{POINT}{mark}from", target=f"{POINT}{mark}out").ends(0)
-    assert site.out.objects.keys() == {"to/a/small.txt", "to/a/large.bin"}
+    assert site.out.objects.keys() == NAMES
     assert {asked.headers["authorization"].split("/")[2] for asked in site.s3.asked} == {
         "eu-west-1"
     }
@@ -393,7 +372,6 @@ def test_an_address_has_no_names_before_it(site: Site, place: str) -> None:
 
 
 NAME = "my%20report.zip"
-ENTRIES = [Entry(f"{number:03}.txt", b"text " * 50, DEFLATE) for number in range(50)]
 REQUESTS = 1  # until the link expires: the plan's
 
 
@@ -404,7 +382,7 @@ def test_a_new_link_goes_on_where_the_old_one_expired(program: Program) -> None:
     """
     files, numbers = WebFiles({NAME: build(*ENTRIES)}), itertools.count(1)
 
-    def answer(asked: WebAsked) -> Reply:
+    def answer(asked: Asked) -> Reply:
         if "old" in asked.path and next(numbers) > REQUESTS:
             return s3_error(403, "AccessDenied", "Request has expired")
         return files(asked)

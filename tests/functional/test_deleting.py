@@ -2,7 +2,6 @@
 
 import gzip
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,9 +24,8 @@ from s3unzip.model import (
 from s3unzip.run_ids import run_id
 from s3unzip.runs.records import REPORT, RUN
 from s3unzip.settling import loop
-from s3unzip.stores.ports import ObjectFacts
-from tests.support.memory import World
-from tests.support.memory_server import MemoryS3, run_memory_s3
+from tests.support.memory import MemoryBucket, World
+from tests.support.memory_server import MemoryS3
 from tests.support.processes import Ended, Program
 from tests.support.streams import EMPTY_BLOCKS, END_OF_STREAM, flushed
 from tests.support.zips import DEFLATE, Entry, build, seal_aes
@@ -245,16 +243,15 @@ MIB = 1 << 20
 class Target:
     """A destination of the command: the folder ``out`` or a bucket; keys begin with ``to/``."""
 
-    def __init__(self, program: Program, bucket_url: str = "") -> None:
+    def __init__(
+        self, program: Program, *destination: str, bucket: MemoryBucket | None = None
+    ) -> None:
         self.program = program
-        self.s3 = MemoryS3()
-        self.destination = "s3://out/to" if bucket_url else "out/to"
-        self._options = ("--endpoint-url", bucket_url) if bucket_url else ()
+        self.bucket = bucket
+        self._destination = destination
 
     def run(self, command: str, archive: Path, *words: str) -> Ended:
-        return self.program.run(
-            command, str(archive), self.destination, "--prefix", "", *self._options, *words
-        )
+        return self.program.run(command, str(archive), *self._destination, "--prefix", "", *words)
 
     def extract(self, archive: Path, *words: str) -> Ended:
         return self.run("run", archive, "-w", "1", *words)
@@ -264,34 +261,26 @@ class Target:
 
     def write(self, name: str, body: bytes) -> None:
         """Write a file or an object without metadata, as another program does."""
-        if not self._options:
-            path = self.program.folder / "out/to" / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(body)
+        if self.bucket:
+            self.bucket.add(f"to/{name}", body)
             return
-        self.s3.buckets["out"].put(f"to/{name}", body, ObjectFacts("x/y", {}), if_absent=False)
+        path = self.program.folder / "out/to" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(body)
 
     @property
     def files(self) -> dict[str, bytes]:
-        if not self._options:
-            return self.program.files("out/to")
-        return {
-            key.removeprefix("to/"): stored.body
-            for key, stored in self.s3.buckets["out"].objects.items()
-        }
+        if self.bucket:
+            return {key.removeprefix("to/"): body for key, body in self.bucket.bodies.items()}
+        return self.program.files("out/to")
 
 
 @pytest.fixture(params=["folder", "s3"])
-def target(request: pytest.FixtureRequest, program: Program) -> Iterator[Target]:
+def target(request: pytest.FixtureRequest, program: Program, s3: MemoryS3) -> Target:
     if request.param == "folder":
-        yield Target(program)
-        return
-    s3 = MemoryS3()
-    s3.create_bucket("out")
-    with run_memory_s3(s3) as url:
-        target = Target(program, url)
-        target.s3 = s3
-        yield target
+        return Target(program, "out/to")
+    words = ("s3://out/to", "--endpoint-url", s3.url)
+    return Target(program, *words, bucket=s3.buckets["out"])
 
 
 def test_only_extra_objects_below_the_prefix_are_deleted(target: Target) -> None:
@@ -377,7 +366,7 @@ def test_a_member_that_is_also_a_folder(target: Target) -> None:
     """An empty one is the folder; one with content fails, always itself, and S3 keeps all."""
     contents = {"d/a": b"1", "e": b"", "e/b": b"2", "f": b"content", "f/g/c": b"3", "h": b""}
     archive = target.program.add("a.zip", *map(Entry, *zip(*contents.items(), strict=True)))
-    is_folder = not target.s3.buckets
+    is_folder = target.bucket is None
     codes = {"plan": 0, "run": int(is_folder), "verify": 0}
     for command, code in codes.items():
         ended = target.run(command, archive, *["-w", "1"][: 2 * (command == "run")]).ends(code)
@@ -400,7 +389,7 @@ def test_names_that_a_file_system_does_not_take(target: Target) -> None:
     names = [f"{number:0256}" for number in range(30)]
     archive = target.program.add("a.zip", *(Entry(name, b"x") for name in [*names, "z"]))
     ended = target.extract(archive)
-    if target.s3.buckets:
+    if target.bucket:
         assert (ended.code, len(target.files)) == (0, 31)
         return
     ended.ends(1, "30 failed: The file system does not accept the name. (name-refused)")

@@ -3,7 +3,6 @@
 import json
 import random
 import struct
-from collections.abc import Iterator
 from dataclasses import replace
 from threading import Semaphore
 
@@ -25,7 +24,7 @@ from s3unzip.settling.nested import nested_requests
 from s3unzip.stores.ports import Buffer, ObjectFacts
 from s3unzip.zip import Policy
 from tests.support.memory import MemoryBucket, MemoryStores, World
-from tests.support.memory_server import MemoryS3, run_memory_s3
+from tests.support.memory_server import MemoryS3
 from tests.support.processes import Program
 from tests.support.servers import HANG_SECONDS
 from tests.support.zips import DEFLATE, STORED, Entry, Shape, build, log_lines, seal_aes
@@ -347,35 +346,30 @@ REFUSALS = {
 class Shop:
     """The command line, a folder and a store for what it extracts."""
 
-    def __init__(self, program: Program, s3: MemoryS3, url: str) -> None:
-        self.program, self.s3, self.url = program, s3, url
-        self.source = s3.create_bucket("from")
-        self.target = s3.create_bucket("out")
+    def __init__(self, program: Program, s3: MemoryS3) -> None:
+        self.program = program
+        self.s3 = s3
 
     def extract(self, raw: bytes, place: str, *options: str) -> tuple[int, dict[str, int]]:
         archive, where = "x.zip", "out"
         if place == "s3":
             archive, where = "s3://from/x.zip", "s3://out/"
-            self.source.put("x.zip", raw, ObjectFacts("application/zip", {}), if_absent=False)
+            self.s3.buckets["from"].add("x.zip", raw)
         else:
             (self.program.folder / archive).write_bytes(raw)
         words = (archive, where, "--prefix", "", "--exclude", "fill/**", "--json", "--quiet")
-        ended = self.program.extract(*words, "--endpoint-url", self.url, *options)
+        ended = self.program.extract(*words, "--endpoint-url", self.s3.url, *options)
         assert ended.lines, ended.err
         (report,) = ended.lines
         return ended.code, {**report.get("warnings", {}), **report.get("reasons", {})}
 
     def files(self, place: str) -> dict[str, bytes]:
-        if place == "s3":
-            return {key: stored.body for key, stored in self.target.objects.items()}
-        return self.program.files("out")
+        return self.s3.buckets["out"].bodies if place == "s3" else self.program.files("out")
 
 
 @pytest.fixture
-def shop(program: Program) -> Iterator[Shop]:
-    s3 = MemoryS3()
-    with run_memory_s3(s3) as url:
-        yield Shop(program, s3, url)
+def shop(program: Program, s3: MemoryS3) -> Shop:
+    return Shop(program, s3)
 
 
 @pytest.mark.parametrize("place", ["folder", "s3"])

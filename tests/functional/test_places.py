@@ -4,16 +4,14 @@ import json
 import random
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from s3unzip.stores.ports import ObjectFacts
-from tests.support.memory_server import Asked, MemoryS3, run_memory_s3
+from tests.support.memory_server import MemoryS3
 from tests.support.processes import Ended, Program
-from tests.support.servers import Reply, s3_error
+from tests.support.servers import Asked, Reply, s3_error
 from tests.support.zips import DEFLATE, STORED, Entry, build, seal_zipcrypto
 
 CONTENT = b"content\n" * 100
@@ -49,31 +47,29 @@ def refuse_header(start: str) -> Callable[[Asked], Reply | None]:
 class Places:
     """Two servers: one with an archive in the bucket ``from``, and a bucket ``out`` on each."""
 
-    def __init__(self, program: Program, held: ExitStack) -> None:
+    def __init__(self, program: Program, here: MemoryS3, there: MemoryS3) -> None:
         self.program = program
-        self.here, self.there = MemoryS3(), MemoryS3()
-        here, there = (held.enter_context(run_memory_s3(s3)) for s3 in (self.here, self.there))
-        self.here_url, self.there_url = here, there
-        self.one = ("--endpoint-url", here)
-        self.two = (*self.one, "--dest-endpoint-url", there)
-        self.source = self.here.create_bucket("from")
-        self.near = self.here.create_bucket("out")
-        self.out = self.there.create_bucket("out")
+        self.here = here
+        self.there = there
+        self.one = ("--endpoint-url", here.url)
+        self.two = (*self.one, "--dest-endpoint-url", there.url)
+        self.near = here.buckets["out"]
+        self.out = there.buckets["out"]
         self.add("a.zip", ARCHIVE)
 
     def add(self, name: str, archive: bytes) -> None:
-        self.source.put(name, archive, ObjectFacts("application/zip", {}), if_absent=False)
+        self.here.buckets["from"].add(name, archive)
 
     def extract(self, *words: str, source: str = SOURCE) -> Ended:
         return self.program.extract(source, TARGET, *words)
 
 
 @pytest.fixture
-def places(program: Program) -> Iterator[Places]:
+def places(program: Program, s3: MemoryS3) -> Iterator[Places]:
     (program.folder / "no-config").write_text(PROFILES)
     program.variables["S3UNZIP_TUNING"] = '{"small_member": 100000, "copy_from": 5242880}'
-    with ExitStack() as held:
-        yield Places(program, held)
+    with MemoryS3("out") as there:
+        yield Places(program, s3, there)
 
 
 def signers(s3: MemoryS3) -> set[str]:
@@ -167,7 +163,7 @@ def test_typed_options_replace_remembered_ones(places: Places) -> None:
         f"s3://out: cannot reach {NOBODY}: connection refused",
         "check --dest-endpoint-url, --region and the network",
     )
-    program.run("resume", "latest", "--dest-endpoint-url", places.here_url, "-w", "1").ends(0)
+    program.run("resume", "latest", "--dest-endpoint-url", places.here.url, "-w", "1").ends(0)
     assert "to/a/small.txt" in places.near.objects
 
 
@@ -230,7 +226,7 @@ def test_a_store_that_lists_keys_in_another_order(places: Places, order: str) ->
     words = ("s3://from/in/", "s3://out/to", *places.one, "-w", "1")
     places.program.extract(*words).ends(0)
     again = ("s3://from/in/a.zip", *words[1:], "--on-conflict", "skip-unchanged")
-    places.near.put("to/a/old", b"extra", ObjectFacts("text/plain", {}), if_absent=False)
+    places.near.add("to/a/old", b"extra")
     assert "40 unchanged" in places.program.extract(*again, "--dry-run").err
     places.program.extract(*again, "--delete-extra", "1").ends(0, "40 unchanged")
     assert places.near.objects.keys() == {f"to/a/{name}" for name in names}
@@ -238,7 +234,7 @@ def test_a_store_that_lists_keys_in_another_order(places: Places, order: str) ->
     places.program.run(*verify, "--objects", "objects.jsonl").ends(0)
     assert len(places.program.files()["objects.jsonl"].splitlines()) == len(names)
     places.near.delete([f"to/a/{names[0]}"])
-    places.near.put("to/a/new", b"extra", ObjectFacts("text/plain", {}), if_absent=False)
+    places.near.add("to/a/new", b"extra")
     places.program.run(*verify).ends(1).prints("39 equal, 1 missing, 1 extra")
 
 
@@ -246,10 +242,7 @@ def test_a_store_that_knows_no_checksums(places: Places) -> None:
     """Small members, large ones and the records of the run are written without them."""
     places.there.spoil = refuse_header("x-amz-checksum")
     places.extract(*places.two).ends(0)
-    assert {key: stored.body for key, stored in places.out.objects.items()} == {
-        "to/a/small.txt": CONTENT,
-        "to/a/large.bin": LARGE,
-    }
+    assert places.out.bodies == {"to/a/small.txt": CONTENT, "to/a/large.bin": LARGE}
 
 
 @pytest.mark.parametrize(
@@ -293,7 +286,7 @@ def test_spaces_in_keys(places: Places) -> None:
 def test_an_endpoint_with_a_password_is_not_kept(places: Places) -> None:
     """The records of a run hold no credentials."""
     places.extract(
-        *places.one, "--dest-endpoint-url", places.there_url.replace("://", "://user:hunter2@")
+        *places.one, "--dest-endpoint-url", places.there.url.replace("://", "://user:hunter2@")
     )
     kept = places.program.files(".runs")
     assert kept
@@ -312,7 +305,7 @@ def test_the_next_command_reaches_the_same_servers(places: Places) -> None:
     """A run to be started again is reached as before: on the screen, in `show` and on the page."""
     program = places.program
     places.add("b.zip", build(seal_zipcrypto(Entry("secret.txt", CONTENT), b"open sesame")))
-    there = ("--dest-endpoint-url", places.there_url, "--dest-profile", "writer")
+    there = ("--dest-endpoint-url", places.there.url, "--dest-profile", "writer")
     ways = (*places.one, "--region", "eu-west-1", "--request-payer", *there)
     ended = places.extract(*ways, source="s3://from/b.zip").ends(1)
     command = (
@@ -342,7 +335,7 @@ def test_a_destination_that_dies(places: Places) -> None:
     places.there.spoil = die
     ended = places.extract(*places.two, "-w", "2").ends(5, "FAILED", "service-fault")
     (line,) = (line for line in ended.err.splitlines() if line.startswith("no answer from"))
-    assert places.there_url in line.partition(", retrying for ")[0] != line
+    assert places.there.url in line.partition(", retrying for ")[0] != line
     assert len(refused) <= 200  # two workers, one budget, few requests
     assert 40 <= len(places.out.objects) < 400  # some PUTs were on their way
     places.there.spoil = deny()
@@ -363,7 +356,7 @@ def test_a_destination_that_says_nothing(places: Places) -> None:
     ended = places.extract(*places.two).ends(0)
     (line,) = (line for line in ended.err.splitlines() if line.startswith("no answer from"))
     assert line.startswith("no answer from s3://out/to/ (--endpoint-url")
-    assert places.there_url in line
+    assert places.there.url in line
 
 
 def test_every_object_has_its_properties(places: Places) -> None:

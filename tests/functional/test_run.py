@@ -164,7 +164,7 @@ def test_skip_unchanged_puts_only_what_differs(world: World) -> None:
 
 def test_never_keeps_what_is_there(world: World) -> None:
     """An equal object is unchanged, a different one is a failed member and stays."""
-    world.out.put("archive/d0/f0.json", b"mine", ObjectFacts("x", {}), if_absent=False)
+    world.out.add("archive/d0/f0.json", b"mine")
     for extracted, unchanged in ((3, 0), (0, 3)):
         world.run(
             build(*_entries(4)),
@@ -180,9 +180,7 @@ def test_an_overwritten_source_is_a_verdict(world: World) -> None:
     """A range that answers 412 ends the run as SOURCE_CHANGED, not as a mix."""
     request = world.request(build(*_entries(10)))
     step = begin(request, world.context)
-    world.buckets.bucket("ingest").put(
-        request.source.key, build(*_entries(11)), ObjectFacts("x", {}), if_absent=False
-    )
+    world.request(build(*_entries(11)))
     assert world.finish(step).verdict is Verdict.SOURCE_CHANGED
     assert world.out.objects == {}
 

@@ -10,7 +10,7 @@ from s3unzip.api.extraction import check_apart, find_archives
 from s3unzip.errors import NotFoundError, UsageError
 from s3unzip.model import Batch, Location, Options, Request, decode
 from s3unzip.stores.config import StoreConfig
-from tests.support.memory_server import MemoryS3, run_memory_s3
+from tests.support.memory_server import MemoryS3
 from tests.support.processes import Program
 from tests.support.servers import HANG_SECONDS, HttpServer, WebFiles
 from tests.support.zips import DEFLATE, Entry, build, build_split, cut_pieces, part_names
@@ -49,24 +49,20 @@ def test_folders_and_globs(program: Program) -> None:
         find("none*")
 
 
-def test_a_glob_of_a_bucket_needs_two_lists(program: Program) -> None:
+def test_a_glob_of_a_bucket_needs_two_lists(program: Program, s3: MemoryS3) -> None:
     """One LIST shows that no object has the name of the glob, the other one has the archives."""
-    s3 = MemoryS3()
-    s3.create_bucket("arrivals")
-    with run_memory_s3(s3) as url:
-        run = ("run", "s3://arrivals/*.zip", "out", "--endpoint-url", url)
-        program.run(*run).ends(6).says("no archive matches")
+    program.run("run", "s3://from/*.zip", "out", "--endpoint-url", s3.url).ends(
+        6, "no archive matches"
+    )
     assert [asked.query.get("prefix") for asked in s3.asked] == ["*.zip", ""]
 
 
-def test_a_contradiction_is_refused_before_a_list(program: Program) -> None:
+def test_a_contradiction_is_refused_before_a_list(program: Program, s3: MemoryS3) -> None:
     """Whoever asks for what cannot be done is told so before a bucket is listed."""
-    s3 = MemoryS3()
-    s3.create_bucket("arrivals")
-    options = ("--no-sign-request", "--after-success", "delete")
-    with run_memory_s3(s3) as url:
-        run = ("run", "s3://arrivals/*.zip", "out", "--endpoint-url", url)
-        program.run(*run, *options).ends(2).says("leave out one of them")
+    program.run(
+        *("run", "s3://from/*.zip", "out", "--endpoint-url", s3.url),
+        *("--no-sign-request", "--after-success", "delete"),
+    ).ends(2, "leave out one of them")
     assert s3.asked == []
 
 

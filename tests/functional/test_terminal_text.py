@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tests.support.memory_server import MemoryS3, run_memory_s3
+from tests.support.memory_server import MemoryS3
 from tests.support.processes import Ended, Program
 from tests.support.servers import Asked, HttpServer, Reply, WebFiles, s3_error
 from tests.support.zips import Entry
@@ -94,18 +94,16 @@ def test_servers_are_quoted_not_obeyed(program: Program, command: str, status: i
     assert "owned" in check(ended) or status < 400
 
 
-def test_each_request_is_logged(program: Program) -> None:
+def test_each_request_is_logged(program: Program, s3: MemoryS3) -> None:
     """With what it asks for and how it ended; without records of runs and secrets of a URL."""
-    s3 = MemoryS3()
-    s3.create_bucket("bucket")
     archive = program.add("a.zip", Entry("f", b"x"), Entry("g", b"y")).read_bytes()
-    with run_memory_s3(s3) as s3_url, HttpServer(WebFiles({"a.zip": archive})) as web:
-        words = (f"{web.url}/a.zip?secret=hunter2", "s3://bucket/b/", "--endpoint-url", s3_url)
+    with HttpServer(WebFiles({"a.zip": archive})) as web:
+        words = (f"{web.url}/a.zip?secret=hunter2", "s3://out/b/", "--endpoint-url", s3.url)
         ended = program.start("run", "-vv", "-w", "1", *words).ends(0)
         missing = program.start("cat", "-vv", f"{web.url}/c.zip?secret=hunter2", "f").ends(6)
     requests = re.findall(r"DEBUG +\d+ (.*), \d+ ms", ended.err)
     assert requests[0] == f"get {web.url}/a.zip?... last 262144 bytes: ok"
-    assert sorted(requests[-2:]) == ["put s3://bucket/b/a/f: ok", "put s3://bucket/b/a/g: ok"]
+    assert sorted(requests[-2:]) == ["put s3://out/b/a/f: ok", "put s3://out/b/a/g: ok"]
     assert re.search(r" get http:\S+/a\.zip\?\.\.\. bytes \[0, \d+\): ok, \d+ ms\n", ended.err)
     assert re.search(r" get http:\S+/c\.zip\?\S+ last \d+ bytes: .* 404 .*, \d+ ms\n", missing.err)
     assert "hunter2" not in ended.err + missing.err

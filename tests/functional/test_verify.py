@@ -24,7 +24,13 @@ from s3unzip.verification import (
     read_written,
     verify_objects,
 )
-from tests.support.memory import TINY, MemoryBucket, MemoryStores, World, check_fields
+from tests.support.memory import (
+    TINY,
+    MemoryBucket,
+    MemoryStores,
+    World,
+    check_fields,
+)
 from tests.support.processes import Program
 from tests.support.servers import VERSITY, find_versitygw, run_versitygw
 from tests.support.zips import Entry, build, log_lines
@@ -33,7 +39,6 @@ MEMBERS = [
     Entry(f"d{n % 3}/f{n:02}-ü.json", b'{"n": %d}' % n * (n + 1), method=zipfile.ZIP_DEFLATED)
     for n in range(40)
 ]
-NO_FACTS = ObjectFacts("text/plain", {})
 
 
 class Extracted:
@@ -80,8 +85,8 @@ class Extracted:
         self.lines = {line.key: line for line in lines}
         return check_fields(found, expected)
 
-    def put(self, key: str, body: bytes, facts: ObjectFacts = NO_FACTS) -> None:
-        self.out.put(key, body, facts, if_absent=False)
+    def put(self, key: str, body: bytes, facts: ObjectFacts | None = None) -> None:
+        self.out.put(key, body, facts or ObjectFacts("text/plain", {}), if_absent=False)
 
     def forge(self, number: int, *, etag: str | None = None) -> str:
         """Change the bytes of an object past the pipeline, or its ETag alone; return its key."""

@@ -211,7 +211,6 @@ def check_end(world: World, services: Services) -> None:
     """Compare what is there when all is quiet with the promises."""
     if world.promises.violations:
         raise world.promises.violations[0]
-    stored = {key: one.body for key, one in world.members.objects.items()}
     uploads = {
         upload: pending.facts.metadata["s3unzip-run"]
         for upload, pending in world.members.pending.items()
@@ -220,7 +219,9 @@ def check_end(world: World, services: Services) -> None:
     world.promises.outlived = any(one.startswith(alone) for one in world.faults.injected)
     vain = ("throttle", "refuse", "busy")  # all else may repeat work
     calm = all(one.startswith(vain) for one in world.faults.injected)
-    world.promises.check_end(stored, uploads, calm=calm, unfollowed=services.is_unfollowed())
+    world.promises.check_end(
+        world.members.bodies, uploads, calm=calm, unfollowed=services.is_unfollowed()
+    )
 
 
 def _put_versions(world: World, recipes: Iterable[Recipe], services: Services) -> None:
@@ -254,7 +255,7 @@ def put_archive(
     buckets = {"ingest": world.ingest, "members": world.members}
     world.ingest.neighbours = world.members.neighbours = buckets
     data, facts = make_archive(recipe, prefix)
-    world.ingest.put(key, data, ObjectFacts("application/zip", {}), if_absent=False)
+    world.ingest.add(key, data)
     stored = world.ingest.objects[key]
     stored.modified = world.scheduler.now
     world.promises.archive_put(key, stored.etag, facts)

@@ -139,6 +139,14 @@ class MemoryBucket:
                 self.versions[key, stored.etag] = stored
             return stored.etag.strip('"')
 
+    @property
+    def bodies(self) -> dict[str, bytes]:
+        return {key: stored.body for key, stored in self.objects.items()}
+
+    def add(self, key: str, body: bytes) -> None:
+        """Put an object as any program does, also over another one."""
+        self.put(key, body, ObjectFacts("application/zip", {}), if_absent=False)
+
     def replace(self, key: str, body: bytes, facts: ObjectFacts, etag: str | None) -> None:
         with self._lock:
             if self._stored(key).etag != f'"{etag}"':
@@ -356,7 +364,7 @@ class ManualClock(Clock):
 
 def put_archive(stores: MemoryStores, data: bytes, key: str = "in/archive.zip") -> Location:
     """Store an archive in the bucket ``ingest``; return where it is."""
-    stores.bucket("ingest").put(key, data, ObjectFacts("application/zip", {}), if_absent=False)
+    stores.bucket("ingest").add(key, data)
     return Location("s3", "ingest", key)
 
 
@@ -515,7 +523,7 @@ class World:
         return [task for task in tasks if not kinds or task.kind in kinds]
 
     def contents(self, prefix: str = KEY) -> dict[str, bytes]:
-        return {key.removeprefix(prefix): stored.body for key, stored in self.out.objects.items()}
+        return {key.removeprefix(prefix): body for key, body in self.out.bodies.items()}
 
     def content(self, name: str) -> bytes | None:
         stored = self.out.objects.get(KEY + name)

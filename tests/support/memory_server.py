@@ -5,11 +5,10 @@ asked of `MemoryBucket`, as the product asks it.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from itertools import dropwhile, islice
 from typing import Any
-from urllib.parse import parse_qsl, quote_plus, unquote, urlsplit
+from urllib.parse import parse_qsl, quote_plus, unquote
 from xml.etree import ElementTree as ET
 from xml.sax.saxutils import escape
 
@@ -17,9 +16,8 @@ from s3unzip.errors import ConflictError, NotFoundError, SourceChangedError, Sto
 from s3unzip.model import Location, Part
 from s3unzip.stores.ports import ObjectFacts, PartLimits, StoredObject, Upload
 from s3unzip.zip import ByteRange
-from tests.support import servers
 from tests.support.memory import MemoryBucket
-from tests.support.servers import HttpServer, Reply, s3_error
+from tests.support.servers import Asked, HttpServer, Reply, s3_error, serve_range
 
 LISTED = "2015-10-21T07:28:00.000Z"
 ENDLESS = "\U0010ffff" * 4
@@ -35,62 +33,23 @@ class RefusalError(Exception):
         self.status, self.code = status, code
 
 
-class Asked(servers.Asked):
-    """One request of S3."""
+class MemoryS3(HttpServer):
+    """Buckets in memory, by name, behind a port of this machine."""
 
-    @property
-    def bucket(self) -> str:
-        return urlsplit(self.path).path.lstrip("/").partition("/")[0]
-
-    @property
-    def key(self) -> str:
-        return unquote(urlsplit(self.path).path.lstrip("/").partition("/")[2])
-
-    @property
-    def query(self) -> dict[str, str]:
-        return dict(parse_qsl(urlsplit(self.path).query, keep_blank_values=True))
-
-    @property
-    def facts(self) -> ObjectFacts:
-        return ObjectFacts(
-            self.headers.get("content-type", "binary/octet-stream"),
-            {
-                name.removeprefix(METADATA): value
-                for name, value in self.headers.items()
-                if name.startswith(METADATA)
-            },
-            self.headers.get("content-encoding"),
-            self.headers.get("cache-control"),
-            self.headers.get("x-amz-storage-class"),
-            dict(parse_qsl(self.headers.get("x-amz-tagging", ""), keep_blank_values=True)) or None,
-            self.headers.get("x-amz-acl"),
-        )
-
-    @property
-    def if_absent(self) -> bool:
-        """Whether the object must not exist; S3 knows no other condition by If-None-Match."""
-        wanted = self.headers.get("if-none-match")
-        if wanted not in {None, "*"} or "if-match" in self.headers:
-            raise RefusalError(501, "NotImplemented")
-        return wanted == "*"
-
-
-class MemoryS3:
-    """Buckets in memory, by name; `asked` has every request."""
-
-    def __init__(self) -> None:
+    def __init__(self, *names: str) -> None:
+        super().__init__(lambda asked: self.spoil(asked) or self.answer(asked))
         self.buckets: dict[str, MemoryBucket] = {}
-        self.asked: list[Asked] = []
         self.order: Callable[[str], Any] | None = None  # of keys in lists; None: as in S3
         # Its answer, if it gives one, is in place of the right one.
         self.spoil: Callable[[Asked], Reply | None] = lambda _: None
         self._lock = threading.Lock()
+        for name in names:
+            self._create_bucket(name)
 
-    def create_bucket(self, name: str) -> MemoryBucket:
+    def _create_bucket(self, name: str) -> None:
         self.buckets[name] = bucket = MemoryBucket()
         bucket.part_limits = PartLimits()
         bucket.neighbours = self.buckets
-        return bucket
 
     def answer(self, asked: Asked) -> Reply:
         try:
@@ -110,7 +69,7 @@ class MemoryS3:
             names = "".join(f"<Bucket><Name>{name}</Name></Bucket>" for name in self.buckets)
             return _xml("ListAllMyBucketsResult", f"<Buckets>{names}</Buckets>")
         if asked.method == "PUT" and not asked.key:
-            self.create_bucket(asked.bucket)
+            self._create_bucket(asked.bucket)
             return Reply(200)
         bucket = self.buckets.get(asked.bucket)
         if bucket is None:
@@ -173,14 +132,14 @@ def _of_object(bucket: MemoryBucket, asked: Asked, buckets: dict[str, MemoryBuck
     if "uploadId" in asked.query:
         return _of_upload(bucket, asked, buckets)
     if asked.method == "POST" and "uploads" in asked.query:
-        upload = bucket.create_upload(asked.key, asked.facts)
+        upload = bucket.create_upload(asked.key, _facts_of(asked))
         return _xml(
             "InitiateMultipartUploadResult",
             f"<Bucket>{asked.bucket}</Bucket><Key>{escape(asked.key)}</Key>"
             f"<UploadId>{upload}</UploadId>",
         )
     if asked.method == "PUT" and "x-amz-copy-source" not in asked.headers:
-        etag = bucket.put(asked.key, asked.body, asked.facts, if_absent=asked.if_absent)
+        etag = bucket.put(asked.key, asked.body, _facts_of(asked), if_absent=_is_if_absent(asked))
         return Reply(200, headers={"ETag": f'"{etag}"'})
     if asked.method == "DELETE":
         bucket.delete([asked.key])
@@ -203,7 +162,9 @@ def _of_upload(bucket: MemoryBucket, asked: Asked, buckets: dict[str, MemoryBuck
         bucket.abort_upload(upload)
         return Reply(204)
     if asked.method == "POST":
-        etag = bucket.complete_upload(upload, _told_parts(asked.body), if_absent=asked.if_absent)
+        etag = bucket.complete_upload(
+            upload, _told_parts(asked.body), if_absent=_is_if_absent(asked)
+        )
         return _xml(
             "CompleteMultipartUploadResult",
             f"<Key>{escape(asked.key)}</Key><ETag>&quot;{etag}&quot;</ETag>",
@@ -243,51 +204,48 @@ def _copy(
 
 
 def _read(bucket: MemoryBucket, asked: Asked) -> Reply:
-    where = Location("s3", asked.bucket, asked.key)
-    pin = bucket.head_source(where)
+    pin = bucket.head_source(Location("s3", asked.bucket, asked.key))
     if asked.headers.get("if-match") not in {None, pin.etag}:  # the port pins every read by it
         raise RefusalError(412, "PreconditionFailed")
     if asked.headers.get("if-none-match") == pin.etag:
         return Reply(304, headers={"ETag": pin.etag or ""})
-    status, span = _span(asked.headers.get("range", ""), pin.size)
-    facts = bucket.objects[asked.key].facts
+    stored = bucket.objects[asked.key]
     headers = {
-        **{f"{METADATA}{name}": value for name, value in facts.metadata.items()},
-        "ETag": pin.etag or "",
+        **{f"{METADATA}{name}": value for name, value in stored.facts.metadata.items()},
+        "ETag": stored.etag,
         "Last-Modified": "Wed, 21 Oct 2015 07:28:00 GMT",
-        "Content-Type": facts.content_type,
+        "Content-Type": stored.facts.content_type,
     }
-    if status == 206:
-        headers["Content-Range"] = f"bytes {span.start}-{span.stop - 1}/{pin.size}"
-    return Reply(status, bucket.pinned(where, pin).read(span), headers)
-
-
-def _span(text: str, size: int) -> tuple[int, ByteRange]:
-    if not text:
-        return 200, ByteRange(0, size)
-    first, _, last = text.removeprefix("bytes=").partition("-")
-    start, stop = (
-        (int(first), int(last) + 1 if last else size) if first else (max(0, size - int(last)), size)
-    )
-    if start >= size:
+    reply = serve_range(stored.body, asked.headers.get("range", ""), headers)
+    if reply.status == 416:
         raise RefusalError(416, "InvalidRange")
-    return 206, ByteRange(start, min(stop, size))
+    return reply
+
+
+def _facts_of(asked: Asked) -> ObjectFacts:
+    return ObjectFacts(
+        asked.headers.get("content-type", "binary/octet-stream"),
+        {
+            name.removeprefix(METADATA): value
+            for name, value in asked.headers.items()
+            if name.startswith(METADATA)
+        },
+        asked.headers.get("content-encoding"),
+        asked.headers.get("cache-control"),
+        asked.headers.get("x-amz-storage-class"),
+        dict(parse_qsl(asked.headers.get("x-amz-tagging", ""), keep_blank_values=True)) or None,
+        asked.headers.get("x-amz-acl"),
+    )
+
+
+def _is_if_absent(asked: Asked) -> bool:
+    """Say whether the object must not exist; S3 knows no other condition by If-None-Match."""
+    wanted = asked.headers.get("if-none-match")
+    if wanted not in {None, "*"} or "if-match" in asked.headers:
+        raise RefusalError(501, "NotImplemented")
+    return wanted == "*"
 
 
 def _xml(root: str, inner: str) -> Reply:
     body = f'<{root} xmlns="http://s3.amazonaws.com/doc/2006-03-01/">{inner}</{root}>'
     return Reply(200, body.encode(), {"Content-Type": "application/xml"})
-
-
-@contextmanager
-def run_memory_s3(store: MemoryS3 | None = None) -> Iterator[str]:
-    """Serve a store in memory, by default an empty one; yield its URL."""
-    s3 = store or MemoryS3()
-
-    def answer(one: servers.Asked) -> Reply:
-        asked = Asked(one.method, one.path, one.headers, one.body)
-        s3.asked.append(asked)
-        return s3.spoil(asked) or s3.answer(asked)
-
-    with HttpServer(answer) as server:
-        yield server.url

@@ -15,12 +15,13 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import ClassVar, Self
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import pytest
 
@@ -121,17 +122,15 @@ def raw_server(
 
 def await_http(port: int, seconds: float = HANG_SECONDS) -> None:
     """Wait until something answers HTTP on `port`."""
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            with contextlib.closing(http.client.HTTPConnection(HOST, port, timeout=2)) as client:
-                client.request("GET", "/")
-                client.getresponse()
-                return
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.02)
+    for _ in looks(seconds):
+        with (
+            contextlib.suppress(OSError),
+            contextlib.closing(http.client.HTTPConnection(HOST, port, timeout=2)) as client,
+        ):
+            client.request("GET", "/")
+            client.getresponse()
+            return
+    raise TimeoutError(f"nothing answers on port {port}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +141,18 @@ class Asked:
     path: str
     headers: dict[str, str]  # names in lower case
     body: bytes
+
+    @property
+    def bucket(self) -> str:
+        return urlsplit(self.path).path.lstrip("/").partition("/")[0]
+
+    @property
+    def key(self) -> str:
+        return unquote(urlsplit(self.path).path.lstrip("/").partition("/")[2])
+
+    @property
+    def query(self) -> dict[str, str]:
+        return dict(parse_qsl(urlsplit(self.path).query, keep_blank_values=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,19 +173,28 @@ def s3_error(status: int, code: str, message: str = "said so", **headers: str) -
     return Reply(status, body.encode(), {"Content-Type": "application/xml", **named})
 
 
+def serve_range(data: bytes, text: str, headers: Mapping[str, str]) -> Reply:
+    """Answer with the bytes that a Range header asks for; with all where it asks for none."""
+    found = re.fullmatch(r"bytes=(\d*)-(\d*)", text)
+    if found is None:
+        return Reply(HTTPStatus.OK, data, {**headers})
+    start, stop = found.groups()
+    piece = slice(int(start), int(stop or len(data)) + 1) if start else slice(-int(stop), None)
+    span = range(len(data))[piece]
+    if not span:
+        return Reply(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE)
+    place = {"Content-Range": f"bytes {span.start}-{span.stop - 1}/{len(data)}"}
+    return Reply(HTTPStatus.PARTIAL_CONTENT, data[piece], {**headers, **place})
+
+
 class HttpServer:
     """A server whose answers a function makes; `asked` has every request."""
 
     def __init__(self, answer: Callable[[Asked], Reply]) -> None:
         self.asked: list[Asked] = []
-        owner = self
-
-        class Handler(_Handler):
-            def answer(self, asked: Asked) -> Reply:
-                owner.asked.append(asked)
-                return answer(asked)
-
-        self._server = ThreadingHTTPServer((HOST, 0), Handler)
+        self.make_reply = answer
+        handler = type("Handler", (_Handler,), {"owner": self})
+        self._server = ThreadingHTTPServer((HOST, 0), handler)
         self._server.daemon_threads = True
         self._server.socket.listen(1024)  # clients that come at once
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
@@ -198,9 +218,7 @@ class _Handler(BaseHTTPRequestHandler):
     timeout: ClassVar[float] = 30.0
     # One segment an answer: else a small one waits for the client's delayed ACK.
     wbufsize = 64 * 1024
-
-    def answer(self, asked: Asked) -> Reply:
-        raise NotImplementedError
+    owner: ClassVar[HttpServer]
 
     def handle_expect_100(self) -> bool:
         going_on = super().handle_expect_100()
@@ -210,8 +228,10 @@ class _Handler(BaseHTTPRequestHandler):
     def handle_any(self) -> None:
         length = int(self.headers.get("Content-Length") or 0)
         names = {name.lower(): value for name, value in self.headers.items()}
+        asked = Asked(self.command, self.path, names, self.rfile.read(length))
+        self.owner.asked.append(asked)
         try:
-            reply = self.answer(Asked(self.command, self.path, names, self.rfile.read(length)))
+            reply = self.owner.make_reply(asked)
         except ConnectionError as end:  # a server that hangs up, with a RST or without
             self.close_connection = True
             if isinstance(end, ConnectionResetError):
@@ -255,26 +275,11 @@ class WebFiles:
         data = self.files.get(asked.path.lstrip("/").partition("?")[0])
         if data is None:
             return Reply(HTTPStatus.NOT_FOUND)
-        headers = self._validators(data)
+        etag = f'{"W/" * self.weak}"{hash(data):x}"'
+        headers = {"ETag": etag} if self.etags else {}
         wanted = asked.headers.get("if-match")
         if self.conditions and wanted is not None and wanted != headers.get("ETag"):
             return Reply(HTTPStatus.PRECONDITION_FAILED)
-        span = self._span(asked.headers.get("range", ""), len(data))
-        if span is None:
-            return Reply(HTTPStatus.OK, data, headers)
-        start, stop = span
-        if start >= len(data):
-            return Reply(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE)
-        headers["Content-Range"] = f"bytes {start}-{stop - 1}/{len(data)}"
-        return Reply(HTTPStatus.PARTIAL_CONTENT, data[start:stop], headers)
-
-    def _validators(self, data: bytes) -> dict[str, str]:
-        return {"ETag": f'{"W/" * self.weak}"{hash(data):x}"'} if self.etags else {}
-
-    def _span(self, text: str, size: int) -> tuple[int, int] | None:
-        found = re.fullmatch(r"bytes=(\d*)-(\d*)", text)
-        if not self.ranges or found is None or (not found[1] and not self.suffixes):
-            return None
-        if not found[1]:
-            return max(0, size - int(found[2])), size
-        return int(found[1]), min(int(found[2]) + 1 if found[2] else size, size)
+        text = asked.headers.get("range", "")
+        is_known = self.ranges and (self.suffixes or not text.startswith("bytes=-"))
+        return serve_range(data, text * is_known, headers)

@@ -14,8 +14,7 @@ import pytest
 import s3unzip
 import s3unzip.deflate
 import s3unzip.zip
-from s3unzip.stores.ports import ObjectFacts
-from tests.support.memory_server import MemoryS3, run_memory_s3
+from tests.support.memory_server import MemoryS3
 from tests.support.zips import Entry, build
 
 
@@ -83,22 +82,20 @@ def test_a_command_loads_what_it_uses(
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_batches_in_s3_load_no_botocore(workers: str, tmp_path: Path) -> None:
     """Not in the command, which does the tasks or starts a worker that does them."""
-    s3 = MemoryS3()
     archive = build(*(Entry(f"f{number}", b"%d" % number) for number in range(40)))
-    s3.create_bucket("from").put("a.zip", archive, ObjectFacts("a/b", {}), if_absent=False)
-    written = s3.create_bucket("out")
-    with run_memory_s3(s3) as url:
+    with MemoryS3("from", "out") as s3:
+        s3.buckets["from"].add("a.zip", archive)
         variables = {
             "AWS_ACCESS_KEY_ID": "key",
             "AWS_SECRET_ACCESS_KEY": "secret",
-            "AWS_ENDPOINT_URL": url,
+            "AWS_ENDPOINT_URL": s3.url,
             "S3UNZIP_HOME": str(tmp_path),
             "S3UNZIP_TUNING": '{"batch_members": 5, "min_worker_seconds": 0}',
         }
         loaded = _loaded_by_command(
             *("run", "s3://from/a.zip", "s3://out", "-q", "-w", workers), variables=variables
         )
-    assert len(written.objects) == 40
+    assert len(s3.buckets["out"].objects) == 40
     assert sorted(loaded & {"obstore", *BOTOCORE, *SHOWS, *RARE, *AWS}) == ["obstore"]
 
 

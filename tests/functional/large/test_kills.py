@@ -31,7 +31,7 @@ from tests.support.memory import (
     Stored,
     World,
 )
-from tests.support.memory_server import MemoryS3, run_memory_s3
+from tests.support.memory_server import MemoryS3
 from tests.support.processes import Program
 from tests.support.zips import log_lines
 
@@ -369,17 +369,14 @@ def sparse(program: Program) -> Program:
 
 
 @pytest.mark.parametrize("place", ["out/", "s3://out/"])
-def test_members_around_4_gib_by_the_command(sparse: Program, place: str) -> None:
+def test_members_around_4_gib_by_the_command(sparse: Program, s3: MemoryS3, place: str) -> None:
     """What lies after a member of 5 GiB is found, in a file, for a folder and for S3."""
-    s3 = MemoryS3()
-    out = s3.create_bucket("out")
-    with run_memory_s3(s3) as url:
-        ended = sparse.extract(
-            "mac.zip", place, "--prefix", "", "--exclude", "big*", "--endpoint-url", url
-        )
-    ended.ends(0, "offsets-wrapped")
-    files = {key: stored.body for key, stored in out.objects.items()} or sparse.files("out")
-    assert files == {file.name: bytes(file.size) for file in SMALL}
+    sparse.extract(
+        "mac.zip", place, "--prefix", "", "--exclude", "big*", "--endpoint-url", s3.url
+    ).ends(0, "offsets-wrapped")
+    assert (s3.buckets["out"].bodies or sparse.files("out")) == {
+        file.name: bytes(file.size) for file in SMALL
+    }
 
 
 def test_looking_into_an_archive_of_macos(sparse: Program) -> None:
