@@ -109,7 +109,12 @@ class Rights:
             ),
             # Without the right to list, S3 returns 403 for a missing object, not 404. The call
             # has no prefix, so a condition on the prefix would refuse it.
-            allow(["s3:ListBucket"], self._storage.work.bucket_arn, *self._destinations()),
+            allow(
+                ["s3:ListBucket"],
+                self._storage.ingest.bucket_arn,
+                self._storage.work.bucket_arn,
+                *self._destinations(),
+            ),
         ]
 
     def _runs(self) -> list[iam.PolicyStatement]:
@@ -120,7 +125,6 @@ class Rights:
         )
         return [
             *self._tasks(),
-            allow(["s3:ListBucket"], self._storage.ingest.bucket_arn),
             allow(["s3:ListBucketMultipartUploads"], *self._destinations()),
             # Nested archives, and archives that were replaced while their run was at work.
             allow(["states:StartExecution"], states_arn(self._stack, "stateMachine", machine)),

@@ -55,7 +55,7 @@ S3_RIGHTS = sorted(
 # A right that the archives of the test do not show the need of, and where it is needed.
 RARE = {
     **{(name, "s3:AbortMultipartUpload", RUNS): LARGE for name in FUNCTIONS},
-    **{(name, "s3:ListBucket", "<StorageIngest.Arn>"): NOT_THERE for name in ENDS_RUNS},
+    **{(name, "s3:ListBucket", "<StorageIngest.Arn>"): NOT_THERE for name in FUNCTIONS},
     **{(name, "s3:ListBucket", "<StorageDestination.Arn>"): NOT_THERE for name in ENDS_RUNS},
     **{
         (name, "s3:ListBucket", "<StorageWork.Arn>"): NOT_THERE

@@ -26,6 +26,7 @@ BUS = "arn:<AWS::Partition>:events:<AWS::Region>:<AWS::AccountId>:event-bus/defa
 TASKS = {
     ("s3:GetObject", ARCHIVES),
     ("s3:GetObjectVersion", ARCHIVES),
+    ("s3:ListBucket", "<StorageIngest.Arn>"),
     ("s3:GetObject", MEMBERS),
     ("s3:PutObject", MEMBERS),
     ("s3:AbortMultipartUpload", MEMBERS),
@@ -36,7 +37,6 @@ TASKS = {
     ("s3:ListBucket", "<StorageWork.Arn>"),
 }
 ENDS = TASKS | {
-    ("s3:ListBucket", "<StorageIngest.Arn>"),
     ("s3:ListBucketMultipartUploads", "<StorageDestination.Arn>"),
     ("states:StartExecution", MACHINE),
     ("states:DescribeExecution", MACHINE.replace(":stateMachine:", ":execution:") + ":*"),
