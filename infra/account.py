@@ -151,19 +151,24 @@ def explain(error: BotoCoreError | ClientError) -> str:
     return f"AWS cannot be reached with this configuration: {error}"
 
 
-def check_bootstrap(account: Account, environment: Environment) -> None:
+def check_bootstrap(account: Account, qualifier: str, words: str) -> None:
     """Check that CDK's bootstrap stack is in the account and region.
 
     Without the right to read the parameter, the check passes: the CDK CLI assumes a role that has
     it.
+
+    Args:
+        account: the account and the region.
+        qualifier: of the bootstrap.
+        words: with which `make bootstrap` has the environment.
     """
     ssm = account.client("ssm")
     try:
-        ssm.get_parameter(Name=BOOTSTRAP_VERSION.format(qualifier=environment.stack.qualifier))
+        ssm.get_parameter(Name=BOOTSTRAP_VERSION.format(qualifier=qualifier))
     except ssm.exceptions.ParameterNotFound as error:
         raise RefusedError(
             f"account {account.id} is not prepared for CDK in {account.region}: run "
-            f"`make bootstrap ENV={environment.name}` once, then this command again"
+            f"`make bootstrap {words}` once, then this command again"
         ) from error
     except ClientError as error:
         if error.response["Error"]["Code"] not in {"AccessDenied", "AccessDeniedException"}:

@@ -31,7 +31,12 @@ from infra.account import (
 )
 from infra.cdk_cli import run_cdk
 from infra.environment import Environment
-from infra.environment_file import FOLDER, EnvironmentFileError, load_environment
+from infra.environment_file import (
+    FOLDER,
+    EnvironmentFileError,
+    is_setting,
+    load_environment,
+)
 from infra.routes import takes, widest
 from infra.sections import StackSection
 
@@ -57,6 +62,15 @@ class Wish:
         pairs = (f"env={self.environment.name}", *self.settings)
         return [word for pair in pairs for word in ("-c", pair)]
 
+    def words(self, *more: str) -> str:
+        """Return the words with which another command has this environment, and `more` settings."""
+        named = f"ENV={self.environment.name}"
+        settings = " ".join((*self.settings, *more))
+        if not settings:
+            return named
+        quote = "'" if '"' in settings else '"'
+        return f"{named} SET={quote}{settings}{quote}"
+
 
 def bootstrap(wish: Wish) -> int:
     """Prepare the account and region for CDK, once."""
@@ -80,7 +94,7 @@ def package(wish: Wish) -> int:
     environment = wish.environment
     if not wish.bucket:
         raise RefusedError(
-            f"which bucket will hold the asset? make package ENV={environment.name} BUCKET=name"
+            f"which bucket will hold the asset? make package {wish.words()} BUCKET=name"
         )
     from infra.package import write_package  # noqa: PLC0415 - it starts jsii
 
@@ -100,14 +114,14 @@ def package(wish: Wish) -> int:
 def diff(wish: Wish) -> int:
     """Print what a deployment would change."""
     account = find_account(wish.environment)
-    check_bootstrap(account, wish.environment)
+    check_bootstrap(account, wish.environment.stack.qualifier, wish.words())
     return run_cdk(["diff", *wish.context, *fit_account(account, wish)], account.variables)
 
 
 def deploy(wish: Wish) -> int:
     """Create or update the stack; the CLI prints its outputs."""
     account = find_account(wish.environment)
-    check_bootstrap(account, wish.environment)
+    check_bootstrap(account, wish.environment.stack.qualifier, wish.words())
     check_named(account, wish.environment)
     _say(f"{wish.environment.stack.name}: account {account.id}, region {account.region}")
     options = [*wish.context, *fit_account(account, wish)]
@@ -115,11 +129,11 @@ def deploy(wish: Wish) -> int:
         options += ["--require-approval", "never"]
     code = run_cdk(["deploy", *options], account.variables)
     if code == 0:
-        _say(f"\nTry it: make put ENV={wish.environment.name} ARCHIVE=archive.zip")
+        _say(f"\nTry it: make put {wish.words()} ARCHIVE=archive.zip")
     elif not (wish.yes or sys.stdin.isatty()):
         _say(
             "There is no terminal on which somebody could confirm changes of rights: look with "
-            f"make diff ENV={wish.environment.name}, then add YES=1"
+            f"make diff {wish.words()}, then add YES=1"
         )
     return code
 
@@ -169,7 +183,7 @@ def _check_memory(account: Account, wish: Wish) -> None:
     raise RefusedError(
         f"Lambda allows functions of at most {limit:,} MB in this account, less than {names}. "
         "Nothing was deployed. Ask AWS Support for more memory, or deploy with smaller "
-        f'functions: make deploy ENV={wish.environment.name} SET="{" ".join(settings)}"'
+        f"functions: make deploy {wish.words(*settings)}"
     )
 
 
@@ -180,7 +194,7 @@ def put(wish: Wish) -> int:
     if archive is not None and not archive.is_file():
         raise RefusedError(f"{archive}: there is no such file")
     if archive is None:
-        raise RefusedError(f"which archive? make put ENV={name} ARCHIVE=path/to/archive.zip")
+        raise RefusedError(f"which archive? make put {wish.words()} ARCHIVE=path/to/archive.zip")
     key = wish.key or wish.environment.ingest.prefix
     if key.endswith("/") or not wish.key:
         key += archive.name
@@ -225,7 +239,7 @@ def destroy(wish: Wish) -> int:
     if stack.protected:
         raise RefusedError(
             f"{stack.name} is protected against deletion (stack.retain = true): run "
-            f"`make unprotect ENV={wish.environment.name}` first if you really want to delete it"
+            f"`make unprotect {wish.words()}` first if you really want to delete it"
         )
     _say(
         f"This deletes the stack {stack.name} of account {account.id} in {account.region}"
@@ -251,7 +265,7 @@ def _find(wish: Wish) -> tuple[Account, DeployedStack]:
     if stack is None:
         raise RefusedError(
             f"there is no stack {name} in account {account.id}, region {account.region}: "
-            f"create it with `make deploy ENV={wish.environment.name}`; if it is elsewhere, check "
+            f"create it with `make deploy {wish.words()}`; if it is elsewhere, check "
             "AWS_PROFILE and AWS_DEFAULT_REGION"
         )
     return account, stack
@@ -290,7 +304,7 @@ def _read_arguments() -> tuple[Callable[[Wish], int], Wish]:
     settings: dict[str, object] = {}
     for pair in chosen.set.split():
         setting, equals, value = pair.partition("=")
-        if not equals or "." not in setting:
+        if not equals or not is_setting(setting):
             raise RefusedError(f"SET={pair}: write section.setting=value")
         settings[setting] = value
     wish = Wish(

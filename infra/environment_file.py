@@ -47,12 +47,18 @@ def load_environment(
         raise EnvironmentFileError(f"{shown}: {message}") from error
 
 
-SETTING = re.compile(r"[a-z_]+(\.[a-z0-9_]+)+")
+# A setting that stands before the first table, or ``section.setting``; a tag may have any name.
+SETTING = re.compile(r"kms_key|password_secret|password_kms_key|event_bus|[a-z_]+\..+")
+
+
+def is_setting(name: str) -> bool:
+    """Return whether a command line may mean a setting by `name`, which may not exist."""
+    return SETTING.fullmatch(name) is not None
 
 
 def select_settings(context: Mapping[str, object]) -> dict[str, object]:
-    """Return the values of a CDK context whose keys are settings: ``section.setting``."""
-    return {key: value for key, value in context.items() if SETTING.fullmatch(key)}
+    """Return the values of a CDK context whose keys are settings."""
+    return {key: value for key, value in context.items() if is_setting(key)}
 
 
 def replace_settings(values: dict[str, Any], settings: Mapping[str, object]) -> None:

@@ -124,12 +124,16 @@ small_account = _account_of("new_account")
             "-c runs.max_wrokers: there is no such setting; near: max_workers, workers",
         ),
         (["synth", "--env=dev", "--set=max_workers"], {}, "write section.setting=value"),
-        (["put", "--env=dev"], {}, "which archive? make put ENV=dev ARCHIVE="),
+        (
+            ["put", "--env=dev", '--set=options.include=["*.csv"]'],
+            {},
+            """which archive? make put ENV=dev SET='options.include=["*.csv"]' ARCHIVE=""",
+        ),
         (["put", "--env=dev", "--archive=none.zip"], {}, "none.zip: there is no such file"),
         (
-            ["deploy", "--env=dev"],
+            ["deploy", "--env=dev", "--set=stack.qualifier=acme"],
             None,
-            "is not prepared for CDK in us-east-1: run `make bootstrap ENV=dev`",
+            'for CDK in us-east-1: run `make bootstrap ENV=dev SET="stack.qualifier=acme"`',
         ),
         (
             ["put", "--env=dev", "--archive=a.zip"],
@@ -171,7 +175,8 @@ def _set(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
 def fit(account: Account, name: str, **settings: object) -> list[str]:
     """Return the words that fit an environment with these settings to the account."""
     environment = load_environment(name, settings=settings)
-    return fit_account(account, Wish(environment, (), yes=True, archive=None))
+    typed = tuple(f"{setting}={value}" for setting, value in settings.items())
+    return fit_account(account, Wish(environment, typed, yes=True, archive=None))
 
 
 @pytest.mark.parametrize(("workers", "left_out"), [(50, 0), (950, 4)])
@@ -194,10 +199,13 @@ def test_reservations_that_the_account_cannot_hold(
 def test_a_new_account_is_told_which_memory_would_work(
     small_account: Account, name: str, settings: str, left_out: int
 ) -> None:
-    """The deployment ends before it begins, and the settings that it names fit the account."""
+    """The deployment ends before it begins, and the settings that it names fit the account.
+
+    They stand beside those that were typed.
+    """
     with pytest.raises(RefusedError, match="at most 3,008 MB in this account") as refused:
-        fit(small_account, name)
-    assert f'make deploy ENV={name} SET="{settings}"' in str(refused.value)
+        fit(small_account, name, **{"ingest.prefix": "in/"})
+    assert f'make deploy ENV={name} SET="ingest.prefix=in/ {settings}"' in str(refused.value)
     words = fit(small_account, name, **dict(setting.split("=") for setting in settings.split()))
     assert (words[-1], words.count("-c")) == ("intake.concurrency=5", 1 + left_out)
 

@@ -232,12 +232,13 @@ def test_a_run_gets_half_of_the_workers() -> None:
         ("stack.account", "111122223333", "111122223333"),
         ("logs.level", "DEBUG", "DEBUG"),
         ("tuning.small_member", "1000000", 1_000_000),
-        ("stack.tags.team", "data", "data"),
+        ("stack.tags.Cost-Centre", "data", "data"),
+        ("event_bus", "runs", "runs"),
     ],
 )
 def test_text_becomes_the_settings_type(setting: str, text: str, value: object) -> None:
     """A number is a number, a list a list, and an account of digits stays text."""
-    found: object = load_environment("dev", settings={setting: text})
+    found: object = load_environment("dev", settings=select_settings({setting: text}))
     for name in setting.split("."):
         found = found[name] if isinstance(found, dict) else getattr(found, name)
     assert found == value
@@ -245,7 +246,7 @@ def test_text_becomes_the_settings_type(setting: str, text: str, value: object) 
 
 def test_contexts_of_cdk_are_no_settings() -> None:
     """Feature flags, lookups and the environment's name are left alone."""
-    others = ("env", "@aws-cdk/aws-iam:minimizePolicies", "availability-zones:account=1:region=eu")
+    others = ("env", "@aws-cdk/aws-iam:minimizePolicies", "ssm:account=1:parameterName=a.b")
     assert select_settings(dict.fromkeys((*others, "runs.max_workers"))) == {
         "runs.max_workers": None
     }
