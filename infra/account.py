@@ -40,6 +40,7 @@ class _Named(NamedTuple):
     service: str
     operation: str
     arguments: dict[str, Any]
+    region: str | None = None  # None: the region of the stack
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +51,11 @@ class Account:
     region: str
     session: boto3.Session
 
-    def client(self, service: str) -> Any:
-        """Return a boto3 client of `service` in this account and region."""
+    def client(self, service: str, region: str | None = None) -> Any:
+        """Return a boto3 client of `service` in this account, by default in this region."""
         return self.session.client(
             service,  # type: ignore[call-overload]  # the stubs want each service's name spelt out
-            region_name=self.region,
+            region_name=region or self.region,
             config=QUICK,
         )
 
@@ -185,9 +186,9 @@ def check_named(account: Account, environment: Environment) -> None:
     Raises:
         RefusedError: something does not exist; the message names the setting.
     """
-    for setting, service, operation, arguments in _named_resources(environment):
+    for setting, service, operation, arguments, region in _named_resources(environment):
         try:
-            getattr(account.client(service), operation)(**arguments)
+            getattr(account.client(service, region), operation)(**arguments)
         except ClientError as error:
             code = error.response["Error"]["Code"]
             if any(word in code for word in ("NotFound", "NoSuch", "404")):
@@ -195,7 +196,7 @@ def check_named(account: Account, environment: Environment) -> None:
                 missing = ", ".join(listed(value))
                 raise RefusedError(
                     f"infra/environments/{environment.name}.toml: {setting}: there is no {missing} "
-                    f"in account {account.id}, region {account.region}"
+                    f"in account {account.id}, region {region or account.region}"
                 ) from error
         except BotoCoreError:  # the deployment will say more
             continue
@@ -203,21 +204,25 @@ def check_named(account: Account, environment: Environment) -> None:
 
 def _named_resources(environment: Environment) -> Iterator[_Named]:
     """Yield what the environment's file names and its stack does not create."""
+    keys = {"kms_key": environment.kms_key}
     for name, section in environment.buckets():
         if section.existing is not None:
             yield _Named(f"{name}.existing", "s3", "head_bucket", {"Bucket": section.existing})
-        if section.kms_key is not None:
-            yield _Named(f"{name}.kms_key", "kms", "describe_key", {"KeyId": section.kms_key})
-    if environment.kms_key is not None:
-        yield _Named("kms_key", "kms", "describe_key", {"KeyId": environment.kms_key})
+        keys[f"{name}.kms_key"] = section.kms_key
     for path, route in environment.by_path().items():
-        if route.password_kms_key is not None:
-            yield _Named(
-                f"{path}password_kms_key", "kms", "describe_key", {"KeyId": route.password_kms_key}
-            )
+        keys[f"{path}password_kms_key"] = route.password_kms_key
         if route.password_secret is not None:
             secret = {"SecretId": route.password_secret.partition("#")[0]}
             yield _Named(f"{path}password_secret", "secretsmanager", "describe_secret", secret)
+    for name, key in keys.items():
+        if key is not None:  # perhaps of a destination in another region
+            yield _Named(name, "kms", "describe_key", {"KeyId": key}, _region_of(key))
+    topics = {"alarms.topic": environment.alarms.topic, "ingest.topic": environment.ingest.topic}
+    for name, topic in topics.items():
+        if topic is not None:
+            arguments = {"TopicArn": topic}
+            yield _Named(name, "sns", "get_topic_attributes", arguments, _region_of(topic))
+    yield _Named("event_bus", "events", "describe_event_bus", {"Name": environment.event_bus})
     for subnet in environment.network.subnets:
         yield _Named("network.subnets", "ec2", "describe_subnets", {"SubnetIds": [subnet]})
     for group in environment.network.security_groups:
@@ -227,6 +232,10 @@ def _named_resources(environment: Environment) -> Iterator[_Named]:
     boundary = environment.stack.permissions_boundary
     if boundary is not None:
         yield _Named("stack.permissions_boundary", "iam", "get_policy", {"PolicyArn": boundary})
+
+
+def _region_of(arn: str) -> str:
+    return arn.split(":")[3]
 
 
 @dataclass(frozen=True, slots=True)

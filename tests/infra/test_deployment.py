@@ -34,6 +34,7 @@ from tests.support.assemblies import (
     BOUNDARY,
     KMS_KEY,
     SECRET,
+    TOPIC,
     VARIANTS,
     for_embedded_aws,
     synthesize_once,
@@ -224,6 +225,9 @@ def test_a_new_account_is_told_which_memory_would_work(
         ),
         ({"stack.permissions_boundary": BOUNDARY}, "stack.permissions_boundary: there is no arn"),
         ({"password_secret": SECRET}, "password_secret: there is no arn:aws:secretsmanager"),
+        ({"alarms.topic": TOPIC}, "alarms.topic: there is no arn:aws:sns"),
+        ({"ingest.topic": TOPIC}, "ingest.topic: there is no arn:aws:sns"),
+        ({"event_bus": "runs"}, "event_bus: there is no runs in account"),
     ],
 )
 def test_what_a_setting_names_must_exist(
@@ -233,6 +237,14 @@ def test_what_a_setting_names_must_exist(
     with pytest.raises(RefusedError, match=re.escape(said)):
         check_named(account, load_environment("dev", settings=settings))
     check_named(account, load_environment("dev"))
+
+
+def test_a_key_may_be_in_the_region_of_its_bucket(account: Account) -> None:
+    """A destination may be in another region than the stack, and its key is there."""
+    key = account.client("kms", REGION).create_key()["KeyMetadata"]["Arn"]
+    account.client("s3").create_bucket(Bucket="far-members")
+    settings = {"destination.existing": "far-members", "destination.kms_key": key}
+    check_named(account, load_environment("dev", settings=settings))
 
 
 def test_dev_fits_into_a_new_account(small_account: Account) -> None:
