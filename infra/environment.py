@@ -32,6 +32,7 @@ from infra.tables import LimitsTable, OptionsTable, Section
 from s3unzip.contradictions import check_after_success
 from s3unzip.errors import UsageError
 from s3unzip.model import AfterSuccess, Options, SourceAction
+from s3unzip.object_properties import check_tags
 from s3unzip.settings import MIB, OTHER_BUCKETS, Tuning, make_tuning
 from s3unzip.zip import Limits
 
@@ -124,7 +125,7 @@ class Environment(Section):
             tuning = make_tuning(self.tuning)
             problem = (
                 self._explain_plan_memory()
-                or self._explain_small_archives(tuning)
+                or self._explain_timeouts(tuning)
                 or self._explain_concurrency()
                 or self._explain_buckets()
                 or self._explain_keys()
@@ -141,16 +142,21 @@ class Environment(Section):
             raise ValueError(problem)
         return self
 
-    def _explain_small_archives(self, tuning: Tuning) -> str | None:
-        timeout = self.functions.intake.timeout
-        needed = math.ceil(SMALL_SECONDS + tuning.margin_seconds)
-        if not tuning.max_direct_members or timeout >= needed:
-            return None
-        return (
-            f"functions.intake.timeout: {timeout} s is too little for a small archive with "
-            f"tuning.margin_seconds ({tuning.margin_seconds:.0f}) to spare: make it {needed} "
-            "or more, or lower them"
-        )
+    def _explain_timeouts(self, tuning: Tuning) -> str | None:
+        """Return which function would end its work before it has done any."""
+        needed = math.ceil(WORK_SECONDS + tuning.margin_seconds)
+        work = {"extract": "a task"}
+        if tuning.max_direct_members:
+            work["intake"] = "a small archive"
+        for name, done in work.items():
+            timeout = getattr(self.functions, name).timeout
+            if timeout < needed:
+                return (
+                    f"functions.{name}.timeout: {timeout} s is too little for {done} with "
+                    f"tuning.margin_seconds ({tuning.margin_seconds:.0f}) to spare: make it "
+                    f"{needed} or more, or lower them"
+                )
+        return None
 
     def _explain_plan_memory(self) -> str | None:
         """Return why Lambda would kill the plan function with the largest directory allowed."""
@@ -176,6 +182,8 @@ class Environment(Section):
     def _explain_concurrency(self) -> str | None:
         """Return which limit is above the reservation that it uses."""
         functions = self.functions
+        if "max_workers" in self.tuning:
+            return "tuning.max_workers: an environment has runs.max_workers in its place: set that"
         wanted = (
             ("runs.max_workers", self.runs.max_workers, "extract"),
             ("intake.concurrency", self.intake.concurrency, "intake"),
@@ -215,8 +223,13 @@ class Environment(Section):
         return None
 
     def _explain_keys(self) -> str | None:
-        """Return which key is set for a bucket or a secret that is not named."""
+        """Return which key or owner is set for a bucket or a secret that is not named."""
         for setting, bucket in self.buckets():
+            if getattr(bucket, "owner", None) and not bucket.existing:
+                return (
+                    f"{setting}.owner: is the owner of an existing bucket; the stack creates this "
+                    "bucket in its own account: leave it out, or name a bucket"
+                )
             if bucket.kms_key and not bucket.existing:
                 return (
                     f"{setting}.kms_key: is the key of an existing bucket; the stack creates this "
@@ -243,6 +256,10 @@ class Environment(Section):
                 "after_success.action: S3 cannot tag one version in a bucket without versioning: "
                 "delete the archives, or turn versioning on and set ingest.versioned"
             )
+        try:
+            check_tags(rule.tags)
+        except UsageError as error:
+            return f"after_success.tags: {error}"
         if rule.action == "delete":
             delete = AfterSuccess(SourceAction.DELETE)
             for path, route in self.by_path().items():
@@ -269,7 +286,8 @@ class Environment(Section):
 
 SCANNED_DEPTH = 4  # GuardDuty reads 5 levels (its quotas), of which the archive is one
 DEFAULT_INTAKE = 100  # invocations of intake at once, if none are reserved
-SMALL_SECONDS = 20.0  # that the intake function needs for the largest archive it extracts itself
+# That the intake function needs for the largest archive it extracts itself, and extract for a task.
+WORK_SECONDS = 20.0
 # `s3unzip.zip.Limits` gives the bound: 300 bytes for each member, the names, and twice
 # `folder_memory`. With 5,000,000 members 273 bytes for each were measured, short names included.
 MEMBER_BYTES = 300

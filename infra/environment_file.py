@@ -117,7 +117,7 @@ def _read(text: str) -> object:
 # By pydantic's type of an error; the fields in braces are its context.
 _EXPECTED = {
     **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "must be a whole number"),
-    **dict.fromkeys(("float_type", "float_parsing"), "must be a number"),
+    **dict.fromkeys(("float_type", "float_parsing", "finite_number"), "must be a number"),
     **dict.fromkeys(("bool_type", "bool_parsing"), "must be true or false"),
     **dict.fromkeys(("tuple_type", "list_type"), "must be a list"),
     **dict.fromkeys(("dict_type", "model_type"), "must be a table"),

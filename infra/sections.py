@@ -108,7 +108,7 @@ class AfterSuccessSection(Section):
     """What is done to an archive whose run is COMPLETED; without an action it stays unchanged."""
 
     action: Literal["delete", "tag"] | None = None  # a lifecycle rule can move what has a tag
-    tags: dict[Annotated[str, Field(min_length=1, max_length=128)], str] = Field(default={})
+    tags: dict[str, str] = Field(default={})
 
 
 class FunctionSection(Section):
@@ -145,7 +145,9 @@ class RunsSection(Section):
 
     workers: Annotated[int, Field(ge=1)] = 1_000  # of all runs, if extract reserves none
     max_workers: Annotated[int, Field(ge=1, le=10_000)] | None = None  # None: half of all
-    max_cost: Annotated[float, Field(gt=0)] | None = None  # dollars; above it the run is refused
+    max_cost: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = (
+        None  # dollars; above it the run is refused
+    )
 
 
 class NetworkSection(Section):

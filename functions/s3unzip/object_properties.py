@@ -144,7 +144,7 @@ class ObjectProperties(Struct, frozen=True, omit_defaults=True):
             )
             compile_glob(glob)  # raises `UsageError` if it is not a glob
         _check_metadata(self.metadata)
-        _check_tags(self.tags)
+        check_tags(self.tags)
 
 
 def _refuse(subject: str, reasons: Mapping[str, bool]) -> None:
@@ -191,7 +191,8 @@ def _check_metadata(metadata: Mapping[str, str]) -> None:
         )
 
 
-def _check_tags(tags: Mapping[str, str]) -> None:
+def check_tags(tags: Mapping[str, str]) -> None:
+    """Raise `UsageError` if S3 would refuse these tags of an object."""
     if len(tags) > MAX_TAGS:
         raise UsageError(f"tags: {len(tags)} are given; an object can have {MAX_TAGS}")
     for key, value in tags.items():

@@ -7,6 +7,7 @@ read them. This module reads no files and is independent of AWS.
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -201,7 +202,7 @@ def _check_number(name: str, value: object) -> int | float:
     if (
         isinstance(value, bool)  # a bool is an int
         or not isinstance(value, int | float)
-        or value < 0
+        or not 0 <= value < math.inf
         or (value == 0 and name not in MAY_BE_ZERO)
     ):
         raise UsageError(f"tuning {name!r} must be a positive number, not {value!r}")

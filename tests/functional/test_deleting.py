@@ -178,6 +178,7 @@ def test_the_archive_is_deleted_after_success(place: Place) -> None:
         ("a.zip", "move=done", "must be delete or tag"),
         ("a.zip", "tag=a=b", "is a file, and files have no tags"),
         ("s3://arrivals/a.zip", "tag=a", "a tag is NAME=VALUE, not 'a'"),
+        ("s3://arrivals/a.zip", "tag=team=R&D", "tag 'team': S3 takes no '&' in a tag"),
         ("https://host/a.zip?key=secret", "delete", "https://host/a.zip?... is only read"),
     ],
 )

@@ -109,9 +109,18 @@ def test_a_wrong_file_is_one_line(tmp_path: Path, before: str, after: str, line:
             "intake.concurrency: 9 is more than functions.intake.reserved_concurrency (8): lower",
         ),
         ({"functions.intake.timeout": 20}, "functions.intake.timeout: 20 s is too little"),
+        ({"functions.extract.timeout": 30}, "functions.extract.timeout: 30 s is too little for a"),
+        ({"runs.max_cost": "inf"}, "runs.max_cost must be a number; it is inf"),
+        ({"tuning.batch_seconds": "nan"}, "tuning 'batch_seconds' must be a positive number"),
+        ({"tuning.max_workers": "5"}, "tuning.max_workers: an environment has runs.max_workers"),
+        ({"destination.owner": "123456789012"}, "destination.owner: is the owner of an existing"),
         ({"after_success.action": "burn"}, "after_success.action"),
         ({"after_success.action": "tag"}, "needs at least one"),
         ({"after_success.action": "delete", "after_success.tags.a": "b"}, "others have none"),
+        (
+            {"after_success.action": "tag", "after_success.tags.team": "R&D"},
+            "after_success.tags: tag 'team': S3 takes no '&' in a tag",
+        ),
         (
             {
                 "after_success.action": "tag",

@@ -12,6 +12,7 @@ from s3unzip.context import Context
 from s3unzip.contradictions import check_after_success
 from s3unzip.errors import UsageError
 from s3unzip.model import AfterSuccess, Location, Options, SourceAction
+from s3unzip.object_properties import check_tags
 from s3unzip.planning.reading import Reading
 from s3unzip.planning.select import check_selection
 from s3unzip.stores.config import StoreConfig
@@ -136,6 +137,7 @@ def parse_after_success(text: str, source: Location, options: Options) -> AfterS
                 raise UsageError(f"after success: a tag is NAME=VALUE, not {tag!r}")
             if not source.store.tags_archives:
                 raise UsageError(f"after success: {source} is a file, and files have no tags")
+            check_tags({name: value})
             return AfterSuccess(SourceAction.TAG, tags={name: value})
         case _:
             raise UsageError(f"after success: {text!r} must be delete or tag=NAME=VALUE")
