@@ -161,6 +161,8 @@ def _outputs(environment: Environment, storage: Storage, watched: Watched) -> di
         key = getattr(environment, name).kms_key or environment.kms_key
         if key is not None:
             outputs[f"{name.title()}Key"] = key
+    if environment.ingest.topic is not None:
+        outputs["IngestTopic"] = environment.ingest.topic
     if environment.work.prefix:
         outputs["WorkPrefix"] = environment.work.prefix
     if environment.destination.existing is not None:

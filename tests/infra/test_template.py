@@ -598,7 +598,9 @@ def test_a_boundary_is_on_every_role(company: Synthesized) -> None:
 
 
 def test_a_topic_of_sns_reaches_the_queue(company: Synthesized) -> None:
-    """The queue's policy lets this topic in and no other."""
+    """The queue's policy lets this topic in and no other; `doctor` finds topic and subscription."""
+    assert company.template["Outputs"]["IngestTopic"]["Value"] == TOPIC
+    assert next(iter(company.resources("AWS::SNS::Subscription"))).startswith("IntakeQueue")
     queue = _reference(company.only("AWS::SNS::Subscription")["Endpoint"])
     assert [
         statement["Condition"]

@@ -28,6 +28,8 @@ FUNCTION = "AWS::Lambda::Function"
 # The beginnings of the logical names of the functions that write members.
 WRITERS = ("FunctionsIntake", "FunctionsPlan", "FunctionsExtract", "FunctionsSettle")
 BUCKETS = ("Ingest", "Destination", "Work")  # as named by the outputs of the stack
+ANY_OWNER = "*"
+TOPIC_OUTPUT = "IngestTopic"  # exists if the events of archives come from a topic of SNS
 
 
 class CheckStatus(StrEnum):
@@ -89,7 +91,10 @@ def check_bucket(runs: DeployedRuns, role: str) -> Answer:
     if role == "destination":
         owner = runs.variables.get(Variable.DESTINATION_OWNER)
         advice += ", or set destination.owner to the account that owns it"
-    if role == "ingest":  # EventBridge: events go to the default bus of the owner of the bucket
+    has_topic = role == "ingest" and TOPIC_OUTPUT in runs.outputs
+    if has_topic:
+        owner = ANY_OWNER
+    elif role == "ingest":  # EventBridge: events go to the default bus of the owner of the bucket
         consequence = ": S3 sends its events to its owner's account, and no archive starts a run"
     return _check_location(
         runs,
@@ -97,7 +102,7 @@ def check_bucket(runs: DeployedRuns, role: str) -> Answer:
         owner,
         consequence=consequence,
         advice=advice,
-        elsewhere=WARNING if role == "destination" else FAILURE,
+        elsewhere=WARNING if role == "destination" or has_topic else FAILURE,
     )
 
 
@@ -115,7 +120,8 @@ def _check_location(
     Args:
         runs: the runs of the environment.
         bucket: the name of the bucket.
-        owner: the account that should own the bucket; None: the account of the stack.
+        owner: the account that should own the bucket; None: the account of the stack. Any account
+            may own it if this is `ANY_OWNER`.
         consequence: the consequence of a different owner, for the end of the message.
         advice: what to do about a different owner.
         elsewhere: the status if the bucket is in another region. By default, it is a warning,
@@ -127,19 +133,21 @@ def _check_location(
         return Answer(
             FAILURE, f"{bucket} does not exist", "create it, or deploy with another bucket"
         )
-    answer = Answer(OK, f"{bucket} is in {region}, owned by account {owner}")
+    answer = Answer(OK, f"{bucket} is in {region}")
     if region != runs.region:
         answer = Answer(
             elsewhere,
             f"{bucket} is in {region}, the stack in {runs.region}",
             f"use a bucket in {runs.region}, or deploy the stack in {region}",
         )
-    if answer.status is FAILURE:
+    if answer.status is FAILURE or owner == ANY_OWNER:
         return answer
     try:
         runs.ask("s3:HeadBucket", Bucket=bucket, ExpectedBucketOwner=owner)
     except AccessDeniedError:
         return Answer(FAILURE, f"{bucket} is not owned by account {owner}{consequence}", advice)
+    if answer.status is OK:
+        return answer._replace(message=f"{answer.message}, owned by account {owner}")
     return answer
 
 

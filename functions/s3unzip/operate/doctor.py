@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from s3unzip.errors import S3UnzipError
+from s3unzip.errors import NotFoundError, S3UnzipError
 from s3unzip.operate.checks import (
     AGAIN,
     FAILURE,
     FUNCTION,
     OK,
+    TOPIC_OUTPUT,
     WARNING,
     Answer,
     CheckResult,
@@ -34,6 +35,7 @@ from s3unzip.version import __version__, source_fingerprint
 ALARM = "AWS::CloudWatch::Alarm"
 QUEUE = "AWS::SQS::Queue"
 RULE = "AWS::Events::Rule"
+SUBSCRIPTION = "AWS::SNS::Subscription"
 MAX_NAMES = 100  # maximum number of alarms in one DescribeAlarms request
 MAX_SHARE = 0.9  # maximum share of the available concurrency; the other functions need the rest
 QUOTA = "ask for more: Service Quotas, AWS Lambda, Concurrent executions (L-B99A9384)"
@@ -115,10 +117,13 @@ def check_concurrency(runs: DeployedRuns) -> Answer:
 
 
 def check_events(runs: DeployedRuns) -> Answer:
-    """Does the ingest bucket send its events to EventBridge?
+    """Does the ingest bucket send its events to EventBridge, or does the queue get them by SNS?
 
     https://docs.aws.amazon.com/AmazonS3/latest/userguide/enable-event-notifications-eventbridge.html
     """
+    topic = runs.outputs.get(TOPIC_OUTPUT)
+    if topic is not None:
+        return _check_topic(runs, topic)
     bucket = runs.outputs["IngestBucket"]
     notifications = runs.ask("s3:GetBucketNotificationConfiguration", Bucket=bucket)
     # If events are enabled, this object exists and is empty.
@@ -129,6 +134,18 @@ def check_events(runs: DeployedRuns) -> Answer:
             "switch it on: the bucket's properties, Event notifications, Amazon EventBridge",
         )
     return Answer(OK, f"{bucket} sends its events to EventBridge")
+
+
+def _check_topic(runs: DeployedRuns, topic: str) -> Answer:
+    """Is the queue subscribed to the topic from which the events of archives come?"""
+    try:
+        (subscription,) = runs.names(SUBSCRIPTION, "IntakeQueue")
+        runs.ask("sns:GetSubscriptionAttributes", SubscriptionArn=subscription)
+    except (NotFoundError, ValueError):
+        return Answer(
+            FAILURE, f"the queue is not subscribed to {topic}: no archive will start a run", AGAIN
+        )
+    return Answer(OK, f"the queue is subscribed to {topic}")
 
 
 def check_rules(runs: DeployedRuns) -> Answer:

@@ -67,7 +67,7 @@ ERROR_KINDS: dict[str, type[S3UnzipError]] = {
     "403|.*AccessDenied.*|.*Unauthorized.*": AccessDeniedError,
     "ExpiredToken(Exception)?|InvalidClientTokenId|UnrecognizedClientException": AccessDeniedError,
     ".*Throttl.*|TooManyRequestsException": ThrottledError,
-    "NoSuch.*|.*DoesNotExist.*|NotFoundException": NotFoundError,
+    "NoSuch.*|.*DoesNotExist.*|NotFound(Exception)?": NotFoundError,
 }
 # The IAM actions of the operations that require an action of another name.
 IAM_ACTIONS = {

@@ -133,6 +133,9 @@ def test_a_bucket_elsewhere(
         check(runs, f"{role} bucket", expected, words)
 
 
+OWNER = "x-amz-expected-bucket-owner"
+
+
 @pytest.mark.parametrize(
     ("role", "owner", "word"),
     [
@@ -147,7 +150,7 @@ def test_a_bucket_of_somebody_else(runs: DeployedRuns, role: str, owner: str, wo
         runs.variables |= {Variable.DESTINATION_OWNER: owner}
 
     def answer(asked: Asked) -> Reply:
-        return Reply(403 if asked.headers.get("x-amz-expected-bucket-owner") == owner else 200)
+        return Reply(403 if asked.headers.get(OWNER) == owner else 200)
 
     with answering(runs, answer, "s3"):
         check(runs, f"{role} bucket", FAILURE, word)
@@ -364,6 +367,26 @@ def test_a_bucket_that_sends_no_events_is_named(
     body = f"<NotificationConfiguration>{inside}</NotificationConfiguration>"
     with answering(runs, lambda _: Reply(200, body.encode()), "s3"):
         check(runs, "events", expected, word)
+
+
+def test_events_that_come_by_a_topic(runs: DeployedRuns, account: Account) -> None:
+    """The bucket sends none itself, and it may be of another account and region."""
+    sns, queue = account.client("sns"), "arn:aws:sqs:us-east-1:123456789012:intake"
+    topic = sns.create_topic(Name="arrivals")["TopicArn"]
+    runs.outputs["IngestTopic"] = topic
+    arn = sns.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=queue)["SubscriptionArn"]
+    runs.resources = (Resource("IntakeQueueArrivals1", "AWS::SNS::Subscription", arn),)
+    check(runs, "events", OK, f"the queue is subscribed to {topic}")
+    sns.unsubscribe(SubscriptionArn=arn)
+    check(runs, "events", FAILURE, f"not subscribed to {topic}: no archive will start a run")
+    runs.resources = ()
+    check(runs, "events", FAILURE, "not subscribed")
+    reply = Reply(200, b"", {"x-amz-bucket-region": "eu-west-1"})
+    with answering(runs, lambda _: reply, "s3"):
+        check(runs, "ingest bucket", WARNING, "arrivals is in eu-west-1, the stack in us-east-1")
+    reply = Reply(200, b"", {"x-amz-bucket-region": "us-east-1"})
+    with answering(runs, lambda asked: Reply(403) if asked.headers.get(OWNER) else reply, "s3"):
+        check(runs, "ingest bucket", OK, "arrivals is in us-east-1")
 
 
 def test_disabled_rules_are_named(runs: DeployedRuns, account: Account) -> None:
