@@ -1,7 +1,8 @@
 """Incoming and outgoing events: archives that were put or scanned, and runs that have finished.
 
-Incoming: EventBridge's "Object Created" (key not encoded), S3's own notification (key URL-encoded,
-spaces as "+") and GuardDuty's scan result. Each of these may be wrapped in an SNS message.
+Incoming: EventBridge's "Object Created" and "Object Restore Completed" (key not encoded), S3's own
+notification (key URL-encoded, spaces as "+") and GuardDuty's scan result. Each of these may be
+wrapped in an SNS message. S3's other events, which a topic may also carry, start nothing.
 Outgoing: one EventBridge event per run.
 
 The rules of the malware gate (``ingest.scan``):
@@ -118,7 +119,7 @@ class ArchivePut(NamedTuple):
 
 
 def read_puts(body: str, config: LambdaConfig) -> Iterator[ArchivePut]:
-    """Yield the archives in the body of one queue message; a test event contains none.
+    """Yield the archives in the body of one queue message; S3's other events contain none.
 
     Raises:
         UsageError: the message is not an event, or one of its events cannot refer to an archive.
@@ -173,7 +174,7 @@ def _read_events(message: Mapping[str, Any]) -> Iterator[ArchivePut]:
             yield from _read_events(json.loads(event))
         case {"Event": "s3:TestEvent"}:
             return
-        case {"detail-type": "Object Created", "detail": detail}:
+        case {"detail-type": "Object Created" | "Object Restore Completed", "detail": detail}:
             stored = detail["object"]
             yield ArchivePut(
                 source=Location("s3", detail["bucket"]["name"], stored["key"]),
@@ -182,6 +183,8 @@ def _read_events(message: Mapping[str, Any]) -> Iterator[ArchivePut]:
                 version_id=stored.get("version-id"),
                 sender=message.get("source", ""),
             )
+        case {"source": "aws.s3", "detail-type": str()}:  # of a deletion, a tag, a storage class
+            return
         case {
             "detail-type": "GuardDuty Malware Protection Object Scan Result",
             "source": "aws.guardduty" as sender,
