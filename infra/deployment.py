@@ -7,6 +7,7 @@ terminal.
 
 import argparse
 import os
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -38,7 +39,7 @@ from infra.environment_file import (
     load_environment,
 )
 from infra.routes import takes, widest
-from infra.sections import StackSection
+from infra.sections import BUCKET_NAME, StackSection
 
 BEGIN_SECONDS = 300.0  # limit from a put to its run: event, queue, plan of a large archive
 QUALIFIER = StackSection.model_fields["qualifier"].default
@@ -96,6 +97,8 @@ def package(wish: Wish) -> int:
         raise RefusedError(
             f"which bucket will hold the asset? make package {wish.words()} BUCKET=name"
         )
+    if not re.fullmatch(BUCKET_NAME, wish.bucket):
+        raise RefusedError(f"BUCKET={wish.bucket}: this is no name of a bucket: BUCKET=artifacts")
     from infra.package import write_package  # noqa: PLC0415 - it starts jsii
 
     folder = write_package(environment, wish.bucket)

@@ -12,7 +12,8 @@ from infra.tables import OptionsTable, Section
 from s3unzip.model import Options
 
 AccountId = Annotated[str, Field(pattern=r"^\d{12}$")]
-BucketName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")]
+BUCKET_NAME = "^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$"
+BucketName = Annotated[str, Field(pattern=BUCKET_NAME)]
 # A backslash escapes the next character in a pattern of EventBridge.
 KeyPrefix = Annotated[str, Field(pattern=r"^([^/*?\\][^*?\\]*/)?$", max_length=512)]  # "" or "a/b/"
 KeySuffix = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[^*?\\]+$")]

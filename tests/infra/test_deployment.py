@@ -130,6 +130,7 @@ small_account = _account_of("new_account")
             {},
             """which archive? make put ENV=dev SET='options.include=["*.csv"]' ARCHIVE=""",
         ),
+        (["package", "--env=dev", "--bucket=s3://a/"], {}, "s3://a/: this is no name of a bucket"),
         (["put", "--env=dev", "--archive=none.zip"], {}, "none.zip: there is no such file"),
         (
             ["deploy", "--env=dev", "--set=stack.qualifier=acme"],
