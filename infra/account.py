@@ -34,13 +34,12 @@ QUICK = Config(connect_timeout=10, read_timeout=30, retries={"total_max_attempts
 
 
 class _Named(NamedTuple):
-    """Something that the environment's file names, and the request that finds it."""
+    """A setting that may name something that the stack does not create, and how to find that."""
 
     setting: str
-    service: str
-    operation: str
-    arguments: dict[str, Any]
-    region: str | None = None  # None: the region of the stack
+    request: str  # ``service.operation``
+    argument: str  # of the operation
+    value: str | list[str] | None  # of the setting; None: it is not set
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,56 +185,71 @@ def check_named(account: Account, environment: Environment) -> None:
     Raises:
         RefusedError: something does not exist; the message names the setting.
     """
-    for setting, service, operation, arguments, region in _named_resources(environment):
+    for setting, request, argument, value in _name_resources(environment):
+        if value is None:
+            continue
+        service, operation = request.split(".")
+        region = account.region
+        if service in {"kms", "sns"}:  # such as the key of a destination in another region
+            region = listed(value)[0].split(":")[3]
         try:
-            getattr(account.client(service, region), operation)(**arguments)
+            getattr(account.client(service, region), operation)(**{argument: value})
         except ClientError as error:
             code = error.response["Error"]["Code"]
             if any(word in code for word in ("NotFound", "NoSuch", "404")):
-                (value,) = arguments.values()
-                missing = ", ".join(listed(value))
                 raise RefusedError(
-                    f"infra/environments/{environment.name}.toml: {setting}: there is no {missing} "
-                    f"in account {account.id}, region {region or account.region}"
+                    f"infra/environments/{environment.name}.toml: {setting}: there is no "
+                    f"{', '.join(listed(value))} in account {account.id}, region {region}"
                 ) from error
         except BotoCoreError:  # the deployment will say more
             continue
 
 
-def _named_resources(environment: Environment) -> Iterator[_Named]:
-    """Yield what the environment's file names and its stack does not create."""
-    keys = {"kms_key": environment.kms_key}
-    for name, section in environment.buckets():
-        if section.existing is not None:
-            yield _Named(f"{name}.existing", "s3", "head_bucket", {"Bucket": section.existing})
-        keys[f"{name}.kms_key"] = section.kms_key
-    for path, route in environment.by_path().items():
-        keys[f"{path}password_kms_key"] = route.password_kms_key
-        if route.password_secret is not None:
-            secret = {"SecretId": route.password_secret.partition("#")[0]}
-            yield _Named(f"{path}password_secret", "secretsmanager", "describe_secret", secret)
-    for name, key in keys.items():
-        if key is not None:  # perhaps of a destination in another region
-            yield _Named(name, "kms", "describe_key", {"KeyId": key}, _region_of(key))
+def _name_resources(environment: Environment) -> list[_Named]:
+    """Return the settings that may name what the stack does not create."""
+    buckets = dict(environment.buckets()).items()
+    routes = environment.by_path().items()
+    keys = {
+        "kms_key": environment.kms_key,
+        **{f"{name}.kms_key": bucket.kms_key for name, bucket in buckets},
+        **{f"{path}password_kms_key": route.password_kms_key for path, route in routes},
+    }
     topics = {"alarms.topic": environment.alarms.topic, "ingest.topic": environment.ingest.topic}
-    for name, topic in topics.items():
-        if topic is not None:
-            arguments = {"TopicArn": topic}
-            yield _Named(name, "sns", "get_topic_attributes", arguments, _region_of(topic))
-    yield _Named("event_bus", "events", "describe_event_bus", {"Name": environment.event_bus})
-    for subnet in environment.network.subnets:
-        yield _Named("network.subnets", "ec2", "describe_subnets", {"SubnetIds": [subnet]})
-    for group in environment.network.security_groups:
-        yield _Named(
-            "network.security_groups", "ec2", "describe_security_groups", {"GroupIds": [group]}
-        )
-    boundary = environment.stack.permissions_boundary
-    if boundary is not None:
-        yield _Named("stack.permissions_boundary", "iam", "get_policy", {"PolicyArn": boundary})
-
-
-def _region_of(arn: str) -> str:
-    return arn.split(":")[3]
+    return [
+        *(
+            _Named(f"{name}.existing", "s3.head_bucket", "Bucket", b.existing)
+            for name, b in buckets
+        ),
+        *(_Named(name, "kms.describe_key", "KeyId", key) for name, key in keys.items()),
+        *(
+            _Named(
+                f"{path}password_secret",
+                "secretsmanager.describe_secret",
+                "SecretId",
+                route.password_secret and route.password_secret.partition("#")[0],
+            )
+            for path, route in routes
+        ),
+        *(
+            _Named(name, "sns.get_topic_attributes", "TopicArn", arn)
+            for name, arn in topics.items()
+        ),
+        _Named("event_bus", "events.describe_event_bus", "Name", environment.event_bus),
+        *(
+            _Named("network.subnets", "ec2.describe_subnets", "SubnetIds", [subnet])
+            for subnet in environment.network.subnets
+        ),
+        *(
+            _Named("network.security_groups", "ec2.describe_security_groups", "GroupIds", [group])
+            for group in environment.network.security_groups
+        ),
+        _Named(
+            "stack.permissions_boundary",
+            "iam.get_policy",
+            "PolicyArn",
+            environment.stack.permissions_boundary,
+        ),
+    ]
 
 
 @dataclass(frozen=True, slots=True)

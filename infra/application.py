@@ -157,23 +157,16 @@ def _outputs(environment: Environment, storage: Storage, watched: Watched) -> di
         "Version": __version__,
         "Fingerprint": source_fingerprint(),
     }
-    for name in ("ingest", "destination", "work"):
-        key = getattr(environment, name).kms_key or environment.kms_key
-        if key is not None:
-            outputs[f"{name.title()}Key"] = key
-    if environment.ingest.topic is not None:
-        outputs["IngestTopic"] = environment.ingest.topic
-    if environment.work.prefix:
-        outputs["WorkPrefix"] = environment.work.prefix
+    optional = {
+        f"{name.title()}Key": getattr(environment, name).kms_key or environment.kms_key
+        for name in ("ingest", "destination", "work")
+    }
+    optional |= {"IngestTopic": environment.ingest.topic, "WorkPrefix": environment.work.prefix}
+    policy_of = watched.functions.destination_policy
     if environment.destination.existing is not None:
-        outputs["DestinationPolicy"] = watched.functions.destination_policy(environment.destination)
+        optional["DestinationPolicy"] = policy_of(environment.destination)
     for number, route in enumerate(environment.routes):
-        title = f"Route{number}"
         if route.destination.existing not in {None, environment.destination.existing}:
-            outputs[f"{title}DestinationPolicy"] = watched.functions.destination_policy(
-                route.destination
-            )
-        key = route.destination.kms_key or environment.kms_key
-        if key is not None:
-            outputs[f"{title}DestinationKey"] = key
-    return outputs
+            optional[f"Route{number}DestinationPolicy"] = policy_of(route.destination)
+        optional[f"Route{number}DestinationKey"] = route.destination.kms_key or environment.kms_key
+    return outputs | {name: value for name, value in optional.items() if value}

@@ -34,8 +34,8 @@ from infra.cdk_cli import run_cdk
 from infra.environment import Environment
 from infra.environment_file import (
     FOLDER,
+    SETTING,
     EnvironmentFileError,
-    is_setting,
     load_environment,
 )
 from infra.routes import takes, widest
@@ -65,12 +65,10 @@ class Wish:
 
     def words(self, *more: str) -> str:
         """Return the words with which another command has this environment, and `more` settings."""
-        named = f"ENV={self.environment.name}"
         settings = " ".join((*self.settings, *more))
-        if not settings:
-            return named
         quote = "'" if '"' in settings else '"'
-        return f"{named} SET={quote}{settings}{quote}"
+        typed = settings and f" SET={quote}{settings}{quote}"
+        return f"ENV={self.environment.name}{typed}"
 
 
 def bootstrap(wish: Wish) -> int:
@@ -307,7 +305,7 @@ def _read_arguments() -> tuple[Callable[[Wish], int], Wish]:
     settings: dict[str, object] = {}
     for pair in chosen.set.split():
         setting, equals, value = pair.partition("=")
-        if not equals or not is_setting(setting):
+        if not equals or not SETTING.fullmatch(setting):
             raise RefusedError(f"SET={pair}: write section.setting=value")
         settings[setting] = value
     wish = Wish(

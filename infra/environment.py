@@ -6,6 +6,7 @@ tuning settings come from `s3unzip.settings`.
 
 import math
 from collections.abc import Iterator
+from itertools import chain
 from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
@@ -122,28 +123,28 @@ class Environment(Section):
     def _check(self) -> Self:
         """Refuse settings that do not go together, with the first reason."""
         try:
-            tuning = make_tuning(self.tuning)
-            problem = (
-                self._explain_plan_memory()
-                or self._explain_timeouts(tuning)
-                or self._explain_concurrency()
-                or self._explain_buckets()
-                or self._explain_keys()
-                or self._explain_network()
-                or explain_order(self.all_routes)
-                or explain_patterns(self.all_routes)
-                or explain_writes(dict(self.buckets()), self.all_routes)
-                or self._explain_after_success()
-                or self._explain_scan()
+            problems = chain(
+                self._explain_plan_memory(),
+                self._explain_timeouts(make_tuning(self.tuning)),
+                self._explain_concurrency(),
+                self._explain_buckets(),
+                self._explain_keys(),
+                self._explain_network(),
+                explain_order(self.all_routes),
+                explain_patterns(self.all_routes),
+                explain_writes(dict(self.buckets()), self.all_routes),
+                self._explain_after_success(),
+                self._explain_scan(),
             )
+            problem = next(problems, None)
         except UsageError as error:
             raise ValueError(str(error)) from error
         if problem is not None:
             raise ValueError(problem)
         return self
 
-    def _explain_timeouts(self, tuning: Tuning) -> str | None:
-        """Return which function would end its work before it has done any."""
+    def _explain_timeouts(self, tuning: Tuning) -> Iterator[str]:
+        """Yield which function would end its work before it has done any."""
         needed = math.ceil(WORK_SECONDS + tuning.margin_seconds)
         work = {"extract": "a task"}
         if tuning.max_direct_members:
@@ -151,26 +152,24 @@ class Environment(Section):
         for name, done in work.items():
             timeout = getattr(self.functions, name).timeout
             if timeout < needed:
-                return (
+                yield (
                     f"functions.{name}.timeout: {timeout} s is too little for {done} with "
                     f"tuning.margin_seconds ({tuning.margin_seconds:.0f}) to spare: make it "
                     f"{needed} or more, or lower them"
                 )
-        return None
 
-    def _explain_plan_memory(self) -> str | None:
-        """Return why Lambda would kill the plan function with the largest directory allowed."""
+    def _explain_plan_memory(self) -> Iterator[str]:
+        """Yield why Lambda would kill the plan function with the largest directory allowed."""
         memory = self.functions.plan.memory
         limits = self.limits
         needed = plan_memory(limits.members, limits.names_size)
-        if needed <= memory:
-            return None
-        fitting = _fitting_members(memory, limits.names_size)
-        return (
-            f"functions.plan.memory: {memory} MB is too little for limits.members "
-            f"({limits.members:,}) and limits.names_size ({limits.names_size:,} bytes), which take "
-            f"{needed:,} MB: raise it, or set limits.members to at most {fitting:,}"
-        )
+        if needed > memory:
+            fitting = _fitting_members(memory, limits.names_size)
+            yield (
+                f"functions.plan.memory: {memory} MB is too little for limits.members "
+                f"({limits.members:,}) and limits.names_size ({limits.names_size:,} bytes), which "
+                f"take {needed:,} MB: raise it, or set limits.members to at most {fitting:,}"
+            )
 
     def fit_plan(self, memory: int) -> list[str]:
         """Return the settings with which a plan fits into `memory`, in MB; usually none."""
@@ -179,11 +178,11 @@ class Environment(Section):
             return []
         return [f"limits.members={_fitting_members(memory, limits.names_size)}"]
 
-    def _explain_concurrency(self) -> str | None:
-        """Return which limit is above the reservation that it uses."""
+    def _explain_concurrency(self) -> Iterator[str]:
+        """Yield which limit is above the reservation that it uses."""
         functions = self.functions
         if "max_workers" in self.tuning:
-            return "tuning.max_workers: an environment has runs.max_workers in its place: set that"
+            yield "tuning.max_workers: an environment has runs.max_workers in its place: set that"
         wanted = (
             ("runs.max_workers", self.runs.max_workers, "extract"),
             ("intake.concurrency", self.intake.concurrency, "intake"),
@@ -191,16 +190,15 @@ class Environment(Section):
         for name, at_once, function in wanted:
             reserved = getattr(functions, function).reserved_concurrency
             if at_once is not None and 0 < reserved < at_once:
-                return (
+                yield (
                     f"{name}: {at_once} is more than functions.{function}.reserved_concurrency "
                     f"({reserved}): lower the one or raise the other"
                 )
         if functions.intake.reserved_concurrency == 1:
-            return (
+            yield (
                 "functions.intake.reserved_concurrency: 1 is too little, because the queue's event "
                 "source has at least 2 invocations at once: make it 2 or more, or 0"
             )
-        return None
 
     def buckets(self) -> Iterator[tuple[str, BucketSection]]:
         """Yield the sections of buckets, by their settings."""
@@ -209,79 +207,74 @@ class Environment(Section):
             yield f"{path}destination", route.destination
         yield "work", self.work
 
-    def _explain_buckets(self) -> str | None:
-        """Return which existing bucket is of a kind that the pipeline cannot use."""
+    def _explain_buckets(self) -> Iterator[str]:
+        """Yield which existing bucket is of a kind that the pipeline cannot use."""
         kinds = OTHER_BUCKETS | {"-s3alias": "the alias of an access point"}
         for setting, bucket in self.buckets():
             name = bucket.existing or ""
             for suffix, kind in kinds.items():
                 if name.endswith(suffix):
-                    return (
+                    yield (
                         f"{setting}.existing: {name} is {kind}: name a general purpose bucket, "
                         "because only those send events and keep what a run writes"
                     )
-        return None
 
-    def _explain_keys(self) -> str | None:
-        """Return which key or owner is set for a bucket or a secret that is not named."""
+    def _explain_keys(self) -> Iterator[str]:
+        """Yield which key or owner is set for a bucket or a secret that is not named."""
         for setting, bucket in self.buckets():
             if getattr(bucket, "owner", None) and not bucket.existing:
-                return (
+                yield (
                     f"{setting}.owner: is the owner of an existing bucket; the stack creates this "
                     "bucket in its own account: leave it out, or name a bucket"
                 )
             if bucket.kms_key and not bucket.existing:
-                return (
+                yield (
                     f"{setting}.kms_key: is the key of an existing bucket; the stack creates this "
                     "bucket, with the key of kms_key: set that, or name a bucket"
                 )
         for path, route in self.by_path().items():
             if route.password_kms_key and not route.password_secret:
-                return f"{path}password_kms_key: is the key of password_secret, which is not set"
-        return None
+                yield f"{path}password_kms_key: is the key of password_secret, which is not set"
 
-    def _explain_network(self) -> str | None:
+    def _explain_network(self) -> Iterator[str]:
         network = self.network
-        if bool(network.subnets) == bool(network.security_groups):
-            return None
-        missing = "security_groups" if network.subnets else "subnets"
-        return f"network.{missing}: functions in a VPC need both subnets and security_groups"
+        if bool(network.subnets) != bool(network.security_groups):
+            missing = "security_groups" if network.subnets else "subnets"
+            yield f"network.{missing}: functions in a VPC need both subnets and security_groups"
 
-    def _explain_after_success(self) -> str | None:
+    def _explain_after_success(self) -> Iterator[str]:
         rule = self.after_success
         if (rule.action == "tag") != bool(rule.tags):
-            return 'after_success.tags: action = "tag" needs at least one, and others have none'
+            yield 'after_success.tags: action = "tag" needs at least one, and others have none'
         if rule.action == "tag" and not self.ingest.keeps_versions:
-            return (
+            yield (
                 "after_success.action: S3 cannot tag one version in a bucket without versioning: "
                 "delete the archives, or turn versioning on and set ingest.versioned"
             )
         try:
             check_tags(rule.tags)
         except UsageError as error:
-            return f"after_success.tags: {error}"
+            yield f"after_success.tags: {error}"
         if rule.action == "delete":
             delete = AfterSuccess(SourceAction.DELETE)
             for path, route in self.by_path().items():
                 name_option = f"{path}options.{{}}".format  # returns the setting of an option
                 check_after_success(delete, route.options, "after_success.action:", name_option)
-        return None
 
-    def _explain_scan(self) -> str | None:
+    def _explain_scan(self) -> Iterator[str]:
         if not self.ingest.scan:
-            return None
+            return
         if self.limits.parts not in {1, Limits().parts}:
-            return (
+            yield (
                 "limits.parts: with ingest.scan split archives are not opened, because the scan of "
                 "a part does not look into the archive: leave it out"
             )
         for path, route in self.by_path().items():
             if route.options.nested_depth > SCANNED_DEPTH:
-                return (
+                yield (
                     f"{path}options.nested_depth: with ingest.scan at most {SCANNED_DEPTH}, "
                     "because GuardDuty does not look into deeper archives"
                 )
-        return None
 
 
 SCANNED_DEPTH = 4  # GuardDuty reads 5 levels (its quotas), of which the archive is one

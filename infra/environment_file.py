@@ -51,14 +51,9 @@ def load_environment(
 SETTING = re.compile(r"kms_key|password_secret|password_kms_key|event_bus|[a-z_]+\..+")
 
 
-def is_setting(name: str) -> bool:
-    """Return whether a command line may mean a setting by `name`, which may not exist."""
-    return SETTING.fullmatch(name) is not None
-
-
 def select_settings(context: Mapping[str, object]) -> dict[str, object]:
     """Return the values of a CDK context whose keys are settings."""
-    return {key: value for key, value in context.items() if is_setting(key)}
+    return {key: value for key, value in context.items() if SETTING.fullmatch(key)}
 
 
 def replace_settings(values: dict[str, Any], settings: Mapping[str, object]) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -104,15 +104,14 @@ def key_patterns(routes: Sequence[RouteSection]) -> list[dict[str, str]]:
     ]
 
 
-def explain_patterns(routes: Sequence[RouteSection]) -> str | None:
-    """Return that the pattern of all routes is too long for a rule, None if it is not."""
+def explain_patterns(routes: Sequence[RouteSection]) -> Iterator[str]:
+    """Yield that the pattern of all routes is too long for a rule, if it is."""
     size = len(json.dumps(key_patterns(routes))) + OTHER_FIELDS
-    if size <= MAX_PATTERN:
-        return None
-    return (
-        f"routes: their prefixes and suffixes make a pattern of about {size:,} characters, and "
-        f"EventBridge allows {MAX_PATTERN:,}: shorten them, or let ingest.prefix contain them"
-    )
+    if size > MAX_PATTERN:
+        yield (
+            f"routes: their prefixes and suffixes make a pattern of about {size:,} characters, and "
+            f"EventBridge allows {MAX_PATTERN:,}: shorten them, or let ingest.prefix contain them"
+        )
 
 
 def are_below(first: BucketSection, second: BucketSection) -> bool:
@@ -122,37 +121,36 @@ def are_below(first: BucketSection, second: BucketSection) -> bool:
     return first.prefix.startswith(second.prefix) or second.prefix.startswith(first.prefix)
 
 
-def explain_order(routes: Sequence[RouteSection]) -> str | None:
-    """Return which routes have the same name, or overlap so that their order is in doubt.
+def explain_order(routes: Sequence[RouteSection]) -> Iterator[str]:
+    """Yield which routes have the same name, or overlap so that their order is in doubt.
 
-    Returns None if there are no such routes. The last route is the environment's own.
+    The last route is the environment's own.
     """
     names = [route.name for route in routes]
     for number, name in enumerate(names):
         if name in names[:number]:
-            return f"routes.{number}.name: there are two routes {name}: name each in its own way"
+            yield f"routes.{number}.name: there are two routes {name}: name each in its own way"
     for (_, earlier), (number, later) in combinations(enumerate(routes), 2):
         if not overlap(earlier, later):
             continue
         setting = f"routes.{number}.prefix" if later.name else "ingest.prefix"
         if is_inside(later, earlier):
-            return (
+            yield (
                 f"{setting}: no archive comes here, because the route {earlier.name} before it "
                 f"takes all of {earlier.prefix}*{earlier.suffix}: put the narrower one first"
             )
         if not is_inside(earlier, later):
-            return (
+            yield (
                 f"{setting}: some archives fit this route and the route {earlier.name} before it "
                 f"({earlier.prefix}*{earlier.suffix}), and neither is a part of the other: change "
                 "a prefix or a suffix"
             )
-    return None
 
 
 def explain_writes(
     buckets: Mapping[str, BucketSection], routes: Sequence[RouteSection]
-) -> str | None:
-    """Return which bucket's prefix lets a run write keys that start runs or replace plans.
+) -> Iterator[str]:
+    """Yield which bucket's prefix lets a run write keys that start runs or replace plans.
 
     Args:
         buckets: of the environment and of its routes, by their settings.
@@ -168,7 +166,7 @@ def explain_writes(
                 whose = "the trigger's scope"
                 if route.name:
                     whose = f"the scope of the route {route.name}"
-                return (
+                yield (
                     f"{setting}.prefix: s3://{written.existing}/{written.prefix} is inside {whose} "
                     f"(s3://{ingest.existing}/{route.prefix}*{route.suffix}), so what a run writes "
                     "could start runs: choose another bucket or prefix"
@@ -177,8 +175,7 @@ def explain_writes(
     for setting, written in buckets.items():
         if setting not in {"ingest", "work"} and are_below(written, work):
             owner = re.sub("^destination", "the destination", setting)
-            return (
+            yield (
                 f"work.prefix: s3://{work.existing}/{work.prefix} and {owner} overlap, so a "
                 "member could replace a plan: choose another bucket or prefix"
             )
-    return None

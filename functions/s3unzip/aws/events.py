@@ -172,8 +172,6 @@ def _read_events(message: Mapping[str, Any]) -> Iterator[ArchivePut]:
     match message:
         case {"Type": "Notification", "TopicArn": str(), "Message": str(event)}:
             yield from _read_events(json.loads(event))
-        case {"Event": "s3:TestEvent"}:
-            return
         case {"detail-type": "Object Created" | "Object Restore Completed", "detail": detail}:
             stored = detail["object"]
             yield ArchivePut(
@@ -183,8 +181,8 @@ def _read_events(message: Mapping[str, Any]) -> Iterator[ArchivePut]:
                 version_id=stored.get("version-id"),
                 sender=message.get("source", ""),
             )
-        case {"source": "aws.s3", "detail-type": str()}:  # of a deletion, a tag, a storage class
-            return
+        case {"Event": "s3:TestEvent"} | {"source": "aws.s3", "detail-type": str()}:
+            return  # the latter is of a deletion, a tag, a storage class
         case {
             "detail-type": "GuardDuty Malware Protection Object Scan Result",
             "source": "aws.guardduty" as sender,
