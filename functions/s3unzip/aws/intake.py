@@ -266,14 +266,14 @@ def _find_reports(source: Location, stores: Stores, calls: Calls, second: int) -
 def _plan_here(archive: ArrivedArchive, invocation: Invocation) -> None:
     """Plan an archive; then extract it if it is small, otherwise start its execution."""
     config = invocation.config
-    small_run = _run_here(archive, invocation.context, invocation.calls)
-    if small_run is None:
+    settled = _run_here(archive, invocation.context, invocation.calls)
+    if settled is None:
         start_run(config, archive)
         return
-    report = small_run.settled.report
+    report = settled.report
     if report is None:
-        start_run(config, archive, state=small_run.settled.next)
-    elif not small_run.is_own:
+        start_run(config, archive, state=settled.next)
+    elif not settled.is_own:
         _take_reported(report, archive, invocation)
     else:
         is_brief = report.finished - report.started < BRIEF_SECONDS and not report.requests.retries
@@ -282,21 +282,15 @@ def _plan_here(archive: ArrivedArchive, invocation: Invocation) -> None:
             config,
             invocation.context,
             check_replaced=not is_brief,
-            is_first=small_run.settled.is_first,
+            is_first=settled.is_first,
         )
 
 
-class _LeftRun(NamedTuple):
-    """The next round or the report of a run when this function leaves it."""
-
-    settled: Settled
-    is_own: bool  # False: another invocation wrote the report
-
-
-def _run_here(archive: ArrivedArchive, context: Context, calls: Calls) -> _LeftRun | None:
+def _run_here(archive: ArrivedArchive, context: Context, calls: Calls) -> Settled | None:
     """Plan an archive whose directory is in its tail; if it is small, also extract and settle it.
 
-    Returns None if the run must be planned elsewhere, or if another invocation has planned it.
+    Returns the next round or the report of the run, when this function leaves it. Returns None if
+    the run must be planned elsewhere, or if another invocation has planned it.
     """
     members = _count_members(archive.tail, context)
     if members is None:
@@ -313,10 +307,10 @@ def _run_here(archive: ArrivedArchive, context: Context, calls: Calls) -> _LeftR
         settled = run.begin(calls)
     if is_small:
         settled = run.work(settled)
-    left_run = run.leave(settled)
-    if is_small and left_run is not None and left_run.settled.report is None:
+    settled_run = run.leave(settled)
+    if is_small and settled_run is not None and settled_run.report is None:
         add_metrics(DirectHandovers=1)  # the state machine must finish the archive
-    return left_run
+    return settled_run
 
 
 def _count_members(tail: Tail, context: Context) -> int | None:
@@ -398,7 +392,7 @@ class _MemoryRun:
             settled = settle(settled.next, context)
         return settled
 
-    def leave(self, settled: Settled) -> _LeftRun | None:
+    def leave(self, settled: Settled) -> Settled | None:
         """Write the records to the run store, the report last.
 
         If another invocation has planned the run, returns None and writes nothing.
@@ -415,14 +409,14 @@ class _MemoryRun:
             earlier = recorded.report
             # The report of another invocation stays, unless this report may replace it.
             if earlier and not (own and may_replace(own, earlier, self._began)):
-                return _LeftRun(settled._replace(report=earlier, is_first=False), is_own=False)
+                return settled._replace(report=earlier, is_first=False, is_own=False)
             if recorded.plan is not None:
                 return None
         # Nobody resumes a COMPLETED run, and no later step reads its plan.
         is_over = own is not None and is_completed and not has_nested(own) and not own.archive_left
         self._write_objects(records, only_outcomes=is_over)
         if own is None:
-            return _LeftRun(settled, is_own=True)
+            return settled
         looked_up = None
         if is_completed:  # usually there is no report yet, so no look-up is made
             looked_up = (None, None)  # the result of a look-up that finds nothing
@@ -433,7 +427,7 @@ class _MemoryRun:
             looked_up=looked_up,
             page_for=None if is_over else self._context,
         )
-        return _LeftRun(settled._replace(report=report, is_first=is_first), is_own=report == own)
+        return settled._replace(report=report, is_first=is_first, is_own=report == own)
 
     def _write_objects(self, records: RunRecords, *, only_outcomes: bool) -> None:
         """Write the outcomes, or all records except the report and its page, to the run store."""

@@ -12,15 +12,21 @@ from botocore.exceptions import ClientError
 from msgspec import Struct
 
 from s3unzip.aws.environment import RunDefaults, read_secret
-from s3unzip.errors import AccessDeniedError, NotFoundError, S3UnzipError, UsageError
+from s3unzip.errors import (
+    AccessDeniedError,
+    NotFoundError,
+    S3UnzipError,
+    UnsupportedError,
+    UsageError,
+)
 from s3unzip.model import Route
 from s3unzip.object_properties import ObjectProperties
-from s3unzip.operate.runs import DeployedRuns, UnsupportedActionError, asking
+from s3unzip.operate.runs import DeployedRuns, asking
 from s3unzip.settings import Variable
 
 AGAIN = "deploy the stack again"
-NOT_CHECKED = {  # the advice for each error that prevents a check
-    UnsupportedActionError: "nothing to do on an emulator; on AWS report it",
+NOT_CHECKED: dict[type[S3UnzipError], str] = {  # the advice for each error that prevents a check
+    UnsupportedError: "nothing to do on an emulator; on AWS report it",
     AccessDeniedError: "allow the action to whoever runs this command, or ask somebody who may",
 }
 

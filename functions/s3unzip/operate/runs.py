@@ -28,6 +28,7 @@ from s3unzip.errors import (
     ServiceFaultError,
     StorageError,
     ThrottledError,
+    UnsupportedError,
     UsageError,
 )
 from s3unzip.model import Location, Report, Verdict
@@ -51,10 +52,6 @@ from s3unzip.stores.s3.session import Session
 STACK = "s3unzip-{}"  # as named by the files in infra/environments
 ABORTED = "ABORTED"
 STOP_SECONDS = 60.0  # maximum time to wait for a stopped execution to end
-
-
-class UnsupportedActionError(S3UnzipError):
-    """The endpoint is not AWS and does not support this action."""
 
 
 # Emulators return these error codes for operations that they do not support. The response to a HEAD
@@ -107,7 +104,7 @@ def _read_answer(error: exceptions.ClientError, action: str) -> S3UnzipError:
     code = fault.get("Code", "")
     text = f"{action}: {code}: {fault.get('Message', '')}"
     if UNSUPPORTED.fullmatch(code) or "not yet implemented" in str(error).lower():
-        return UnsupportedActionError(f"this endpoint does not have {action}")
+        return UnsupportedError(f"this endpoint does not have {action}")
     for pattern, kind in ERROR_KINDS.items():
         if re.fullmatch(pattern, code):
             return kind(text)
