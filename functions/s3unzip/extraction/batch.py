@@ -119,7 +119,6 @@ def _extract_neighbours(
     oversized: list[PlannedMember] = []
     byte_range = ByteRange(rows[0].member.offset, _read_stop(rows[-1].member))
     window = Window(attempt.calls.stream(attempt.archive, byte_range), byte_range.start)
-    bytes_before = attempt.bytes_read
     for row in rows:
         attempt.check_time()
         try:
@@ -134,7 +133,6 @@ def _extract_neighbours(
             # Made here because the same code is slower in the pool's thread, which has just woken.
             facts = object_facts(verified.key, verified.member, attempt.run)
             pool.submit((verified, facts), decoded.content)
-        attempt.bytes_read = bytes_before + window.bytes_read
         attempt.show_progress()
     return oversized
 
@@ -180,7 +178,6 @@ class Window:
         self._chunks = chunks
         self._held = memoryview(b"")
         self._start = start  # offset in the archive of the first byte held
-        self.bytes_read = 0
 
     def take(self, start: int, stop: int) -> memoryview:
         """Return bytes [start, stop) of the archive, and drop the bytes before `start`."""
@@ -204,7 +201,6 @@ class Window:
                 raise errors.ServiceFaultError(
                     f"the archive's stream ended at {position}, not at {stop}"
                 )
-            self.bytes_read += len(chunk)
             if position + len(chunk) > start:  # otherwise the whole chunk lies in a gap
                 buffers.append(memoryview(chunk)[max(0, start - position) :])
             position += len(chunk)

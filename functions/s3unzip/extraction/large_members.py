@@ -100,17 +100,12 @@ def read_range(run_step: Step, byte_range: ByteRange) -> Iterator[memoryview]:
     ):
         for data in pieces:
             run_step.check_time()
-            run_step.bytes_read += len(data)
             yield memoryview(data)
 
 
 def open_data(run_step: Step, row: PlannedMember) -> MemberData:
     """Read and check the local header of a large member; add the warnings to the step."""
-
-    def read(byte_range: ByteRange) -> bytes:
-        run_step.bytes_read += byte_range.length
-        return run_step.calls.read(run_step.archive, byte_range)
-
+    read = partial(run_step.calls.read, run_step.archive)
     opened = open_local(row.member, read, run_step.context.policy)
     run_step.warnings.update(opened.warnings)
     return MemberData(run_step, row, opened)

@@ -8,6 +8,7 @@ version, and parsed as it arrives. `open_local` reads the local header of one me
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import chain
 
 from msgspec import Struct
@@ -24,7 +25,7 @@ from s3unzip.planning.select import (
 )
 from s3unzip.stores.archives import Source, blaming_parts, check_parts, read_whole_tail
 from s3unzip.stores.calls import Calls, read_ahead
-from s3unzip.stores.ports import PinnedArchive, Tail
+from s3unzip.stores.ports import Tail
 from s3unzip.zip import (
     HEAD_LENGTH,
     MAX_HEADER,
@@ -48,20 +49,6 @@ class Reading(Struct, frozen=True):
     index: Index
     template: KeyTemplate
     bytes_read: int
-
-
-class _CountedReader:
-    """Reads ranges of an archive, and adds their lengths to `bytes_read`."""
-
-    def __init__(self, archive: PinnedArchive, calls: Calls, bytes_read: int) -> None:
-        self._archive = archive
-        self._calls = calls
-        self.bytes_read = bytes_read
-
-    def read(self, byte_range: ByteRange) -> bytes:
-        data = self._calls.read(self._archive, byte_range)
-        self.bytes_read += len(data)
-        return data
 
 
 def read_tail(source: Source, location: Location, context: Context, calls: Calls) -> Tail:
@@ -105,26 +92,24 @@ def read_directory(
         raise RejectedError(tail.refusal)
     template = template or parse_template(request)
     archive = source.pinned(request.source, tail.pin, tail.data)
-    reader = _CountedReader(archive, calls, len(tail.data))
+    read = partial(calls.read, archive)
     policy = _narrow_to_budget(context.policy, request.options.nested_budget)
     # `drive` reads each range that a function of `zip` requests.
-    location = drive(tail.locate_directory(policy), reader.read)
+    location = drive(tail.locate_directory(policy), read)
     directory = DirectoryReader(location, policy, _select(request, template))
     tuning = context.tuning
-    missing = read_ahead(
-        reader.read, location.missing, tuning.directory_piece, tuning.directory_readers
-    )
+    missing = read_ahead(read, location.missing, tuning.directory_piece, tuning.directory_readers)
     with blaming_parts(location.disks):  # an overlap shows a part of the wrong size
         for data in chain(missing, (location.held,)):  # the end of the directory is in the tail
             directory.feed(data)
-        index = drive(directory.finish(), reader.read)
-    check_parts(index.members, location.disks, reader.read, request.source)
-    index.warnings.update(drive(inspect_prefix(tail.data, location, index.first), reader.read))
+        index = drive(directory.finish(), read)
+    check_parts(index.members, location.disks, read, request.source)
+    index.warnings.update(drive(inspect_prefix(tail.data, location, index.first), read))
     return Reading(
         pin=tail.pin,
         index=index,
         template=template,
-        bytes_read=reader.bytes_read,
+        bytes_read=len(tail.data) + archive.bytes_read,
     )
 
 

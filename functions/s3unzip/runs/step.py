@@ -43,7 +43,6 @@ class Step:
         self.records = RunRecords.open(stores, run.id, calls)
         self.archive = stores.source(run.source).pinned(run.source, run.pin, context.archive_end)
         self.destination = stores.destination(run.destination)
-        self.bytes_read = 0  # bytes read from the archive
         self.warnings: Counter[str] = Counter()  # number of warnings, by code
 
     def read_rows(self, span: tuple[int, int]) -> list[PlannedMember]:
@@ -175,7 +174,7 @@ class TaskAttempt(Step):
             extracted=counts[Status.EXTRACTED],
             unchanged=counts[Status.UNCHANGED],
             failed=counts[Status.FAILED],
-            bytes_read=earlier.bytes_read + self.bytes_read,
+            bytes_read=earlier.bytes_read + self.archive.bytes_read,
             bytes_done=earlier.bytes_done + sum(self._works) + self.passed,
             bytes_written=written,
             requests=earlier.requests + self.calls.requests,

@@ -135,6 +135,9 @@ class PinnedArchive:
         readers: readers for the parts, in order.
         sizes: sizes of the parts, in bytes.
         end: last bytes of the archive, if they are in memory.
+
+    Attributes:
+        bytes_read: number of bytes that all threads have read so far.
     """
 
     def __init__(
@@ -149,6 +152,8 @@ class PinnedArchive:
         self._end_start = sys.maxsize  # means that no bytes are in memory
         if end:
             self._end_start = size - len(end)
+        self._lock = threading.Lock()
+        self.bytes_read = 0
 
     def holds(self, want: ByteRange) -> bool:
         """Return whether all of `want` is in memory."""
@@ -161,11 +166,16 @@ class PinnedArchive:
         for the remaining bytes.
         """
         if self.holds(want):
-            yield self._end[want.start - self._end_start : want.stop - self._end_start]
-            return
-        read, span = next(part for part in self._parts if want.start < part[1].stop)
-        stop = min(want.stop, span.stop, self._end_start)
-        yield from read(ByteRange(want.start - span.start, stop - span.start))
+            end = self._end[want.start - self._end_start : want.stop - self._end_start]
+            chunks: Iterator[Buffer] = iter([end])
+        else:
+            read, span = next(part for part in self._parts if want.start < part[1].stop)
+            stop = min(want.stop, span.stop, self._end_start)
+            chunks = read(ByteRange(want.start - span.start, stop - span.start))
+        for data in chunks:
+            with self._lock:
+                self.bytes_read += len(data)
+            yield data
 
 
 class ObjectFacts(Struct, frozen=True):
