@@ -221,6 +221,15 @@ def test_pages_of_one_listing_follow_the_token() -> None:
     assert "start-after=a" in asked[0].path
 
 
+def test_a_list_that_ignores_the_prefix() -> None:
+    """Objects outside of a prefix are none of it, so none of them is extracted or deleted."""
+    keys = ("a/x", "b", "b/", "b/x", "b0", "c/x")
+    page = "".join(AWS_ENTRY.format(key=key) for key in keys)
+    with scripted(lambda _: Reply(200, AWS.format(contents=page).encode())) as (stores, _):
+        listed = list_all(stores.destination(WHERE), "b/")
+    assert [entry.key for entry in listed] == ["b/", "b/x"]
+
+
 ARCHIVE = Location("s3", "bucket", "a.zip")
 NO_URLS = (
     *("127.0.0.1:9000", "localhost:9000", "ftp://x", "http:/x", "http://", "http://h:99999"),

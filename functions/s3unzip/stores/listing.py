@@ -74,6 +74,10 @@ def list_pages(
     Raises:
         StorageError: the listing does not end.
     """
+
+    def belongs(key: str) -> bool:  # the store may ignore the prefix and the first key
+        return key.startswith(prefix) and first <= key <= last
+
     token: str | None = None
     first_keys = set[str]()  # first key of each page so far
     latest = ""
@@ -87,10 +91,9 @@ def list_pages(
             first_keys.add(keys[0])
             in_order = in_order and latest < keys[0] and all(map(lt, keys, keys[1:]))
             latest = keys[-1]
-            # If the keys of a page are sorted, it is enough to compare the first and last key with
-            # the bounds.
-            if not (in_order and first <= keys[0] and latest <= last):
-                objects = [listed for listed in objects if first <= listed.key <= last]
+            # If the keys of a page are sorted, it is enough to check the first and the last key.
+            if not (in_order and belongs(keys[0]) and belongs(latest)):
+                objects = [listed for listed in objects if belongs(listed.key)]
         # If the pages are in order, all keys on later pages come after `last`.
         is_last = token is None or (in_order and latest >= last)
         yield Page(objects, is_last, in_order)
