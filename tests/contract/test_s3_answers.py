@@ -233,7 +233,7 @@ def test_a_list_that_ignores_the_prefix() -> None:
 ARCHIVE = Location("s3", "bucket", "a.zip")
 NO_URLS = (
     *("127.0.0.1:9000", "localhost:9000", "ftp://x", "http:/x", "http://", "http://h:99999"),
-    *("http://[::1", "http://a b", "http://a\n", ""),
+    *("http://[::1", "http://a b", "http://a\n", "", "http://me:SEC/RET@h", "me:SECRET@h"),
 )
 
 
@@ -252,11 +252,16 @@ def _ask(url: str, *, by: str, beginning: bool = True) -> S3UnzipError:
 
 @pytest.mark.parametrize("by", ["obstore", "boto3"])
 def test_a_wrong_endpoint_is_told_at_once(by: str) -> None:
-    """One error names host, cause and advice, and the request is not sent again."""
+    """One error names host, cause and advice, and the request is not sent again.
+
+    A user in the URL is no part of S3's protocol, and is not shown.
+    """
     unknown = "http://s3.eu-wset-1.invalid"
     with nobody() as url:
+        refused = f"cannot reach {url}: connection refused; check --endp"
         for endpoint, words in (
-            (url, f"cannot reach {url}: connection refused; check --endp"),
+            (url, refused),
+            (url.replace("//", "//me:SECRET@"), refused),
             (unknown, "s3.eu-wset-1.invalid: there is no host of this name; check --endp"),
         ):
             refusal = _ask(endpoint, by=by)
@@ -265,11 +270,12 @@ def test_a_wrong_endpoint_is_told_at_once(by: str) -> None:
 
 @pytest.mark.parametrize(("by", "words"), [("obstore", "Connection refused"), ("boto3", "")])
 def test_later_it_is_a_fault_that_may_pass(by: str, words: str) -> None:
-    """A worker of an active run retries; the message has the cause."""
+    """A worker of an active run retries; the message has the cause, and no user of the URL."""
     with nobody() as url:
-        fault = _ask(url, by=by, beginning=False)
+        fault = _ask(url.replace("//", "//me:SECRET@"), by=by, beginning=False)
     assert isinstance(fault, ServiceFaultError)
     assert words in str(fault)
+    assert "SECRET" not in f"{fault}{fault.trouble}"
 
 
 def test_a_server_that_answers_is_reachable() -> None:
@@ -328,8 +334,9 @@ def test_an_untrusted_certificate_is_named(tmp_path: Path, by: str, *, beginning
 )
 def test_endpoints_that_are_no_urls(url: str, words: str) -> None:
     """They are refused before any request; most people mean HTTP on a port."""
-    with pytest.raises(UsageError, match=f"not a URL that begins with http.*{words}"):
+    with pytest.raises(UsageError, match=f"not a URL that begins with http.*{words}") as caught:
         check_endpoint(url)
+    assert "SEC" not in str(caught.value)
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9000", "https://[::1]:9000/path"])

@@ -363,7 +363,9 @@ def check_endpoint(url: str | None, name: str = "--endpoint-url") -> None:
         is_valid = False
     if not is_valid or re.search(r"[\s\x00-\x1f\x7f]", url):
         example = ""
-        if "/" not in url:
+        if "@" in url:  # a user and a password
+            url = f"...@{url.rpartition('@')[2]}"
+        elif "/" not in url:
             example = f", like http://{url}"
         raise UsageError(f"{name} {url}: not a URL that begins with http:// or https://{example}")
 

@@ -96,6 +96,12 @@ def _parse(text: str) -> Location:
         if not host or not key:
             # The query string of a presigned URL is secret.
             raise UsageError(f"{text.partition('?')[0]}: an address without host or path")
+        # The slash in a password ends the host; the remaining password must not be shown.
+        if re.search(r":(?![0-9]*\Z)[^]:@]*\Z", host):
+            raise UsageError(
+                f"{scheme}://{host.partition(':')[0]}:...: the port is no number; a slash in a "
+                "password is written %2F"
+            )
         return Location(scheme, host, key)
     raise UsageError(f"{text}: {scheme}:// is not known; {SCHEMES_TEXT}")
 

@@ -13,6 +13,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit
 
+from msgspec.structs import replace
+
 from s3unzip.errors import UsageError
 from s3unzip.stores.config import ARN, StoreConfig
 from s3unzip.stores.s3.credentials import ProfileKeys, shared_keys
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 # endpoints.
 COMMON_REGION = re.compile(r"(af|ap|ca|eu|il|me|mx|sa|us)-(gov-)?[a-z]+-[0-9]")
 _SERVER = re.compile(r"(?i)https?://[^/?#]")
+_USER = re.compile(r"(?<=://)[^/?#]*@")
 _DNS_NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")
 _IP_ADDRESS = re.compile(r":|(^|\.)[0-9]+$")  # IPv6 has colons; IPv4 ends with a number
 
@@ -81,11 +84,16 @@ class AwsSession:
 
     @property
     def endpoint_url(self) -> str | None:
-        """The server set by an option, variable or file, or None for the servers of AWS."""
+        """The server set by an option, variable or file, or None for the servers of AWS.
+
+        A user in the URL is left out: requests are signed, and messages show this URL.
+        """
         url = self.access.endpoint_url or self.settings.endpoint_url
-        if url and not _SERVER.match(url):
+        if not url:
+            return url
+        if not _SERVER.match(url):
             raise UsageError(f"Invalid endpoint: {url}: it must begin with http:// or https://")
-        return url
+        return _USER.sub("", url)
 
     @property
     def reaches_aws(self) -> bool:
@@ -163,7 +171,7 @@ class AwsSession:
 
                 self._s3_clients[key] = create_s3_client(
                     self._botocore_session,
-                    self.access,
+                    replace(self.access, endpoint_url=self.endpoint_url),
                     purpose,
                     region=region or self.region or DEFAULT_REGION,
                     style=self.style,
