@@ -5,6 +5,7 @@ import errno
 import itertools
 import os
 import resource
+import socket
 import stat
 import threading
 import time
@@ -265,6 +266,26 @@ def test_a_source_that_changes(tmp_path: Path, change: Callable[[Path], object])
     for stream in (archive.stream(ByteRange(4, 6)), pieces):
         with pytest.raises(SourceChangedError):
             list(stream)
+
+
+def _listen(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(str(path))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [os.mkfifo, _listen, lambda path: path.symlink_to("/dev/zero")],
+    ids=["FIFO", "socket", "device"],
+)
+def test_an_archive_in_a_pipe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], object]
+) -> None:
+    """A shell writes ``<(curl URL)`` as a pipe: it has no end to seek, and is not waited for."""
+    monkeypatch.chdir(tmp_path)  # the address of a socket is short
+    make(Path("a.zip"))
+    with pytest.raises(StorageError, match=r"a pipe or a device; .* save it in a file first"):
+        FileSource().tail(Location("file", "", f"{tmp_path}/a.zip"), 10)
 
 
 def test_an_archive_that_grows_while_its_end_is_read(

@@ -3,6 +3,7 @@
 import errno
 import itertools
 import os
+import stat
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -226,6 +227,12 @@ class ReaderSource(Source):
 @contextmanager
 def _opened(path: str) -> Iterator[BufferedReader]:
     try:
+        mode = Path(path).stat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # opening a FIFO may wait for ever
+            raise errors.StorageError(
+                f"{path}: is a pipe or a device; an archive is read from its end, so save it in a "
+                "file first"
+            )
         with Path(path).open("rb") as file:
             yield file
     except OSError as error:
