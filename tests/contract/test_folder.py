@@ -193,6 +193,17 @@ def test_never_without_hard_links(
     assert (tmp_path / "a").read_bytes() == b"body"
 
 
+def test_a_file_system_that_keeps_no_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FAT lets nobody but the user of the mount set a time; the bytes are written all the same."""
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "utime", refuse)
+    _put(tmp_path, f"{tmp_path}/a")
+    assert (tmp_path / "a").read_bytes() == b"body"
+
+
 def test_names_that_clash(tmp_path: Path) -> None:
     """A file cannot be a folder, too; the message says what is where."""
     _put(tmp_path, f"{tmp_path}/a")

@@ -237,7 +237,8 @@ def restore_time(file: int, metadata: Mapping[str, str]) -> None:
     """Set the modification time of an open file to the time recorded in the archive."""
     mtime = metadata.get(MTIME_KEY)
     if mtime is not None:
-        os.utime(file, (int(mtime), int(mtime)))
+        with suppress(PermissionError):  # FAT lets only the user of the mount set times
+            os.utime(file, (int(mtime), int(mtime)))
 
 
 def write_at(file: int, body: Buffer, offset: int) -> None:
