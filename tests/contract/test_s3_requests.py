@@ -371,7 +371,14 @@ def test_a_server_that_does_not_copy_is_asked_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "refusal", [s3_error(501, "NotImplemented"), s3_error(400, "MissingContentMD5")]
+    "refusal",
+    [
+        s3_error(501, "NotImplemented"),
+        s3_error(405, "MethodNotAllowed"),
+        s3_error(400, "MissingContentMD5"),  # MinIO, PowerScale OneFS
+        s3_error(400, "MissingArgument", "Missing Some Required Arguments."),  # Aliyun OSS
+        s3_error(400, "InvalidRequest", "Missing required header for this request: Content-MD5"),
+    ],
 )
 def test_a_server_that_deletes_one_by_one(refusal: Reply) -> None:
     """Google Cloud Storage had no DeleteObjects; other servers require Content-MD5 with it."""

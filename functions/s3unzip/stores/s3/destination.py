@@ -289,8 +289,8 @@ class S3Destination(Destination):
                 )
             except s3_errors() as error:
                 refusal = read_answer(error)
-                # Some servers require an MD5, but botocore sends a CRC-32.
-                if not (is_unsupported(refusal) or refusal.code == "MissingContentMD5"):
+                # Some servers require an MD5, but botocore sends a CRC-32. Each has its own code.
+                if not (is_unsupported(refusal) or refusal.status in {400, 405, 411}):
                     call = Call("DeleteObject", self._bucket, batch[0])
                     raise self._session.explain(error, call) from None
                 self._delete_each(batch)
