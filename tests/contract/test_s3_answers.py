@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 from s3unzip.cli.arguments import check_endpoint
-from s3unzip.errors import S3UnzipError, ServiceFaultError, StorageError, UsageError
+from s3unzip.errors import (
+    AccessDeniedError,
+    S3UnzipError,
+    ServiceFaultError,
+    StorageError,
+    UsageError,
+)
 from s3unzip.model import Location
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.ports import Destination, ObjectFacts, StoredObject, Upload
@@ -310,12 +316,48 @@ def test_a_proxy_is_not_passed_by(monkeypatch: pytest.MonkeyPatch, by: str, user
     assert "SECRET" not in f"{fault}{fault.trouble}"
 
 
-def test_a_store_that_answers_with_errors_is_named() -> None:
+def _refuse_tunnel(status: str) -> Callable[[socket.socket], None]:
+    return lambda one: one.sendall(f"HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n".encode())
+
+
+@pytest.mark.parametrize("by", ["obstore", "boto3", "check"])
+def test_a_proxy_that_refuses_a_tunnel(monkeypatch: pytest.MonkeyPatch, by: str) -> None:
+    """A proxy that wants a login will want it again; another refusal may pass."""
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with raw_server(_refuse_tunnel("407 Proxy Authentication Required")) as proxy:
+        monkeypatch.setenv("https_proxy", f"http://{proxy}")
+        refusal = _ask("https://s3.example", by=by)
+    assert isinstance(refusal, AccessDeniedError)
+    assert "HTTP 407; the proxy wants a login: write http://USER:PASSWORD@HOST" in str(refusal)
+    if by != "check":  # it reports only what is final
+        with raw_server(_refuse_tunnel("502 Bad Gateway")) as proxy:
+            monkeypatch.setenv("https_proxy", f"http://{proxy}")
+            fault = _ask("https://s3.example", by=by)
+        assert isinstance(fault, ServiceFaultError)
+        assert fault.trouble.endswith(f"through the proxy http://{proxy} (the proxy refuses)")
+
+
+NOT_AS_S3 = "{} answers, but not as S3 does"
+DATED = {"Content-Range": "bytes 0-9/10", "Last-Modified": "2024-01-01T00:00:00Z"}
+TROUBLES = {
+    "an error": (s3_error(503, "SlowDown"), "{} answers with errors (SlowDown)"),
+    "the web page of a portal or a console": (Reply(200, b"<html>", {"ETag": '"e"'}), NOT_AS_S3),
+    "another range": (Reply(206, bytes(5), {"Content-Range": "bytes 3-7/10"}), NOT_AS_S3),
+    "no Content-Range": (Reply(206, bytes(10)), NOT_AS_S3),
+    "a date of another form": (Reply(206, bytes(10), DATED), NOT_AS_S3),
+}
+
+
+@pytest.mark.parametrize("case", TROUBLES)
+def test_a_store_that_answers_with_errors_is_named(case: str) -> None:
     """The line for the user names the host, and does not say that it did not answer."""
-    with HttpServer(lambda _: s3_error(503, "SlowDown")) as server:
+    reply, trouble = TROUBLES[case]
+    with HttpServer(lambda _: reply) as server:
         fault = _ask(server.url, by="obstore")
     assert isinstance(fault, ServiceFaultError)
-    assert fault.trouble == f"{server.url} answers with errors (SlowDown)"
+    assert fault.trouble == trouble.format(server.url)
+    assert "no answer" not in str(fault)
 
 
 @pytest.mark.parametrize("beginning", [True, False])

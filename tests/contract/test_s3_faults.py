@@ -301,14 +301,14 @@ MORE_CALLS: dict[str, Callable[[Stores], object]] = {
 # By what the answer means: a call, the answer, the error, and words of its message.
 MEANINGS: dict[str, tuple[str, Reply, type[S3UnzipError], str | None]] = {
     **{
-        f"{call}: {status}, overwritten, deleted or hidden by a marker": (
+        f"{call}: {status}, overwritten, deleted, cut or hidden by a marker": (
             call,
             Reply(status),
             SourceChangedError,
             None,
         )
         for call in ("read", "read odd")
-        for status in (404, 405, 412)
+        for status in (404, 405, 412, 416)
     },
     "read: fewer bytes than requested": (
         "read",

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from s3unzip.errors import (
+    AccessDeniedError,
     LinkRefusedError,
     NotFoundError,
     RangesUnsupportedError,
@@ -172,6 +173,7 @@ def test_a_body_that_breaks(reply: Reply) -> None:
         (403, LinkRefusedError),
         (404, NotFoundError),
         (405, StorageError),
+        (407, AccessDeniedError),
         (410, LinkRefusedError),
         (418, StorageError),
         (429, ThrottledError),
@@ -244,6 +246,17 @@ def test_proxies_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         for direct in (encrypted, Location("https", "archives.example?of=", "a.zip")):
             with pytest.raises(S3UnzipError, match=r"\A(?!.*proxy)"):
                 WebSource(StoreConfig()).tail(direct, 10)
+
+
+def test_a_proxy_that_wants_a_login(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It will want it again: the error is final, and says where a user and a password go."""
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    refusal = b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n"
+    with raw_server(lambda one: one.sendall(refusal)) as proxy:
+        monkeypatch.setenv("https_proxy", f"http://{proxy}")
+        with pytest.raises(StorageError, match=r"HTTP 407 .*; the proxy wants a login: write h"):
+            WebSource(StoreConfig()).tail(Location("https", "archives.example", "a.zip"), 10)
 
 
 @pytest.mark.parametrize("proxy", ["http://me:SEC/RET@", "http://[::1", "socks5://me:SECRET@h"])

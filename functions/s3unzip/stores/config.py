@@ -33,6 +33,9 @@ OTHER_ARNS = {
     "s3tables": "a table bucket",
 }
 ARN = "arn:"  # prefix of a bucket that is an access point
+PROXY_LOGIN = (  # advice for the status 407
+    "the proxy wants a login: write http://USER:PASSWORD@HOST:PORT in HTTPS_PROXY or HTTP_PROXY"
+)
 HOME_ADVICE = "records of runs are kept there: S3UNZIP_HOME names another folder"
 # Patterns are compiled on first use, because few commands need all of them. The groups match these
 # fields of an ARN: service, region, account, resource.

@@ -35,7 +35,7 @@ from s3unzip import errors
 from s3unzip.model import Location, Pin
 from s3unzip.stores.archives import Source
 from s3unzip.stores.calls import count_request, read_until_fault
-from s3unzip.stores.config import StoreConfig, find_proxy
+from s3unzip.stores.config import PROXY_LOGIN, StoreConfig, find_proxy
 from s3unzip.stores.ports import PIECE, Buffer, Tail
 from s3unzip.zip import ByteRange
 
@@ -322,6 +322,8 @@ def _explain_permanent(error: BaseException, *, via_proxy: bool) -> str | None:
         return f"no TLS connection: {reason.replace('_', ' ').lower()[:200]}"
     if isinstance(error, LocationValueError | UnicodeError):
         return "not a URL"
+    if "failed: 407" in str(error):  # the proxy's answer to CONNECT
+        return f"HTTP 407 Proxy Authentication Required; {PROXY_LOGIN}"
     return None
 
 
@@ -368,6 +370,7 @@ REFUSALS: dict[int, tuple[type[errors.StorageError], str]] = {
     ),
     403: EXPIRED_LINK,
     404: (errors.NotFoundError, "; check the URL"),
+    407: (errors.AccessDeniedError, f"; {PROXY_LOGIN}"),
     410: EXPIRED_LINK,
 }
 

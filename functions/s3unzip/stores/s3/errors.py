@@ -30,6 +30,7 @@ from s3unzip.errors import (
     UnsupportedError,
     UsageError,
 )
+from s3unzip.stores.config import PROXY_LOGIN
 from s3unzip.stores.s3.plain_settings import botocore_errors
 
 UNTRUSTED = "UntrustedCertificate"  # our own error code: the client rejected the certificate
@@ -45,6 +46,7 @@ _PROTOCOL_ERRORS = (AttributeError, LookupError, OverflowError, RecursionError, 
 # obstore raises FileNotFoundError for a 404, and ValueError for a setting that it cannot use.
 _OBSTORE_ERRORS = (BaseError, FileNotFoundError, ValueError, *_PROTOCOL_ERRORS)
 
+_GENERIC = "Generic S3 error: "  # beginning of an obstore message
 # These patterns match obstore messages, which quote object_store, hyper and the operating system.
 _STATUS = re.compile(r"status code: (\d{3})")
 _XML_FIELDS = (
@@ -66,6 +68,8 @@ CAUSES = {
     "Failed to resolve": "there is no host of this name",
     "TimedOut": "no answer",
     "timed out": "no answer",
+    "TunnelUnsuccessful": "the proxy refuses",
+    "Tunnel connection failed": "the proxy refuses",
     "InvalidMessage": "it does not speak TLS",
     "WRONG_VERSION": "it does not speak TLS",
 }
@@ -110,7 +114,7 @@ _ERROR_CLASSES: tuple[tuple[type[S3UnzipError], Collection[str], Collection[int]
             "KMS.NotFoundException",
             "XAdminUserNotFound",  # VersityGW: unknown access key, with status 404
         },
-        {401, 403},
+        {401, 403, 407},
     ),
 )
 IN_THE_WAY = (
@@ -141,6 +145,11 @@ ADVICE = {
     "SignatureDoesNotMatch": "check the credentials (AWS_SECRET_ACCESS_KEY)",
     "XAdminUserNotFound": "check the credentials (AWS_ACCESS_KEY_ID)",
     "XMinioParentIsObject": IN_THE_WAY,
+}
+# Advice about responses without an error code.
+_STATUS_ADVICE: dict[int | None, str] = {
+    404: "check the bucket's name, the key and the endpoint",
+    407: PROXY_LOGIN,
 }
 # Headers that some servers do not implement, and the options that add these headers.
 HEADER_OPTIONS = {
@@ -200,7 +209,12 @@ def _explain_silence(text: str, details: str) -> ServerAnswer:
     if certificate is not None:
         # The detail of the refusal, or the kind of refusal if there is no detail.
         return ServerAnswer(None, UNTRUSTED, certificate[2] or certificate[1])
+    if "ProxyAuthRequired" in details:
+        return ServerAnswer(407, "", "")
     message = text.partition("\n")[0][:300]
+    if message.startswith(_GENERIC) and "HTTP error" not in message:
+        # An answer came, but it has another range, no range or a malformed header.
+        return ServerAnswer(None, "", f"{NOT_S3}: {message.removeprefix(_GENERIC)}")
     cause = _CAUSE.search(text)
     if cause is not None:
         reason = _REASON.search(details)
@@ -244,9 +258,13 @@ def _read_botocore(error: Exception) -> ServerAnswer:
             error,
             exceptions.ConnectTimeoutError
             | exceptions.EndpointConnectionError
+            | exceptions.ProxyConnectionError
             | exceptions.SSLError,
         ):
-            unreachable = _why_unreachable(str(error.kwargs["error"]))
+            reason = str(error.kwargs["error"])
+            if "failed: 407" in reason:
+                return ServerAnswer(407, "", "")
+            unreachable = _why_unreachable(reason)
         message = str(error).partition("\n")[0][:300]
         return ServerAnswer(None, "", message, unreachable=unreachable)
     fields = error.response.get("Error", {})
@@ -375,8 +393,8 @@ def _error_class(answer: ServerAnswer, call: Call) -> type[S3UnzipError]:
     by_status: dict[int | None, type[S3UnzipError]] = {404: NotFoundError}
     if call.conditional:
         by_status[412] = ConflictError
-    if call.pinned:  # 405 means that the current version is a delete marker
-        by_status = dict.fromkeys((404, 405, 412), SourceChangedError)
+    if call.pinned:  # 405: the current version is a delete marker; 416: the archive is smaller
+        by_status = dict.fromkeys((404, 405, 412, 416), SourceChangedError)
     if status in by_status:
         return by_status[status]
     # A 409 without a code is treated as a conflict with another request, so a retry may succeed.
@@ -419,9 +437,9 @@ def _advise(answer: ServerAnswer, call: Call) -> str:
         )
     if answer.status == 412 and call.pinned:
         return "the archive was overwritten since it was planned"
-    if answer.status == 404 and not answer.code:
-        return "check the bucket's name, the key and the endpoint"
-    return ""
+    if answer.code:
+        return ""
+    return _STATUS_ADVICE.get(answer.status, "")
 
 
 def _advise_without_options(answer: ServerAnswer, call: Call) -> str:

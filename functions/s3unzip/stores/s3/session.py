@@ -243,7 +243,7 @@ class Session:
                     f"s3://{bucket}: there is no such bucket; check its name, the region and the "
                     "endpoint"
                 )
-            elif answer.code == UNTRUSTED:
+            elif answer.code == UNTRUSTED or answer.status == 407:
                 refusal = translate_error(error, Call("ListBucket", bucket))
             else:
                 refusal = self._explain_unreachable(answer, bucket, f"s3://{bucket}")
@@ -378,7 +378,7 @@ class Session:
             code = answer.code or f"HTTP {answer.status}"
             fault.trouble = f"{url} answers with errors ({code})"
             return fault
-        if answer.message == NOT_S3:
+        if answer.message.startswith(NOT_S3):
             fault.trouble = f"{url} answers, but not as S3 does"
             return fault
         server = url
