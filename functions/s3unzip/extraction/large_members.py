@@ -16,7 +16,7 @@ Rules:
 * The `COPY_TRIES`-th fault of a part counts as a refusal; throttling does not count as a fault.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import accumulate, count
@@ -30,7 +30,6 @@ from s3unzip.extraction.existing_objects import resolve_conflict, with_crc
 from s3unzip.extraction.member_object import open_content, stored_size
 from s3unzip.extraction.uploads import (
     CopyRefusedError,
-    PartPlan,
     UploadGoneError,
     abort_upload,
     check_whole,
@@ -207,7 +206,7 @@ def _upload(
         yield from decoder.decode(attempt.counting_passed(read_range(attempt, data.data_range)))
         data.check_after()
 
-    parts = upload_parts(attempt, upload, content(), PartPlan([part_size]))
+    parts = upload_parts(attempt, upload, content(), [part_size])
     attempt.warnings.update(decoder.warnings)
     row = with_crc(row, decoder.crc32)
     if options.as_gzip is None:
@@ -240,7 +239,7 @@ def _copy_whole(attempt: TaskAttempt, row: PlannedMember) -> None:
         data = open_data(attempt, row)
         data.check_after()
         with filling(attempt, row) as upload:
-            parts = _copy_parts(attempt, upload, data, PartPlan(sizes))
+            parts = _copy_parts(attempt, upload, data, sizes)
             _check_copy(parts, data)
     except errors.MemberError as error:
         attempt.note_failed(row, error.finding)
@@ -277,13 +276,15 @@ def _copy_slice(attempt: TaskAttempt, row: PlannedMember) -> None:
     """Copy one slice of a member into the upload that settling began; note the parts."""
     member_slice = attempt.slice
     data = open_part(attempt, row)
-    plan = PartPlan(
-        cut_evenly(attempt.task.size, member_slice.parts),
-        member_slice.first_number,
-        member_slice.offset,
-    )
     try:
-        parts = _copy_parts(attempt, Upload(row.key, member_slice.upload_id), data, plan)
+        parts = _copy_parts(
+            attempt,
+            Upload(row.key, member_slice.upload_id),
+            data,
+            cut_evenly(attempt.task.size, member_slice.parts),
+            first_number=member_slice.first_number,
+            offset=member_slice.offset,
+        )
     except (CopyRefusedError, UploadGoneError) as refusal:  # settling streams the member
         attempt.note_failed(row, row.finding("slice-refused", str(refusal)))
         return
@@ -293,9 +294,15 @@ def _copy_slice(attempt: TaskAttempt, row: PlannedMember) -> None:
 
 
 def _copy_parts(
-    attempt: TaskAttempt, upload: Upload, data: MemberData, plan: PartPlan
+    attempt: TaskAttempt,
+    upload: Upload,
+    data: MemberData,
+    sizes: Sequence[int],
+    *,
+    first_number: int = 1,
+    offset: int = 0,
 ) -> tuple[Part, ...]:
-    """Copy the parts of `plan` concurrently from the data of a member; return them in order."""
+    """Copy the data of a member from `offset` in parts, concurrently; return them in order."""
     run = attempt.run
     destination = attempt.destination
     # The plan found that the store can copy; a refusal may since have shown that it cannot.
@@ -316,12 +323,12 @@ def _copy_parts(
         )
         return _run_copy(attempt, request)
 
-    starts = list(accumulate(plan.sizes[:-1], initial=plan.offset))
+    starts = list(accumulate(sizes[:-1], initial=offset))
     parts = []
     with ThreadPoolExecutor(
         attempt.context.tuning.parts_in_flight, thread_name_prefix="copy"
     ) as pool:
-        copied = pool.map(copy, count(plan.first_number), starts, plan.sizes)
+        copied = pool.map(copy, count(first_number), starts, sizes)
         for part, start in zip(copied, starts, strict=True):
             parts.append(part)
             attempt.count_passed(data.row.share_of_work(start, start + part.size))

@@ -47,7 +47,6 @@ from s3unzip.extraction.large_members import (
     read_range,
 )
 from s3unzip.extraction.uploads import (
-    PartPlan,
     UploadGoneError,
     abort_upload,
     begin_upload,
@@ -305,12 +304,15 @@ def extract_slice(attempt: TaskAttempt, row: PlannedMember) -> None:
     # Only the last slice shows whether the member is larger than its 32-bit size field.
     if row.member.is_wrapped and task.part + 1 == task.parts and task.span[1] >= WRAP:
         attempt.warnings["size-wrapped"] += 1
-    plan = PartPlan(
-        cut_evenly(task.size, member_slice.parts), member_slice.first_number, member_slice.offset
-    )
-    upload = Upload(row.key, member_slice.upload_id)
     try:
-        attempt.uploaded = upload_parts(attempt, upload, _inflate_slice(attempt, row), plan)
+        attempt.uploaded = upload_parts(
+            attempt,
+            Upload(row.key, member_slice.upload_id),
+            _inflate_slice(attempt, row),
+            cut_evenly(task.size, member_slice.parts),
+            first_number=member_slice.first_number,
+            offset=member_slice.offset,
+        )
     except ArchiveError as error:
         attempt.note_failed(row, error.finding)
     except (UploadGoneError, SegmentRecordError) as refusal:

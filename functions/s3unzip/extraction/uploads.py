@@ -21,7 +21,6 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain, count, repeat
 from os.path import commonprefix
-from typing import NamedTuple
 
 from isal.isal_zlib import crc32
 from msgspec.structs import replace
@@ -247,33 +246,36 @@ def check_whole(parts: Iterable[Part], row: PlannedMember) -> PlannedMember:
     return replace(row, member=replace(row.member, size=size))
 
 
-class PartPlan(NamedTuple):
-    """How a stream of bytes is cut into parts."""
-
-    sizes: Sequence[int]  # parts beyond these have the last size
-    first_number: int = 1
-    offset: int = 0  # offset of the first part in the object
-
-
 def upload_parts(
-    run_step: Step, upload: Upload, content: Iterable[Buffer], plan: PartPlan
+    run_step: Step,
+    upload: Upload,
+    content: Iterable[Buffer],
+    sizes: Sequence[int],
+    *,
+    first_number: int = 1,
+    offset: int = 0,
 ) -> tuple[Part, ...]:
     """Cut a stream of bytes into parts, upload them concurrently, and return them in order.
 
     The settings of `run_step` bound the memory of the parts in flight.
+
+    Args:
+        run_step: the step of the run.
+        upload: the upload of the member.
+        content: the stream of bytes.
+        sizes: sizes of the parts; parts beyond these have the last size.
+        first_number: number of the first part.
+        offset: offset of the first part in the object.
     """
     tuning = run_step.context.tuning
     # Only an empty member has a part of 0 bytes. If bytes of such a member arrive nevertheless,
     # they are cut like the bytes of any other member, and the checks find the fault.
-    sizes = [size or tuning.part_bytes for size in plan.sizes]
+    sizes = [size or tuning.part_bytes for size in sizes]
     at_once = parts_at_once(max(sizes), tuning)
     pending: deque[Future[Part]] = deque()
     parts: list[Part] = []
-    offset = plan.offset
     with ThreadPoolExecutor(at_once, thread_name_prefix="part") as pool:
-        for number, (body, crc) in enumerate(
-            _cut_parts(content, sizes, at_once), plan.first_number
-        ):
+        for number, (body, crc) in enumerate(_cut_parts(content, sizes, at_once), first_number):
             if len(pending) == at_once:
                 parts.append(pending.popleft().result())
             send = partial(

@@ -25,7 +25,6 @@ from s3unzip.extraction.existing_objects import (
 from s3unzip.extraction.large_members import stream_member
 from s3unzip.extraction.member_object import DEFAULT_TYPE, content_type
 from s3unzip.extraction.uploads import (
-    PartPlan,
     UploadGoneError,
     begin_upload,
     complete_once,
@@ -210,7 +209,7 @@ def test_a_stream_is_cut_into_the_planned_parts(
     """However it comes in chunks; a full part is sent from its buffer, without a copy."""
     bucket = NotingBucket()
     attempt, row = _begin(World(WHOLE, MemoryStores(out=bucket)))
-    parts = upload_parts(attempt, begin_upload(attempt, row), iter(chunks), PartPlan([2]))
+    parts = upload_parts(attempt, begin_upload(attempt, row), iter(chunks), [2])
     assert [(part.number, part.size) for part in parts] == list(enumerate(sizes, 1))
     assert sorted(bucket.views) == views
 
