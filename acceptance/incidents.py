@@ -190,7 +190,7 @@ def lose_event(site: Site) -> Put:
 
 def has_records(site: Site, name: str) -> bool:
     """Return whether any version of the archive `name` has a run."""
-    return any(f"-{site.token}-{name}-" in run for run, *_ in site.runs.recent(MAX_RUNS))
+    return any(f"-{site.token}-{name}-" in recent.run for recent in site.runs.recent(MAX_RUNS))
 
 
 def put_and_delete(site: Site, key: str, archive: Archive) -> str:

@@ -141,9 +141,9 @@ def _remove(site: Site, place: Place) -> None:
 def _stop_runs(site: Site) -> bool:
     """Stop active runs and wait for their reports, which must not appear after the removal."""
     stopped = False
-    for run, state, _ in list(site.runs.recent(MAX_RUNS)):
-        if site.token in run and state == RUNNING:
-            stopped |= site.runs.stop(run)
-            records = site.runs.records(run)
+    for recent in list(site.runs.recent(MAX_RUNS)):
+        if site.token in recent.run and recent.state == RUNNING:
+            stopped |= site.runs.stop(recent.run)
+            records = site.runs.records(recent.run)
             site.until(REPORT_SECONDS, lambda records=records: records.find_report() is not None)  # type: ignore[misc]  # mypy cannot infer a lambda's default
     return stopped

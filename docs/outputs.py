@@ -10,7 +10,7 @@ from s3unzip.local.destination_objects import Decision
 from s3unzip.model import Batch, NestedRun, Report
 from s3unzip.operate.checks import Diagnosis
 from s3unzip.operate.submit import MissingArchives, Submission
-from s3unzip.runs.run_list import RunProgress
+from s3unzip.runs.run_list import ListedRun, RunProgress
 from s3unzip.verification import ComparedObject, Verification
 
 
@@ -32,7 +32,7 @@ OUTPUTS = (
     Output("test", "report", "the report", (Report,)),
     Output("verify", "verification", "what was found", (Verification,)),
     Output("verify --objects FILE", "objects", "a line of FILE: an object", (ComparedObject,)),
-    Output("runs", "runs", "a run", (lines.ListedRun,)),
+    Output("runs", "runs", "a run", (ListedRun,)),
     Output("show", "report", "the report", (Report,)),
     Output("show --failures", "failures", "a member that failed", (lines.FailedMember,)),
     Output("watch", "watch", "the figures, last the report", (RunProgress, Report)),

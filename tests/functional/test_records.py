@@ -12,7 +12,7 @@ import pytest
 from s3unzip.extraction.task import run_task
 from s3unzip.local.runs import LOCK, LocalRuns, is_at_work, lock_run
 from s3unzip.model import Report, TaskReport, decode
-from s3unzip.runs.run_list import RecentRun, RunWatcher
+from s3unzip.runs.run_list import ListedRun, RunWatcher
 from s3unzip.settling.loop import begin
 from s3unzip.stores.config import StoreConfig, parse_destination
 from tests.support.memory import World
@@ -80,7 +80,7 @@ def test_a_run_that_is_pruned_does_not_end_the_list(
     listed = list_runs(LocalRuns(StoreConfig(parse_destination(str(program.home)))), 9)
     assert next(listed)
     shutil.rmtree(program.home / "runs" / run)
-    assert list(listed) in ([], [RecentRun(run, "", ANY)])
+    assert list(listed) in ([], [ListedRun(run, "", ANY)])
 
 
 @pytest.mark.usefixtures("run")

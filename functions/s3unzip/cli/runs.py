@@ -27,7 +27,7 @@ from s3unzip.options import read_options
 from s3unzip.planning.select import members_folder
 from s3unzip.printable import choose_form, printable, show_count, show_seconds, show_time
 from s3unzip.runs.records import PAGE
-from s3unzip.runs.run_list import RUNNING, RecentRun, RunList, RunProgress, RunSnapshot, RunWatcher
+from s3unzip.runs.run_list import RUNNING, ListedRun, RunList, RunProgress, RunSnapshot, RunWatcher
 from s3unzip.runs.step import STOPPED, Step
 from s3unzip.stores.config import StoreConfig, runs_home
 from s3unzip.stores.files import PRIVATE, make_folders
@@ -74,23 +74,6 @@ class Aborted(Struct, frozen=True):
     uploads: int  # number of incomplete uploads that were dropped
 
 
-class ListedRun(Struct, frozen=True, omit_defaults=True):
-    """One line of ``s3unzip runs``."""
-
-    run: str
-    state: str  # the verdict, or RUNNING, STOPPED or UNFINISHED without one
-    started: float  # Unix seconds
-    seconds: float | None = None
-    source: str = ""
-    destination: str = ""  # DEST, as it was typed
-    folder: str = ""  # the folder below DEST that contains the members
-    members: int = 0
-    extracted: int = 0
-    unchanged: int = 0
-    failed: int = 0
-    route: str = ""  # the environment's route for the archive
-
-
 def _open_runs(arguments: Arguments) -> RunList:
     if arguments.env is None:
         return LocalRuns(arguments.config())
@@ -122,7 +105,7 @@ def runs(arguments: Arguments) -> int:
         except UnreadableRecordError as error:  # truncated, foreign or from another version
             folder = f"{run_list.work_location}runs/{recent.run}/"
             warn(f"{folder}: {error}")
-            listed = ListedRun(recent.run, "UNREADABLE", recent.time, source=folder)
+            listed = replace(recent, state="UNREADABLE", source=folder)
         if listed is not None and arguments.json:
             print_json(listed)
         elif listed is not None:
@@ -153,7 +136,7 @@ def _prune(arguments: Arguments, days: float) -> int:
     return 0
 
 
-def _list_run(recent: RecentRun, run_list: RunList) -> ListedRun | None:
+def _list_run(recent: ListedRun, run_list: RunList) -> ListedRun | None:
     """Return the line for a run from its report or else its plan, or None if it has neither yet."""
     run = recent.run
     records = run_list.records(run)
@@ -188,7 +171,7 @@ def _list_run(recent: RecentRun, run_list: RunList) -> ListedRun | None:
     places = {}
     if plan is not None:
         places = _list_places(plan.run)
-    return ListedRun(run, state, recent.time, **places)
+    return replace(recent, state=state, **places)
 
 
 def _list_places(described: Report | Request) -> dict[str, Any]:

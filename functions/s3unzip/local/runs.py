@@ -36,7 +36,7 @@ from msgspec import convert
 from s3unzip.errors import AccessDeniedError, ServiceFaultError, UnreadableRecordError, UsageError
 from s3unzip.model import Location, Stop, Verdict
 from s3unzip.run_ids import STEM_AT, run_stem, time_of_run
-from s3unzip.runs.run_list import RUNNING, RecentRun, RunList
+from s3unzip.runs.run_list import RUNNING, ListedRun, RunList
 from s3unzip.runs.step import STOPPED
 from s3unzip.stores.config import HOME_ADVICE, StoreConfig
 from s3unzip.stores.files import PRIVATE, explaining, make_folders, translate_error
@@ -225,10 +225,10 @@ class LocalRuns(RunList):
         self.work_location = config.work
         self.stores = OpenedStores(config)
 
-    def recent(self, limit: int) -> Iterator[RecentRun]:
+    def recent(self, limit: int) -> Iterator[ListedRun]:
         """Yield runs, latest first; the time of each run is the time of its last change."""
         for run, changed in islice(_list_times(self.work_location).items(), limit):
-            yield RecentRun(run, "", changed)
+            yield ListedRun(run, "", changed)
 
     def begun(self, limit: int) -> Iterator[str]:
         """Yield the runs that have a record or are in progress.

@@ -40,7 +40,7 @@ from s3unzip.run_ids import (
     time_of_run,
 )
 from s3unzip.runs.records import RUNS
-from s3unzip.runs.run_list import RUNNING, RecentRun, RunList
+from s3unzip.runs.run_list import RUNNING, ListedRun, RunList
 from s3unzip.settling.loop import look_up_run
 from s3unzip.settling.next_command import environment_options
 from s3unzip.stores.config import StoreConfig
@@ -247,7 +247,7 @@ class DeployedRuns(RunList):
         """Return how to reach the environment, whose functions apply the settings of a run."""
         return self._connections
 
-    def recent(self, limit: int) -> Iterator[RecentRun]:
+    def recent(self, limit: int) -> Iterator[ListedRun]:
         """Yield runs, the one of the latest archive first; a run at work may have no record yet.
 
         The time of a run is the time of its archive. A run is not at work if only an execution
@@ -267,7 +267,7 @@ class DeployedRuns(RunList):
         )
         runs = {*running, *itertools.islice(recorded, limit)}
         for run in sorted(runs, reverse=True)[:limit]:
-            yield RecentRun(run, RUNNING if run in running else "", time_of_run(run))
+            yield ListedRun(run, RUNNING if run in running else "", time_of_run(run))
 
     def list_pages(
         self, operation: str, bucket: str, prefix: str, **parameters: str

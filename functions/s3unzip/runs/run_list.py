@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
@@ -31,12 +31,21 @@ RUNNING = "RUNNING"  # the state of an active run
 MAX_RUNS = 1_000  # maximum number of recent runs that `find` compares with a name
 
 
-class RecentRun(NamedTuple):
-    """A run in a list of runs."""
+class ListedRun(Struct, frozen=True, omit_defaults=True):
+    """One line of ``s3unzip runs``."""
 
     run: str
-    state: str  # `RUNNING` if the run is active, otherwise empty
-    time: float  # time of the run, in Unix seconds
+    state: str  # the verdict, or RUNNING, STOPPED or UNFINISHED without one
+    started: float  # Unix seconds
+    seconds: float | None = None
+    source: str = ""
+    destination: str = ""  # DEST, as it was typed
+    folder: str = ""  # the folder below DEST that contains the members
+    members: int = 0
+    extracted: int = 0
+    unchanged: int = 0
+    failed: int = 0
+    route: str = ""  # the environment's route for the archive
 
 
 class RunList(ABC):
@@ -80,8 +89,12 @@ class RunList(ABC):
         return matches[0]
 
     @abstractmethod
-    def recent(self, limit: int) -> Iterator[RecentRun]:
-        """Yield runs, latest first."""
+    def recent(self, limit: int) -> Iterator[ListedRun]:
+        """Yield runs without their records, latest first.
+
+        The state is `RUNNING` if a run is known to be active, otherwise empty. Until the records
+        are read, the time of a run stands for its start.
+        """
 
     def begun(self, limit: int) -> Iterator[str]:
         """Yield the ids of the runs that `find` compares with a name, latest first."""

@@ -28,7 +28,7 @@ def test_all_runs_are_one_list(site: Site) -> None:
     site.work(first)
     site.begin("bad.zip", b"no archive")
     runs = site.runs
-    states = {run: state for run, state, _ in runs.recent(10)}
+    states = {recent.run: recent.state for recent in runs.recent(10)}
     assert list(states) == sorted(states, reverse=True)
     assert {run[18:].rsplit("-", 1)[0] for run in states} == {"first", "second", "bad"}
     assert (states[first], states[second], len(list(runs.recent(1)))) == ("", "RUNNING", 1)
@@ -127,7 +127,7 @@ def test_a_run_without_records(site: Site) -> None:
     run, runs = site.begin("a.zip"), site.runs
     for key in site.account.objects("work"):
         site.account.client("s3").delete_object(Bucket="work", Key=key)
-    assert [recent[:2] for recent in runs.recent(5)] == [(run, "RUNNING")]
+    assert [(recent.run, recent.state) for recent in runs.recent(5)] == [(run, "RUNNING")]
     assert runs.find(run[:14]) == run
     runs.stop(run)
     runs.resume(run)
