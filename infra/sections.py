@@ -41,7 +41,7 @@ class StackSection(Section):
     name: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9-]{0,60}$")]
     retain: bool  # keep buckets, dead letters and logs when the stack is destroyed
     account: AccountId | None = None  # None: the account of the credentials
-    region: Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d$")] | None = None
+    region: Annotated[str, Field(pattern=r"^[a-z]{2,4}(-[a-z]+)+-\d$")] | None = None
     tags: dict[str, str] = Field(default={})
     permissions_boundary: PolicyArn | None = None  # of every role that the stack creates
     qualifier: Annotated[str, Field(pattern=r"^[a-z0-9]{1,10}$")] = "hnb659fds"  # of the bootstrap

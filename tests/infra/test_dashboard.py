@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import botocore.session
 import pytest
 from msgspec.structs import replace
 
@@ -267,6 +268,13 @@ def test_outputs_that_are_named_exist(dev: Synthesized) -> None:
     }
     assert outputs
     assert outputs <= set(dev.template["Outputs"])
+
+
+def test_every_partition_has_a_console(dev: Synthesized) -> None:
+    """CloudFormation refuses a template whose mapping lacks its partition; isolated ones differ."""
+    partitions = set(botocore.session.get_session().get_available_partitions())
+    (hosts,) = dev.template["Mappings"].values()
+    assert {name for name in partitions if "-iso" not in name} == set(hosts)
 
 
 def test_email_of_alarms(options: Synthesized) -> None:

@@ -243,6 +243,7 @@ def test_a_run_gets_half_of_the_workers() -> None:
         ("tuning.small_member", "1000000", 1_000_000),
         ("stack.tags.Cost-Centre", "data", "data"),
         ("event_bus", "runs", "runs"),
+        ("stack.region", "eusc-de-east-1", "eusc-de-east-1"),
     ],
 )
 def test_text_becomes_the_settings_type(setting: str, text: str, value: object) -> None:

@@ -40,6 +40,7 @@ def _no_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
         ("us-east-1", "amazonaws.com"),
         ("eu-west-1", "amazonaws.com"),
         ("cn-north-1", "amazonaws.com.cn"),
+        ("eusc-de-east-1", "amazonaws.eu"),
     ],
 )
 def test_requests_go_to_the_region(region: str, domain: str) -> None:
