@@ -31,7 +31,7 @@ from infra.account import (
     stop_runs,
 )
 from infra.cdk_cli import run_cdk
-from infra.environment import Environment
+from infra.environment import DEFAULT_INTAKE, Environment
 from infra.environment_file import (
     FOLDER,
     SETTING,
@@ -156,15 +156,17 @@ def fit_account(account: Account, wish: Wish) -> list[str]:
     if free is None:
         return []
     settings = []
+    at_once = environment.intake_concurrency
     wanted = sum(reserved.values())
     if wanted and wanted + UNRESERVED > free:
         settings = [f"functions.{name}.reserved_concurrency=0" for name in reserved]
+        at_once = environment.intake.concurrency or DEFAULT_INTAKE
         _say(
             f"warning: Lambda has {free:,} concurrent executions left in this account, too few for "
             f"the reservations of {environment.name} ({wanted:,}): they are left out, so runs can "
             "take what other functions need. Ask for a higher quota: docs/howto/bursts.md"
         )
-    if environment.intake_concurrency > free:
+    if at_once > free:
         # The event source of a queue has at least 2.
         settings.append(f"intake.concurrency={max(2, free // 2)}")
     return [word for setting in settings for word in ("-c", setting)]

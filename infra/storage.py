@@ -15,6 +15,7 @@ from infra.sections import BucketSection
 # Until incomplete uploads are aborted: a run of 7 days that is resumed within 14 days, or redriven
 # (Step Functions allows it so long), may still need parts of its first day.
 ABANDONED_DAYS = 28
+UPLOAD_DAYS = 7  # a large archive on a slow line takes days
 
 
 class Storage(Construct):
@@ -118,7 +119,7 @@ def _send_events(bucket: s3.Bucket) -> None:
 
 
 def _ingest_rules(expire_days: int | None) -> list[s3.LifecycleRule]:
-    rules = [_abandoned(days=1)]
+    rules = [_abandoned(days=UPLOAD_DAYS)]
     if expire_days is not None:
         rules.append(
             s3.LifecycleRule(

@@ -251,6 +251,8 @@ def test_a_key_may_be_in_the_region_of_its_bucket(account: Account) -> None:
 def test_dev_fits_into_a_new_account(small_account: Account) -> None:
     """Only the limit of intake is lower, so that the queue does not throttle it."""
     assert fit(small_account, "dev") == ["-c", "intake.concurrency=5"]
+    reserved: dict[str, object] = {"functions.intake.reserved_concurrency": 8}  # is left out
+    assert fit(small_account, "dev", **reserved)[-1] == "intake.concurrency=5"
 
 
 def test_dev_deploys_into_a_new_account(

@@ -342,9 +342,12 @@ def test_properties_of_a_resource(
     assert synthesized(variant).part(resource, wanted) == wanted
 
 
-@pytest.mark.parametrize(("bucket", "days"), [("Ingest", 1), ("Destination", 28), ("Work", 1)])
+@pytest.mark.parametrize(("bucket", "days"), [("Ingest", 7), ("Destination", 28), ("Work", 1)])
 def test_incomplete_uploads(dev: Synthesized, bucket: str, days: int) -> None:
-    """Parts of members outlive a run of a week, 14 days until it is resumed, and that run."""
+    """Parts of members outlive a run of a week, 14 days until it is resumed, and that run.
+
+    The upload of an archive may take some days.
+    """
     lifecycle = dev.properties("AWS::S3::Bucket", f"Storage{bucket}")["LifecycleConfiguration"]
     limits = [rule.get("AbortIncompleteMultipartUpload") for rule in lifecycle["Rules"]]
     assert [limit for limit in limits if limit] == [{"DaysAfterInitiation": days}]
