@@ -83,13 +83,17 @@ def _open_runs(arguments: Arguments) -> RunList:
 def _missing_report(run: str, runs: RunList) -> NotFoundError:
     """Return the error for a run without a report: the reason, and what to do."""
     if runs.state(run) == RUNNING:
-        return NotFoundError(f"{run}: has no report yet; s3unzip watch {run} follows it")
-    if runs.records(run).find_plan() is None:
+        return NotFoundError(
+            f"{run}: has no report yet; s3unzip watch {run}{runs.found_by} follows it"
+        )
+    if runs.environment is None and runs.records(run).find_plan() is None:
         return NotFoundError(
             f"{run}: has no plan and no report: it is being planned, or planning failed; then "
             "start again with s3unzip run"
         )
-    return NotFoundError(f"{run}: has no report yet; s3unzip resume {run} continues it")
+    return NotFoundError(
+        f"{run}: has no report yet; s3unzip resume {run}{runs.found_by} continues it"
+    )
 
 
 @command("env", SERVER, "newest prune json")

@@ -337,7 +337,8 @@ class DeployedRuns(RunList):
         """
         number, state = self._find_last(run)
         if state == RUNNING:
-            raise UsageError(f"{run}: it is running; wait for its end: s3unzip watch {run}")
+            watch = f"s3unzip watch {run}{self.found_by}"
+            raise UsageError(f"{run}: it is running; wait for its end: {watch}")
         recorded = look_up_run(self.records(run))
         if recorded.report is not None and recorded.report.verdict is Verdict.REJECTED:
             raise NotFoundError(

@@ -82,10 +82,11 @@ class RunList(ABC):
         # If no run matches, the run may be older than the latest `MAX_RUNS` runs.
         if run in matches or (not matches and self.has(run)):
             return run
+        advice = f"see s3unzip runs{self.found_by}"
         if not matches:
-            raise NotFoundError(f"{run}: no such run {self.location}; see s3unzip runs")
+            raise NotFoundError(f"{run}: no such run {self.location}; {advice}")
         if len(matches) > 1:
-            raise UsageError(f"{run}: {len(matches)} runs begin with it; see s3unzip runs")
+            raise UsageError(f"{run}: {len(matches)} runs begin with it; {advice}")
         return matches[0]
 
     @abstractmethod

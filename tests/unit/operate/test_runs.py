@@ -60,9 +60,9 @@ def test_a_run_is_found_by_its_beginning(site: Site) -> None:
     assert runs.find(f"{execution_name(two)}-r2") == two
     assert runs.find("latest") in {one, two}
     for beginning in ("same-", one[:11]):
-        with pytest.raises(UsageError, match="2 runs begin with it"):
+        with pytest.raises(UsageError, match="2 runs begin with it; see s3unzip runs --env dev"):
             runs.find(beginning)
-    with pytest.raises(NotFoundError, match="no such run in dev"):
+    with pytest.raises(NotFoundError, match="no such run in dev; see s3unzip runs --env dev"):
         runs.find("other")
 
 
@@ -95,7 +95,7 @@ def test_a_stop_that_comes_too_late(site: Site) -> None:
 def test_a_stopped_run_is_resumed(site: Site) -> None:
     """By an execution of its own, and not while it is at work; its report is the last one."""
     run, runs = site.begin("a.zip"), site.runs
-    with pytest.raises(UsageError, match="is running; wait for its end: s3unzip watch"):
+    with pytest.raises(UsageError, match=f"for its end: s3unzip watch {run} --env dev"):
         runs.resume(run)
     assert (runs.state(run), runs.stop(run), runs.stop(run)) == ("RUNNING", True, False)
     assert runs.state(run) == "ABORTED"

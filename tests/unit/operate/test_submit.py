@@ -55,6 +55,14 @@ def shell(site: Site, tmp_path: Path) -> Shell:
     return Shell(tmp_path, site)
 
 
+def test_advice_names_the_environment(shell: Shell) -> None:
+    """A run without a report is followed, then resumed, where it is."""
+    run = shell.site.begin("a.zip")
+    shell(run, command="show").ends(6, f"s3unzip watch {run} --env dev follows it")
+    assert shell.site.runs.stop(run)
+    shell(run, command="show").ends(6, f"s3unzip resume {run} --env dev continues it")
+
+
 @pytest.mark.parametrize(
     ("words", "keys"),
     [
