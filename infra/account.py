@@ -25,6 +25,8 @@ from botocore.exceptions import (
 from infra import RefusedError
 from infra.environment import Environment
 from infra.reasons import listed
+from s3unzip.model import Location
+from s3unzip.run_ids import run_stem
 
 # CDK's bootstrap writes its version here (CDK guide, "Customize CDK bootstrapping").
 BOOTSTRAP_VERSION = "/cdk-bootstrap/{qualifier}/version"
@@ -306,9 +308,10 @@ def find_stack(account: Account, name: str) -> DeployedStack | None:
 
 
 def stop_runs(account: Account, stack: DeployedStack) -> int:
-    """Stop all executions of a stack's state machine; return how many were at work.
+    """Stop all executions of a stack's state machine; return how many runs were at work.
 
-    CloudFormation deletes a state machine only when its executions have ended.
+    CloudFormation deletes a state machine only when its executions have ended. Those named RUN-w1,
+    RUN-w2, ... only wait.
     """
     machine = stack.outputs.get("StateMachineArn")
     if machine is None:
@@ -323,12 +326,14 @@ def stop_runs(account: Account, stack: DeployedStack) -> int:
         return 0
     for execution in running:
         states.stop_execution(executionArn=execution, cause="The environment is destroyed.")
-    return len(running)
+    return sum(re.search(r"-w\d+$", execution) is None for execution in running)
 
 
-def list_runs(account: Account, stack: DeployedStack, put_at: datetime) -> set[str]:
-    """Return the ids of the runs of archives that were put at this time; ids begin with it."""
-    beginning = f"{put_at:%Y-%m-%d/%H%M%S}-"
+def list_runs(
+    account: Account, stack: DeployedStack, archive: Location, put_at: datetime
+) -> set[str]:
+    """Return the ids of the runs of an archive; ids begin with the time at which it was put."""
+    beginning = f"{put_at:%Y-%m-%d/%H%M%S}-{run_stem(archive)}-"
     executions = account.client("stepfunctions").list_executions(
         stateMachineArn=stack.outputs["StateMachineArn"],
         maxResults=100,  # the latest ones

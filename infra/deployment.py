@@ -40,6 +40,8 @@ from infra.environment_file import (
 )
 from infra.routes import takes, widest
 from infra.sections import BUCKET_NAME, StackSection
+from s3unzip.model import Location
+from s3unzip.printable import show_count
 
 BEGIN_SECONDS = 300.0  # limit from a put to its run: event, queue, plan of a large archive
 QUALIFIER = StackSection.model_fields["qualifier"].default
@@ -215,7 +217,7 @@ def put(wish: Wish) -> int:
     _say(f"put to s3://{bucket}/{key}")
     put_at = s3.head_object(Bucket=bucket, Key=key)["LastModified"]
     deadline = time.monotonic() + BEGIN_SECONDS
-    while not (begun := list_runs(account, stack, put_at)):
+    while not (begun := list_runs(account, stack, Location("s3", bucket, key), put_at)):
         if time.monotonic() > deadline:
             raise RefusedError(
                 f"no run began in {BEGIN_SECONDS:.0f} s: read the log of the function "
@@ -254,7 +256,7 @@ def destroy(wish: Wish) -> int:
         raise RefusedError("nothing was deleted")
     stopped = stop_runs(account, stack)
     if stopped:
-        _say(f"{stopped:,} runs stopped")
+        _say(f"{show_count(stopped, 'run')} stopped")
     for bucket in stack.buckets:
         _say(f"{bucket}: {empty_bucket(account, bucket):,} objects deleted")
     return run_cdk(["destroy", *wish.context, "--force"], account.variables)

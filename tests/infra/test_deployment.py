@@ -29,6 +29,7 @@ from infra.bundle import ROOT, ensure_asset
 from infra.cdk_cli import COMMAND
 from infra.deployment import Wish, fit_account, main
 from infra.environment_file import EnvironmentFileError, load_environment
+from s3unzip.model import Location
 from tests.infra.conftest import Synthesized
 from tests.support.assemblies import (
     BOUNDARY,
@@ -277,13 +278,14 @@ def test_a_creation_that_nobody_confirmed_is_a_stack(account: Account) -> None:
 
 
 def test_runs_are_stopped_before_their_machine_goes(account: Account) -> None:
-    """CloudFormation would wait for them."""
+    """CloudFormation would wait for them; an execution that only waits is no run."""
     states = account.client("stepfunctions")
     waiting = {"Type": "Wait", "Seconds": 600, "End": True}
     stack = DeployedStack(
         "waits", {"StateMachineArn": make_machine_of(states, waiting)}, protected=False, buckets=()
     )
     execution = states.start_execution(stateMachineArn=stack.outputs["StateMachineArn"])
+    states.start_execution(stateMachineArn=stack.outputs["StateMachineArn"], name="run-w1")
     assert stop_runs(account, stack) == 1
     assert states.describe_execution(executionArn=execution["executionArn"])["status"] == "ABORTED"
     assert stop_runs(account, stack) == 0
@@ -338,20 +340,24 @@ def test_only_buckets_that_go_with_the_stack(account: Account) -> None:
 
 
 def test_runs_of_every_way_are_listed(account: Account) -> None:
-    """`make put` sees an execution and a run without one, by when their archives were put."""
+    """`make put` sees an execution and a run without one, by when their archive was put.
+
+    Another archive of that second is another one's.
+    """
     s3, states = account.client("s3"), account.client("stepfunctions")
     s3.create_bucket(Bucket="records")
-    for run in ("2026-11-23/201532-here-1", "2026-11-23/201533-later-1"):
+    for run in ("2026-11-23/201532-a-1", "2026-11-23/201532-other-1", "2026-11-23/201533-a-1"):
         for name in ("outcomes/batch.jsonl", "report.json"):
             s3.put_object(Bucket="records", Key=f"below/runs/{run}/{name}", Body=b"{}")
     machine = make_machine_of(states, {"Type": "Succeed"})
-    for name in ("2026-11-23-201532-executed-1", "2026-11-22-201532-earlier-1"):
+    for name in ("2026-11-23-201532-a-2", "2026-11-23-201532-b-1", "2026-11-22-201532-a-1"):
         states.start_execution(stateMachineArn=machine, name=name)
     outputs = {"StateMachineArn": machine, "WorkBucket": "records", "WorkPrefix": "below/"}
     stack = DeployedStack("listed", outputs, protected=False, buckets=())
-    assert list_runs(account, stack, datetime(2026, 11, 23, 20, 15, 32, tzinfo=UTC)) == {
-        "2026-11-23/201532-here-1",
-        "2026-11-23/201532-executed-1",
+    put_at = datetime(2026, 11, 23, 20, 15, 32, tzinfo=UTC)
+    assert list_runs(account, stack, Location("s3", "in", "in/a.zip"), put_at) == {
+        "2026-11-23/201532-a-1",
+        "2026-11-23/201532-a-2",
     }
 
 
