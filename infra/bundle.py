@@ -190,8 +190,11 @@ def find_python(uv: str) -> str | None:
         text=True,
         check=False,
     )
-    paths = [sys.executable, search.stdout.strip()]
-    paths += [path for form in PLACES for path in sorted(glob(os.path.expanduser(form)))]  # noqa: PTH111, PTH207
+    paths = [
+        sys.executable,
+        search.stdout.strip(),
+        *(path for form in PLACES for path in sorted(glob(os.path.expanduser(form)))),  # noqa: PTH111, PTH207
+    ]
     return next((path for path in paths if _is_right(path)), None)
 
 

@@ -69,8 +69,7 @@ class Wish:
         """Return the words with which another command has this environment, and `more` settings."""
         settings = " ".join((*self.settings, *more))
         quote = "'" if '"' in settings else '"'
-        typed = settings and f" SET={quote}{settings}{quote}"
-        return f"ENV={self.environment.name}{typed}"
+        return f"ENV={self.environment.name}" + (settings and f" SET={quote}{settings}{quote}")
 
 
 def bootstrap(wish: Wish) -> int:

@@ -6,7 +6,7 @@ tuning settings come from `s3unzip.settings`.
 
 import math
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, permutations
 from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
@@ -237,10 +237,9 @@ class Environment(Section):
                 yield f"{path}password_kms_key: is the key of password_secret, which is not set"
 
     def _explain_network(self) -> Iterator[str]:
-        network = self.network
-        if bool(network.subnets) != bool(network.security_groups):
-            missing = "security_groups" if network.subnets else "subnets"
-            yield f"network.{missing}: functions in a VPC need both subnets and security_groups"
+        for missing, other in permutations(("subnets", "security_groups")):
+            if getattr(self.network, other) and not getattr(self.network, missing):
+                yield f"network.{missing}: functions in a VPC need both subnets and security_groups"
 
     def _explain_after_success(self) -> Iterator[str]:
         rule = self.after_success

@@ -108,11 +108,11 @@ class Workflow(Construct):
         # The developer guide of Step Functions, "IAM policies for using Distributed Map states",
         # requires all four for a ResultWriter.
         actions = ["GetObject", "PutObject", "ListMultipartUploadParts", "AbortMultipartUpload"]
-        rights = [allow([f"s3:{action}" for action in actions], rounds)]
-        keys = sorted(filter(None, {environment.kms_key, environment.work.kms_key}))
-        rights += [allow(["kms:Decrypt", "kms:GenerateDataKey"], key) for key in keys]
-        for statement in rights:
-            self.state_machine.add_to_role_policy(statement)
+        rights = {rounds: [f"s3:{action}" for action in actions]}
+        for key in sorted(filter(None, {environment.kms_key, environment.work.kms_key})):
+            rights[key] = ["kms:Decrypt", "kms:GenerateDataKey"]
+        for resource, allowed in rights.items():
+            self.state_machine.add_to_role_policy(allow(allowed, resource))
 
     def settle_failures(self, settle: lambda_.Function, undelivered: sqs.Queue) -> None:
         """Let the settle function report every execution that failed or was stopped."""
