@@ -1,4 +1,4 @@
-"""Segments: what a scan leaves behind, and that linked and extracted they are the whole."""
+"""Splitting one deflate stream: boundaries, and what scans, links and segments say of it."""
 
 import random
 import zlib
@@ -28,9 +28,10 @@ from s3unzip.deflate import (
     segment_span,
     split_inflate,
 )
+from s3unzip.deflate.boundary import LOOKAHEAD, READ_BYTES, find_boundary
 from s3unzip.deflate.segments import FIRST_WINDOW, PIECE_SIZE, SECOND_WINDOW
 from tests.support.streams import DATA, ENCODER_NAMES, ENCODERS, log_lines, mixed, scan
-from tests.unit.deflate.blocks import walk
+from tests.unit.deflate.blocks import DYNAMIC, STORED, walk
 
 SAMPLE = mixed([("words", 6_000), ("noise", 3_000), ("zeros", 4_000), ("echo", 9_000)], 5)
 STREAM = ENCODERS["zlib-9-small-blocks"](SAMPLE)
@@ -72,8 +73,9 @@ def test_stop_in_the_last_block_is_missed() -> None:
     """A false boundary inside the final block is not taken for the stream's end."""
     data = zlib.compress(random.Random(4).randbytes(900).hex().encode(), wbits=-15)
     assert len(walk(data)) == 1
-    stops = range(64, 8 * (len(data) - 2))
-    assert {scan(data, 0, stop).arrival.ending for stop in stops} == {"missed"}
+    assert {scan(data, 0, stop).arrival.ending for stop in range(64, 8 * (len(data) - 2))} == {
+        "missed"
+    }
 
 
 @settings(max_examples=30, deadline=None)
@@ -149,8 +151,9 @@ def test_scans_survive_their_bytes(*, raw: bytes, encoder: str, at: int, whole: 
     """A scanned segment is the same after a trip through bytes, its faults included."""
     data = ENCODERS[encoder](raw)
     blocks = walk(data)
-    start = blocks[at % len(blocks)].start_bit
-    scanned = scan(data if whole else data[: len(data) - 5], start, None)
+    scanned = scan(
+        data if whole else data[: len(data) - 5], blocks[at % len(blocks)].start_bit, None
+    )
     packed = scanned.to_bytes()
     assert ScannedSegment.from_bytes(packed) == scanned
     assert len(packed) < 2 * WINDOW_SIZE + 1_000
@@ -167,8 +170,9 @@ def test_other_bytes_are_refused() -> None:
 
 def _reader(data: bytes, chunk: int = 1 << 20) -> Callable[[Span], list[bytes]]:
     def read(span: Span) -> list[bytes]:
-        at = range(span.start, span.stop, chunk)
-        return [data[one : min(one + chunk, span.stop)] for one in at]
+        return [
+            data[one : min(one + chunk, span.stop)] for one in range(span.start, span.stop, chunk)
+        ]
 
     return read
 
@@ -297,8 +301,9 @@ def test_missing_scan_does_not_link(numbers: tuple[int, ...]) -> None:
 def test_bytes_after_the_stream_do_not_link() -> None:
     """Compressed data that the stream does not use gives a finding."""
     data = ENCODERS["zlib-6"](log_lines(1_000)) + b"more"
-    said = r"compressed-trailing-bytes.*ends after \d+ of \d+ compressed bytes"
-    with pytest.raises(DeflateError, match=said):
+    with pytest.raises(
+        DeflateError, match=r"compressed-trailing-bytes.*ends after \d+ of \d+ compressed bytes"
+    ):
         list(link_segments([scan(data, 0, None)], len(data)))
 
 
@@ -333,3 +338,85 @@ def test_reading_is_little_more_than_the_stream() -> None:
     looking = sum(lengths)
     scan_segment(layout, 1, read)
     assert sum(lengths) < 3 * looking + layout.distance + 100_000
+
+
+def _boundaries(data: bytes) -> list[int]:
+    return [block.start_bit for block in walk(data) if block.kind == DYNAMIC and not block.final]
+
+
+@settings(max_examples=40, deadline=None)
+@given(DATA, ENCODER_NAMES, st.integers(0, 2**32))
+def test_first_boundary_is_found(raw: bytes, encoder: str, place: int) -> None:
+    """From any bit on, the first non-final dynamic block is found, as a plain reader says."""
+    data = ENCODERS[encoder](raw)
+    start = place % (8 * len(data))
+    assert find_boundary(data, start, 8 * len(data), at_end=True) == next(
+        (bit for bit in _boundaries(data) if bit >= start), None
+    )
+
+
+def test_range_is_half_open() -> None:
+    """The first bit of a search counts, the one that it stops at does not."""
+    data = ENCODERS["zlib-6"](log_lines(14_000))
+    first, second, *_ = _boundaries(data)[1:]
+    ranges = [(first, second + 1), (first + 1, second + 1), (first + 1, second)]
+    assert [find_boundary(data, *bits, at_end=True) for bits in ranges] == [first, second, None]
+
+
+def test_windows_agree_with_the_whole() -> None:
+    """What a search finds does not depend on how much data it was given."""
+    data = ENCODERS["zlib-1"](random.Random(2).randbytes(1_200_000).hex().encode())
+    whole = find_boundary(data, 8 * 60_000, 8 * 130_000, at_end=True)
+    assert len(data) > 130_000 + LOOKAHEAD
+    window = data[: 130_000 + LOOKAHEAD]
+    assert find_boundary(window, 8 * 60_000, 8 * 130_000, at_end=False) == whole is not None
+
+
+def test_stream_within_the_stream_is_not_taken() -> None:
+    """Headers of a compressed file held in stored blocks are not boundaries of the outer stream."""
+    inner = ENCODERS["zlib-6"](random.Random(3).randbytes(1_000_000).hex().encode())
+    data = ENCODERS["zlib-6"](inner + log_lines(8_000))
+    assert [block.kind for block in walk(data)].count(STORED) > 20
+    outer = next(bit for bit in _boundaries(data) if bit >= 8 * 10_000)
+    assert outer > 8 * (len(inner) - 50_000)
+    assert find_boundary(data, 8 * 10_000, 8 * len(data), at_end=True) == outer
+
+
+def test_truncated_stream_has_no_boundary_at_its_end() -> None:
+    """Where the data ends in the middle of a block, no header is believed near it."""
+    data = ENCODERS["zlib-6"](log_lines(8_000))
+    last = _boundaries(data)[-1]
+    assert [
+        find_boundary(one, last, last + 1, at_end=True) for one in (data[: last // 8 + 500], data)
+    ] == [None, last]
+
+
+def test_locate_asks_for_bounded_spans() -> None:
+    """Without any boundary the search reads its whole span, piece by piece, and no more."""
+    data = zlib.compressobj(0, zlib.DEFLATED, -15).compress(bytes(4_000_000)).ljust(6_000_000)
+    layout = Segmentation(len(data), 3_000_000, search=1_200_000)
+    wanted: list[Span] = []
+
+    def read(span: Span) -> list[bytes]:
+        wanted.append(span)
+        return [data[span.start : span.stop]]
+
+    assert locate(layout, 1, read) is None
+    assert [span.start for span in wanted] == [3_000_000 + READ_BYTES * k for k in range(3)]
+    assert all(span.stop - span.start <= READ_BYTES + LOOKAHEAD for span in wanted)
+    assert wanted[-1].stop == 4_200_000 + LOOKAHEAD
+
+
+def test_first_segment_needs_no_reading() -> None:
+    """The stream begins at bit 0, with any first block."""
+    assert locate(cut(1000, 100), 0, lambda _: []) == 0
+
+
+@given(st.integers(1, 10**6), st.integers(1, 10**5), st.integers(1, 10**5))
+def test_searches_never_overlap(size: int, step: int, search: int) -> None:
+    """Each search is within its own step, so no two segments find the same boundary."""
+    layout = Segmentation(size, step, search)
+    for segment in range(1, min(layout.count, 50)):
+        span = layout.search_span(segment)
+        assert segment * step == span.start < span.stop <= min((segment + 1) * step, size)
+        assert span.stop - span.start <= search

@@ -1,1 +1,0 @@
-"""Tests of the splitting of one deflate stream: bytes in, values out."""
