@@ -27,11 +27,14 @@ READERS = ["zipfile", *filter(shutil.which, COMMANDS)]
 
 def can_read(reader: str, archive: Archive) -> bool:
     """Return whether a reader must agree with the label of an archive."""
-    methods = {member.method for member in archive.members}
-    is_one_file = not archive.sizes and not archive.piece
-    is_read = reader not in archive.unread.split() and methods <= METHODS[reader]
-    is_plain = archive.is_sound and not archive.policy.lenient and not archive.is_large
-    return is_plain and is_one_file and is_read
+    return (
+        archive.is_sound
+        and not archive.is_large
+        and not archive.policy.lenient
+        and not (archive.sizes or archive.piece)
+        and reader not in archive.unread.split()
+        and {member.method for member in archive.members} <= METHODS[reader]
+    )
 
 
 def compare(archive: Archive, reader: str, folder: Path) -> str:

@@ -1,7 +1,7 @@
 """The ways in which an archive of the corpus is read: from `Archive` to `Result`."""
 
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,17 +28,19 @@ STREAMED = replace(Tuning(), small_member=1, copy_from=1 << 40, split_from=1 << 
 def read_in_core(archive: Archive, cut: Cut | None = None, policy: Policy | None = None) -> Result:
     """Read an archive through the core, by its own policy or another one."""
     parts = archive.parts
-    disks = Disks([len(part) for part in parts])
-    return core.extract(b"".join(parts), policy or archive.policy, cut, disks)
+    return core.extract(
+        b"".join(parts), policy or archive.policy, cut, Disks([len(part) for part in parts])
+    )
 
 
 def read_by_members(archive: Archive) -> Result:
     """Read each member without the others, through the public API."""
     policy = archive.policy
     options = Options(lenient=policy.lenient, encoding=policy.encoding)
-    reader = io.BytesIO(archive.whole)
     try:
-        opened = open_archive(reader, options, password=policy.password, limits=policy.limits)
+        opened = open_archive(
+            io.BytesIO(archive.whole), options, password=policy.password, limits=policy.limits
+        )
     except RejectedError as error:
         return Result(error.finding.code)
     results = {member.index: _read_member(member) for member in opened.members()}
@@ -70,8 +72,7 @@ def run_in_memory(archive: Archive, tuning: Tuning) -> Result:
     options = replace(archive.options, key_template="{member}", **read_by)
     report = world.run_request(Request(Location("s3", "ingest", source), OUT, options))
     if report.verdict is Verdict.REJECTED:
-        assert not world.out.objects
-        assert not world.out.pending
+        assert (world.out.objects, world.out.pending) == ({}, {})
         return Result(report.reason)
     assert report.missing == 0
     members: dict[int, MemberResult] = {}
@@ -80,8 +81,9 @@ def run_in_memory(archive: Archive, tuning: Tuning) -> Result:
             members[outcome.index] = MemberResult(outcome.reason)
         else:
             members[outcome.index] = extracted(outcome.key, world.out.objects[outcome.key].body)
-    written = {member.key for member in members.values() if member.code is None}
-    assert written == set(world.out.objects)
+    assert set(world.out.objects) == {
+        member.key for member in members.values() if member.code is None
+    }
     nested = world.run_nested_here(report) if options.nested_depth else ()
     refusals = {run.reason for run in nested if run.reason}
     return Result(None, members, refusals.union(report.warnings))
@@ -104,22 +106,20 @@ def has_large_member(archive: Archive) -> bool:
     return any(len(member.content) >= TINY.small_member for member in archive.members)
 
 
-def ways_of(archive: Archive) -> Iterator[str]:
-    """Yield the ways for an archive: the core is not told of parts, nor is a reader of one file."""
+def ways_of(archive: Archive) -> list[str]:
+    """Return the ways of an archive: the core is told of no parts, nor is a reader of one file."""
     is_read_alone = archive.options == Options() and archive.rejected not in BY_PLANNER
-    if is_read_alone:
-        yield "core"
-    if archive.is_large:
-        return
-    if is_read_alone:
-        yield "core, cut"
-        if len(archive.whole) < 1_000:
-            yield "core, byte by byte"
-        if not archive.sizes:
-            yield "members"
-    yield from ("batches", "streams")
-    if has_large_member(archive):
-        yield "splits"
+    is_quick = not archive.is_large
+    possible = {
+        "core": is_read_alone,
+        "core, cut": is_read_alone and is_quick,
+        "core, byte by byte": is_read_alone and is_quick and len(archive.whole) < 1_000,
+        "members": is_read_alone and is_quick and not archive.sizes,
+        "batches": is_quick,
+        "streams": is_quick,
+        "splits": is_quick and has_large_member(archive),
+    }
+    return [way for way in WAYS if possible[way]]
 
 
 def differing_ways(archive: Archive) -> dict[str, Result]:
@@ -151,8 +151,9 @@ def _read_end(archive: Archive, report: dict[str, Any], files: dict[str, bytes])
     if report["verdict"] == "REJECTED":
         assert files == {}
         return Result(report["reason"])
-    failures = report.get("failures", ())
-    members = {failure["index"]: MemberResult(failure["reason"]) for failure in failures}
+    members = {
+        failure["index"]: MemberResult(failure["reason"]) for failure in report.get("failures", ())
+    }
     numbers = {result.key: number for number, result in archive.in_folder.members.items()}
     members |= {numbers.get(key, -1): extracted(key, files[key]) for key in files}
     return Result(None, members, frozenset(report.get("warnings", ())))

@@ -120,9 +120,8 @@ def _options(command: click.Command) -> set[str]:
 
 def check_make(words: list[str]) -> str | None:
     """Say which of the targets the Makefile does not have."""
-    makefile = (ROOT / "Makefile").read_text()
-    targets = " ".join(re.findall(r"^([a-z][a-z0-9 -]*):", makefile, re.MULTILINE)).split()
-    odd = [word for word in words if "=" not in word and word not in targets]
+    targets = re.findall(r"^([a-z][a-z0-9 -]*):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    odd = {word for word in words if "=" not in word}.difference(" ".join(targets).split())
     return f"the Makefile has no {odd}" if odd else None
 
 

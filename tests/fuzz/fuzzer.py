@@ -76,15 +76,18 @@ def _find_records(data: bytes | bytearray) -> list[int]:
     return [found.start() for sign in SIGNATURES for found in re.finditer(re.escape(sign), data)]
 
 
+def _pick_field(data: bytearray, chance: Random) -> int:
+    records = _find_records(data) or [chance.randrange(len(data))]
+    return chance.choice(records) + chance.randrange(4, RECORD_LENGTH)
+
+
 def _flip_bit(data: bytearray, others: list[bytes], chance: Random) -> None:
     data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
 
 
 def set_field(data: bytearray, others: list[bytes], chance: Random) -> None:
     """Set a field of some record to a value at the edge of something."""
-    records = _find_records(data)
-    start = chance.choice(records) if records else chance.randrange(len(data))
-    at = start + chance.randrange(4, RECORD_LENGTH)
+    at = _pick_field(data, chance)
     length = chance.choice((1, 2, 2, 4, 4, 8))
     value = chance.choice(VALUES) + chance.choice((0, 0, 0, len(data), at))
     data[at : at + length] = (value & (1 << 8 * length) - 1).to_bytes(length, "little")
@@ -92,9 +95,7 @@ def set_field(data: bytearray, others: list[bytes], chance: Random) -> None:
 
 def nudge_field(data: bytearray, others: list[bytes], chance: Random) -> None:
     """Add or take a little from a 16- or 32-bit field of some record."""
-    records = _find_records(data)
-    start = chance.choice(records) if records else chance.randrange(len(data))
-    at, length = start + chance.randrange(4, RECORD_LENGTH), chance.choice((2, 4))
+    at, length = _pick_field(data, chance), chance.choice((2, 4))
     value = int.from_bytes(data[at : at + length], "little") + chance.randrange(-40, 41)
     data[at : at + length] = (value & (1 << 8 * length) - 1).to_bytes(length, "little")
 
@@ -113,7 +114,7 @@ def _repeat(data: bytearray, others: list[bytes], chance: Random) -> None:
     records = _find_records(data) or [0]
     at = chance.choice(records)
     piece = data[at : at + chance.randrange(1, 200)]
-    to = chance.choice(records) if chance.random() < 0.5 else chance.randrange(len(data) + 1)
+    to = chance.choice((chance.choice(records), chance.randrange(len(data) + 1)))
     data[to:to] = piece
 
 
@@ -226,9 +227,8 @@ def read_answer(answer: bytes, chance: Random) -> bool:
     """Ask for something that is answered so; return whether the answer was refused."""
     os.environ.update(VARIABLES)
     _next_answer[0] = answer
-    ask = _ask_web if chance.random() < 0.5 else _ask_s3
     try:
-        ask(_server(), chance)
+        chance.choice((_ask_web, _ask_s3))(_server(), chance)
     except S3UnzipError:
         return True
     return False
