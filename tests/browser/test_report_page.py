@@ -129,8 +129,9 @@ def test_the_next_command_is_copied(screen: Screen) -> None:
 
 def test_directories_are_no_members_that_can_fail(screen: Screen) -> None:
     """The share of failures is that of the sentence at the top: of files, not of all entries."""
-    report = replace(REPORTS["single"], members=4, directories=2, extracted=1, failed=1)
-    assert "50\u00a0% of the members" in screen.show(page(report)).text("#facts")
+    assert "50\u00a0% of the members" in screen.show(
+        page(replace(REPORTS["single"], members=4, directories=2, extracted=1, failed=1))
+    ).text("#facts")
 
 
 def test_failures_show_keys_without_the_prefix_of_the_destination(screen: Screen) -> None:
@@ -250,11 +251,10 @@ def test_the_site_can_be_searched_from_a_folder(screen: Screen) -> None:
     """In place of a Worker, which browsers do not start there, the site has a frame."""
     shim = (ROOT / "docs" / "assets" / "iframe-worker.js").as_uri()
     screen.show(f"<!doctype html><body><script src='{shim}'></script>".encode())
-    answer = screen.ask("""
+    assert screen.ask("""
         const code = "addEventListener('message', (asked) => postMessage(asked.data + 1))";
         const worker = new Worker(URL.createObjectURL(new Blob([code])));
         const answer = new Promise((resolve) => worker.addEventListener('message', resolve));
         worker.postMessage(41);
         return answer.then((message) => [message.data, Worker === IFrameWorker]);
-    """)
-    assert answer == [42, True]
+    """) == [42, True]

@@ -106,18 +106,19 @@ def build_many(count: int, *, zip64: bool) -> bytes:
     local, central = Member("00000/").local_header(), Member("00000/").central_part(0)
     names = [b"%05d/" % number for number in range(MANY)]
     counts = {"entries": count, "disk_entries": count}
-    shape = Shape(
-        prefix=b"".join(local[:-6] + name for name in names),
-        adjusted=True,
-        directory_tail=b"".join(
-            central[:42] + struct.pack("<I", number * len(local)) + name
-            for number, name in enumerate(names)
-        ),
-        zip64=zip64,
-        eocd={} if zip64 else counts,
-        zip64_eocd=counts,
+    return build(
+        shape=Shape(
+            prefix=b"".join(local[:-6] + name for name in names),
+            adjusted=True,
+            directory_tail=b"".join(
+                central[:42] + struct.pack("<I", number * len(local)) + name
+                for number, name in enumerate(names)
+            ),
+            zip64=zip64,
+            eocd={} if zip64 else counts,
+            zip64_eocd=counts,
+        )
     )
-    return build(shape=shape)
 
 
 def _by_fat(attributes: int, warnings: str = "", **changes: object) -> Archive:

@@ -85,8 +85,9 @@ def run_in_memory(archive: Archive, tuning: Tuning) -> Result:
         member.key for member in members.values() if member.code is None
     }
     nested = world.run_nested_here(report) if options.nested_depth else ()
-    refusals = {run.reason for run in nested if run.reason}
-    return Result(None, members, refusals.union(report.warnings))
+    return Result(
+        None, members, {run.reason for run in nested if run.reason}.union(report.warnings)
+    )
 
 
 WAYS: dict[str, Callable[[Archive], Result]] = {

@@ -38,8 +38,9 @@ def main() -> int:
     }
     context = json.loads(asked.pop("CDK_CONTEXT_JSON"))
     context.pop("aws:cdk:bundling-stacks", None)
-    digest = hashlib.sha256(json.dumps([asked, context]).encode()).hexdigest()
-    folder = Path(sys.argv[1], digest[:16])
+    folder = Path(
+        sys.argv[1], hashlib.sha256(json.dumps([asked, context]).encode()).hexdigest()[:16]
+    )
     output = Path(os.environ[OUTPUT])
     if folder.exists():
         staged = [path.name for path in output.glob("asset.*")]  # by a hash of their content

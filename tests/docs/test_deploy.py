@@ -156,8 +156,9 @@ def test_every_command_of_the_page(tmp_path: Path, bare: dict[str, str], checkou
             if command.text.startswith("make bootstrap"):
                 assert not (checkout / "cdk.out").exists()  # it synthesizes nothing
     cloudformation = make_client("cloudformation", variables | {"AWS_REGION": "eu-west-1"})
-    names = {one["StackName"] for one in cloudformation.describe_stacks()["Stacks"]}
-    assert names == {"CDKToolkit"}
+    assert {one["StackName"] for one in cloudformation.describe_stacks()["Stacks"]} == {
+        "CDKToolkit"
+    }
 
 
 def test_each_expectation_is_of_a_command() -> None:
@@ -226,13 +227,15 @@ def test_an_environment_with_routes(checkout: Path, shell: dict[str, str]) -> No
     (routes,) = re.findall(r"```toml\n(.*?)```", page.read_text(), re.DOTALL)
     with (checkout / "infra" / "environments" / "dev.toml").open("a") as file:
         file.write(f"\n{routes}")
-    path = f"{shell['PATH']}{os.pathsep}{checkout / '.venv' / 'bin'}"
-    with Terminal(checkout, {**shell, "PATH": path}) as terminal:
+    with Terminal(
+        checkout, {**shell, "PATH": f"{shell['PATH']}{os.pathsep}{checkout / '.venv' / 'bin'}"}
+    ) as terminal:
         for command in read_commands(page):
             if command.text.startswith("s3unzip runs"):
                 _await_runs(shell, 2)
-            named = replace(command, text=command.text.replace("my-uploads", bucket))
-            text = follow(terminal, named)
+            text = follow(
+                terminal, replace(command, text=command.text.replace("my-uploads", bucket))
+            )
             if "describe-stacks" in command.text:
                 (bucket,) = re.findall(r"^\S*storageingest\S*", text, re.MULTILINE)
             if command.text.startswith("s3unzip runs"):
@@ -316,8 +319,9 @@ def test_the_policy_is_enough(user: User) -> None:
     user.program.start(*RUN).ends(0)
     verify = ("verify", "s3://incoming/a.zip", "s3://extracted/here", "--deep")
     assert user.program.start(*verify).code == 6
-    members = "arn:aws:s3:::extracted/*"
-    user.may(*POLICY["Statement"], {"Action": "s3:GetObject", "Resource": members})
+    user.may(
+        *POLICY["Statement"], {"Action": "s3:GetObject", "Resource": "arn:aws:s3:::extracted/*"}
+    )
     user.program.start(*verify).ends(0)
 
 

@@ -55,9 +55,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str
         build(Entry("inner.zip", build(Entry("in.txt", b"in"))), Entry("../up", b"x"))
     )
     (folder / "broken.zip").write_bytes(b"no archive")
-    program = Program(folder)
     return folder, {
-        stem: json.loads(program.run("run", f"{stem}.zip", stem, "-w", "1", "--json").out)["run"]
+        stem: Program(folder).extract(f"{stem}.zip", stem, "--json").lines[0]["run"]
         for stem in ("archive", "damaged")
     }
 

@@ -17,8 +17,9 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def _anchors(page: Path) -> set[str]:
-    text = BLOCK.sub("", page.read_text(encoding="utf-8")).lower()
-    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    headings = re.findall(
+        r"^#+ (.+)$", BLOCK.sub("", page.read_text(encoding="utf-8")).lower(), re.MULTILINE
+    )
     return {re.sub(r"[^\w\- ]", "", heading).strip().replace(" ", "-") for heading in headings}
 
 
@@ -33,16 +34,16 @@ def test_links_lead_somewhere(page: Path) -> None:
 def _leads_nowhere(page: Path, target: str) -> bool:
     path, _, anchor = target.partition("#")
     file = (page.parent / path).resolve() if path else page
-    is_checked = bool(anchor) and file.suffix == ".md"
-    return not file.exists() or (is_checked and anchor not in _anchors(file))
+    return not file.exists() or bool(
+        anchor and file.suffix == ".md" and anchor not in _anchors(file)
+    )
 
 
 def test_every_page_is_in_the_index() -> None:
     """The map of the documentation, and that of its site, name every page that people write."""
-    linked = set(LINK.findall((ROOT / "docs" / "index.md").read_text(encoding="utf-8")))
-    listed = set((ROOT / "mkdocs.yml").read_text(encoding="utf-8").split())
     pages = {str(page.relative_to(ROOT / "docs")) for page in PAGES[1:]}
-    assert (pages - {"index.md"} - linked, pages - listed) == (set(), set())
+    assert pages <= {"index.md", *LINK.findall((ROOT / "docs" / "index.md").read_text("utf-8"))}
+    assert pages <= set((ROOT / "mkdocs.yml").read_text("utf-8").split())
 
 
 @cache

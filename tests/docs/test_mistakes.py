@@ -46,8 +46,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict
         HttpServer(_answer_s3) as s3,
         nobody() as url,
     ):
-        places = {"{folder}": str(folder), "{web}": web.url, "{s3}": s3.url, "{nobody}": url}
-        yield folder, places
+        yield folder, {"{folder}": str(folder), "{web}": web.url, "{s3}": s3.url, "{nobody}": url}
 
 
 def _write_files(folder: Path) -> None:
@@ -93,8 +92,9 @@ WEB_ANSWERS = {
 
 
 def _answer_s3(asked: Asked) -> Reply:
-    bucket = re.split("[/?]", asked.path.lstrip("/"))[0]
-    return s3_error(*S3_ANSWERS.get(bucket, S3_ANSWERS["missing"]))
+    return s3_error(
+        *S3_ANSWERS.get(re.split("[/?]", asked.path.lstrip("/"))[0], S3_ANSWERS["missing"])
+    )
 
 
 @pytest.mark.parametrize(
@@ -117,8 +117,9 @@ def test_a_mistake_has_the_documented_answer(
     else:
         ended = Program(folder).start_as([*LIMITED, *Program.command, *words])
     assert ended.code == mistake["exit"]
-    said = [line.strip() for line in (ended.err + ended.out).splitlines()]
-    assert _filled(str(mistake["says"]), known) in said
+    assert _filled(str(mistake["says"]), known) in [
+        line.strip() for line in (ended.err + ended.out).splitlines()
+    ]
 
 
 def _filled(text: str, known: dict[str, str]) -> str:

@@ -261,13 +261,14 @@ def _ask_web(host: str, chance: Random) -> None:
 
 
 def _ask_s3(host: str, chance: Random) -> None:
-    access = StoreConfig(
-        Location("s3", "work", ""),
-        f"http://{host}",
-        connect_seconds=2.0,
-        stall_seconds=STALL_SECONDS,
-    )
-    target = OpenedStores(access).destination(Location("s3", "bucket", ""))
+    target = OpenedStores(
+        StoreConfig(
+            Location("s3", "work", ""),
+            f"http://{host}",
+            connect_seconds=2.0,
+            stall_seconds=STALL_SECONDS,
+        )
+    ).destination(Location("s3", "bucket", ""))
     if chance.choice(("head", "list", "list")) == "head":
         found = target.head("a")
         assert found is None or found.size >= 0

@@ -81,8 +81,9 @@ def test_a_small_project_is_measured(house: House, figure: str, value: float) ->
 
 def test_each_counted_place_is_listed(house: House) -> None:
     """The list names the file, the line and the text of a place."""
-    places = {"generic names: reader.py:9: found", "modules in import circles: s3unzip.reader"}
-    assert places <= {*house.places}
+    assert {"generic names: reader.py:9: found", "modules in import circles: s3unzip.reader"} <= {
+        *house.places
+    }
 
 
 def test_a_figure_above_its_ceiling_is_a_fault() -> None:
@@ -183,8 +184,7 @@ def test_every_group_has_modules_and_tests() -> None:
     """No pattern of the list is about modules that have gone."""
     package = ROOT / "functions" / PACKAGE
     for group in read_groups():
-        files = (bool(group.files(package, [])), group.files(package, ["no/such"]))
-        assert files == (True, [])
+        assert (bool(group.files(package, [])), group.files(package, ["no/such"])) == (True, [])
         assert [test for test in group.tests if not (ROOT / test).exists()] == []
 
 
@@ -216,8 +216,9 @@ def test_make_demo_installs_no_development_packages() -> None:
 
 def test_every_picture_is_there_and_used() -> None:
     """Each picture of `make pictures` is in docs/images, and a page shows it."""
-    pages = (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))
-    text = "".join(page.read_text("utf-8") for page in pages)
+    text = "".join(
+        page.read_text("utf-8") for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))
+    )
     names = {one.name for one in (ROOT / "docs" / "images").iterdir()}
     assert names == {"terminal.svg", "report-page.png", "report-page-dark.png"}
     assert [name for name in names if f"images/{name}" not in text] == []

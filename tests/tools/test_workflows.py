@@ -63,8 +63,9 @@ def test_each_part_of_ci_is_a_job_with_a_cache() -> None:
 def test_bare_make_lists_the_targets() -> None:
     """Each target with a text is in the list, and nothing else happens."""
     listed = {line.split()[1] for line in run_program(["make"], os.environ).splitlines()}
-    described = re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    assert listed == set(described)
+    assert listed == set(
+        re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    )
     assert {"demo", "test", "check", "deploy"} <= listed
 
 
