@@ -13,7 +13,7 @@ from botocore.config import Config
 
 from s3unzip.aws import extract, intake, plan, settle
 from s3unzip.model import Report
-from s3unzip.operate.checks import FUNCTION, OK, CheckStatus, run_check
+from s3unzip.operate.checks import FUNCTION, OK, Answer, CheckResult, CheckStatus, run_check
 from s3unzip.operate.doctor import ACCOUNT_CHECKS, ALARM, RULE
 from s3unzip.operate.runs import DeployedRuns, Resource
 from s3unzip.run_ids import execution_name
@@ -72,12 +72,16 @@ def answering(
 
 
 def check(runs: DeployedRuns, name: str, status: CheckStatus, *words: str) -> None:
-    """Assert what a check says: its status, words of its message and advice."""
+    """Assert what a check says, with advice unless all is well."""
     found = run_check(name, partial(ACCOUNT_CHECKS[name], runs))
-    assert (found.name, found.status) == (name, status), found
+    expect(found, status, *words)
+    assert (found.name, bool(found.advice)) == (name, status is not OK)
+
+
+def expect(found: Answer | CheckResult, status: CheckStatus, *words: str) -> None:
+    """Assert the status of an answer, and words of its message and advice."""
     text = f"{found.message} -> {found.advice}"
-    assert all(word in text for word in words), text
-    assert bool(found.advice) is (status is not OK)
+    assert (found.status, [word for word in words if word not in text]) == (status, []), text
 
 
 GOOD = build(Entry("good", b"g" * 300), Entry("other", b"x" * 500))
@@ -151,8 +155,7 @@ class Site:
         return [json.loads(line) for line in body.splitlines()]
 
     def given(self, execution: str) -> dict[str, Any]:
-        client = self.account.client("stepfunctions")
-        found = client.describe_execution(executionArn=self._arn(execution))
+        found = self._machines.describe_execution(executionArn=self._arn(execution))
         given: dict[str, Any] = json.loads(found["input"])
         return given
 
@@ -160,19 +163,18 @@ class Site:
         return self.runs.records(run).read_report()
 
     def start(self, execution: str, given: str = "{}") -> None:
-        machine = self.account.outputs["StateMachineArn"]
-        client = self.account.client("stepfunctions")
-        client.start_execution(stateMachineArn=machine, name=execution, input=given)
+        self._machines.start_execution(
+            stateMachineArn=self.account.outputs["StateMachineArn"], name=execution, input=given
+        )
 
     def end(self, execution: str) -> None:
-        self.account.client("stepfunctions").stop_execution(executionArn=self._arn(execution))
+        self._machines.stop_execution(executionArn=self._arn(execution))
 
     def fail(self, run: str, number: int = 1) -> None:
         """Let an execution of a run fail, and take the news of it."""
         name = execution_name(run, number)
         self.end(name)
-        client = self.account.client("stepfunctions")
-        execution = client.describe_execution(executionArn=self._arn(name))
+        execution = self._machines.describe_execution(executionArn=self._arn(name))
         settle.handler(
             {
                 "detail": {
@@ -185,6 +187,10 @@ class Site:
             },
             self.invocation,
         )
+
+    @property
+    def _machines(self) -> Any:
+        return self.account.client("stepfunctions")
 
     def _arn(self, execution: str) -> str:
         machine = self.account.outputs["StateMachineArn"]

@@ -1,7 +1,6 @@
 """The canary, step by step, with the functions called in this process; moto runs no Maps."""
 
 import json
-import re
 from collections.abc import Callable
 
 import pytest
@@ -13,7 +12,7 @@ from s3unzip.operate.runs import DeployedRuns
 from s3unzip.settings import Variable
 from tests.support.account import Account
 from tests.support.servers import Asked, Reply
-from tests.unit.operate.site import Site, answering, deny
+from tests.unit.operate.site import Site, answering, deny, expect
 
 PATIENCE = 60.0  # seconds; the report is there before it is waited for
 Deploy = Callable[..., tuple[DeployedRuns, Site]]
@@ -83,9 +82,7 @@ def test_a_run_that_is_refused(deploy: Deploy, account: Account) -> None:
     runs, site = deploy(**{Variable.LIMITS: '{"members": 2}'})
     canary = _put(runs)
     assert not begin(site)
-    answer = canary.check(PATIENCE)
-    assert answer.status is FAILURE
-    assert re.search("REJECTED.*5 declared, the limit is 2", answer.message)
+    expect(canary.check(PATIENCE), FAILURE, "REJECTED", "5 declared, the limit is 2")
     assert "is kept for diagnosis" in canary.remove(keep_run=True).message
     left = _left(account)
     assert {key.partition("/")[0] for key in left} == {"runs"}
@@ -101,8 +98,7 @@ def test_an_object_that_is_not_what_was_put(deploy: Deploy, account: Account) ->
         canary.check(PATIENCE)
     key = next(key for key in account.objects("members") if key.endswith("stored.bin"))
     account.put(key, b"something else", bucket="members")
-    answer = canary.check(PATIENCE)
-    assert (answer.status, key in answer.message) == (FAILURE, True)
+    expect(canary.check(PATIENCE), FAILURE, key)
     canary.remove(keep_run=False)
     assert _left(account) == []
 
@@ -122,10 +118,7 @@ def test_a_run_that_does_not_end(deploy: Deploy) -> None:
     runs, site = deploy()
     canary = _put(runs)
     begin(site)
-    answer = canary.check(0.0)
-    assert answer.status is FAILURE
-    assert "its run is RUNNING" in answer.message
-    assert answer.advice.startswith("s3unzip watch ")
+    expect(canary.check(0.0), FAILURE, "its run is RUNNING", " -> s3unzip watch ")
 
 
 def test_a_marker_that_archives_share(deploy: Deploy, account: Account) -> None:
@@ -150,18 +143,15 @@ def test_objects_that_may_not_be_deleted(deploy: Deploy) -> None:
     assert next(results).status is FAILURE
     with answering(runs, deny, "s3"):
         removal = next(results)
-    assert removal.status is WARNING
-    assert "s3unzip-doctor-" in removal.advice
-    assert "s3:ListBucketVersions" in removal.message
+    expect(removal, WARNING, "s3:ListBucketVersions", "s3unzip-doctor-")
 
 
 def test_a_canary_without_a_run_is_explained(deploy: Deploy, account: Account) -> None:
     """Where no event arrives the checks before the canary say why; the archive is removed."""
     runs, _ = deploy()
     canary, removal = try_canary(runs, 0.1)
-    assert (canary.status, removal.status) == (FAILURE, OK)
-    assert "no run began for the canary" in canary.message
-    assert _left(account) == []
+    expect(canary, FAILURE, "no run began for the canary")
+    assert (removal.status, _left(account)) == (OK, [])
 
 
 def test_a_refused_delete_is_not_silent(deploy: Deploy) -> None:
