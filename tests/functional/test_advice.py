@@ -346,7 +346,7 @@ def test_the_budget_of_inner_archives_can_be_raised(shop: Shop, name: str) -> No
 
 
 TRIED_HERE = {
-    # tests/unit/aws/test_settings_and_events.py is of the secret.
+    # tests/unit/aws/test_functions.py is of the secret.
     "encrypted": {"S3UNZIP_PASSWORD", "s3unzip run", "s3unzip resume", "password_secret"},
     **{
         code: {"--password-file", "S3UNZIP_PASSWORD", "s3unzip resume", "--failed"}

@@ -1,36 +1,42 @@
-"""Runs on one machine: what ends them, how they go on, and what is extra at a destination."""
+"""Runs on one machine: how they go on, what is extra at a destination, and the worker processes."""
 
-from collections.abc import Sequence
-from contextlib import nullcontext
+import multiprocessing
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import nullcontext, suppress
+from functools import partial
 from pathlib import Path
+from typing import Any, NoReturn
+from unittest.mock import patch
 
 import pytest
 from msgspec.structs import replace
 
-from s3unzip.errors import ServiceFaultError, UsageError
+from s3unzip.context import Context
+from s3unzip.errors import InterruptedRunError, ServiceFaultError, UsageError
+from s3unzip.local.attempts import AttemptEnd, OpenContext, do_attempt, open_context
 from s3unzip.local.destination_objects import check_extra, clear_extra
-from s3unzip.local.machine import SERVICE_FAULT, Machine
-from s3unzip.model import Location, Options, Request, Verdict
-from s3unzip.stores.ports import Buffer, ObjectFacts, StoredObject
-from tests.support.memory import OUT, MemoryBucket, MemoryStores, Told, World
+from s3unzip.local.machine import Machine
+from s3unzip.local.process_setup import yield_to_others
+from s3unzip.local.workers import Workers, WorkerTally, _ThreadWorker
+from s3unzip.model import Location, Options, Report, Request, Run, Task, Verdict
+from s3unzip.settings import make_tuning
+from s3unzip.stores.config import StoreConfig, parse_destination, parse_source
+from s3unzip.stores.ports import Clock, ObjectFacts, StoredObject
+from s3unzip.zip import Policy
+from tests.support.memory import OUT, MemoryStores, Told, World
+from tests.support.processes import descendants, is_running
+from tests.support.servers import HANG_SECONDS, looks
 from tests.support.zips import DEFLATE, Entry, build
 
 MEMBERS = 40
 ARCHIVE = build(*(Entry(f"f{n:02}", b"%d" % n * 100, DEFLATE) for n in range(MEMBERS)))
-
-
-class Dying(MemoryBucket):
-    """A destination that does not answer after so many PUTs, until it is mended."""
-
-    def __init__(self, puts: int) -> None:
-        super().__init__()
-        self.left = puts
-
-    def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> str:
-        if self.left <= 0:
-            raise ServiceFaultError("http://s3: connection refused")
-        self.left -= 1
-        return super().put(key, body, facts, if_absent=if_absent)
 
 
 def _small_tasks() -> World:
@@ -38,21 +44,6 @@ def _small_tasks() -> World:
     world.tune(batch_members=5, batch_min_seconds=1e-9)
     world.progress = Told()
     return world
-
-
-def test_a_dead_store_ends_the_run_once() -> None:
-    """Not each task and each round asks it for its whole budget; `resume` does the rest."""
-    world = _small_tasks()
-    dead = world.buckets.buckets["out"] = Dying(puts=12)
-    report = Machine(world.context).run(world.request(ARCHIVE))
-    assert (report.verdict, report.reason) == (Verdict.FAILED, SERVICE_FAULT)
-    assert "connection refused" in str(report.message)
-    assert len(dead.objects) == 12
-    assert world.records(report.run).list_rounds() == [0]  # there is no other round
-    dead.left = MEMBERS
-    world.progress = shown = Told()
-    assert Machine(world.context).resume(report.run).verdict is Verdict.COMPLETED
-    assert len(dead.objects) == shown.counts["extracted"] == MEMBERS
 
 
 def test_a_second_run_of_an_archive_begins_anew() -> None:
@@ -132,3 +123,233 @@ def test_records_that_lack_a_member_delete_nothing(world: World) -> None:
     with pytest.raises(ServiceFaultError, match="do not have all members"):
         clear_extra(wrong, world.context, _fail)
     assert len(world.out.objects) == 2
+
+
+MEMBERS = 300
+
+
+class Shown(Told):
+    """The progress of a program, which calls a function when the first members are extracted."""
+
+    on_extracted: Callable[[], None] | None = None
+
+    def finished(self, counts: Mapping[str, int]) -> None:
+        """Add up, and call the function: the worker's next message waits for it."""
+        super().finished(counts)
+        if self.counts["extracted"] and self.on_extracted is not None:
+            call = self.on_extracted
+            self.on_extracted = None
+            call()
+
+
+class Folder:
+    """An archive in a folder, extracted into another by worker processes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        archive = folder / "a.zip"
+        entries = [Entry(f"f{n}", b"%d" % n * 100, method=8) for n in range(MEMBERS)]
+        archive.write_bytes(build(*entries))
+        config = StoreConfig(parse_destination(str(folder / "home")))
+        tuning = make_tuning({"batch_members": 10, "max_workers": 3})
+        self.open_context = partial(open_context, config, Policy(), tuning)
+        self.shown = Shown()
+        self.request = Request(parse_source(str(archive)), parse_destination(str(folder / "out")))
+
+    def machine(self, opening: OpenContext | None = None) -> Machine:
+        context = self.open_context(Clock(), self.shown)
+        return Machine(context, Workers(3, context, opening or self.open_context))
+
+    def run(self, opening: OpenContext | None = None) -> Report:
+        with self.machine(opening) as machine:
+            return machine.run(self.request)
+
+    def run_elsewhere(self, opening: OpenContext, until: Path) -> Report:
+        """Run; the worker that is the program waits for a file, so that processes have tasks."""
+        do_attempt = _ThreadWorker.do_attempt
+
+        def wait(worker: _ThreadWorker, *arguments: Any) -> AttemptEnd:
+            for _ in looks():
+                if until.exists() or not worker._clock.remaining():
+                    break
+            return do_attempt(worker, *arguments)
+
+        with patch.object(_ThreadWorker, "do_attempt", wait):
+            return self.run(opening)
+
+    def written(self) -> int:
+        return sum(1 for path in (self.folder / "out" / "a").iterdir() if path.stat().st_size)
+
+
+def _pids() -> list[int]:
+    return [
+        pid
+        for pid in filter(is_running, descendants(os.getpid()))
+        if b"worker_process" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
+
+
+def test_killed_workers_are_replaced(tmp_path: Path) -> None:
+    """A killed worker costs an attempt; each member counts once, and no process is left."""
+    folder = Folder(tmp_path)
+    killed = tmp_path / "killed"
+
+    def kill() -> None:
+        os.kill(_pids()[0], signal.SIGKILL)
+        killed.touch()
+
+    folder.shown.on_extracted = kill
+    report = folder.run_elsewhere(folder.open_context, killed)
+    assert report.verdict is Verdict.COMPLETED
+    assert folder.written() == report.extracted == folder.shown.counts["extracted"] == MEMBERS
+    assert _pids() == []
+
+
+def test_the_progress_has_what_a_killed_worker_recorded(tmp_path: Path) -> None:
+    """A worker that is killed between its record and its last message costs no count."""
+    folder = Folder(tmp_path)
+    killed = tmp_path / "killed"
+    opening = partial(open_and_die, str(killed), folder.open_context)
+    assert folder.run_elsewhere(opening, killed).verdict is Verdict.COMPLETED
+    assert killed.exists()
+    assert folder.shown.counts["extracted"] == MEMBERS
+
+
+def open_and_die(killed: str, opening: OpenContext, *arguments: Any) -> Context:
+    """Be a worker that is killed when it has recorded its first task; a later one is not."""
+
+    def die(run: Run, task: Task, context: Context) -> AttemptEnd:
+        end = do_attempt(run, task, context)
+        with suppress(FileExistsError):
+            Path(killed).touch(exist_ok=False)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return end
+
+    patch("s3unzip.local.worker_process.do_attempt", die).start()
+    return opening(*arguments)
+
+
+def test_workers_that_die_at_once_end_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So many workers in a row are tried, and the report says why."""
+    monkeypatch.setattr("s3unzip.local.workers.MAX_DEATHS", 1)
+    dying = partial(note_and_die, str(tmp_path / "started"))
+    report = Folder(tmp_path).run_elsewhere(dying, tmp_path / "never")
+    assert report.verdict is Verdict.FAILED
+    assert re.search(r"its worker process died \(killed by SIGKILL\).*memory", report.message or "")
+    assert len((tmp_path / "started").read_text()) >= 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells which processes are left")
+def test_a_worker_that_holds_the_interpreters_lock_ends_with_its_program(tmp_path: Path) -> None:
+    """The kernel ends it: a worker on a loaded machine may not get the lock for seconds."""
+    program = f"""
+from functools import partial
+from pathlib import Path
+from tests.unit.local.test_machine import Folder, note_and_hang
+path = Path({str(tmp_path)!r})
+hanging = partial(note_and_hang, str(path / "started"))
+Folder(path).run_elsewhere(hanging, path / "never")
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    )
+    try:
+        assert any(len(list(tmp_path.glob("started*"))) == 2 for _ in looks())
+    finally:
+        process.kill()
+        process.wait()
+    workers = [int(path.suffix[1:]) for path in tmp_path.glob("started*")]
+    assert any(not any(map(is_running, workers)) for _ in looks())
+
+
+def note_and_hang(started: str, *_: object) -> NoReturn:
+    """Be a worker that keeps the interpreter's lock for ever."""
+    Path(f"{started}.{os.getpid()}").touch()
+    re.match("(a|aa)*b", "a" * 200)
+    raise AssertionError
+
+
+def note_and_die(started: str, *_: object) -> NoReturn:
+    """Be a worker that is out of memory before it begins."""
+    with Path(started).open("a") as file:
+        file.write("x")
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise SystemExit
+
+
+def test_ctrl_c_stops_cleanly_and_resume_continues(tmp_path: Path) -> None:
+    """Finished work is on record; `resume` does the rest."""
+    folder = Folder(tmp_path)
+    folder.shown.on_extracted = partial(os.kill, os.getpid(), signal.SIGINT)
+    with pytest.raises(
+        InterruptedRunError,
+        match=r"stopped: \d+ of 300 members are in .*; continue with: s3unzip resume ",
+    ) as stopped:
+        folder.run()
+    with folder.machine() as machine:
+        report = machine.resume(str(stopped.value).rpartition(" ")[2])
+    assert (report.verdict, folder.written()) == (Verdict.COMPLETED, MEMBERS)
+
+
+SCRIPT = """
+import subprocess
+import sys
+import s3unzip
+from s3unzip.stores.config import parse_destination
+stores = s3unzip.StoreConfig(parse_destination(sys.argv[3]))
+tuning = s3unzip.Tuning(batch_members=10, small_member=1_000_000)
+print(s3unzip.extract(sys.argv[1], sys.argv[2], workers=2, stores=stores, tuning=tuning).extracted)
+"""
+
+
+def test_a_script_needs_no_guard(tmp_path: Path) -> None:
+    """Workers do not import the program's main module, so a script may call `extract` at once."""
+    folder = Folder(tmp_path)
+    (tmp_path / "script.py").write_text(SCRIPT)
+    done = subprocess.run(
+        [sys.executable, *(tmp_path / name for name in ("script.py", "a.zip", "out", "home"))],
+        capture_output=True,
+        timeout=HANG_SECONDS,
+        check=False,
+    )
+    assert (done.stdout, done.stderr, folder.written()) == (b"%d\n" % MEMBERS, b"", MEMBERS)
+
+
+def test_attempts_that_are_on_record_add_up() -> None:
+    """A fault ends an attempt: the next one counts only what it adds, and messages count once."""
+    shown = Told()
+    tally, first, second = WorkerTally(shown), Counter[str](), Counter[str]()
+    tally.take(first, Counter(extracted=4, bytes_done=50))
+    tally.take(first, Counter(bytes_done=-10))  # a large member begins again
+    for seconds in (58, 57):  # two workers meet the same dead store: one line
+        tally.take(second, f"no answer from http://s3, retrying for {seconds} s")
+        tally.take(second, Counter(extracted=1))
+    tally.take(second, Counter(extracted=1, bytes_done=20))
+    assert shown.counts == {"extracted": 7, "bytes_done": 60}
+    assert shown.troubles == ["no answer from http://s3, retrying for 58 s"]
+
+
+def _schedule_threads() -> tuple[int, int]:
+    yield_to_others()
+    with ThreadPoolExecutor(1) as pool:
+        return os.sched_getscheduler(0), pool.submit(os.sched_getscheduler, 0).result()
+
+
+def schedule_the_idle() -> tuple[int, int]:
+    """Return the same of a process that was begun with ``chrt --idle``."""
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    return _schedule_threads()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has these policies")
+@pytest.mark.parametrize(
+    ("question", "policy"), [(_schedule_threads, "SCHED_BATCH"), (schedule_the_idle, "SCHED_IDLE")]
+)
+def test_threads_preempt_no_other_process(
+    question: Callable[[], tuple[int, int]], policy: str
+) -> None:
+    """A process and its threads preempt no other; a policy that somebody chose stays."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        assert pool.submit(question).result() == (getattr(os, policy), getattr(os, policy))

@@ -50,12 +50,6 @@ def test_a_run_extracts_all_parts(world: World, change: type[str]) -> None:
     assert sizes == [sum(map(len, SPLIT.values())), *map(len, SPLIT.values())]
 
 
-def test_pieces_of_a_cut_file(world: World) -> None:
-    """An archive that was cut into .001, .002 and so on is named by its first piece."""
-    assert world.run_request(_fill(world, PIECES)).verdict is Verdict.COMPLETED
-    assert (world.contents("a/"), len(PIECES) > 16) == (CONTENTS, True)
-
-
 @pytest.mark.parametrize(
     ("files", "said"),
     [

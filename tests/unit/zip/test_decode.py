@@ -144,19 +144,6 @@ def _convert(member: Member, data: bytes, step: int = 999, *, trust_crc: bool = 
     return file
 
 
-@pytest.mark.parametrize("trust_crc", [False, True])
-def test_deflate_stays_as_it_is(*, trust_crc: bool) -> None:
-    """The stream of the archive is the stream of the file, with the content's size and CRC-32."""
-    member = replace(_member_of(DEFLATE, DEFLATED, TEXT), mtime=1_700_000_000)
-    file = _convert(member, DEFLATED, trust_crc=trust_crc)
-    assert (gzip.decompress(file), file[10:-8]) == (TEXT, DEFLATED)
-    assert struct.unpack("<III", file[4:8] + file[-8:]) == (
-        1_700_000_000,
-        zlib.crc32(TEXT),
-        len(TEXT),
-    )
-
-
 @pytest.mark.parametrize(
     ("mtime", "stored"),
     [(None, 0), (-1, 0), (1 << 32, 0), (0, 0), (1, 1), ((1 << 32) - 1, (1 << 32) - 1)],
