@@ -1,13 +1,11 @@
 """The loop of a run: its rounds, what ends it, and who may write its report."""
 
 from collections.abc import Callable, Iterable
-from functools import partial
 
 import pytest
 from msgspec.structs import replace
 
 from s3unzip.errors import (
-    AccessDeniedError,
     ConflictError,
     ServiceFaultError,
     SourceChangedError,
@@ -26,7 +24,7 @@ from s3unzip.settling.loop import (
 )
 from s3unzip.settling.page import render_page
 from s3unzip.settling.report import amend_report, write_report
-from s3unzip.stores.ports import Buffer, ObjectFacts, Tail
+from s3unzip.stores.ports import Tail
 from s3unzip.stores.run_store import MemoryRunStore
 from tests.support.memory import TINY, MemoryBucket, World
 from tests.support.reports import REPORT as SAMPLE
@@ -67,7 +65,7 @@ def test_few_tasks_travel_with_the_state_and_many_as_a_list(world: World) -> Non
 
 
 class Overtaken(MemoryBucket):
-    """A bucket whose first PUT or GET lets another attempt do all; the PUT then fails."""
+    """A bucket whose first GET lets another attempt do all before it."""
 
     overtake: Callable[[], object] | None = None
 
@@ -76,23 +74,6 @@ class Overtaken(MemoryBucket):
         if other is not None:
             other()
         return super().tail(location, length)
-
-    def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> str:
-        other, self.overtake = self.overtake, None
-        if other is not None:
-            other()
-            raise AccessDeniedError("no right")
-        return super().put(key, body, facts, if_absent=if_absent)
-
-
-def test_a_fault_does_not_replace_a_whole_record(world: World) -> None:
-    """An attempt that fails after another one has ended leaves that one's record."""
-    world.buckets.buckets["out"] = bucket = Overtaken()
-    run, state = _begin(world, ARCHIVE)
-    bucket.overtake = partial(run_task, run, state.tasks[0], world.context)
-    report = run_task(run, state.tasks[0], world.context)
-    assert (report.extracted, report.unfinished, report.fault) == (20, 0, None)
-    assert world.finish(settle(state, world.context)).verdict is Verdict.COMPLETED
 
 
 def test_a_late_plan_replaces_no_report(world: World) -> None:
