@@ -61,12 +61,17 @@ _SIGNATURES = (
     (b"MZ", "a Windows program"),
     (b"\x89PNG", "PNG"),
     (b"PAR1", "Parquet"),
+    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "a document of old or encrypted Office (OLE)"),
+    (b"SQLite format 3\0", "SQLite"),
     (b"<!doctype html", "a web page (HTML)"),
     (b"<html", "a web page (HTML)"),
     (b"<?xml", "XML"),
     (b"{", "JSON"),
     (b"[", "JSON"),
 )
+_UNKNOWN = "no format that s3unzip knows"
+# The formats of files that can end in an archive, such as a self-extractor.
+_BEFORE_ARCHIVES = ("a ZIP archive", "a program (ELF)", "a Windows program", "text", _UNKNOWN)
 
 
 class EndRecord(NamedTuple):
@@ -238,8 +243,9 @@ def _find_complete_eocd(archive: ArchiveBytes, window: bytes, stops: dict[int, i
     stop = stops[complete[-1]]
     message = f"{len(window) - stop} bytes after the end of the archive"
     first_bytes = yield from archive.read(0, min(archive.size, _FORMAT_LENGTH))
-    if _guess_format(first_bytes) == "tar":  # a tar file that contains a ZIP archive
-        message += "; the first bytes look like tar"
+    name = _guess_format(first_bytes)
+    if name not in _BEFORE_ARCHIVES:  # a file of another format that contains a ZIP archive
+        message += f"; the first bytes look like {name}"
     archive.judge("trailing-data", message, base + stop)
     return complete[-1]
 
@@ -449,18 +455,18 @@ def _guess_format(first_bytes: bytes) -> str:
             return name
     if min(first_bytes) >= ord("\t"):  # no control characters, which binary data would contain
         return "text"
-    return "no format that s3unzip knows"
+    return _UNKNOWN
 
 
 def count_disks(tail: bytes) -> int:
     """Return the number of disks of an archive, according to the end record in its last bytes.
 
     If there are several end records, the function uses the record that ends the archive, or
-    otherwise the last record. If there is no end record, the function returns 1, and
-    `locate_directory` refuses the archive.
+    otherwise the last complete record. If there is no complete end record, the function returns 1,
+    and `locate_directory` refuses the archive.
     """
     window = tail[-EOCD_ROOM:]
-    stops = _find_stops(window)
+    stops = {at: stop for at, stop in _find_stops(window).items() if stop <= len(window)}
     if not stops:
         return 1
     exact = [at for at, stop in stops.items() if stop == len(window)]
