@@ -43,6 +43,7 @@ _ALGORITHMS = range(0x6601, 0x6802)  # ids of encryption algorithms (7.2.3.2)
 _MAX_PADDING = MIB  # maximum number of trailing NULs to skip when searching for an end record
 _LOCATOR_SEARCH = 4_096  # number of bytes before the end record to search for a misplaced locator
 
+_OLE = "a document of old or encrypted Office (OLE)"
 _FORMAT_LENGTH = 264  # number of first bytes that identify a tar file or a format listed below
 
 # The first bytes of files that people mistake for ZIP archives. Text is compared in lower case and
@@ -61,7 +62,7 @@ _SIGNATURES = (
     (b"MZ", "a Windows program"),
     (b"\x89PNG", "PNG"),
     (b"PAR1", "Parquet"),
-    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "a document of old or encrypted Office (OLE)"),
+    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", _OLE),
     (b"SQLite format 3\0", "SQLite"),
     (b"<!doctype html", "a web page (HTML)"),
     (b"<html", "a web page (HTML)"),
@@ -69,9 +70,8 @@ _SIGNATURES = (
     (b"{", "JSON"),
     (b"[", "JSON"),
 )
-_UNKNOWN = "no format that s3unzip knows"
-# The formats of files that can end in an archive, such as a self-extractor.
-_BEFORE_ARCHIVES = ("a ZIP archive", "a program (ELF)", "a Windows program", "text", _UNKNOWN)
+# The formats of files that can contain a ZIP archive as one of many parts.
+_CONTAINERS = ("tar", "gzip", "bzip2", "xz", "zstd", "7-Zip", "RAR", "Parquet", _OLE, "SQLite")
 
 
 class EndRecord(NamedTuple):
@@ -223,6 +223,9 @@ def _find_eocd(archive: ArchiveBytes, window: bytes) -> Reads[int]:
             base + inner_at,
         )
     if last_stop != len(window):
+        container = yield from _describe_container(archive)
+        if container:  # the padding of a tar file follows its last member
+            archive.judge("trailing-data", f"padding{container}", base + last_stop)
         archive.warnings.append("trailing-padding")
     return offset
 
@@ -242,12 +245,16 @@ def _find_complete_eocd(archive: ArchiveBytes, window: bytes, stops: dict[int, i
         reject("eocd-comment-truncated", "the comment runs past the end", base + last)
     stop = stops[complete[-1]]
     message = f"{len(window) - stop} bytes after the end of the archive"
-    first_bytes = yield from archive.read(0, min(archive.size, _FORMAT_LENGTH))
-    name = _guess_format(first_bytes)
-    if name not in _BEFORE_ARCHIVES:  # a file of another format that contains a ZIP archive
-        message += f"; the first bytes look like {name}"
+    message += yield from _describe_container(archive)
     archive.judge("trailing-data", message, base + stop)
     return complete[-1]
+
+
+def _describe_container(archive: ArchiveBytes) -> Reads[str]:
+    """Return the words for a file of another format that contains a ZIP archive, or ""."""
+    first_bytes = yield from archive.read(0, min(archive.size, _FORMAT_LENGTH))
+    name = _guess_format(first_bytes)
+    return f"; the first bytes look like {name}" if name in _CONTAINERS else ""
 
 
 def _find_padding(window: bytes) -> int:
@@ -455,7 +462,7 @@ def _guess_format(first_bytes: bytes) -> str:
             return name
     if min(first_bytes) >= ord("\t"):  # no control characters, which binary data would contain
         return "text"
-    return _UNKNOWN
+    return "no format that s3unzip knows"
 
 
 def count_disks(tail: bytes) -> int:
