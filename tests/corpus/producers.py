@@ -111,6 +111,16 @@ PIPED = Member(
 
 AE2 = tuple(seal_aes(file, SECRET) for file in (A, B, CAFE))
 CRYPTED = tuple(seal_zipcrypto(file, SECRET) for file in (A, B, CAFE))
+# Info-ZIP writes the time in place of the CRC-32, and the length of stored data before encryption.
+TIMED = {"crc32": 0x6C25_0000}
+PIPED_SECRETS = tuple(
+    seal_zipcrypto(replace(file, local=values), SECRET)
+    for file, values in (
+        (STREAMED[0], {**TIMED, "size": len(TEXT)}),
+        (STREAMED[1], {**TIMED, "size": 256, "compressed_size": 256}),
+        (STREAMED[2], {**TIMED, **BOTH_SENTINELS}),
+    )
+)
 MIMETYPE = Member("mimetype", b"application/epub+zip")
 CONTENT_TYPES = Member("[Content_Types].xml", b"<Types/>" * 9, DEFLATE)
 MANIFEST = Member("META-INF/MANIFEST.MF", b"Manifest-Version: 1.0\r\n\r\n", DEFLATE)
@@ -138,7 +148,7 @@ FAMILIES = {
             ),
             warnings="fifo-mode",
         ),
-        "zip -e": archive(*(seal_zipcrypto(file, SECRET) for file in STREAMED), policy=OPENING),
+        "zip -e into a pipe": archive(*PIPED_SECRETS, policy=OPENING),
         "zip -Z bzip2": by(*FILES, method=BZIP2),
         "zip -0": by(*FILES, method=0),
         "zip -z": by(*FILES, shape=Shape(comment=b"a comment\nof two lines")),
@@ -563,6 +573,11 @@ ROWS = [
     fails("dd-mismatch", archive(replace(A, flags=8, local={**NOTHING, "crc32": 0}), B)),
     fails("dd-mismatch", archive(replace(A, flags=8, after=b"junk"), B)),
     fails("lfh-size-crc-mismatch", archive(replace(A, flags=8, local={"crc32": 1}), B)),
+    fails(
+        "lfh-size-crc-mismatch",
+        archive(replace(STREAMED[0], local=TIMED), B),
+        archive(*PIPED_SECRETS, policy=OPENING),
+    ),
     rejects("count-mismatch", by(*FILES, shape=Shape(eocd={"disk_entries": 8}))),
     rejects("count-mismatch", by(*FILES, shape=Shape(eocd={"entries": 3, "disk_entries": 3}))),
     rejects("offsets-ambiguous", by(*FILES, shape=Shape(eocd={"directory_offset": 30}))),

@@ -23,17 +23,18 @@ MAX_HEADER = records.LOCAL_LENGTH + 2 * 65_535
 # are rarely more bytes.
 AFTER_LENGTH = 64 * 1024
 
-_LOCAL = struct.Struct("<4sxxHHxxxxIIIHH")
+_LOCAL = struct.Struct("<4sxxHHHxxIIIHH")
 _DESCRIPTOR = struct.Struct("<III")  # CRC-32, compressed size, size
 _WIDE_DESCRIPTOR = struct.Struct("<IQQ")
 
 
 class LocalHeader(Struct, frozen=True, gc=False):
-    """The fixed fields of a local header, without the version, the time and the date."""
+    """The fixed fields of a local header, without the version and the date."""
 
     signature: bytes
     flags: int
     method: int
+    time: int
     crc32: int
     compressed: int
     size: int
@@ -134,8 +135,7 @@ def open_member(member: Member, raw: Buffer, policy: Policy) -> OpenedMember | i
         header.length,
         has_descriptor=bool(header.flags & records.FLAG_DESCRIPTOR),
         warnings=tuple(warnings),
-        # The time is in bytes 10 and 11, with the lower byte first.
-        time_high=raw[11] if records.is_encrypted(header.flags) else 0,
+        time_high=header.time >> 8 if records.is_encrypted(header.flags) else 0,
         is_complete=_compare_content(member, header, extras),
     )
 
@@ -157,16 +157,22 @@ def _is_plain_copy(header: LocalHeader, name: bytes, member: Member) -> bool:
 def _compare_content(member: Member, header: LocalHeader, extras: records.Extras) -> bool:
     """Refuse a CRC-32 or a size that differs from the directory; return whether all are equal.
 
-    A header that announces a descriptor can contain zeros or sentinels instead of these values.
+    A header that announces a descriptor can contain zeros or sentinels instead of these values. If
+    the member is also encrypted, Info-ZIP writes the time, shifted by 16 bits, instead of the
+    CRC-32, and for a stored member the length without the encryption.
     """
     sizes = records.resolve_zip64(extras, records.Sizes(header.size, header.compressed))
     local = (header.crc32, sizes.compressed, sizes.size)
     declared = _declared_content(member)
     placeholders: tuple[int, ...] = ()
+    streamed = declared
     if header.flags & records.FLAG_DESCRIPTOR:
         placeholders = (0, records.SENTINEL_32)
-    for value, declared_value in zip(local, declared, strict=True):
-        if value != declared_value and value not in placeholders:
+        if member.cipher is not None:
+            length = member.compressed_size - member.cipher.overhead
+            streamed = (header.time << 16, length, member.size)
+    for value, *accepted in zip(local, declared, streamed, strict=True):
+        if value not in accepted and value not in placeholders:
             member.fail_size(
                 "lfh-size-crc-mismatch",
                 f"{_describe_content(*local)}; in the directory {_describe_content(*declared)}",
