@@ -63,7 +63,7 @@ def compile_glob(pattern: str, *, any_case: bool = False) -> Glob:
         if _is_linear(tokens):
             parts = (_translate_part(part) for _, part in groupby(tokens, _SEPARATORS.__contains__))
             return re.compile(rf"\A{''.join(parts)}\Z", flags).match
-        return _Automaton(tokens, flags).match
+        return _compile_automaton(tokens, flags)
     except re.error as error:
         raise UsageError(f"glob {pattern!r}: {error.msg}") from None
 
@@ -134,45 +134,41 @@ class _Position(NamedTuple):
     skips: tuple[int, ...] = ()  # how many positions a match may skip without a character
 
 
-class _Automaton:
-    """A deterministic automaton for a pattern; its states are sets of positions in the pattern.
+def _compile_automaton(tokens: Sequence[str], flags: int) -> Glob:
+    """Return the glob of a pattern as a deterministic automaton, which threads can share.
 
-    Threads can share one.
+    A state of the automaton is the set of positions in the pattern at which a match can be.
     """
+    none, slash, not_slash, any_character = (
+        re.compile(text, flags) for text in ("(?!)", "/", "[^/]", ".")
+    )
+    # Each of these tokens can match nothing, so its first position skips to the one after it.
+    wild = {
+        _SLASHES: [_Position(slash, none, (1,))],
+        "*": [_Position(not_slash, none, (1,))],
+        "**": [_Position(any_character, none, (1,))],
+        _ANY_FOLDER: [_Position(none, none, (1, 2)), _Position(any_character, slash)],
+    }
+    positions: list[_Position] = []
+    for token in tokens:
+        positions += wild.get(token) or [_Position(none, re.compile(_translate(token), flags))]
+    positions.append(_Position(none, none))  # the end, where a match is complete
+    end = len(positions) - 1
 
-    def __init__(self, tokens: Sequence[str], flags: int) -> None:
-        none, slash, not_slash, any_character = (
-            re.compile(text, flags) for text in ("(?!)", "/", "[^/]", ".")
-        )
-        # Each of these tokens can match nothing, so its first position skips to the one after it.
-        wild = {
-            _SLASHES: [_Position(slash, none, (1,))],
-            "*": [_Position(not_slash, none, (1,))],
-            "**": [_Position(any_character, none, (1,))],
-            _ANY_FOLDER: [_Position(none, none, (1, 2)), _Position(any_character, slash)],
-        }
-        self._positions: list[_Position] = []
-        for token in tokens:
-            self._positions += wild.get(token) or [
-                _Position(none, re.compile(_translate(token), flags))
-            ]
-        self._positions.append(_Position(none, none))  # the end, where a match is complete
-        # The cache makes the automaton deterministic. The cache is bounded, because names can
-        # contain ever new characters.
-        self._follow = lru_cache(MAX_TRANSITIONS)(self._find_next)
-        self._start = self._reach([0])
-
-    def match(self, path: str) -> bool:
-        return len(self._positions) - 1 in reduce(self._follow, path, self._start)
-
-    def _find_next(self, state: frozenset[int], character: str) -> frozenset[int]:
-        """Return the positions at which a match can be after one more character."""
-        numbers = [n for n in state if self._positions[n].stays.match(character)]
-        numbers += [n + 1 for n in state if self._positions[n].goes.match(character)]
-        return self._reach(numbers)
-
-    def _reach(self, numbers: list[int]) -> frozenset[int]:
+    def reach(numbers: list[int]) -> frozenset[int]:
         """Return the given positions and the positions to which they skip."""
         for number in numbers:  # the loop also visits the positions that are added in it
-            numbers += [number + skip for skip in self._positions[number].skips]
+            numbers += [number + skip for skip in positions[number].skips]
         return frozenset(numbers)
+
+    # The cache makes the automaton deterministic. The cache is bounded, because names can contain
+    # ever new characters.
+    @lru_cache(MAX_TRANSITIONS)
+    def follow(state: frozenset[int], character: str) -> frozenset[int]:
+        """Return the positions at which a match can be after one more character."""
+        numbers = [n for n in state if positions[n].stays.match(character)]
+        numbers += [n + 1 for n in state if positions[n].goes.match(character)]
+        return reach(numbers)
+
+    start = reach([0])
+    return lambda path: end in reduce(follow, path, start)
