@@ -202,7 +202,7 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
         ),
         (
             "report-before-outcomes",
-            "for name, data in self._objects.items():",
+            "for name, data in self._memory.objects.items():",
             "for name, data in ():",
         ),
     ],

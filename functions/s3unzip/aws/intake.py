@@ -80,7 +80,7 @@ from s3unzip.settling.report import may_replace, write_report
 from s3unzip.stores import Stores
 from s3unzip.stores.calls import Calls, map_ahead
 from s3unzip.stores.ports import Tail
-from s3unzip.stores.run_store import MemoryRunStore, SmallRunStores
+from s3unzip.stores.run_store import MemoryRunStore
 
 NEW_SECONDS = 600  # an older event comes from the dead-letter queue or was sent by hand
 # From the Last-Modified of an archive to its event. The date of a multipart upload is that of its
@@ -330,7 +330,7 @@ def _count_members(tail: Tail, context: Context) -> int | None:
 
 
 class _MemoryRun:
-    """A run with its records and the end of its archive in memory."""
+    """A run with its records and the end of its archive in memory, and the stores of that run."""
 
     def __init__(self, archive: ArrivedArchive, context: Context, *, has_one_worker: bool) -> None:
         tuning = context.tuning
@@ -346,17 +346,23 @@ class _MemoryRun:
         self._began = context.clock.now()
         self._archive = archive
         self._outer_context = context
-        memory = MemoryRunStore()
-        self._objects = memory.objects
-        self._records = RunRecords(memory)
+        self.source = context.stores.source
+        self.destination = context.stores.destination
+        self.end_startup = context.stores.end_startup
+        self._memory = MemoryRunStore()
+        self._records = RunRecords(self._memory)
         self._context = replace(
             context,
             tuning=tuning,
-            stores=SmallRunStores(context.stores, memory),
+            stores=self,
             archive_end=archive.tail.data,
             platform=context.platform and replace(context.platform, direct=True),
             first_calls=FIRST_PUTS,
         )
+
+    def run_store(self, run: str, calls: Calls | None = None) -> MemoryRunStore:  # noqa: ARG002 - as in `Stores`
+        """Return the records in memory, which belong to this run alone."""
+        return self._memory
 
     def begin(self, calls: Calls) -> Settled:
         archive = self._archive
@@ -434,6 +440,6 @@ class _MemoryRun:
         plan = self._records.find_plan()
         if plan is not None:
             record_plan(plan)
-        for name, data in self._objects.items():
+        for name, data in self._memory.objects.items():
             if name.startswith(OUTCOMES) or not (only_outcomes or name in {REPORT, PAGE}):
                 records.keep(name, data)

@@ -22,7 +22,6 @@ from s3unzip.errors import (
     UnreadableRecordError,
 )
 from s3unzip.model import Location, Part
-from s3unzip.stores import Stores
 from s3unzip.stores.archives import Source, read_end
 from s3unzip.stores.calls import Calls, count_request
 from s3unzip.stores.listing import list_pages
@@ -235,20 +234,6 @@ class MemoryRunStore:
 
 
 RunStore: TypeAlias = ObjectRunStore | MemoryRunStore
-
-
-class SmallRunStores:
-    """The stores of a small run, whose records are kept in memory."""
-
-    def __init__(self, stores: Stores, records: MemoryRunStore) -> None:
-        self.source = stores.source
-        self.destination = stores.destination
-        self.end_startup = stores.end_startup
-        self._records = records
-
-    def run_store(self, run: str, calls: Calls | None = None) -> MemoryRunStore:  # noqa: ARG002 - required by the interface
-        """Return the records in memory; they belong to a single run, so `run` is not needed."""
-        return self._records
 
 
 def _facts_of(name: str) -> ObjectFacts:
