@@ -18,7 +18,7 @@ from acceptance.cases import CASES, published_cases
 from acceptance.incidents import INCIDENTS
 from embedded.pipeline import DeployedPipeline
 from s3unzip.settings import Variable
-from tests.e2e.functions import with_variables, without_workers
+from tests.e2e.functions import with_variables, without_events, without_workers
 from tests.support.processes import Ended
 
 NAMES = [case.name for case in (*CASES, *INCIDENTS, *published_cases(full=False))]
@@ -138,14 +138,10 @@ def test_an_environment_that_extracts_nothing(pipeline: DeployedPipeline) -> Non
 
 def test_an_environment_that_hears_nothing(pipeline: DeployedPipeline) -> None:
     """With its rule switched off the row says that no run began, and where to look."""
-    events = pipeline.client("events")
-    (rule,) = (one["Name"] for one in events.list_rules()["Rules"] if "ArchivePut" in one["Name"])
-    events.disable_rule(Name=rule)
-    try:
-        done = _call(pipeline, "--env", "dev", "--only", "tiny", "--timeout", "1")
-    finally:
-        events.enable_rule(Name=rule)
-    done.ends(1).prints("acceptance-", "began in 1 s: is the EventBridge rule enabled")
+    with without_events(pipeline):
+        _call(pipeline, "--env", "dev", "--only", "tiny", "--timeout", "1").ends(1).prints(
+            "acceptance-", "began in 1 s: is the EventBridge rule enabled"
+        )
     assert what_lies_there(pipeline) == []
 
 

@@ -75,6 +75,18 @@ def with_all_variables(pipeline: DeployedPipeline, changes: Mapping[str, str]) -
         yield
 
 
+@contextmanager
+def without_events(pipeline: DeployedPipeline) -> Iterator[None]:
+    """Let no event of an archive reach the queue for a while."""
+    events = pipeline.client("events")
+    (rule,) = (one["Name"] for one in events.list_rules()["Rules"] if "ArchivePut" in one["Name"])
+    events.disable_rule(Name=rule)
+    try:
+        yield
+    finally:
+        events.enable_rule(Name=rule)
+
+
 def await_value(pipeline: DeployedPipeline, find: Callable[[], T | None]) -> T:
     """Return what `find` returns as soon as that is true."""
     for _ in looks():

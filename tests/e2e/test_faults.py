@@ -2,8 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,6 +20,7 @@ from tests.e2e.functions import (
     members_of,
     with_settings,
     with_variables,
+    without_events,
     without_workers,
 )
 from tests.e2e.test_pipeline import STATE_MACHINE, contents, executions, put_event, wait_until_idle
@@ -286,16 +285,6 @@ def test_items_of_the_map(pipeline: DeployedPipeline, monkeypatch: pytest.Monkey
         monkeypatch.setenv(name, value)
     runs = DeployedRuns("dev", StoreConfig(endpoint_url=pipeline.variables["AWS_ENDPOINT_URL"]))
     assert runs.map_counts(run) == {"waiting": 0, "running": 0, "lost": 0}
-
-
-@contextmanager
-def without_events(pipeline: DeployedPipeline) -> Iterator[None]:
-    """Let no event of an archive reach the queue for a while."""
-    events = pipeline.client("events")
-    rule = events.list_rules()["Rules"][0]["Name"]
-    events.disable_rule(Name=rule)
-    yield
-    events.enable_rule(Name=rule)
 
 
 def test_an_archive_whose_event_was_lost_is_found_and_begun(

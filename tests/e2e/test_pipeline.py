@@ -34,6 +34,7 @@ from tests.support.zips import Entry, build, build_split
 BAD = Entry("bad.txt", b"not what the directory says", central={"crc32": 1}, local={"crc32": 1})
 AT_ONCE = 8  # invocations of intake, where many events come
 STATE_MACHINE = {Variable.TUNING.value: json.dumps({"max_direct_members": 0})}
+EACH_WAY: list[tuple[str, dict[str, str]]] = [("here", {}), ("machine", STATE_MACHINE)]
 # Metrics of handovers, of actions after success and of the malware gate.
 UNUSED = {"ArchivesWithheld", "DirectHandovers", "SourcesFinished", "SourcesNotFinished"}
 
@@ -222,11 +223,11 @@ def test_split_archive_whose_parts_come_late(pipeline: DeployedPipeline) -> None
     wait_until_idle(pipeline)
 
 
-@pytest.mark.parametrize("how", ["here", "machine"])
-def test_poison_member(pipeline: DeployedPipeline, how: str) -> None:
+@pytest.mark.parametrize(("how", "variables"), EACH_WAY)
+def test_poison_member(pipeline: DeployedPipeline, how: str, variables: dict[str, str]) -> None:
     """One member with a wrong checksum fails alone; the others are extracted."""
     good = members_of(20)
-    with with_variables(pipeline, "intake", STATE_MACHINE if how == "machine" else {}):
+    with with_variables(pipeline, "intake", variables):
         report = pipeline.extract(f"poison-{how}.zip", build(*good[:10], BAD, *good[10:]))
     counts = (report.verdict, report.extracted, report.failed)
     assert counts == (Verdict.COMPLETED_WITH_ERRORS, 20, 1)

@@ -13,7 +13,7 @@ import pytest
 
 from embedded.deploy import Assembly, make_client, start_aws
 from embedded.pipeline import DeployedPipeline
-from s3unzip.model import Report, Route, SourceState, Verdict
+from s3unzip.model import Report, Route, SourceAction, SourceResult, SourceState, Verdict
 from s3unzip.settings import Variable
 from tests.e2e.functions import (
     await_value,
@@ -23,7 +23,7 @@ from tests.e2e.functions import (
     with_variables,
     without_workers,
 )
-from tests.e2e.test_pipeline import STATE_MACHINE, send, wait_until_idle
+from tests.e2e.test_pipeline import EACH_WAY, STATE_MACHINE, send, wait_until_idle
 from tests.infra.test_template import ARCHIVES, ENDS_RUNS, FUNCTIONS, MEMBERS, RIGHTS, RUNS
 from tests.support.assemblies import for_embedded_aws
 from tests.support.servers import looks
@@ -311,14 +311,17 @@ def test_archive_that_was_extracted_is_tagged(pipeline: DeployedPipeline) -> Non
     s3, bucket = pipeline.client("s3"), pipeline.outputs["IngestBucket"]
     for key in ("small.zip", "large.zip"):
         await_value(pipeline, partial(_is_tagged, pipeline, key))
-        tags = s3.get_object_tagging(Bucket=bucket, Key=key)["TagSet"]
-        assert tags == [{"Key": "state", "Value": "extracted"}]
+        assert s3.get_object_tagging(Bucket=bucket, Key=key)["TagSet"] == [
+            {"Key": "state", "Value": "extracted"}
+        ]
+
+
+TAGGED = SourceResult(SourceAction.TAG, SourceState.DONE)
 
 
 def _is_tagged(pipeline: DeployedPipeline, key: str) -> bool:
     report = pipeline.find_report(pipeline.find_run(key) or "none")
-    known = report.after_success if report is not None else None
-    return known is not None and known.state is SourceState.DONE
+    return getattr(report, "after_success", None) == TAGGED
 
 
 SEALED = build(seal_aes(Entry("a.txt", b"of acme", DEFLATE), SECRET.encode()))
@@ -332,10 +335,12 @@ def _extract(routed: DeployedPipeline, key: str, body: bytes) -> Report:
     return report
 
 
-@pytest.mark.parametrize("how", ["here", "machine"])
-def test_each_route_has_its_own_way(routed: DeployedPipeline, how: str) -> None:
+@pytest.mark.parametrize(("how", "variables"), EACH_WAY)
+def test_each_route_has_its_own_way(
+    routed: DeployedPipeline, how: str, variables: dict[str, str]
+) -> None:
     """Each archive goes where its route says, with the options and the password of the route."""
-    with with_variables(routed, "intake", STATE_MACHINE if how == "machine" else {}):
+    with with_variables(routed, "intake", variables):
         reports = [
             _extract(routed, f"acme/{how}.zip", SEALED),
             _extract(routed, f"globex/{how}.zipx", PLAIN),

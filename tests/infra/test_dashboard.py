@@ -26,6 +26,7 @@ from tests.support.reports import REPORT
 
 FUNCTIONS = {"intake", "plan", "extract", "settle"}
 OF_STAGES = ("Duration", "Delay")  # ends of metrics
+ENDS = ("Started", "Succeeded", "Failed", "TimedOut", "Aborted")  # of executions
 PAGE = (ROOT / "docs" / "howto" / "dashboard.md").read_text()
 
 
@@ -63,10 +64,6 @@ def _titled(body: dict[str, Any], title: str) -> dict[str, Any]:
     return next(one for one in shown if one.get("title") == title)
 
 
-def _names(body: dict[str, Any], title: str) -> set[str]:
-    return {metric.name for metric in metrics_of(_titled(body, title))}
-
-
 def test_every_metric_is_drawn(body: dict[str, Any]) -> None:
     """Every metric of the functions is drawn with the dimensions it has, and no other."""
     drawn = [
@@ -83,8 +80,6 @@ def test_headline_is_on_top(body: dict[str, Any]) -> None:
     """The first row is numbers of the whole time range: archives, members, time, cost."""
     first = [one["properties"] for one in body["widgets"] if one["y"] == 0]
     assert {(one["view"], one["setPeriodToTimeRange"]) for one in first} == {("singleValue", True)}
-    assert _names(body, "Archives") == {name for name in METRICS if name.startswith("Archives")}
-    assert _names(body, "Members written") == {"MembersExtracted"}
     (time,) = metrics_of(_titled(body, "Put to done (s)"))
     assert (time.name, time.options["stat"]) == ("ArchiveDuration", "p95")
     dollars = _titled(body, "Dollars, estimated at us-east-1")["metrics"]
@@ -163,18 +158,29 @@ def test_the_last_runs_have_what_the_functions_log(
     assert [name for name in columns[1].split(", ") if not hasattr(record, name)] == []
 
 
-def test_throttles_queues_and_executions(dev: Synthesized, body: dict[str, Any]) -> None:
-    """Throttles are drawn for each function, and every dead-letter queue and bad end is."""
+@pytest.mark.parametrize(
+    ("title", "names"),
+    [
+        ("Archives", {name for name in METRICS if name.startswith("Archives")}),
+        ("Members written", {"MembersExtracted"}),
+        ("S3 throttles", {"S3Throttles"}),
+        ("Queue: age of the oldest message", {"ApproximateAgeOfOldestMessage"}),
+        (
+            "Queue: messages",
+            {"ApproximateNumberOfMessagesVisible", "ApproximateNumberOfMessagesNotVisible"},
+        ),
+        ("Executions", {f"Executions{end}" for end in ENDS}),
+    ],
+)
+def test_a_graph_has_its_metrics(body: dict[str, Any], title: str, names: set[str]) -> None:
+    """What is shown under a title is drawn, and nothing else is."""
+    assert {metric.name for metric in metrics_of(_titled(body, title))} == names
+
+
+def test_throttles_and_dead_letters(dev: Synthesized, body: dict[str, Any]) -> None:
+    """Throttles are drawn for each function, and every dead-letter queue is."""
     for title in ("Lambda throttles", "Function errors", "Functions at once"):
         assert {one.options["label"] for one in metrics_of(_titled(body, title))} == FUNCTIONS
-    assert _names(body, "S3 throttles") == {"S3Throttles"}
-    assert _names(body, "Queue: age of the oldest message") == {"ApproximateAgeOfOldestMessage"}
-    assert _names(body, "Queue: messages") == {
-        "ApproximateNumberOfMessagesVisible",
-        "ApproximateNumberOfMessagesNotVisible",
-    }
-    ends = ("Started", "Succeeded", "Failed", "TimedOut", "Aborted")
-    assert _names(body, "Executions") == {f"Executions{end}" for end in ends}
     dead = [one.dimensions["QueueName"] for one in metrics_of(_titled(body, "Dead letters"))]
     queues = [f"<{name}.QueueName>" for name in dev.resources("AWS::SQS::Queue")]
     assert sorted(dead) == sorted(one for one in queues if not one.startswith("<IntakeQueue"))
@@ -259,15 +265,16 @@ def test_page_has_a_row_for_each_queue(dev: Synthesized) -> None:
 
 def test_outputs_that_are_named_exist(dev: Synthesized) -> None:
     """Every output that the page or an alarm's description names is an output of the stack."""
-    alarms = dev.resources("AWS::CloudWatch::Alarm").values()
-    advice = " ".join(alarm["AlarmDescription"] for alarm in alarms)
     outputs = {
         *re.findall(r"OutputKey=='(\w+)'", PAGE),
         *re.findall(r"`(\w+(?:Url|Arn))`", PAGE),
-        *re.findall(r"\b\w+(?:Url|Arn)\b", advice),
+        *(
+            name
+            for alarm in dev.resources("AWS::CloudWatch::Alarm").values()
+            for name in re.findall(r"\b\w+(?:Url|Arn)\b", alarm["AlarmDescription"])
+        ),
     }
-    assert outputs
-    assert outputs <= set(dev.template["Outputs"])
+    assert set() < outputs <= set(dev.template["Outputs"])
 
 
 def test_every_partition_has_a_console(dev: Synthesized) -> None:
@@ -413,6 +420,10 @@ def test_results_stay_out_of_the_data(dev: Synthesized) -> None:
         "Prefix.$": "States.Format('{}-result', $.list)",
     }
     assert many["ItemProcessor"]["ProcessorConfig"]["ExecutionType"] == "STANDARD"
+    # It reads the list and writes the result itself; a fault of S3 is retried.
+    assert [(retry["ErrorEquals"], retry["MaxAttempts"] > 0) for retry in many["Retry"]] == [
+        (["States.ItemReaderFailed", "States.ResultWriterFailed"], True)
+    ]
 
 
 def test_rights_of_the_state_machine(dev: Synthesized) -> None:

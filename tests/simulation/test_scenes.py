@@ -48,30 +48,31 @@ def test_a_small_archive_takes_four_requests_beside_its_members() -> None:
         ]
 
 
-@pytest.mark.parametrize("after", ["deleted", "replaced"])
-def test_a_late_duplicate_replaces_no_report(after: str) -> None:
-    """Two deliveries: one extracts, the archive goes, and the other one leaves all as it is."""
-    with staged(tail_bytes=SHORT_TAIL) as stage:
-        gone = stage.remove if after == "deleted" else partial(stage.replace, NEWER)
-        stage.at("intake", 2, "read", stage.wait, gone)
+@pytest.mark.parametrize(
+    ("after", "call", "tail"),
+    [
+        ("deleted", "read", SHORT_TAIL),
+        ("replaced", "read", SHORT_TAIL),
+        ("refused", "put out/", WHOLE_TAIL),
+    ],
+)
+def test_a_late_duplicate_replaces_no_report(after: str, call: str, tail: int) -> None:
+    """Two deliveries: one extracts, the other one meets another world, and leaves all as it is."""
+    with staged(tail_bytes=tail) as stage:
+        steps = {
+            "deleted": stage.remove,
+            "replaced": partial(stage.replace, NEWER),
+            "refused": stage.deny,
+        }
+        stage.at("intake", 2, call, stage.wait, steps[after])
         stage.play(partial(stage.put, SMALL), stage.send)
         run = stage.run_of(SMALL.version)
         verdicts = [report["verdict"] for report in run.reports]
         assert (verdicts, {*run.told}) == ([COMPLETED], {COMPLETED})
         assert sum(map(len, run.outcomes.values())) == 3
-
-
-def test_a_late_fault_replaces_no_report() -> None:
-    """Two deliveries: one extracts, the other one is refused a PUT, and leaves all as it is."""
-    with staged(tail_bytes=WHOLE_TAIL) as stage:
-        stage.at("intake", 2, "put out/", stage.wait, stage.deny)
-        stage.play(partial(stage.put, SMALL), stage.send)
-        run = stage.run_of(SMALL.version)
-        verdicts = [report["verdict"] for report in run.reports]
-        assert (verdicts, {*run.told}) == ([COMPLETED], {COMPLETED})
-        assert not stage.services.executions
-        (records,) = stage.world.records.values()
-        assert {*records} == {"outcomes/batch-0000000.jsonl", "report.json"}
+        first, *_ = stage.world.records.values()
+        is_small = {*first} == {"outcomes/batch-0000000.jsonl", "report.json"}
+        assert (is_small, not stage.services.executions) == (tail == WHOLE_TAIL,) * 2
 
 
 @pytest.mark.parametrize("call", ["create outcomes/", "create report.json"])
@@ -230,21 +231,16 @@ def test_an_equal_id_of_another_archive_is_a_dead_letter(tail: int) -> None:
     ):
         patch.setattr("s3unzip.run_ids.DIGEST_DIGITS", 0)
         stage.world.promises.equal_ids = True
-        first, second = (partial(stage.put, *given) for given in equal_archives())
-        stage.play(first, second)
+        puts = list[Callable[[], object]]()
+        for number, key in enumerate(SAME_STEM[:2]):  # two archives of one name
+            prefix = f"out/{key.removesuffix('.zip')}/"
+            puts.append(partial(stage.put, Recipe(10 + number, small=3), key, prefix))
+        stage.play(*puts)
         assert stage.services.refused() <= {SAME_STEM[0], SAME_STEM[1]}
         assert len(stage.services.dead_letters) == 1
         (run,) = stage.runs.values()
         assert [report["verdict"] for report in run.reports] == [COMPLETED]
         stage.world.promises.check_ids(stage.services.refused())
-
-
-def equal_archives() -> list[tuple[Recipe, str, str]]:
-    """Return two archives of one name, with the prefixes of their members."""
-    return [
-        (Recipe(10 + number, small=3), key, f"out/{key.removesuffix('.zip')}/")
-        for number, key in enumerate(SAME_STEM[:2])
-    ]
 
 
 def test_the_news_of_an_abort_is_late() -> None:

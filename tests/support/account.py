@@ -44,7 +44,6 @@ class Moto:
     """
 
     def __init__(self) -> None:
-        self.asked: list[str] = []  # method and path of each request
         self._turn = Lock()
         self._app = DomainDispatcherApplication(create_backend_app)
         # moto lists its modules on the disk at each request, to find the service of a host.
@@ -59,7 +58,6 @@ class Moto:
             head.append((int(status.partition(" ")[0]), names))
 
         with self._turn:
-            self.asked.append(f"{asked.method} {asked.path}")
             if asked.headers.get("x-amz-expected-bucket-owner", OWNER) != OWNER:
                 return Reply(403, b"<Error><Code>AccessDenied</Code></Error>", {})  # as in S3
             body = b"".join(self._app(_environ(asked), start))
@@ -98,17 +96,8 @@ def _environ(asked: Asked) -> dict[str, Any]:
     }
 
 
-@contextmanager
-def run_moto() -> Iterator[tuple[str, list[str]]]:
-    """Run a server in this process; yield its URL, and method and path of each request."""
-    moto = Moto()
-    with HttpServer(moto) as server:
-        yield server.url, moto.asked
-
-
 REGION = "us-east-1"
-ACCOUNT = "123456789012"  # moto's
-ROLE = f"arn:aws:iam::{ACCOUNT}:role/any"
+ROLE = f"arn:aws:iam::{OWNER}:role/any"
 BUS = "verdicts"
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "test",
@@ -123,7 +112,7 @@ class Account:
     """One account; `deploy` makes the environment ``dev`` in it."""
 
     url: str
-    asked: list[str] = field(default_factory=list)  # method and path of each request
+    asked: list[Asked] = field(default_factory=list)
     variables: dict[str, str] = field(default_factory=dict)  # of its plan function
     outputs: dict[str, str] = field(default_factory=dict)
     _clients: dict[str, Any] = field(default_factory=dict)
@@ -249,5 +238,5 @@ class Account:
 @contextmanager
 def run_account() -> Iterator[Account]:
     """Run moto in this process; yield the account behind it."""
-    with run_moto() as (url, asked):
-        yield Account(url, asked)
+    with HttpServer(Moto()) as server:
+        yield Account(server.url, server.asked)

@@ -96,7 +96,7 @@ def test_a_key_is_looked_up_with_one_request(shell: Shell) -> None:
     runs = shell.site.runs
     shell.site.account.asked.clear()
     assert find_archives([f"{BUCKET}a.zip"], runs) == ({"a.zip": len(ARCHIVE)}, 0)
-    asked = shell.site.account.asked
+    asked = [f"{request.method} {request.path}" for request in shell.site.account.asked]
     assert [request for request in asked if "/arrivals" in request] == ["HEAD /arrivals/a.zip"]
 
 
