@@ -9,10 +9,8 @@ import pytest
 from embedded.pipeline import DeployedPipeline
 from s3unzip.model import OnConflict, Report, Verdict, decode
 from s3unzip.operate.doctor import ACCOUNT_CHECKS
-from s3unzip.operate.runs import DeployedRuns
 from s3unzip.run_ids import execution_name
 from s3unzip.settings import Tuning, Variable
-from s3unzip.stores.config import StoreConfig
 from tests.e2e.functions import (
     await_report,
     await_value,
@@ -274,17 +272,6 @@ def test_a_rejected_archive_is_found(pipeline: DeployedPipeline, operator: Progr
     done = operator.run("watch", run, "--env", "dev").ends(Verdict.REJECTED.exit_code, "REJECTED")
     operator.run("runs", "--env", "dev", "--limit", "1").prints(run, "REJECTED")
     assert operator.run("show", "latest", "--env", "dev").code == done.code
-
-
-def test_items_of_the_map(pipeline: DeployedPipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The counts of a Distributed Map are read."""
-    tuning = json.dumps({"max_direct_members": 0, "max_few_tasks": 0})
-    with with_variables(pipeline, "intake", {Variable.TUNING.value: tuning}):
-        run = pipeline.extract("counted.zip", build(*members_of(10))).run
-    for name, value in pipeline.variables.items():
-        monkeypatch.setenv(name, value)
-    runs = DeployedRuns("dev", StoreConfig(endpoint_url=pipeline.variables["AWS_ENDPOINT_URL"]))
-    assert runs.map_counts(run) == {"waiting": 0, "running": 0, "lost": 0}
 
 
 def test_an_archive_whose_event_was_lost_is_found_and_begun(

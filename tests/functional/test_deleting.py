@@ -325,14 +325,19 @@ def test_which_of_two_overlapping_members_is_written(target: Target) -> None:
 
 def test_gzip_files_are_known_again(target: Target) -> None:
     """Verify compares the content of gzip files, and a second run leaves them alone."""
-    entries = (Entry("deflated.txt", b"hello " * 50, DEFLATE), Entry("stored.bin", b"stored"))
-    archive = target.program.add("a.zip", *entries)
+    archive = target.program.add(
+        "a.zip",
+        Entry("deflated.txt", b"hello " * 50, DEFLATE),
+        Entry("large.txt", b"large " * 9_000, DEFLATE),
+        Entry("stored.bin", b"stored"),
+    )
+    target.tune(small_member=1_000, copy_from=1_000)
     form = ("--as-gzip", "suffix")
     assert target.extract(archive, *form).code == 0
     for command in (("verify",), ("verify", "--deep")):
         target.run(command[0], archive, *form, *command[1:]).ends(0)
     for rule in ("never", "skip-unchanged"):
-        target.extract(archive, *form, "--on-conflict", rule).ends(0, "2 unchanged")
+        target.extract(archive, *form, "--on-conflict", rule).ends(0, "3 unchanged")
     target.write("deflated.txt.gz", gzip.compress(b"other " * 50, mtime=0))
     assert target.run("verify", archive, *form).code == 1
     assert target.extract(archive, *form, "--on-conflict", "never").code == 1

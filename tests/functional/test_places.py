@@ -238,13 +238,6 @@ def test_a_store_that_lists_keys_in_another_order(places: Places, order: str) ->
     places.program.run(*verify).ends(1).prints("39 equal, 1 missing, 1 extra")
 
 
-def test_a_store_that_knows_no_checksums(places: Places) -> None:
-    """Small members, large ones and the records of the run are written without them."""
-    places.there.spoil = refuse_header("x-amz-checksum")
-    places.extract(*places.two).ends(0)
-    assert places.out.bodies == {"to/a/small.txt": CONTENT, "to/a/large.bin": LARGE}
-
-
 @pytest.mark.parametrize(
     ("header", "words", "option"),
     [
@@ -267,20 +260,6 @@ def test_an_unimplemented_header_ends_a_run(
         "not-implemented",
     ).hides("s3unzip resume", "retrying")  # it would have the same options
     assert sum(header in asked.headers for asked in places.there.asked) <= 64  # of 300 members
-
-
-def test_spaces_in_keys(places: Places) -> None:
-    """Keys that a LIST encodes are found again: a space comes as "+", a plus sign as "%2B"."""
-    names = [f"my docs/{mark} {n:02}.txt" for n in range(12) for mark in "+%&=~*é\u3000"]
-    places.add("in/my archive+1.zip", build(*(Entry(name, b"1") for name in names)))
-    words = ("s3://from/in/", "s3://out/to", *places.one, "-w", "1")
-    places.program.extract(*words).ends(0)
-    assert places.near.objects.keys() == {f"to/my archive+1/{name}" for name in names}
-    same = ("s3://from/in/my archive+1.zip", *words[1:4])
-    places.program.run("verify", *same).ends(0)
-    places.program.extract(*same, "--on-conflict", "skip-unchanged", "--delete-extra", "9").says(
-        "96 unchanged"
-    ).hides("deleting")
 
 
 def test_an_endpoint_with_a_password_is_not_kept(places: Places) -> None:

@@ -3,7 +3,6 @@
 import gzip
 import html
 import io
-import logging
 import random
 import re
 import zlib
@@ -55,13 +54,6 @@ def _entries(count: int) -> list[Entry]:
         Entry(f"d{n % 3}/f{n}.json", b'{"n": %d}' % n * (n + 1), method=8 * (n % 2))
         for n in range(count)
     ]
-
-
-def test_every_member_is_written_and_reported(world: World) -> None:
-    """A good archive gives COMPLETED, and exactly its members with their bytes."""
-    members = _entries(50)
-    world.run(build(*members), verdict="COMPLETED", members=50, extracted=50, failed=0, missing=0)
-    assert world.contents() == {str(member.name): member.content for member in members}
 
 
 def test_a_small_archive_is_planned_with_one_get(world: World) -> None:
@@ -176,15 +168,6 @@ def test_never_keeps_what_is_there(world: World) -> None:
     assert world.content("d0/f0.json") == b"mine"
 
 
-def test_an_overwritten_source_is_a_verdict(world: World) -> None:
-    """A range that answers 412 ends the run as SOURCE_CHANGED, not as a mix."""
-    request = world.request(build(*_entries(10)))
-    step = begin(request, world.context)
-    world.request(build(*_entries(11)))
-    assert world.finish(step).verdict is Verdict.SOURCE_CHANGED
-    assert world.out.objects == {}
-
-
 class Refusing(MemoryBucket):
     """Refuses every key with ``bad`` in it, with an error, as long as there is one."""
 
@@ -269,15 +252,6 @@ def test_failed_members_again_meets_a_fault(reason: str) -> None:
             missing=1,
         )
     )
-
-
-def test_a_run_is_the_same_for_the_same_request(world: World) -> None:
-    """The id depends on archive version, destination and options, and on nothing else."""
-    archive = build(*_entries(3))
-    run = world.run(archive).run
-    assert world.run(archive).run == run
-    assert world.run(archive, Options(lenient=True)).run != run
-    assert world.run(build(*_entries(4))).run != run
 
 
 def test_the_marker_is_written_last_if_asked(world: World) -> None:
@@ -453,25 +427,6 @@ def test_wrong_crc_is_found_in_flight(content: bytes) -> None:
     world.run(build(wrong), TRUSTING, extracted=1)
 
 
-@pytest.mark.parametrize(
-    ("form", "rule"),
-    [(GzipForm.SUFFIX, OnConflict.SKIP_UNCHANGED), (GzipForm.ENCODING, OnConflict.NEVER)],
-)
-def test_gzip_objects_are_known_again(form: GzipForm, rule: OnConflict) -> None:
-    """By the file's length and the content's CRC-32; one that is broken where it is read."""
-    world = _small_world()
-    request = world.request(ARCHIVE, Options(as_gzip=form, on_conflict=rule))
-    world.run_request(request)
-    report = world.run_request(request)
-    assert (report.unchanged, report.extracted) == (len(MEMBERS), 0)
-    for broken in (False, True):
-        for deep in (False, True):
-            found = verify_objects(request, world.context, Effort(2, 10, deep=deep))
-            assert found.equal == len(MEMBERS) - (broken and deep)
-        stored = world.out.objects[f"archive/large.txt{'.gz' * (form is GzipForm.SUFFIX)}"]
-        stored.body = stored.body[:20_000] + b"?" + stored.body[20_001:]
-
-
 def test_a_folder_keeps_no_encoding() -> None:
     """Content-Encoding in a folder, and trust without gzip, are refused before anything is read."""
     folder = Location("file", "", "/out")
@@ -540,19 +495,3 @@ def test_encrypted_members_are_known_again(seal: Seal) -> None:
         Verdict.COMPLETED,
         len(OPENED) - 2 * (seal is seal_aes),
     )
-
-
-@pytest.mark.parametrize("password", [SECRET, SECRET + b"?"])
-def test_the_password_is_nowhere(password: bytes, caplog: pytest.LogCaptureFixture) -> None:
-    """No object of a run, no log line and no representation holds the password."""
-    world = _small_world(password)
-    with caplog.at_level(logging.DEBUG):
-        report = world.run(_sealed(seal_zipcrypto), Options(password_ref="file:/secrets/zip"))
-        logging.getLogger("test").debug("%r %r", world.context, report)
-    work = world.buckets.run_store(report.run)
-    names = set(work.names(""))
-    assert {"run.json", "rounds/00.jsonl", "report.json"} <= names
-    objects = b"".join(map(work.read, names))
-    for secret in (SECRET, SECRET.hex().encode()):
-        assert secret not in objects + caplog.text.encode()
-    assert b"/secrets/zip" in objects  # where it is, is said
