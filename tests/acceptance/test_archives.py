@@ -8,13 +8,12 @@ import zipfile
 
 import pytest
 
-from acceptance.archives import encrypt, small_member
+from acceptance import archives, site
 from acceptance.cases import (
     PUBLISHED,
     Published,
     published_archive,
 )
-from acceptance.site import Mismatch, Site
 from s3unzip.cli.terminal import Stopping
 from s3unzip.settings import GIB, MIB
 from tests.support.servers import Asked, HttpServer, Reply
@@ -53,16 +52,16 @@ def test_a_hundred_gigabytes_need_no_memory() -> None:
 @pytest.mark.parametrize("version", [1, 2])
 def test_encryption_is_winzips(version: int) -> None:
     """The data is what an encoder written apart from this one makes of it."""
-    member = small_member(1, 3_000, 0.4)
-    content = encrypt(member, b"password", version).content
+    member = archives.small_member(1, 3_000, 0.4)
+    content = archives.encrypt(member, b"password", version).content
     assert list(content.chunks) == [encrypt_aes(b"".join(member.content.pieces()), b"password")]
     assert bool(content.crc32) is (version == 1)
 
 
 def test_an_exit_code_that_no_case_expects() -> None:
     """The row of the case has it, with what the command said."""
-    with pytest.raises(Mismatch, match=r"ls: exit code 6: s3unzip: .*no-such\.zip"):
-        Site.call("ls", "no-such.zip")
+    with pytest.raises(site.Mismatch, match=r"ls: exit code 6: s3unzip: .*no-such\.zip"):
+        site.Site.call("ls", "no-such.zip")
 
 
 def test_ctrl_c_during_a_command_ends_the_set() -> None:
@@ -74,7 +73,7 @@ def test_ctrl_c_during_a_command_ends_the_set() -> None:
 
     def call(url: str) -> None:
         with Stopping().like_ctrl_c():
-            Site.call("ls", f"{url}/a.zip")
+            site.Site.call("ls", f"{url}/a.zip")
 
     with HttpServer(interrupt) as server, pytest.raises(KeyboardInterrupt):
         call(server.url)

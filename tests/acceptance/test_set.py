@@ -13,15 +13,16 @@ from typing import Any
 
 import pytest
 
+from acceptance import cases, incidents
 from acceptance.__main__ import main
-from acceptance.cases import CASES, published_cases
-from acceptance.incidents import INCIDENTS
 from embedded.pipeline import DeployedPipeline
 from s3unzip.settings import Variable
 from tests.e2e.functions import with_variables, without_events, without_workers
 from tests.support.processes import Ended
 
-NAMES = [case.name for case in (*CASES, *INCIDENTS, *published_cases(full=False))]
+NAMES = [
+    case.name for case in (*cases.CASES, *incidents.INCIDENTS, *cases.published_cases(full=False))
+]
 EMPTY = "0 archives, 0 members, 0 runs"
 SECONDS = 900.0  # of one set, on a machine that is busy with much else
 

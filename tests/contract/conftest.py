@@ -8,8 +8,7 @@ import pytest
 
 from embedded.ministack import EmbeddedAws
 from s3unzip.stores.config import StoreConfig
-from s3unzip.stores.s3.aws_session import AwsSession
-from s3unzip.stores.s3.session import Session
+from s3unzip.stores.s3 import aws_session, session
 from tests.contract.places import Place, folder_place, memory_place, s3_place
 from tests.support.servers import VERSITY, find_versitygw, require_embedded_aws, run_versitygw
 
@@ -58,6 +57,6 @@ def place(
 
 
 @cache
-def session_of(url: str) -> Session:
+def session_of(url: str) -> session.Session:
     """Return the session of one server: making clients takes longer than most tests."""
-    return Session(AwsSession(StoreConfig(endpoint_url=url)))
+    return session.Session(aws_session.AwsSession(StoreConfig(endpoint_url=url)))

@@ -10,13 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from s3unzip.model import Location
-from s3unzip.stores import Stores
-from s3unzip.stores.archives import Source
-from s3unzip.stores.config import StoreConfig
-from s3unzip.stores.listing import BEYOND, list_pages
+from s3unzip.stores import Stores, archives, config, listing, run_store
 from s3unzip.stores.open import OpenedStores
 from s3unzip.stores.ports import Buffer, Destination, ObjectFacts, StoredObject
-from s3unzip.stores.run_store import RunStore
 from s3unzip.stores.s3.session import Session
 from tests.support.memory import MemoryStores
 from tests.support.servers import HANG_SECONDS, Asked, HttpServer, Reply
@@ -41,11 +37,11 @@ class Place:
         return self.stores.destination(self.root)
 
     @property
-    def source(self) -> Source:
+    def source(self) -> archives.Source:
         return self.stores.source(self.root)
 
     @property
-    def work(self) -> RunStore:
+    def work(self) -> run_store.RunStore:
         return self.stores.run_store("run-1")
 
     def at(self, key: str) -> Location:
@@ -63,7 +59,7 @@ def stores_at(url: str, **settings: Any) -> Stores:
     """Return stores on a scripted S3; they wait for a server on a busy machine."""
     patience = dict.fromkeys(("stall_seconds", "put_seconds", "slow_seconds"), HANG_SECONDS)
     given = {"endpoint_url": url, "connect_seconds": 5.0, **patience, **settings}
-    return OpenedStores(StoreConfig(Location("s3", "work", ""), **given))
+    return OpenedStores(config.StoreConfig(Location("s3", "work", ""), **given))
 
 
 @contextmanager
@@ -86,10 +82,10 @@ def untrusted_context(folder: Path) -> ssl.SSLContext:
 
 
 def list_all(
-    destination: Destination, prefix: str, first: str = "", last: str = BEYOND
+    destination: Destination, prefix: str, first: str = "", last: str = listing.BEYOND
 ) -> list[StoredObject]:
     """Return what a destination lists, in the order of its pages."""
-    pages = list_pages(destination, prefix, lambda call: call(), first, last)
+    pages = listing.list_pages(destination, prefix, lambda call: call(), first, last)
     return [listed for page in pages for listed in page.objects]
 
 
@@ -105,7 +101,7 @@ def folder_place(scratch: Path) -> Place:
     """Return a folder."""
     return Place(
         "folder",
-        OpenedStores(StoreConfig(Location("file", "", f"{scratch}/work/"))),
+        OpenedStores(config.StoreConfig(Location("file", "", f"{scratch}/work/"))),
         Location("file", "", f"{scratch}/out/"),
         keeps_metadata=False,
         copies=False,
@@ -116,7 +112,7 @@ def folder_place(scratch: Path) -> Place:
 def s3_place(name: str, session: Session, *, takes_any_key: bool) -> Place:
     """Return an empty bucket of a running server."""
     bucket = f"bucket-{next(_numbers)}"
-    stores = OpenedStores(StoreConfig(Location("s3", bucket, "work/")), session)
+    stores = OpenedStores(config.StoreConfig(Location("s3", bucket, "work/")), session)
     session.client("control").create_bucket(Bucket=bucket)
     return Place(
         name, stores, Location("s3", bucket, "out/"), takes_any_key=takes_any_key, session=session

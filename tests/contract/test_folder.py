@@ -27,13 +27,10 @@ from s3unzip.errors import (
     StoreFullError,
 )
 from s3unzip.model import Location, Part
-from s3unzip.stores.config import StoreConfig
-from s3unzip.stores.files import FileSource
+from s3unzip.stores import config, files, open_folders, run_store
 from s3unzip.stores.folder import OWN, FolderDestination, own_prefix
 from s3unzip.stores.open import OpenedStores
-from s3unzip.stores.open_folders import MAX_OPEN
 from s3unzip.stores.ports import ObjectFacts, StoredObject, Upload
-from s3unzip.stores.run_store import RunStore
 from s3unzip.zip import ByteRange
 from tests.contract.places import FACTS, list_all
 
@@ -77,8 +74,8 @@ def _swap(folder: Path, outside: Path) -> None:
     (folder / "a").symlink_to(outside)
 
 
-def _records(home: Path, run: str = "run-1") -> RunStore:
-    return OpenedStores(StoreConfig(Location("file", "", str(home)))).run_store(run)
+def _records(home: Path, run: str = "run-1") -> run_store.RunStore:
+    return OpenedStores(config.StoreConfig(Location("file", "", str(home)))).run_store(run)
 
 
 @pytest.mark.usefixtures("no_umask")
@@ -269,7 +266,7 @@ def test_a_source_that_changes(tmp_path: Path, change: Callable[[Path], object])
         (tmp_path / name).write_bytes(b"0123456789")
         os.utime(tmp_path / name, (1, 1))
     where = Location("file", "", f"{tmp_path}/a.zip")
-    source = FileSource()
+    source = files.FileSource()
     archive = source.pinned(where, source.stat(where).pin)
     assert b"".join(archive.stream(ByteRange(2, 4))) == b"23"
     pieces = archive.stream(ByteRange(0, 10))
@@ -313,7 +310,7 @@ def test_an_archive_that_grows_while_its_end_is_read(
         return facts
 
     monkeypatch.setattr(os, "fstat", look_and_grow)
-    tail = FileSource().tail(Location("file", "", str(path)), 1_000)
+    tail = files.FileSource().tail(Location("file", "", str(path)), 1_000)
     assert (tail.data, tail.pin.size) == (b"0123456789", 10)
 
 
@@ -397,9 +394,9 @@ def count_open_folders(root: Path) -> int:
 def test_open_folders_are_few_and_closed(tmp_path: Path) -> None:
     """Not more folders stay open than the bound, and none when the destination is gone."""
     target = FolderDestination(str(tmp_path))
-    for number in range(3 * MAX_OPEN):
+    for number in range(3 * open_folders.MAX_OPEN):
         target.put(f"{tmp_path}/{number}/f", b"body", FACTS, if_absent=False)
-        assert 1 < count_open_folders(tmp_path) <= 1 + MAX_OPEN
+        assert 1 < count_open_folders(tmp_path) <= 1 + open_folders.MAX_OPEN
     del target
     assert count_open_folders(tmp_path) == 0
 

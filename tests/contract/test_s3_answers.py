@@ -18,8 +18,7 @@ from s3unzip.errors import (
 from s3unzip.model import Location
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.ports import Destination, ObjectFacts, StoredObject, Upload
-from s3unzip.stores.s3.aws_session import AwsSession
-from s3unzip.stores.s3.session import Session
+from s3unzip.stores.s3 import aws_session, session
 from tests.contract.places import list_all, scripted, stores_at, untrusted_context
 from tests.contract.test_s3_faults import CALLS, LINE
 from tests.support.servers import HOST, Asked, HttpServer, Reply, nobody, raw_server, s3_error
@@ -105,7 +104,7 @@ def test_a_listing_has_the_keys_that_the_server_meant(server_name: str) -> None:
     body = page.format(contents="".join(entry.format(key=key) for key in keys)).encode()
     with HttpServer(lambda _: Reply(200, body)) as server:
         listed = list_all(stores_at(server.url).destination(WHERE), "")
-        client = AwsSession(StoreConfig()).client("s3", endpoint_url=server.url)
+        client = aws_session.AwsSession(StoreConfig()).client("s3", endpoint_url=server.url)
         answer = client.list_objects_v2(Bucket="bucket")
     etag = "c4ca4238a0b923820dcc509a6f75849b"
     assert listed == [StoredObject(key, 1, etag=etag) for key in keys.values()]
@@ -288,7 +287,9 @@ def test_a_server_that_answers_is_reachable() -> None:
     """A broken answer at the beginning is a fault that may pass."""
     with HttpServer(lambda asked: Reply(200, b"x", cut=0)) as server:
         assert "cannot reach" not in str(_ask(server.url, by="obstore"))
-        Session(AwsSession(StoreConfig(endpoint_url=server.url))).check_bucket("bucket")
+        session.Session(aws_session.AwsSession(StoreConfig(endpoint_url=server.url))).check_bucket(
+            "bucket"
+        )
 
 
 def test_an_endpoint_that_says_nothing() -> None:

@@ -23,10 +23,8 @@ from s3unzip.errors import (
     UsageError,
 )
 from s3unzip.model import Location, Part, Pin
-from s3unzip.stores import Stores
+from s3unzip.stores import Stores, ports, run_store
 from s3unzip.stores.calls import Calls
-from s3unzip.stores.ports import Upload
-from s3unzip.stores.run_store import RunStore
 from s3unzip.stores.s3.credentials import ProfileKeys
 from s3unzip.zip import ByteRange
 from tests.contract.places import FACTS, list_all, scripted, stores_at
@@ -88,7 +86,7 @@ def _one_put(stores: Stores, key: str = "member", *, if_absent: bool = False) ->
 def one_copy(stores: Stores) -> Part:
     """Copy ten bytes of a pinned archive."""
     destination = stores.destination(WHERE)
-    return destination.copy_part(Upload("key", "id"), 1, 0, WHERE, PIN, ByteRange(0, 10))
+    return destination.copy_part(ports.Upload("key", "id"), 1, 0, WHERE, PIN, ByteRange(0, 10))
 
 
 CALLS: dict[str, Callable[[Stores], object]] = {
@@ -100,11 +98,11 @@ CALLS: dict[str, Callable[[Stores], object]] = {
     "list": lambda stores: list_all(stores.destination(WHERE), ""),
     "create": lambda stores: stores.destination(WHERE).create_upload("key", FACTS),
     "part": lambda stores: stores.destination(WHERE).upload_part(
-        Upload("key", "id"), 1, 0, b"body", crc32(b"body")
+        ports.Upload("key", "id"), 1, 0, b"body", crc32(b"body")
     ),
     "copy": one_copy,
     "complete": lambda stores: stores.destination(WHERE).complete_upload(
-        Upload("key", "id"), [Part(1, '"etag"', 4)], if_absent=False
+        ports.Upload("key", "id"), [Part(1, '"etag"', 4)], if_absent=False
     ),
 }
 
@@ -526,7 +524,7 @@ def test_a_wrong_setting_is_no_silence_of_the_store(
     assert not asked
 
 
-RECORD_CALLS: dict[str, Callable[[RunStore], object]] = {
+RECORD_CALLS: dict[str, Callable[[run_store.RunStore], object]] = {
     "write": lambda work: work.write("stop.json", [b"{}"]),
     "read": lambda work: work.read("stop.json"),
     "stream": lambda work: list(work.stream("plan.jsonl")),

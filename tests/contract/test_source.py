@@ -23,10 +23,9 @@ from s3unzip.errors import (
     UsageError,
 )
 from s3unzip.model import Location, Pin
-from s3unzip.stores import Stores
+from s3unzip.stores import Stores, config
 from s3unzip.stores.archives import Source, read_end, read_whole_tail
 from s3unzip.stores.calls import Calls
-from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.open import OpenedStores
 from s3unzip.stores.ports import ObjectFacts, Upload
 from s3unzip.stores.s3.aws_session import AwsSession
@@ -35,9 +34,8 @@ from s3unzip.stores.s3.source import S3Source
 from s3unzip.zip import ByteRange
 from tests.contract.conftest import session_of
 from tests.contract.places import FACTS, Place, list_all, s3_place, scripted, stores_at
-from tests.support.memory import ManualClock
+from tests.support import memory, zips
 from tests.support.servers import Asked, HttpServer, Reply, WebFiles, raw_server, s3_error
-from tests.support.zips import Entry, build_split, part_names
 
 MIB = 1024**2
 DATA = random.Random(1).randbytes(3_000_001)
@@ -100,10 +98,12 @@ def test_an_archive_that_changes_between_two_reads(
 
 def test_the_parts_of_a_split_archive(place: Place) -> None:
     """Parts beside each other are read as one, each pinned to its version."""
-    parts = build_split(*(Entry(f"{n}.txt", b"%d " % n * 700) for n in range(9)), sizes=[3_000] * 2)
+    parts = zips.build_split(
+        *(zips.Entry(f"{n}.txt", b"%d " % n * 700) for n in range(9)), sizes=[3_000] * 2
+    )
     whole = b"".join(parts)
-    wheres = list(map(place.fill, part_names("a", len(parts)), parts))
-    calls = Calls(ManualClock(), 1.0, 4)
+    wheres = list(map(place.fill, zips.part_names("a", len(parts)), parts))
+    calls = Calls(memory.ManualClock(), 1.0, 4)
     look = partial(read_whole_tail, place.source, wheres[-1], calls, length=1_000, max_parts=10)
     tail = look()
     assert (tail.refusal, tail.pin.size) == (None, len(whole))
@@ -160,7 +160,7 @@ Versions = tuple[S3Client, S3Source, Location]
 @pytest.fixture
 def versions(ministack: str) -> Versions:
     """A place for an archive in a bucket that keeps versions."""
-    session = Session(AwsSession(StoreConfig(endpoint_url=ministack, region="us-east-1")))
+    session = Session(AwsSession(config.StoreConfig(endpoint_url=ministack, region="us-east-1")))
     bucket, s3 = f"versions-{id(session)}", session.client("control")
     s3.create_bucket(Bucket=bucket)
     s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
@@ -250,7 +250,7 @@ WEB = Location("https", "example.org", "a.zip")
 def test_an_unknown_scheme_is_refused(ask: Callable[[Stores], object]) -> None:
     """The message says what there is."""
     with pytest.raises(UsageError, match="s3://"):
-        ask(OpenedStores(StoreConfig(WEB)))
+        ask(OpenedStores(config.StoreConfig(WEB)))
 
 
 OBJECT = bytes(range(256)) * 100
@@ -359,7 +359,7 @@ def test_a_server_that_always_hangs_up_is_read_to_the_end(kind: str, size: int) 
     with HttpServer(answer) as server:
         where = LOCATE[kind](server.url)
         source = stores_at(server.url).source(where)
-        calls = Calls(ManualClock(), 60.0, 4)
+        calls = Calls(memory.ManualClock(), 60.0, 4)
         tail = read_end(source, where, calls, 200_000)
         assert (tail.data, tail.missing) == (SENT[-200_000:], 0)
         assert calls.read(source.pinned(where, tail.pin), ByteRange(0, 200_000)) == SENT[:200_000]
@@ -456,7 +456,7 @@ CALLS: list[Callable[[Stores, Location], object]] = [
 @pytest.mark.parametrize("call", CALLS)
 def test_a_missing_bucket(s3: Place, call: Callable[[Stores, Location], object]) -> None:
     """Every call says which bucket there is not."""
-    stores = OpenedStores(StoreConfig(Location("s3", "no-such-bucket", "")), s3.session)
+    stores = OpenedStores(config.StoreConfig(Location("s3", "no-such-bucket", "")), s3.session)
     with pytest.raises(NotFoundError, match="no-such-bucket"):
         call(stores, Location("s3", "no-such-bucket", "a.zip"))
 

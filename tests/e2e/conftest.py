@@ -7,13 +7,12 @@ import pytest
 
 from embedded.deploy import Assembly, start_aws
 from embedded.pipeline import DeployedPipeline
-from tests.support.assemblies import for_embedded_aws
-from tests.support.processes import Program
+from tests.support import assemblies, processes
 
 
 @pytest.fixture(scope="session")
 def assembly(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
-    return for_embedded_aws(tmp_path_factory, "dev")
+    return assemblies.for_embedded_aws(tmp_path_factory, "dev")
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +23,7 @@ def pipeline(assembly: Assembly) -> Iterator[DeployedPipeline]:
 
 
 @pytest.fixture
-def operator(pipeline: DeployedPipeline, tmp_path: Path) -> Program:
-    program = Program(tmp_path)
+def operator(pipeline: DeployedPipeline, tmp_path: Path) -> processes.Program:
+    program = processes.Program(tmp_path)
     program.variables |= pipeline.variables
     return program

@@ -7,8 +7,7 @@ from typing import Any, TypeVar
 
 from embedded.pipeline import DeployedPipeline
 from s3unzip.model import Report
-from tests.support.servers import looks
-from tests.support.zips import Entry
+from tests.support import servers, zips
 
 T = TypeVar("T")
 
@@ -19,10 +18,10 @@ def find_function(pipeline: DeployedPipeline, name: str) -> Any:
     return next(one for one in listed if one["Handler"] == f"s3unzip.aws.{name}.handler")
 
 
-def members_of(count: int) -> list[Entry]:
+def members_of(count: int) -> list[zips.Entry]:
     """Return so many small members in folders."""
     return [
-        Entry(f"folder {n % 7}/größe-{n:04}.json", json.dumps({"n": n}).encode() * 30)
+        zips.Entry(f"folder {n % 7}/größe-{n:04}.json", json.dumps({"n": n}).encode() * 30)
         for n in range(count)
     ]
 
@@ -89,7 +88,7 @@ def without_events(pipeline: DeployedPipeline) -> Iterator[None]:
 
 def await_value(pipeline: DeployedPipeline, find: Callable[[], T | None]) -> T:
     """Return what `find` returns as soon as that is true."""
-    for _ in looks():
+    for _ in servers.looks():
         if value := find():
             return value
     raise AssertionError(pipeline.logs())

@@ -25,8 +25,7 @@ from tests.e2e.functions import (
 )
 from tests.e2e.test_pipeline import EACH_WAY, STATE_MACHINE, send, wait_until_idle
 from tests.infra.test_template import ARCHIVES, ENDS_RUNS, FUNCTIONS, MEMBERS, RIGHTS, RUNS
-from tests.support.assemblies import for_embedded_aws
-from tests.support.servers import looks
+from tests.support import assemblies, servers
 from tests.support.zips import DEFLATE, Entry, build, seal_aes, seal_zipcrypto
 
 # What no run of the test can show the need of.
@@ -146,7 +145,7 @@ def run_once(pipeline: DeployedPipeline, key: str, archive: bytes) -> Report | N
     """Put the archive; return the report, None where something was refused before there is one."""
     since = time.time()
     pipeline.put(key, archive)
-    for _ in looks():
+    for _ in servers.looks():
         run = pipeline.find_run(key)
         status = None if run is None else pipeline.status(run)
         report = None if run is None or status == "RUNNING" else pipeline.find_report(run)
@@ -260,7 +259,7 @@ def _stack(variant: str) -> Any:
             secret = make_client("secretsmanager", aws.environment).create_secret(
                 Name="archives/zip", SecretString=json.dumps({"zip": SECRET})
             )
-            assembly = for_embedded_aws(tmp_path_factory, variant, secret["ARN"])
+            assembly = assemblies.for_embedded_aws(tmp_path_factory, variant, secret["ARN"])
             yield DeployedPipeline.create(assembly, aws.environment)
 
     return stack

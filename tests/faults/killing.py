@@ -27,10 +27,9 @@ from tests.faults.world import (
     expected_listing,
     list_folder,
 )
-from tests.support.processes import COMMAND, descendants, is_running
-from tests.support.servers import HANG_SECONDS
+from tests.support import processes, servers
 
-LAST_SECONDS = HANG_SECONDS  # of the command that is left alone
+LAST_SECONDS = servers.HANG_SECONDS  # of the command that is left alone
 RULES = (
     (),
     ("--on-conflict", "skip-unchanged"),
@@ -69,7 +68,14 @@ class Sequence:
     def _run(self, kills: int) -> int:
         self.tally["programs"] += 1
         program = subprocess.Popen(
-            [*COMMAND, *self._words(), "--workers", "3", "--endpoint-url", self._world.endpoint],
+            [
+                *processes.COMMAND,
+                *self._words(),
+                "--workers",
+                "3",
+                "--endpoint-url",
+                self._world.endpoint,
+            ],
             env={
                 **os.environ,
                 **CREDENTIALS,
@@ -83,7 +89,7 @@ class Sequence:
         while kills and program.poll() is None:
             # A quarter of a second on average: a worker needs as long to start.
             time.sleep(self._dice.expovariate(4))
-            children = descendants(program.pid)
+            children = processes.descendants(program.pid)
             known.update(children)
             kills -= self._kill(program.pid, children)
         code = program.wait(LAST_SECONDS)
@@ -126,6 +132,8 @@ def kill_and_resume(world: World, kills: int, seed: int = 1) -> Counter[str]:
 def await_end(pids: set[int]) -> list[int]:
     """Wait until none of the processes runs; return those that still do after some time."""
     deadline = time.monotonic() + LAST_SECONDS
-    while (left := [pid for pid in pids if is_running(pid)]) and time.monotonic() < deadline:
+    while (
+        left := [pid for pid in pids if processes.is_running(pid)]
+    ) and time.monotonic() < deadline:
         time.sleep(0.01)
     return left

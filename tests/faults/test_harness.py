@@ -31,9 +31,8 @@ from s3unzip.runs.records import RunRecords
 from s3unzip.settings import MIB, Tuning
 from s3unzip.settling.loop import begin, settle
 from s3unzip.stores.ports import Clock, StoredObject
-from tests.faults import bombs
+from tests.faults import bombs, killing
 from tests.faults.bombs import TUNING, make_archive
-from tests.faults.killing import kill_and_resume
 from tests.faults.proxy import WRITES, Act, Record, Rule
 from tests.faults.world import DESTINATION, KEY, LONG, SOURCE, World, expected_listing, open_client
 
@@ -99,7 +98,7 @@ def extract(world: World, archive: bytes, rule: Rule, label: str) -> int:
 
 def test_killed_workers_leave_nothing_undone(world: World) -> None:
     """After kills and at most one resumed run all members exist, and no upload is left."""
-    found = kill_and_resume(world, 1_000 if LONG else 6)
+    found = killing.kill_and_resume(world, 1_000 if LONG else 6)
     _say("kills", **found)
     assert found["equal_sequences"] == found["sequences"]
     assert (found["uploads_left"], found["files_left"], found["survivors"]) == (0, 0, 0)

@@ -24,9 +24,8 @@ from s3unzip.local.machine import Machine
 from s3unzip.local.workers import Workers
 from s3unzip.model import Location, Options, Report, Request
 from s3unzip.settings import Tuning
-from s3unzip.stores.config import StoreConfig
+from s3unzip.stores import config, ports
 from s3unzip.stores.open import OpenedStores
-from s3unzip.stores.ports import AskForKeys, Clock
 from s3unzip.zip import Policy
 from tests.faults.bombs import PREFIX, TUNING
 from tests.faults.proxy import FaultProxy
@@ -83,10 +82,13 @@ class ContextMaker:
     policy: Policy = field(default_factory=Policy)
 
     def __call__(
-        self, clock: Clock, progress: Progress | None = None, ask: AskForKeys | None = None
+        self,
+        clock: ports.Clock,
+        progress: Progress | None = None,
+        ask: ports.AskForKeys | None = None,
     ) -> Context:
         os.environ.update(CREDENTIALS)
-        access = StoreConfig(endpoint_url=self.endpoint, region=REGION, stall_seconds=5.0)
+        access = config.StoreConfig(endpoint_url=self.endpoint, region=REGION, stall_seconds=5.0)
         stores = OpenedStores(replace(access, work=Location("s3", WORK, "")), ask=ask)
         return Context(stores, clock, self.policy, self.tuning, progress)
 
@@ -163,7 +165,7 @@ class World:
 
 def open_machine(maker: ContextMaker, processes: int) -> Machine:
     """Return a machine with worker processes; 0: the tasks are done in this one."""
-    context = maker(Clock())
+    context = maker(ports.Clock())
     return Machine(context, Workers(processes, context, maker if processes else None))
 
 

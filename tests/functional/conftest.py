@@ -5,22 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.memory import World
-from tests.support.memory_server import MemoryS3
-from tests.support.processes import Program
+from tests.support import memory, memory_server, processes
 
 
 @pytest.fixture
-def program(tmp_path: Path) -> Program:
-    return Program(tmp_path)
+def program(tmp_path: Path) -> processes.Program:
+    return processes.Program(tmp_path)
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def world() -> memory.World:
+    return memory.World()
 
 
 @pytest.fixture
-def s3() -> Iterator[MemoryS3]:
-    with MemoryS3("from", "out") as s3:
+def s3() -> Iterator[memory_server.MemoryS3]:
+    with memory_server.MemoryS3("from", "out") as s3:
         yield s3

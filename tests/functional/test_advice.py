@@ -16,9 +16,7 @@ from msgspec import structs
 
 from s3unzip.explanations import OTHER, explain
 from s3unzip.zip import CHECKS, Limits
-from tests.corpus.families import CASES
-from tests.corpus.labels import Archive
-from tests.corpus.ways import name_files
+from tests.corpus import families, labels, ways
 from tests.support.memory_server import MemoryS3
 from tests.support.processes import Ended, Program
 from tests.support.servers import Asked, Reply, s3_error
@@ -81,8 +79,8 @@ def shop(program: Program, s3: MemoryS3) -> Shop:
 # Matters of choice, and limits: each archive of the corpus that trips such a code
 
 
-def _extract(shop: Shop, archive: Archive, *words: str) -> dict[str, Any]:
-    files = name_files(archive, "x")
+def _extract(shop: Shop, archive: labels.Archive, *words: str) -> dict[str, Any]:
+    files = ways.name_files(archive, "x")
     for name, part in files.items():
         (shop.program.folder / name).write_bytes(part)
     (report,) = shop.program.extract(list(files)[-1], "out", "--json", *words).lines
@@ -92,12 +90,12 @@ def _extract(shop: Shop, archive: Archive, *words: str) -> dict[str, Any]:
 # By their codes: archives of which the advice names the option.
 SOFT = {
     case.code: case.bad
-    for case in CASES.values()
+    for case in families.CASES.values()
     if case.code in CHECKS and CHECKS[case.code].is_policy and LENIENT in NAMED[case.code]
 }
 LIMITED = {
     case.code: case.bad
-    for case in CASES.values()
+    for case in families.CASES.values()
     if case.bad.policy.limits != Limits() and LIMITS in NAMED[case.code]
 }
 
@@ -111,7 +109,7 @@ def test_lenient_makes_a_refusal_a_warning(shop: Shop, code: str) -> None:
     assert code in report["warnings"]
 
 
-def _limit_of(archive: Archive) -> str:
+def _limit_of(archive: labels.Archive) -> str:
     (name,) = [
         name
         for name, value in structs.asdict(archive.policy.limits).items()

@@ -15,8 +15,7 @@ from xml.sax.saxutils import escape
 import pytest
 
 from tests.functional.test_places import ARCHIVE, CONTENT, LARGE, NAMES, SOURCE, TARGET, signers
-from tests.support.memory import MemoryBucket
-from tests.support.memory_server import MemoryS3
+from tests.support import memory, memory_server
 from tests.support.processes import COMMAND, Ended, Program
 from tests.support.servers import (
     HANG_SECONDS,
@@ -93,7 +92,7 @@ class Login:
 
     tokens: HttpServer  # of STS
 
-    def __init__(self, program: Program, s3: MemoryS3) -> None:
+    def __init__(self, program: Program, s3: memory_server.MemoryS3) -> None:
         self.program, folder = program, program.folder
         self.shared = folder / "no-credentials"
         self.shared.write_text(f"[kept]\n{KEYS.format('OLD')}")
@@ -142,7 +141,9 @@ class Login:
 
 
 @pytest.fixture
-def login(program: Program, s3: MemoryS3, monkeypatch: pytest.MonkeyPatch) -> Iterator[Login]:
+def login(
+    program: Program, s3: memory_server.MemoryS3, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Login]:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name, raising=False)
         del program.variables[name]
@@ -286,7 +287,7 @@ HOSTS = {f"{bucket}.{SERVER}": bucket for bucket in ("from", "out")} | {
 }
 
 
-class Hosts(MemoryS3):
+class Hosts(memory_server.MemoryS3):
     """A store behind a proxy that knows buckets by their host names only."""
 
     def answer(self, asked: Asked) -> Reply:
@@ -309,7 +310,7 @@ class Site(NamedTuple):
     s3: Hosts
 
     @property
-    def out(self) -> MemoryBucket:
+    def out(self) -> memory.MemoryBucket:
         return self.s3.buckets["out"]
 
     def extract(self, *words: str, source: str = "from", target: str = "out") -> Ended:

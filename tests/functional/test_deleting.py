@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
+from s3unzip import errors, run_ids
 from s3unzip.api.options import parse_after_success
-from s3unzip.errors import UsageError
 from s3unzip.model import (
     AfterSuccess,
     Location,
@@ -21,13 +21,10 @@ from s3unzip.model import (
     decode,
     encode,
 )
-from s3unzip.run_ids import run_id
 from s3unzip.runs.records import REPORT, RUN
 from s3unzip.settling import loop
-from tests.support.memory import MemoryBucket, World
-from tests.support.memory_server import MemoryS3
+from tests.support import memory, memory_server, streams
 from tests.support.processes import Ended, Program
-from tests.support.streams import EMPTY_BLOCKS, END_OF_STREAM, flushed
 from tests.support.zips import DEFLATE, Entry, build, seal_aes
 
 ENTRIES = tuple(Entry(name, name.encode() * 9, DEFLATE) for name in ("a.txt", "d/b.txt"))
@@ -200,14 +197,14 @@ def test_an_archive_is_tagged_after_a_selection() -> None:
 @pytest.mark.parametrize("text", ['{"action": "tag"}', '{"action": "delete", "tags": {"a": "b"}}'])
 def test_a_rule_that_says_too_little_or_too_much_is_refused(text: str) -> None:
     """Nothing is deleted that was to be tagged."""
-    with pytest.raises(UsageError, match=r"tags are for the action tag"):
+    with pytest.raises(errors.UsageError, match=r"tags are for the action tag"):
         decode(text, AfterSuccess)
 
 
 @pytest.mark.parametrize("rule", [DELETE, AfterSuccess(SourceAction.TAG, tags={"a": "done"})])
 @pytest.mark.parametrize("failed", [False, True])
 def test_a_run_that_is_resumed_after_the_action_leaves_it(
-    world: World, rule: AfterSuccess, *, failed: bool
+    world: memory.World, rule: AfterSuccess, *, failed: bool
 ) -> None:
     """The report still says that it is done; the same bytes, put again, stay as they are."""
     asked = world.request(build(*ENTRIES))
@@ -219,7 +216,7 @@ def test_a_run_that_is_resumed_after_the_action_leaves_it(
     left = bucket.objects.get(asked.source.key)
     assert (left.facts.metadata if left else {}) == rule.tags
     assert report.pin is not None
-    assert run_id(asked, report.pin, 0.0) == run_id(ruled, report.pin, 0.0)
+    assert run_ids.run_id(asked, report.pin, 0.0) == run_ids.run_id(ruled, report.pin, 0.0)
     world.request(build(*ENTRIES))
     later = world.resume_here(report.run, failed=failed)
     assert later.verdict is Verdict.COMPLETED
@@ -227,7 +224,9 @@ def test_a_run_that_is_resumed_after_the_action_leaves_it(
     assert bucket.objects[asked.source.key].facts.metadata == {}
 
 
-def test_a_run_without_a_plan_is_resumed_with_the_rule_of_its_environment(world: World) -> None:
+def test_a_run_without_a_plan_is_resumed_with_the_rule_of_its_environment(
+    world: memory.World,
+) -> None:
     """Its report names no rule: without this one the archive would stay as it is for ever."""
     rule = AfterSuccess(SourceAction.TAG, tags={"a": "done"})
     failed = structs.replace(world.run_here(world.request(build(*ENTRIES))), verdict=Verdict.FAILED)
@@ -245,7 +244,7 @@ class Target:
     """A destination of the command: the folder ``out`` or a bucket; keys begin with ``to/``."""
 
     def __init__(
-        self, program: Program, *destination: str, bucket: MemoryBucket | None = None
+        self, program: Program, *destination: str, bucket: memory.MemoryBucket | None = None
     ) -> None:
         self.program = program
         self.bucket = bucket
@@ -277,7 +276,7 @@ class Target:
 
 
 @pytest.fixture(params=["folder", "s3"])
-def target(request: pytest.FixtureRequest, program: Program, s3: MemoryS3) -> Target:
+def target(request: pytest.FixtureRequest, program: Program, s3: memory_server.MemoryS3) -> Target:
     if request.param == "folder":
         return Target(program, "out/to")
     words = ("s3://out/to", "--endpoint-url", s3.url)
@@ -302,8 +301,8 @@ def test_only_extra_objects_below_the_prefix_are_deleted(target: Target) -> None
 def test_a_split_member_whose_last_segment_is_empty(target: Target) -> None:
     """Empty blocks at the end of a split member make a slice of no bytes: the member is right."""
     content = bytes(6 * MIB)
-    stretch = flushed(content)
-    data = stretch + EMPTY_BLOCKS * (len(stretch) // 80) + END_OF_STREAM
+    stretch = streams.flushed(content)
+    data = stretch + streams.EMPTY_BLOCKS * (len(stretch) // 80) + streams.END_OF_STREAM
     archive = target.program.add("a.zip", Entry("big", content, DEFLATE, data=data), Entry("b"))
     target.tune(small_member=1_000, split_from=1_000, segment_bytes=len(data) // 2 + 1)
     target.extract(archive).ends(0)

@@ -23,10 +23,8 @@ from s3unzip.settling.loop import begin
 from s3unzip.settling.nested import nested_requests
 from s3unzip.stores.ports import Buffer, ObjectFacts
 from s3unzip.zip import Policy
+from tests.support import memory_server, processes, servers
 from tests.support.memory import MemoryBucket, MemoryStores, World
-from tests.support.memory_server import MemoryS3
-from tests.support.processes import Program
-from tests.support.servers import HANG_SECONDS
 from tests.support.zips import DEFLATE, STORED, Entry, Shape, build, log_lines, seal_aes
 
 ONE = Options(nested_depth=1)
@@ -145,7 +143,7 @@ class Reversing(MemoryBucket):
     def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> str:
         if key.endswith("a00.zip"):
             for _ in range(self._count):
-                assert self._others.acquire(timeout=HANG_SECONDS)
+                assert self._others.acquire(timeout=servers.HANG_SECONDS)
         etag = super().put(key, body, facts, if_absent=if_absent)
         self._others.release()
         return etag
@@ -346,7 +344,7 @@ REFUSALS = {
 class Shop:
     """The command line, a folder and a store for what it extracts."""
 
-    def __init__(self, program: Program, s3: MemoryS3) -> None:
+    def __init__(self, program: processes.Program, s3: memory_server.MemoryS3) -> None:
         self.program = program
         self.s3 = s3
 
@@ -368,7 +366,7 @@ class Shop:
 
 
 @pytest.fixture
-def shop(program: Program, s3: MemoryS3) -> Shop:
+def shop(program: processes.Program, s3: memory_server.MemoryS3) -> Shop:
     return Shop(program, s3)
 
 
@@ -405,7 +403,7 @@ def test_an_archive_that_only_looks_like_a_producers_is_refused(
 @pytest.mark.parametrize("case", REFUSALS.values(), ids=REFUSALS)
 @pytest.mark.parametrize("options", [(), ("--lenient",)])
 def test_a_refusal_says_only_facts(
-    program: Program, case: tuple[bytes, str, str], options: tuple[str, ...]
+    program: processes.Program, case: tuple[bytes, str, str], options: tuple[str, ...]
 ) -> None:
     """It gives no guess as a reason, and no advice that cannot work."""
     raw, said, unsaid = case

@@ -15,9 +15,8 @@ from s3unzip.model import Report, TaskReport, decode
 from s3unzip.runs.run_list import ListedRun, RunWatcher
 from s3unzip.settling.loop import begin
 from s3unzip.stores.config import StoreConfig, parse_destination
-from tests.support.memory import World
+from tests.support import memory, servers
 from tests.support.processes import Program
-from tests.support.servers import HttpServer, WebFiles, nobody
 from tests.support.zips import Entry, build
 
 MEMBERS = [Entry(f"f{n:03}.txt", b"#%03d" % n * (n + 1)) for n in range(100)]
@@ -129,7 +128,7 @@ def test_latest_is_the_first_run_of_the_list(program: Program) -> None:
 
 def test_a_destination_that_cannot_be_reached_leaves_nothing(program: Program) -> None:
     """It is asked before the plan: one line, and no folder of a run."""
-    with nobody() as url:
+    with servers.nobody() as url:
         ended = program.extract("a.zip", "s3://bucket/to", "--endpoint-url", url).ends(6)
     assert f"cannot reach {url}" in ended.err.splitlines()[-1]
     assert program.runs() == []
@@ -201,9 +200,9 @@ def test_watch_tells_a_member_that_failed_twice_once(program: Program) -> None:
     assert [line[:7] for line in ended.err.splitlines()].count("failed:") == 1
 
 
-def test_tasks_add_up_as_they_end(world: World) -> None:
+def test_tasks_add_up_as_they_end(world: memory.World) -> None:
     """Each look counts the tasks that ended, once; their failures are told once and bounded."""
-    assert RunWatcher(World().records("r")).read().summary is None  # before the plan
+    assert RunWatcher(memory.World().records("r")).read().summary is None  # before the plan
     archive = bytearray(build(*MEMBERS))
     for number in range(10):
         archive[archive.index(b"#%03d" % number)] ^= 1
@@ -247,7 +246,7 @@ def test_verify_names_the_differences(program: Program) -> None:
 
 def test_only_one_file_of_a_run_has_the_secrets_of_a_url(program: Program) -> None:
     """`run.json` has the query, because a resume reads by it; nothing else has or shows it."""
-    with HttpServer(WebFiles({"a.zip": build(Entry("x", b"1"))})) as server:
+    with servers.HttpServer(servers.WebFiles({"a.zip": build(Entry("x", b"1"))})) as server:
         ended = program.extract(f"{server.url}/a.zip?{SECRET}", "out").ends(0)
         again = program.run("resume", "latest").ends(0)
     assert all(SECRET in asked.path for asked in server.asked)

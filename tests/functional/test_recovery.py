@@ -16,8 +16,7 @@ from msgspec.structs import replace
 from s3unzip.context import Progress
 from s3unzip.errors import S3UnzipError, ServiceFaultError, UnreadableRecordError
 from s3unzip.extraction.task import run_task
-from s3unzip.local.attempts import open_context
-from s3unzip.local.runs import BOOT, note_start
+from s3unzip.local import attempts, runs
 from s3unzip.model import (
     RECORDS_FORMAT,
     Location,
@@ -40,9 +39,8 @@ from s3unzip.settling.loop import (
     settle,
     settle_failed,
 )
-from s3unzip.stores.config import StoreConfig
+from s3unzip.stores import config, ports
 from s3unzip.stores.folder import NOTE, OWN, own_prefix
-from s3unzip.stores.ports import Clock
 from s3unzip.zip import Policy
 from tests.support.memory import TINY, WHOLE, ManualClock, MemoryArchive, Stored, World
 from tests.support.processes import Program
@@ -82,7 +80,7 @@ def _extract(program: Program, *options: str) -> Path:
 
 def restart(records: Path) -> None:
     """Let the run's last process have worked before the machine was started anew."""
-    (records / BOOT).write_text("another start")
+    (records / runs.BOOT).write_text("another start")
 
 
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
@@ -126,7 +124,9 @@ def test_parts_of_a_split_member_are_written_again(
     work = Location("file", "", str(program.home))
     source = Location("file", "", str(archive))
     target = Location("file", "", f"{program.folder}/out/")
-    context = open_context(StoreConfig(work), Policy(), make_tuning(TUNING), Clock(), progress=None)
+    context = attempts.open_context(
+        config.StoreConfig(work), Policy(), make_tuning(TUNING), ports.Clock(), progress=None
+    )
     step = begin(Request(source, target, Options(key_template="{member}")), context)
     run = RunRecords.open(context.stores, step.next.run).read_plan().run
     for _ in range(2):  # scans and all others, then slices
@@ -140,7 +140,7 @@ def test_parts_of_a_split_member_are_written_again(
     if restarted:
         _write_zeros(notes[0].with_suffix(""))
     else:
-        note_start(str(program.home), run.id)
+        runs.note_start(str(program.home), run.id)
     program.run("resume", "latest", "-w", "1").ends(0)
     assert program.files("out") == CONTENTS
 

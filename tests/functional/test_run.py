@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from s3unzip import contradictions, pricing, settings, verification
 from s3unzip.cli.output import print_report
-from s3unzip.contradictions import check_options
 from s3unzip.errors import AccessDeniedError, S3UnzipError, StorageError, ThrottledError, UsageError
 from s3unzip.extraction.batch import MAX_REFUSALS
 from s3unzip.model import (
@@ -27,11 +27,8 @@ from s3unzip.model import (
     Verdict,
     decode,
 )
-from s3unzip.pricing import local
-from s3unzip.settings import Tuning
 from s3unzip.settling.loop import begin
 from s3unzip.stores.ports import Buffer, ObjectFacts
-from s3unzip.verification import Comparison, Effort, verify_objects
 from s3unzip.zip import Policy
 from tests.support.memory import MemoryBucket, MemoryStores, World
 from tests.support.zips import (
@@ -322,7 +319,7 @@ def _page_of(world: World, report: Report) -> str:
 
 def test_a_run_leaves_a_page() -> None:
     """It has verdict, totals, failures and what Amazon's services cost; a refusal leaves one."""
-    world = World(platform=local(workers=2, priced_reads=True, priced_writes=True))
+    world = World(platform=pricing.local(workers=2, priced_reads=True, priced_writes=True))
     report = world.run(build(*_entries(30), BAD), verdict="COMPLETED_WITH_ERRORS")
     page = _page_of(world, report)
     for text in (
@@ -378,7 +375,7 @@ OPENED = {name: MEMBERS[name] for name in SEALED} | {"plain.txt": b"plain"}
 
 
 def _small_world(password: bytes | None = None) -> World:
-    tuning = Tuning(
+    tuning = settings.Tuning(
         small_member=65_536,
         copy_from=65_536,
         split_from=80_000,
@@ -431,9 +428,9 @@ def test_a_folder_keeps_no_encoding() -> None:
     """Content-Encoding in a folder, and trust without gzip, are refused before anything is read."""
     folder = Location("file", "", "/out")
     with pytest.raises(UsageError, match="suffix"):
-        check_options(ENCODING, folder)
+        contradictions.check_options(ENCODING, folder)
     with pytest.raises(UsageError, match="trust_crc"):
-        check_options(Options(trust_crc=True), folder)
+        contradictions.check_options(Options(trust_crc=True), folder)
 
 
 @sealed_each_way
@@ -488,8 +485,10 @@ def test_encrypted_members_are_known_again(seal: Seal) -> None:
     request = world.request(_sealed(seal), Options(on_conflict=OnConflict.SKIP_UNCHANGED))
     world.run_request(request)
     for deep in (False, True):
-        found = verify_objects(request, world.context, Effort(2, 10, deep=deep))
-        assert (found.verdict, found.equal) == (Comparison.EQUAL, 5)
+        found = verification.verify_objects(
+            request, world.context, verification.Effort(2, 10, deep=deep)
+        )
+        assert (found.verdict, found.equal) == (verification.Comparison.EQUAL, 5)
     report = world.run_request(request)
     assert (report.verdict, report.unchanged) == (
         Verdict.COMPLETED,

@@ -10,9 +10,8 @@ from s3unzip.api.extraction import check_apart, find_archives
 from s3unzip.errors import NotFoundError, UsageError
 from s3unzip.model import Batch, Location, Options, Request, decode
 from s3unzip.stores.config import StoreConfig
-from tests.support.memory_server import MemoryS3
+from tests.support import memory_server, servers
 from tests.support.processes import Program
-from tests.support.servers import HANG_SECONDS, HttpServer, WebFiles
 from tests.support.zips import DEFLATE, Entry, build, build_split, cut_pieces, part_names
 
 WRONG = {"crc32": 1}
@@ -49,7 +48,7 @@ def test_folders_and_globs(program: Program) -> None:
         find("none*")
 
 
-def test_a_glob_of_a_bucket_needs_two_lists(program: Program, s3: MemoryS3) -> None:
+def test_a_glob_of_a_bucket_needs_two_lists(program: Program, s3: memory_server.MemoryS3) -> None:
     """One LIST shows that no object has the name of the glob, the other one has the archives."""
     program.run("run", "s3://from/*.zip", "out", "--endpoint-url", s3.url).ends(
         6, "no archive matches"
@@ -57,7 +56,9 @@ def test_a_glob_of_a_bucket_needs_two_lists(program: Program, s3: MemoryS3) -> N
     assert [asked.query.get("prefix") for asked in s3.asked] == ["*.zip", ""]
 
 
-def test_a_contradiction_is_refused_before_a_list(program: Program, s3: MemoryS3) -> None:
+def test_a_contradiction_is_refused_before_a_list(
+    program: Program, s3: memory_server.MemoryS3
+) -> None:
     """Whoever asks for what cannot be done is told so before a bucket is listed."""
     program.run(
         *("run", "s3://from/*.zip", "out", "--endpoint-url", s3.url),
@@ -167,7 +168,7 @@ def test_every_command_reads_all_parts(program: Program) -> None:
 def test_parts_on_the_web(program: Program) -> None:
     """The other parts are looked for beside the URL, each by its own ranges."""
     files = dict(PARTS)
-    with HttpServer(WebFiles(files)) as web:
+    with servers.HttpServer(servers.WebFiles(files)) as web:
         program.extract(f"{web.url}/a.zip", "out").ends(0)
         assert program.files("out/a") == CONTENTS
         del files["a.z02"]
@@ -203,7 +204,9 @@ def test_an_archive_of_info_zip(program: Program) -> None:
     for number in range(7):
         (folder / f"{number}.bin").write_bytes(bytes((number * i * i) % 251 for i in range(50_000)))
     subprocess.run(
-        ["zip", "-q", "-0", "-r", "-s", "64k", "b.zip", "made"], check=True, timeout=HANG_SECONDS
+        ["zip", "-q", "-0", "-r", "-s", "64k", "b.zip", "made"],
+        check=True,
+        timeout=servers.HANG_SECONDS,
     )
     assert (program.folder / "b.z05").exists()
     assert program.extract("b.zip", "out").code == 0

@@ -11,23 +11,20 @@ import botocore.session
 import pytest
 from msgspec.structs import replace
 
-from infra.bundle import ROOT
-from infra.reasons import text_of
-from s3unzip import errors, rates
+from infra import bundle, reasons
+from s3unzip import errors, model, rates
 from s3unzip.aws.executions import EXECUTION_ROUNDS, INLINE_ROUNDS
 from s3unzip.aws.telemetry import metrics, record_archive
-from s3unzip.model import Next
 from s3unzip.settings import MAX_VALUES, METRICS, NAMESPACE, SERVICE
 from s3unzip.settling.loop import MAX_IDLE_ROUNDS
 from tests.infra.conftest import Synthesized
 from tests.simulation.services import DEFINITION
-from tests.support.assemblies import TOPIC
-from tests.support.reports import REPORT
+from tests.support import assemblies, reports
 
 FUNCTIONS = {"intake", "plan", "extract", "settle"}
 OF_STAGES = ("Duration", "Delay")  # ends of metrics
 ENDS = ("Started", "Succeeded", "Failed", "TimedOut", "Aborted")  # of executions
-PAGE = (ROOT / "docs" / "howto" / "dashboard.md").read_text()
+PAGE = (bundle.ROOT / "docs" / "howto" / "dashboard.md").read_text()
 
 
 class DrawnMetric(NamedTuple):
@@ -41,7 +38,7 @@ class DrawnMetric(NamedTuple):
 
 @pytest.fixture(scope="module")
 def body(dev: Synthesized) -> Any:
-    return json.loads(text_of(dev.only("AWS::CloudWatch::Dashboard")["DashboardBody"]))
+    return json.loads(reasons.text_of(dev.only("AWS::CloudWatch::Dashboard")["DashboardBody"]))
 
 
 def _widgets_of(body: dict[str, Any], kind: str) -> list[dict[str, Any]]:
@@ -148,7 +145,7 @@ def test_the_last_runs_have_what_the_functions_log(
 ) -> None:
     """Each column of the table is a field of the line that ends a run."""
     caplog.set_level(logging.INFO, SERVICE)
-    record_archive(replace(REPORT, cost=0.25))
+    record_archive(replace(reports.REPORT, cost=0.25))
     metrics.clear_metrics()
     (record,) = caplog.records
     columns = re.search(
@@ -287,7 +284,9 @@ def test_every_partition_has_a_console(dev: Synthesized) -> None:
 def test_email_of_alarms(options: Synthesized) -> None:
     """An address and a topic of the environment are notified of every alarm, not of its end."""
     alarms = options.resources("AWS::CloudWatch::Alarm").values()
-    assert {(len(one["AlarmActions"]), one["AlarmActions"][1]) for one in alarms} == {(2, TOPIC)}
+    assert {(len(one["AlarmActions"]), one["AlarmActions"][1]) for one in alarms} == {
+        (2, assemblies.TOPIC)
+    }
     # A new alarm is OK at once: 13 messages a deployment.
     assert not [one for one in alarms if "OKActions" in one]
 
@@ -342,7 +341,7 @@ def test_data_is_what_the_functions_return(dev: Synthesized) -> None:
         *(few["ItemsPath"], few["MaxConcurrencyPath"], many["MaxConcurrencyPath"]),
         *(few["ItemSelector"]["run.$"], many["ItemReader"]["Parameters"]["Key.$"]),
     }
-    assert {path.removeprefix("$.") for path in paths} <= set(Next.__struct_fields__)
+    assert {path.removeprefix("$.") for path in paths} <= set(model.Next.__struct_fields__)
     payloads = {name: state.get("Parameters", {}).get("Payload") for name, state in states.items()}
     assert {name: payload for name, payload in payloads.items() if payload} == {
         "Settle": {"state.$": "$", "execution.$": "$$.Execution.Name"}

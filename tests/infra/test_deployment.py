@@ -15,7 +15,7 @@ import pytest
 
 from embedded.deploy import deploy
 from embedded.ministack import EmbeddedAws, EmbeddedAwsError
-from infra import NODE, RefusedError, cdk_cli
+from infra import NODE, RefusedError, bundle, cdk_cli, deployment
 from infra.account import (
     Account,
     DeployedStack,
@@ -25,9 +25,7 @@ from infra.account import (
     list_runs,
     stop_runs,
 )
-from infra.bundle import ROOT, ensure_asset
 from infra.cdk_cli import COMMAND
-from infra.deployment import Wish, fit_account, main
 from infra.environment_file import EnvironmentFileError, load_environment
 from s3unzip.model import Location
 from tests.infra.conftest import Synthesized
@@ -166,7 +164,7 @@ def test_what_is_missing_is_said(
     _set(monkeypatch, aws.environment if variables is None else variables)
     monkeypatch.setattr(sys, "argv", ["infra.deployment", *words])
     with pytest.raises(SystemExit) as end:
-        main()
+        deployment.main()
     assert [said in line for line in str(end.value.code).split("\n")] == [True]
 
 
@@ -179,7 +177,9 @@ def fit(account: Account, name: str, **settings: object) -> list[str]:
     """Return the words that fit an environment with these settings to the account."""
     environment = load_environment(name, settings=settings)
     typed = tuple(f"{setting}={value}" for setting, value in settings.items())
-    return fit_account(account, Wish(environment, typed, yes=True, archive=None))
+    return deployment.fit_account(
+        account, deployment.Wish(environment, typed, yes=True, archive=None)
+    )
 
 
 @pytest.mark.parametrize(("workers", "left_out"), [(50, 0), (950, 4)])
@@ -439,7 +439,7 @@ def test_the_cli_builds_what_the_tests_build(
 
     It has the template of `tests.support.assemblies`. It breaks no rule of cdk-nag and CDK's.
     """
-    built = ensure_asset()
+    built = bundle.ensure_asset()
     before = built.stat().st_mtime_ns
     # With an address for alarms: their stack warns if nobody gets them.
     environment, settings = VARIANTS["told"]
@@ -478,7 +478,7 @@ def test_the_command_is_the_pinned_one(tmp_path: Path, monkeypatch: pytest.Monke
     text = command.read_text()
     parts = (str(NODE.resolve()), "export CDK_DISABLE_VERSION_CHECK=1\n", f"{tmp_path}/checkout")
     assert [part in text for part in parts] == [True, True, False]
-    wanted = json.loads((ROOT / "package.json").read_text())["devDependencies"]["aws-cdk"]
-    lock = json.loads((ROOT / "package-lock.json").read_text())
+    wanted = json.loads((bundle.ROOT / "package.json").read_text())["devDependencies"]["aws-cdk"]
+    lock = json.loads((bundle.ROOT / "package-lock.json").read_text())
     assert lock["packages"]["node_modules/aws-cdk"]["version"] == wanted
     assert run_program([command, "--version"], os.environ).split()[0] == wanted

@@ -59,7 +59,7 @@ def test_a_small_archive_takes_four_requests_beside_its_members() -> None:
 def test_a_late_duplicate_replaces_no_report(after: str, call: str, tail: int) -> None:
     """Two deliveries: one extracts, the other one meets another world, and leaves all as it is."""
     with staged(tail_bytes=tail) as stage:
-        steps = {
+        steps: dict[str, Callable[[], object]] = {
             "deleted": stage.remove,
             "replaced": partial(stage.replace, NEWER),
             "refused": stage.deny,

@@ -47,10 +47,8 @@ from s3unzip.pricing import Platform
 from s3unzip.runs.records import RunRecords
 from s3unzip.settings import KIB, Tuning
 from s3unzip.settling.loop import Settled, begin, resume, settle
-from s3unzip.stores import Stores
-from s3unzip.stores.archives import Source
+from s3unzip.stores import Stores, archives, listing
 from s3unzip.stores.calls import Calls
-from s3unzip.stores.listing import cut_page
 from s3unzip.stores.ports import (
     Buffer,
     Clock,
@@ -163,7 +161,7 @@ class MemoryBucket:
         )
 
     def list_page(self, prefix: str, first: str, last: str, token: str | None) -> ListPage:
-        return cut_page(self.list_objects(prefix, token or first, last))
+        return listing.cut_page(self.list_objects(prefix, token or first, last))
 
     def list_objects(self, prefix: str, first: str, last: str) -> Iterator[StoredObject]:
         low, high = first.encode(), last.encode()
@@ -280,7 +278,7 @@ class MemoryArchive:
             yield self.read(want._replace(start=start, stop=min(start + PIECE, want.stop)))
 
 
-class MemorySource(Source):
+class MemorySource(archives.Source):
     """The reading side of a bucket, which knows one version of each archive to delete or tag."""
 
     def __init__(self, bucket: MemoryBucket) -> None:

@@ -16,8 +16,7 @@ import pytest
 
 from infra.bundle import ROOT
 from s3unzip.cli.main import main
-from tests.support.servers import HANG_SECONDS
-from tests.support.zips import Entry, build
+from tests.support import servers, zips
 
 COMMAND = (sys.executable, "-m", "s3unzip")
 SETPRIV = shutil.which("setpriv")
@@ -108,10 +107,10 @@ class Program:
         done = run_process(command, self.folder, os.environ | self.variables)
         return _check(done.returncode, done.stdout, done.stderr)
 
-    def add(self, name: str, *entries: Entry) -> Path:
+    def add(self, name: str, *entries: zips.Entry) -> Path:
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(build(*entries))
+        path.write_bytes(zips.build(*entries))
         return path
 
     def files(self, below: str = "") -> dict[str, bytes]:
@@ -144,7 +143,7 @@ def run_process(
         env=variables,
         input=b"",
         capture_output=True,
-        timeout=HANG_SECONDS,
+        timeout=servers.HANG_SECONDS,
         check=False,
     )
 

@@ -6,10 +6,9 @@ cdk-nag checks them; tests/infra/test_deployment.py lets CDK's own linter check 
 import sys
 from pathlib import Path
 
-from infra.application import Application, build
-from infra.environment_file import load_environment
+from infra import application, environment_file
 from tests.support.assemblies import VARIANTS
 
 for name, (environment, settings) in VARIANTS.items():
-    app = Application(Path(sys.argv[1], name), linter=False)
-    build(app, load_environment(environment, settings=settings))
+    app = application.Application(Path(sys.argv[1], name), linter=False)
+    application.build(app, environment_file.load_environment(environment, settings=settings))

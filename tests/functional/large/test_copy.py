@@ -20,10 +20,8 @@ from s3unzip.errors import (
     ThrottledError,
     UnconfirmedError,
 )
-from s3unzip.extraction.large_members import COPY_TRIES
-from s3unzip.extraction.uploads import choose_part_size, copy_sizes, parts_at_once
-from s3unzip.local.recovery import drop_leftovers
-from s3unzip.local.runs import OpenUploads, lock_run
+from s3unzip.extraction import large_members, uploads
+from s3unzip.local import recovery, runs
 from s3unzip.model import Location, Part, Pin, Report, Task, Verdict
 from s3unzip.runs.step import Step
 from s3unzip.settings import Tuning
@@ -203,9 +201,11 @@ def test_what_cannot_be_copied_is_streamed(tuning: Tuning, case: str) -> None:
 
 def test_throttling_is_no_refusal_to_copy() -> None:
     """A throttled try does not count among the faults of a part, after which it is uploaded."""
-    bucket = FailingCopies(*[ThrottledError("503")] * COPY_TRIES, ServiceFaultError("500"))
+    bucket = FailingCopies(
+        *[ThrottledError("503")] * large_members.COPY_TRIES, ServiceFaultError("500")
+    )
     _, report = extract(bucket, replace(WHOLE, parts_in_flight=1))
-    assert (report.requests.throttled, report.requests.part) == (COPY_TRIES, 0)
+    assert (report.requests.throttled, report.requests.part) == (large_members.COPY_TRIES, 0)
 
 
 @each_way
@@ -270,7 +270,7 @@ def test_an_overwritten_source_leaves_no_upload() -> None:
 @pytest.mark.parametrize("copies", [True, False])
 def test_uploads_of_a_run_that_is_at_work_stay(tmp_path: Path, *, copies: bool) -> None:
     """They go with the others once nobody works on their run; a run's own always go."""
-    notes, home = OpenUploads(str(tmp_path)), str(tmp_path)
+    notes, home = runs.OpenUploads(str(tmp_path)), str(tmp_path)
     world = World(WHOLE, MemoryStores(out=MemoryBucket(copies=copies)), uploads=notes)
     report = world.run(ARCHIVE)
     world.assert_clean(report, **{"s.bin": CONTENT})
@@ -283,9 +283,9 @@ def test_uploads_of_a_run_that_is_at_work_stay(tmp_path: Path, *, copies: bool) 
     another = "2026-11-25/000000-other-run"
     notes.note(theirs, another)
     notes.note(ours, run.id)
-    with lock_run(home, another), lock_run(home, run.id):
-        assert (drop_leftovers(step), list(world.out.pending)) == (2, [theirs])
-    assert (drop_leftovers(step), list(world.out.pending)) == (1, [])
+    with runs.lock_run(home, another), runs.lock_run(home, run.id):
+        assert (recovery.drop_leftovers(step), list(world.out.pending)) == (2, [theirs])
+    assert (recovery.drop_leftovers(step), list(world.out.pending)) == (1, [])
     assert not list(Path(tmp_path, "uploads").iterdir())
 
 
@@ -380,13 +380,13 @@ def test_parts_in_flight_are_bounded_by_the_settings(part_bytes: int, at_once: i
 @given(size=SIZES, wanted=st.integers(1, 1 << 33))
 def test_parts_of_any_size_fit_the_store(size: int, wanted: int) -> None:
     """A member of any size up to 50 TB is at most 10,000 parts of legal size, copied or not."""
-    part = choose_part_size(size, wanted, LIMITS)
+    part = uploads.choose_part_size(size, wanted, LIMITS)
     assert LIMITS.min_bytes <= part <= LIMITS.max_bytes
     assert -(-size // part) <= LIMITS.max_parts
-    sizes = copy_sizes(size, wanted, LIMITS)
+    sizes = uploads.copy_sizes(size, wanted, LIMITS)
     assert sum(sizes) == size
     assert len(sizes) <= LIMITS.max_parts
     assert max(sizes) <= LIMITS.max_bytes
     assert len(sizes) == 1 or min(sizes) >= LIMITS.min_bytes
-    at_once, tuning = parts_at_once(part, Tuning()), Tuning()
+    at_once, tuning = uploads.parts_at_once(part, Tuning()), Tuning()
     assert at_once == 1 or at_once * part <= tuning.part_bytes * tuning.parts_in_flight

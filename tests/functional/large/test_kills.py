@@ -9,15 +9,14 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
+from s3unzip import settings, verification
 from s3unzip.extraction.task import run_task
 from s3unzip.model import Location, OnConflict, Options, Part, Pin, Report, Request, TaskKind
-from s3unzip.settings import Tuning
 from s3unzip.settling.loop import KnownArchive, Settled, begin, settle
 from s3unzip.stores.archives import Source
 from s3unzip.stores.ports import Buffer, StoredObject, Tail, Upload
-from s3unzip.verification import Comparison, Effort, verify_objects
 from s3unzip.zip import ByteRange
-from tests.support import zips
+from tests.support import memory_server, zips
 from tests.support.mac_zips import GIB, WRAP, MacFile, Sparse, build_mac, crc_of_zeros, deflated
 from tests.support.memory import (
     KEY,
@@ -31,7 +30,6 @@ from tests.support.memory import (
     Stored,
     World,
 )
-from tests.support.memory_server import MemoryS3
 from tests.support.processes import Program
 from tests.support.zips import log_lines
 
@@ -101,7 +99,7 @@ class Case:
     """An archive whose run is of one kind of task."""
 
     entry: zips.Entry
-    tuning: Tuning
+    tuning: settings.Tuning
     stride: int = 1  # of the calls at which the worker is killed
 
     @property
@@ -313,7 +311,7 @@ class Mac:
     def __init__(self, *files: MacFile, **tuning: int) -> None:
         self.files = files
         self.stores = SparseStores(build_mac(*files))
-        self.world = World(replace(Tuning(), **tuning), self.stores)
+        self.world = World(replace(settings.Tuning(), **tuning), self.stores)
 
     def run(self, on_conflict: OnConflict = OnConflict.OVERWRITE) -> Report:
         return self.world.run_request(
@@ -327,10 +325,10 @@ class Mac:
             stored = self.world.out.head(file.name)
             assert stored is not None
             assert (stored.size, stored.crc32) == (file.size, crc_of_zeros(file.size))
-        compared = verify_objects(
-            Request(IN, OUT, Options("{member}")), self.world.context, Effort()
+        compared = verification.verify_objects(
+            Request(IN, OUT, Options("{member}")), self.world.context, verification.Effort()
         )
-        assert compared.verdict is Comparison.EQUAL, compared
+        assert compared.verdict is verification.Comparison.EQUAL, compared
         again = self.run(OnConflict.SKIP_UNCHANGED)
         assert (again.unchanged, again.extracted) == (len(self.files), 0)
         assert report.bytes_out == sum(file.size for file in self.files)
@@ -369,7 +367,9 @@ def sparse(program: Program) -> Program:
 
 
 @pytest.mark.parametrize("place", ["out/", "s3://out/"])
-def test_members_around_4_gib_by_the_command(sparse: Program, s3: MemoryS3, place: str) -> None:
+def test_members_around_4_gib_by_the_command(
+    sparse: Program, s3: memory_server.MemoryS3, place: str
+) -> None:
     """What lies after a member of 5 GiB is found, in a file, for a folder and for S3."""
     sparse.extract(
         "mac.zip", place, "--prefix", "", "--exclude", "big*", "--endpoint-url", s3.url

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 import pytest
 from msgspec.structs import replace
 
-from s3unzip.deflate import ScannedSegment
-from s3unzip.errors import StorageError, ThrottledError
+from s3unzip import deflate, errors
 from s3unzip.extraction.task import run_task
 from s3unzip.model import OnConflict, Options, Part, Report, Status, TaskKind
 from s3unzip.runs import step as attempt
@@ -176,7 +175,7 @@ def test_a_false_boundary_makes_a_stream_of_the_member() -> None:
     """Scans that agree on a place where no block begins cost time, never data."""
 
     def spoil(work: RunStore, names: list[str]) -> None:
-        scans = [ScannedSegment.from_bytes(work.read(name)) for name in names]
+        scans = [deflate.ScannedSegment.from_bytes(work.read(name)) for name in names]
         bit = scans[4].start_bit + 1
         work.write(names[3], [replace(scans[3], stop_bit=bit).to_bytes()])
         work.write(names[4], [replace(scans[4], start_bit=bit).to_bytes()])
@@ -313,7 +312,7 @@ def test_unchanged_members_count_as_done(rule: OnConflict) -> None:
 @pytest.mark.parametrize("tuning", [WHOLE, SLICED])
 def test_a_copy_that_is_refused_in_the_middle_begins_again(tuning: Tuning) -> None:
     """What the copy did does not count twice when the member is streamed, nor as failed."""
-    shown = Shown(tuning, FailingCopies(None, None, last=StorageError("refused")))
+    shown = Shown(tuning, FailingCopies(None, None, last=errors.StorageError("refused")))
     report = shown.run(zips.Entry("m", STORED))
     shown.world.assert_clean(report, m=STORED)
     assert shown.told.members == (1, 0, 0)
@@ -352,7 +351,7 @@ class Down(MemoryBucket):
     def _take(self) -> None:
         self.takes -= 1
         if self.takes < 0 and self.clock.now() < self.until:
-            raise ThrottledError("503")
+            raise errors.ThrottledError("503")
 
 
 def test_a_store_that_recovers_counts_nothing_twice() -> None:
