@@ -249,8 +249,9 @@ print(*services)
 def test_a_client_of_each_service_can_be_made(asset: Asset) -> None:
     """The services that functions call have their definitions in the asset; others have none."""
     assert {"events", "sqs"} < set(_run_in_asset(asset, CLIENTS).split()) < set(SERVICES)
-    data = asset.folder / "botocore" / "data"
-    assert {path.name for path in data.iterdir() if path.is_dir()} == set(SERVICES)
+    assert {
+        path.name for path in (asset.folder / "botocore" / "data").iterdir() if path.is_dir()
+    } == set(SERVICES)
 
 
 def _run_in_asset(asset: Asset, program: str, words: str = "") -> str:

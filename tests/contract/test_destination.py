@@ -56,8 +56,9 @@ def test_unusual_keys(place: Place, key: str) -> None:
     """Keys are kept to the letter."""
     place.fill(key, b"body")
     assert _body_of(place, key) == b"body"
-    listed = list_all(place.destination, place.root.key)
-    assert [entry[:2] for entry in listed] == [(place.key(key), 4)]
+    assert [entry[:2] for entry in list_all(place.destination, place.root.key)] == [
+        (place.key(key), 4)
+    ]
 
 
 @pytest.mark.parametrize("key", ODD_KEYS)
@@ -80,8 +81,9 @@ def test_the_kind_of_a_store_is_true(place: Place) -> None:
         pytest.skip("a store of tests only")
     kind = place.root.store
     place.fill("a", b"body")
-    listed = list_all(place.destination, place.root.key)
-    assert [entry.etag is not None for entry in listed] == [kind.has_etags]
+    assert [entry.etag is not None for entry in list_all(place.destination, place.root.key)] == [
+        kind.has_etags
+    ]
     if kind.has_folders:
         with pytest.raises(StorageError):
             place.fill("a/b", b"body")
@@ -144,8 +146,9 @@ def test_the_answer_to_a_write_has_the_etag_that_the_listing_has(place: Place) -
     upload = _begin(place, "b")
     part = place.destination.upload_part(upload, 1, 0, b"part", crc32(b"part"))
     etags.append(place.destination.complete_upload(upload, [part], if_absent=False))
-    listed = list_all(place.destination, place.root.key, "", place.key("z"))
-    assert [entry.etag for entry in listed] == etags[2:]
+    assert [
+        entry.etag for entry in list_all(place.destination, place.root.key, "", place.key("z"))
+    ] == etags[2:]
     if place.name == "folder":
         assert etags == [None] * 4
     else:

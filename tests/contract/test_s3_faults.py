@@ -85,8 +85,9 @@ def _one_put(stores: Stores, key: str = "member", *, if_absent: bool = False) ->
 
 def one_copy(stores: Stores) -> Part:
     """Copy ten bytes of a pinned archive."""
-    destination = stores.destination(WHERE)
-    return destination.copy_part(ports.Upload("key", "id"), 1, 0, WHERE, PIN, ByteRange(0, 10))
+    return stores.destination(WHERE).copy_part(
+        ports.Upload("key", "id"), 1, 0, WHERE, PIN, ByteRange(0, 10)
+    )
 
 
 CALLS: dict[str, Callable[[Stores], object]] = {
@@ -245,8 +246,9 @@ def test_a_put_has_type_metadata_and_checksum() -> None:
     plain, odd = asked
     assert plain.path == "/bucket/member"
     assert len(base64.b64decode(plain.headers["x-amz-checksum-crc64nvme"])) == 8
-    checksum = base64.b64decode(odd.headers["x-amz-checksum-crc32"])
-    assert checksum == crc32(b"body").to_bytes(4, "big")
+    assert base64.b64decode(odd.headers["x-amz-checksum-crc32"]) == crc32(b"body").to_bytes(
+        4, "big"
+    )
 
 
 @pytest.mark.parametrize(

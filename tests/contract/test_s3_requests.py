@@ -293,8 +293,9 @@ def test_checksums_go_with_all_that_is_written() -> None:
         for call in WRITES.values():
             call(stores)
     assert all(map(has_checksums, asked))
-    hashes = [one.headers["x-amz-content-sha256"] for one in asked if one.method == "PUT"]
-    assert hashes == ["UNSIGNED-PAYLOAD"] * 3
+    assert [one.headers["x-amz-content-sha256"] for one in asked if one.method == "PUT"] == [
+        "UNSIGNED-PAYLOAD"
+    ] * 3
 
 
 COSTLY = ObjectFacts("a/b", {}, storage_class="STANDARD_IA", tags={"a": "b"})
@@ -356,8 +357,9 @@ def test_an_unimplemented_request_is_not_retried(call: str, status: int) -> None
     ):
         CALLS[call](stores)
     # A store without suffix ranges answers 501, so a HEAD asks for the size.
-    methods = ["GET"] + ["HEAD"] * ((call, status) == ("tail", 501))
-    assert [request.method for request in asked] == methods
+    assert [request.method for request in asked] == (
+        ["GET"] + ["HEAD"] * ((call, status) == ("tail", 501))
+    )
 
 
 def test_a_server_that_does_not_copy_is_asked_once() -> None:

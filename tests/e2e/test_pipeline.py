@@ -342,8 +342,9 @@ def test_archives_and_tasks_are_measured(pipeline: DeployedPipeline) -> None:
             "dev",
             "s3unzip",
         )
-        units = {metric["Name"]: metric["Unit"] for metric in directive["Metrics"]}
-        assert units.items() <= METRICS.items()
+        assert {
+            metric["Name"]: metric["Unit"] for metric in directive["Metrics"]
+        }.items() <= METRICS.items()
         assert sorted(directive["Dimensions"][0]) == ["environment", "service"]
 
 
@@ -360,10 +361,12 @@ def test_local_run_gives_the_same_report(pipeline: DeployedPipeline, operator: P
         *("unchanged", "failed", "missing", "reasons", "warnings", "bytes_out"),
     )
     assert {n: getattr(local, n) for n in same} == {n: getattr(deployed, n) for n in same}
-    said = [(f.key.removeprefix("local/"), f.reason, f.message, f.offset) for f in local.failures]
-    assert said == [(f.key, f.reason, f.message, f.offset) for f in deployed.failures]
-    ours = {key.removeprefix("local/"): body for key, body in pipeline.members("local/").items()}
-    assert ours == pipeline.members("same/")
+    assert [
+        (f.key.removeprefix("local/"), f.reason, f.message, f.offset) for f in local.failures
+    ] == [(f.key, f.reason, f.message, f.offset) for f in deployed.failures]
+    assert {
+        key.removeprefix("local/"): body for key, body in pipeline.members("local/").items()
+    } == pipeline.members("same/")
 
 
 def test_run_above_the_cost_limit(

@@ -345,10 +345,12 @@ def test_each_route_has_its_own_way(
             _extract(routed, f"globex/{how}.zipx", PLAIN),
             _extract(routed, f"globex/{how}.zip", PLAIN),
         ]
-    ends = [(report.verdict, report.route) for report in reports]
-    assert ends == [(Verdict.COMPLETED, one) for one in (Route("acme"), Route("globex"), None)]
-    body = routed.client("s3").get_object(Bucket=BUCKET, Key="in/a.txt")["Body"].read()
-    assert body == b"of acme"
+    assert [(report.verdict, report.route) for report in reports] == [
+        (Verdict.COMPLETED, one) for one in (Route("acme"), Route("globex"), None)
+    ]
+    assert (
+        routed.client("s3").get_object(Bucket=BUCKET, Key="in/a.txt")["Body"].read() == b"of acme"
+    )
     assert routed.members(f"globex/{how}/") == {f"globex/{how}/b.txt": b"of globex"}
     assert routed.members(f"{how}/") == {f"{how}/b.txt": b"of globex"}
 
@@ -406,8 +408,9 @@ def submit(scanned: DeployedPipeline, key: str, sender: str = "s3unzip.submit") 
 
 def _withheld(scanned: DeployedPipeline, key: str) -> list[str]:
     lines = [line for line in scanned.logs().splitlines() if "archive is not opened" in line]
-    records = map(json.loads, lines)
-    return [record["scan"] for record in records if record["source"].endswith(f"/{key}")]
+    return [
+        record["scan"] for record in map(json.loads, lines) if record["source"].endswith(f"/{key}")
+    ]
 
 
 def test_an_archive_waits_for_its_scan(scanned: DeployedPipeline) -> None:

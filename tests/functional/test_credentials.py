@@ -299,8 +299,9 @@ class Hosts(memory_server.MemoryS3):
             name: text.replace(f"{POINT}:from/object/", "from/")
             for name, text in asked.headers.items()
         }
-        path = f"/{bucket}{url.path}?{url.query}"
-        return super().answer(replace(asked, path=path, headers=headers))
+        return super().answer(
+            replace(asked, path=f"/{bucket}{url.path}?{url.query}", headers=headers)
+        )
 
 
 class Site(NamedTuple):

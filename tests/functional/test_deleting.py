@@ -96,8 +96,9 @@ def test_a_run_with_failures_deletes_nothing(
     """Neither one that refuses to overwrite an object nor one with a member that is broken."""
     place.put("site/a.txt", "site/old.txt")
     words = ("--delete-extra", "1000", "--on-conflict", rule)
-    dry = place.site(*words, "--dry-run", source=source)
-    assert ("delete" in dry.err) is doomed, "a dry run reads no data, so it knows no broken member"
+    assert ("delete" in place.site(*words, "--dry-run", source=source).err) is doomed, (
+        "a dry run reads no data, so it knows no broken member"
+    )
     place.site(*words, source=source).ends(1).hides("deleting")
     assert "site/old.txt" in place.names
 
@@ -233,8 +234,9 @@ def test_a_run_without_a_plan_is_resumed_with_the_rule_of_its_environment(
     store = world.records(failed.run).store
     store.delete([RUN])
     store.write(REPORT, [encode(failed)])
-    report = world.finish(loop.resume(failed.run, world.context, after_success=rule))
-    assert report.after_success == SourceResult(SourceAction.TAG, SourceState.PENDING)
+    assert world.finish(
+        loop.resume(failed.run, world.context, after_success=rule)
+    ).after_success == SourceResult(SourceAction.TAG, SourceState.PENDING)
 
 
 MIB = 1 << 20
@@ -279,8 +281,7 @@ class Target:
 def target(request: pytest.FixtureRequest, program: Program, s3: memory_server.MemoryS3) -> Target:
     if request.param == "folder":
         return Target(program, "out/to")
-    words = ("s3://out/to", "--endpoint-url", s3.url)
-    return Target(program, *words, bucket=s3.buckets["out"])
+    return Target(program, "s3://out/to", "--endpoint-url", s3.url, bucket=s3.buckets["out"])
 
 
 def test_only_extra_objects_below_the_prefix_are_deleted(target: Target) -> None:

@@ -55,8 +55,9 @@ def _entries(count: int) -> list[Entry]:
 
 def test_a_small_archive_is_planned_with_one_get(world: World) -> None:
     """The suffix range returns tail, size and pin, and contains the complete directory."""
-    step = begin(world.request(build(*_entries(20))), world.context)
-    assert world.records(step.next.run).read_plan().requests == Requests(get=1, put=2)
+    assert world.records(
+        begin(world.request(build(*_entries(20))), world.context).next.run
+    ).read_plan().requests == Requests(get=1, put=2)
 
 
 def test_objects_carry_what_verify_needs(world: World) -> None:

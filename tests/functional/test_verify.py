@@ -397,8 +397,9 @@ def test_the_keys_of_extra_objects_are_not_kept() -> None:
     """A destination may have any number of them: at most two pages are in memory."""
     bucket = CrowdedBucket()
     case = Extracted(world=World(buckets=MemoryStores(out=bucket)))
-    found = verify_objects(case.request, case.world.context, Effort(4, 0), case.written())
-    assert found.counts == {"extra": 1_000}
+    assert verify_objects(
+        case.request, case.world.context, Effort(4, 0), case.written()
+    ).counts == {"extra": 1_000}
     assert bucket.most <= 250
 
 

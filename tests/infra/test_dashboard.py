@@ -57,8 +57,9 @@ def metrics_of(properties: dict[str, Any]) -> Iterator[DrawnMetric]:
 
 
 def _titled(body: dict[str, Any], title: str) -> dict[str, Any]:
-    shown = (one["properties"] for one in body["widgets"])
-    return next(one for one in shown if one.get("title") == title)
+    return next(
+        one["properties"] for one in body["widgets"] if one["properties"].get("title") == title
+    )
 
 
 def test_every_metric_is_drawn(body: dict[str, Any]) -> None:
@@ -195,8 +196,9 @@ def test_cost_is_priced_like_a_forecast(dev: Synthesized, body: dict[str, Any]) 
         rows["S3 requests"] + " + " + rows["extract function"],
     )
     assert match is not None
-    prices = [rates.PRICE_S3_WRITE, rates.PRICE_S3_READ, second, call]
-    assert [float(price) for price in match.groups()] == pytest.approx(prices)
+    assert [float(price) for price in match.groups()] == pytest.approx(
+        [rates.PRICE_S3_WRITE, rates.PRICE_S3_READ, second, call]
+    )
     assert {f"{name} function" for name in FUNCTIONS} <= rows.keys()
 
 
@@ -235,8 +237,9 @@ def test_alarms(dev: Synthesized) -> None:
     assert min(len(one["AlarmDescription"]) for one in alarms) > 80
     ours = [one for one in alarms if one["Namespace"] == NAMESPACE]
     assert {one["MetricName"] for one in ours} <= METRICS.keys()
-    dimensions = [{each["Name"] for each in one["Dimensions"]} for one in ours]
-    assert dimensions == [{"service", "environment"}] * len(ours)
+    assert [{each["Name"] for each in one["Dimensions"]} for one in ours] == [
+        {"service", "environment"}
+    ] * len(ours)
 
 
 def test_alarms_that_are_chosen(dev: Synthesized, options: Synthesized) -> None:
@@ -430,8 +433,9 @@ def test_rights_of_the_state_machine(dev: Synthesized) -> None:
     rights = dev.policy("WorkflowRunsRoleDefaultPolicy")
     called = {where for action, where in rights if action == "lambda:InvokeFunction"}
     assert {one.split("Functions")[1][:4] for one in called} == {"Plan", "Extr", "Sett"}
-    objects = {where for action, where in rights if action.startswith("s3:")}
-    assert objects == {"<StorageWork.Arn>/runs/*/rounds/*"}
+    assert {where for action, where in rights if action.startswith("s3:")} == {
+        "<StorageWork.Arn>/runs/*/rounds/*"
+    }
     name = dev.only("AWS::StepFunctions::StateMachine")["StateMachineName"]
     assert name == dev.environment.stack.name  # by which others name it
 

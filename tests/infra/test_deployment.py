@@ -293,11 +293,11 @@ def test_runs_are_stopped_before_their_machine_goes(account: Account) -> None:
 
 def make_machine_of(states: Any, state: dict[str, Any]) -> str:
     """Make a state machine of one state; return its ARN."""
-    definition = json.dumps({"StartAt": "Only", "States": {"Only": state}})
-    role = "arn:aws:iam::000000000000:role/any"
     return str(
         states.create_state_machine(
-            name=f"with-{state['Type']}", definition=definition, roleArn=role
+            name=f"with-{state['Type']}",
+            definition=json.dumps({"StartAt": "Only", "States": {"Only": state}}),
+            roleArn="arn:aws:iam::000000000000:role/any",
         )["stateMachineArn"]
     )
 

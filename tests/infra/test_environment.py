@@ -445,8 +445,9 @@ def test_the_functions_read_routes(routes: Synthesized) -> None:
     assert daily.options.objects == ObjectProperties(tags={"from": "globex"})
     assert config.request("globex/a.zipx").route == Route("globex", destination_kms_key=KMS_KEY)
     assert config.request("globex/a.zip").route is None
-    keys = ("globex/a.zipx", "acme/a.zipx")
-    assert [config.covers(Location("s3", "arrivals", key)) for key in keys] == [True, False]
+    assert [
+        config.covers(Location("s3", "arrivals", key)) for key in ("globex/a.zipx", "acme/a.zipx")
+    ] == [True, False]
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -363,8 +363,9 @@ def test_incomplete_uploads(dev: Synthesized, bucket: str, days: int) -> None:
 def test_retention(prod: Synthesized) -> None:
     """Runs, logs and dead letters are kept as long as the environment says, and no longer."""
     lifecycle = prod.properties("AWS::S3::Bucket", "StorageWork")["LifecycleConfiguration"]
-    days = [rule.get("ExpirationInDays") for rule in lifecycle["Rules"]]
-    assert prod.environment.work.expire_days in days
+    assert prod.environment.work.expire_days in [
+        rule.get("ExpirationInDays") for rule in lifecycle["Rules"]
+    ]
     policies = {
         name: resource.get("DeletionPolicy")
         for name, resource in prod.template["Resources"].items()
@@ -380,8 +381,9 @@ def test_retention(prod: Synthesized) -> None:
     }
     queues = prod.resources("AWS::SQS::Queue")
     assert {queue["MessageRetentionPeriod"] for queue in queues.values()} == {14 * 86_400}
-    letters = [name for name in queues if not name.startswith("IntakeQueue")]
-    assert {policies[name] for name in letters} == {"RetainExceptOnCreate"}
+    assert {policies[name] for name in queues if not name.startswith("IntakeQueue")} == {
+        "RetainExceptOnCreate"
+    }
 
 
 @pytest.mark.parametrize(("variant", "is_reserved"), [("dev", False), ("prod", True)])
@@ -404,8 +406,9 @@ def test_a_malware_gate(scanned: Synthesized) -> None:
     ends = dict.fromkeys(ENDS_RUNS, frozenset({"<StorageIngest.Arn>/in/*"}))
     assert tagged == {**ends, "extract": set()}
     variables = map(scanned.variables, FUNCTIONS)
-    told = [(one[Variable.SCAN], json.loads(one[Variable.LIMITS])["parts"]) for one in variables]
-    assert told == [("guardduty", 1)] * 4
+    assert [
+        (one[Variable.SCAN], json.loads(one[Variable.LIMITS])["parts"]) for one in variables
+    ] == [("guardduty", 1)] * 4
 
 
 def test_each_sender_has_its_own_dead_letters(dev: Synthesized) -> None:
@@ -540,12 +543,14 @@ def test_each_queue_has_a_sender_that_may_send(told: Synthesized) -> None:
         *_destinations(told),
     ]
     assert queues.keys() <= set(map(_reference, senders))
-    taken = {f"<{_reference(destination)[:-8]}.Arn>" for destination in _destinations(told)}
-    assert taken <= told.allowed("settle", "sqs:SendMessage")
+    assert {
+        f"<{_reference(destination)[:-8]}.Arn>" for destination in _destinations(told)
+    } <= told.allowed("settle", "sqs:SendMessage")
     policies = _policies(told, "AWS::SQS::QueuePolicy", "Queues")
     for name in queues:
-        denials = [one["Condition"] for one in policies[name] if one["Effect"] == "Deny"]
-        assert denials == [{"Bool": {"aws:SecureTransport": "false"}}]
+        assert [one["Condition"] for one in policies[name] if one["Effect"] == "Deny"] == [
+            {"Bool": {"aws:SecureTransport": "false"}}
+        ]
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -586,8 +591,9 @@ def test_functions_in_a_network(company: Synthesized, name: str) -> None:
 
 def test_a_boundary_is_on_every_role(company: Synthesized) -> None:
     """The bootstrap's qualifier is the environment's, too."""
-    roles = company.resources("AWS::IAM::Role").values()
-    assert {role["PermissionsBoundary"] for role in roles} == {BOUNDARY}
+    assert {
+        role["PermissionsBoundary"] for role in company.resources("AWS::IAM::Role").values()
+    } == {BOUNDARY}
     version = company.template["Parameters"]["BootstrapVersion"]
     assert version["Default"] == "/cdk-bootstrap/acme/version"
 

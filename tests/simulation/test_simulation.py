@@ -46,8 +46,9 @@ def test_most_schedules_have_faults_of_every_kind(schedules: list[Ended]) -> Non
     """Each kind of fault is injected somewhere in a few schedules, and most schedules have some."""
     assert {fault.split()[0] for one in schedules for fault in one.injected} >= {*Fault}
     assert sum(bool(one.injected) for one in schedules) > SHORT / 2
-    both = {line.rpartition(": ")[2] for one in schedules for line in one.trace}
-    assert {"Plan", "Few tasks", "Many tasks", "Settle"} <= both
+    assert {"Plan", "Few tasks", "Many tasks", "Settle"} <= {
+        line.rpartition(": ")[2] for one in schedules for line in one.trace
+    }
 
 
 @pytest.mark.no_cover  # measuring doubles its time, and finds no other branch
@@ -75,6 +76,7 @@ def test_every_mutant_can_be_planted(mutant: Mutant, tmp_path: Path) -> None:
 def test_a_mutant_is_caught() -> None:
     """A fault that is planted into a copy of the package fails a scene, or a schedule, there."""
     mutants = {mutant.name: mutant for mutant in MUTANTS}
-    guard = mutants["failed-runs-do-not-follow"]
-    assert hunt(guard, seconds=0.0).startswith("test_an_aborted_older_run_leaves_the_newest")
+    assert hunt(mutants["failed-runs-do-not-follow"], seconds=0.0).startswith(
+        "test_an_aborted_older_run_leaves_the_newest"
+    )
     assert hunt(mutants["leaked-share-of-the-limiter"], seconds=100.0).startswith("seed ")

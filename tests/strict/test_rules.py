@@ -57,8 +57,9 @@ class Account:
         return self._attribute(queue, "QueueArn")
 
     def count(self, queue: str) -> int:
-        visible = self._attribute(queue, "ApproximateNumberOfMessages")
-        return int(visible) + int(self._attribute(queue, "ApproximateNumberOfMessagesNotVisible"))
+        return int(self._attribute(queue, "ApproximateNumberOfMessages")) + int(
+            self._attribute(queue, "ApproximateNumberOfMessagesNotVisible")
+        )
 
     def _attribute(self, queue: str, name: str) -> str:
         answer = self.queues.get_queue_attributes(QueueUrl=queue, AttributeNames=[name])

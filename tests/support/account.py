@@ -215,24 +215,26 @@ class Account:
 
     def make_machine(self) -> str:
         definition = {"StartAt": "A", "States": {"A": {"Type": "Pass", "End": True}}}
-        made = self.client("stepfunctions").create_state_machine(
-            name="runs", definition=json.dumps(definition), roleArn=ROLE
+        return str(
+            self.client("stepfunctions").create_state_machine(
+                name="runs", definition=json.dumps(definition), roleArn=ROLE
+            )["stateMachineArn"]
         )
-        return str(made["stateMachineArn"])
 
     def _make_function(self) -> str:
         code = io.BytesIO()
         with zipfile.ZipFile(code, "w") as archive:
             archive.writestr("nothing.py", "")
-        made = self.client("lambda").create_function(
-            FunctionName="plan",
-            Runtime="python3.13",
-            Role=ROLE,
-            Handler="nothing.handler",
-            Code={"ZipFile": code.getvalue()},
-            Environment={"Variables": self.variables},
+        return str(
+            self.client("lambda").create_function(
+                FunctionName="plan",
+                Runtime="python3.13",
+                Role=ROLE,
+                Handler="nothing.handler",
+                Code={"ZipFile": code.getvalue()},
+                Environment={"Variables": self.variables},
+            )["FunctionName"]
         )
-        return str(made["FunctionName"])
 
 
 @contextmanager

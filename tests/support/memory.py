@@ -337,8 +337,9 @@ class MemoryStores:
 
     def run_store(self, run: str, calls: Calls | None = None) -> ObjectRunStore:
         home = Location("mem", "work", f"runs/{run}/")
-        source = MemorySource(self.records)
-        return ObjectRunStore(home, source, self.records, calls or Calls(ManualClock(), 0.0, 4))
+        return ObjectRunStore(
+            home, MemorySource(self.records), self.records, calls or Calls(ManualClock(), 0.0, 4)
+        )
 
     def forget_runs(self) -> None:
         self.records = MemoryBucket()
@@ -471,8 +472,9 @@ class World:
             assert plan.run.id == report.run
             parts = plan.selected + plan.failed + plan.directories + plan.excluded
             assert plan.members == parts == report.members
-            outcomes = report.extracted + report.unchanged + report.failed + report.missing
-            assert outcomes == plan.selected + plan.failed
+            assert (
+                report.extracted + report.unchanged + report.failed + report.missing
+            ) == plan.selected + plan.failed
         return report
 
     def resume(self, run: str, *, failed: bool = False, **expected: Any) -> Report:
@@ -512,8 +514,9 @@ class World:
         return RunRecords.open(self.stores or self.buckets, run)
 
     def tasks(self, report: Report, *kinds: TaskKind) -> list[Task]:
-        tasks = self.records(report.run).tasks()
-        return [task for task in tasks if not kinds or task.kind in kinds]
+        return [
+            task for task in self.records(report.run).tasks() if not kinds or task.kind in kinds
+        ]
 
     def contents(self, prefix: str = KEY) -> dict[str, bytes]:
         return {key.removeprefix(prefix): body for key, body in self.out.bodies.items()}

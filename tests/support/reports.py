@@ -142,13 +142,14 @@ REPORTS = {
 
 def page(report: Report) -> bytes:
     """Return the page of a report."""
-    shown = Shown(
-        report=report,
-        cost=price_run(report, aws()),
-        next_command=NEXT,
-        environment_options=" --env prod",
+    return make_page(
+        Shown(
+            report=report,
+            cost=price_run(report, aws()),
+            next_command=NEXT,
+            environment_options=" --env prod",
+        )
     )
-    return make_page(shown)
 
 
 RUN = Run(
