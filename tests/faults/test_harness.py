@@ -46,20 +46,19 @@ ANY = {
     "lost": Rule(Act.LOSE, chance=0.1),
     "flipped": Rule(Act.FLIP, kinds=("put", "part"), within="/members/", chance=0.1),
 }
-AT_RATES = {
-    "503": {"act": Act.ANSWER},
-    "500": {"act": Act.ANSWER, "status": 500, "code": "InternalError"},
-    "reset": {"act": Act.RESET},
-    "truncated": {"act": Act.TRUNCATE},
-    "lost": {"act": Act.LOSE},
-}
 if LONG:
     ANY |= {
         "warm": Rule(Act.RESET, times=0),
         "none": Rule(Act.RESET, times=0),
         **{
             f"{name}.{rate:g}": Rule(chance=rate, **fields)  # type: ignore[arg-type]  # as in a rule
-            for name, fields in AT_RATES.items()
+            for name, fields in {
+                "503": {"act": Act.ANSWER},
+                "500": {"act": Act.ANSWER, "status": 500, "code": "InternalError"},
+                "reset": {"act": Act.RESET},
+                "truncated": {"act": Act.TRUNCATE},
+                "lost": {"act": Act.LOSE},
+            }.items()
             for rate in (0.01, 0.05, 0.2)
         },
         "flipped_part": Rule(Act.FLIP, kinds=("part",), times=2),

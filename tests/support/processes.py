@@ -178,7 +178,6 @@ def is_running(pid: int) -> bool:
 
 # Of the shell and make, and what an activated environment asks for. No uv, node, npm, cdk or aws.
 PROGRAMS = ("bash", "basename", "cat", "dirname", "env", "make", "rm", "sh", "touch", "uname")
-NOT_OF_THE_CHECKOUT = {".git", "cdk.out", "archive.zip"}
 # What make sets the tools up from. Copies that are old: a test must not set up anew the
 # environment that it runs in.
 DECLARATIONS = {"package.json", "package-lock.json", "pyproject.toml", "uv.lock"}
@@ -191,7 +190,7 @@ def make_checkout(folder: Path) -> Path:
         if entry.name in DECLARATIONS:
             shutil.copyfile(entry, folder / entry.name)
             os.utime(folder / entry.name, (0, 0))
-        elif entry.name not in NOT_OF_THE_CHECKOUT:
+        elif entry.name not in {".git", "cdk.out", "archive.zip"}:
             (folder / entry.name).symlink_to(entry)
     return folder
 

@@ -40,7 +40,6 @@ FREE = {
     "copies_from",
     "disposal",
 }  # what makes no request
-OPENING = {"source", "destination", "run_store", "pinned"}
 
 
 class KilledError(BaseException):
@@ -81,7 +80,7 @@ class Dying:
         found = getattr(self._inner, name)
         if name in FREE:
             return found
-        if name in OPENING:
+        if name in {"source", "destination", "run_store", "pinned"}:
             return lambda *given: Dying(found(*given), self._life)
 
         def request(*given: Any, **more: Any) -> Any:
