@@ -293,7 +293,7 @@ def test_an_archive_in_a_pipe(
     monkeypatch.chdir(tmp_path)  # the address of a socket is short
     make(Path("a.zip"))
     with pytest.raises(StorageError, match=r"a pipe or a device; .* save it in a file first"):
-        FileSource().tail(Location("file", "", f"{tmp_path}/a.zip"), 10)
+        files.FileSource().tail(Location("file", "", f"{tmp_path}/a.zip"), 10)
 
 
 def test_an_archive_that_grows_while_its_end_is_read(
