@@ -836,6 +836,17 @@ ROWS = [
     fails("stored-size-mismatch", _one(flags=1), archive(CRYPTED), OPENING),
     fails("size-overrun", _two(data=compress(DEFLATE, TEXT + b"x"))),
     fails("stream-truncated", _two(data=DEFLATED[:-3])),
+    warns(
+        "stream-absent",
+        unread("unzip 7zz", _two(content=b"", method=DEFLATE, data=b"")),
+        _two(content=b"", method=DEFLATE),
+    ),
+    warns(
+        "stream-absent",
+        unread("unzip 7zz", _two(content=b"", method=ZSTD, data=b"", descriptor="signed32")),
+        _two(content=b"", method=ZSTD),
+    ),
+    fails("bomb-ratio", _two(method=DEFLATE, data=b"")),
     fails("size-mismatch", _two(data=compress(DEFLATE, TEXT[:-1]))),
     fails("compressed-trailing-bytes", _two(data=DEFLATED + b"x")),
     fails("crc-mismatch", _one(local=OTHER, central=OTHER)),

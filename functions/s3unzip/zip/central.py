@@ -275,6 +275,9 @@ class DirectoryReader:
             self._judge("name-empty", f"it is {show_name(self._raw_name)!r}")
         if form.findings or form.is_encrypted:
             member = self._read_encryption(form, extras, member)
+        if member.method and not (member.compressed_size or member.size or member.crc32):
+            self._warnings["stream-absent"] += 1
+            member = replace(member, method=records.METHOD_STORED)
         # In an archive with ZIP64 records, no size is cut to 32 bits.
         is_large = member.compressed_size > _MAX_UNWRAPPED and not self._location.is_zip64
         if is_large and _can_wrap(form, extras, member):

@@ -135,6 +135,7 @@ size-overrun 49 DMM The data is longer than declared.
 size-unproven 49 LMM The size is modulo 4 GiB, as macOS writes it, and nothing proves it.
 size-wrapped 49 DWW The size is modulo 4 GiB, as macOS writes it without ZIP64.
 stream-truncated 50 DMM The compressed data ends early.
+stream-absent 50 IWW The member has no compressed data; its size and its CRC-32 are 0.
 size-mismatch 50 DMM The data does not have the declared size.
 compressed-trailing-bytes 51 DMW Bytes follow the end of the compressed data.
 crc-mismatch 52 DMM The data does not have the declared CRC-32.

@@ -209,7 +209,7 @@ def _check_coding(member: Member, header: LocalHeader, extras: records.Extras) -
         member.fail("lfh-encryption-mismatch", "only one of its two headers is marked as encrypted")
     if is_aes and records.read_aes(extras) != (member.method, member.cipher):
         member.fail("lfh-method-mismatch", "its AES field differs from the directory's")
-    if header.method != method:
+    if header.method != method and member.compressed_size:  # without data, no method is used
         member.fail(
             "lfh-method-mismatch", f"method {header.method}, in the directory {member.method}"
         )
