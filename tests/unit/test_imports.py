@@ -19,9 +19,8 @@ from tests.support.zips import Entry, build
 
 
 def _loaded_by(statement: str, variables: Mapping[str, str] | None = None) -> set[str]:
-    code = f"{statement}\nimport sys; print(*sys.modules)"
     done = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", f"{statement}\nimport sys; print(*sys.modules)"],
         env={**os.environ, **(variables or {})},
         check=True,
         capture_output=True,
@@ -85,15 +84,15 @@ def test_batches_in_s3_load_no_botocore(workers: str, tmp_path: Path) -> None:
     archive = build(*(Entry(f"f{number}", b"%d" % number) for number in range(40)))
     with MemoryS3("from", "out") as s3:
         s3.buckets["from"].add("a.zip", archive)
-        variables = {
-            "AWS_ACCESS_KEY_ID": "key",
-            "AWS_SECRET_ACCESS_KEY": "secret",
-            "AWS_ENDPOINT_URL": s3.url,
-            "S3UNZIP_HOME": str(tmp_path),
-            "S3UNZIP_TUNING": '{"batch_members": 5, "min_worker_seconds": 0}',
-        }
         loaded = _loaded_by_command(
-            *("run", "s3://from/a.zip", "s3://out", "-q", "-w", workers), variables=variables
+            *("run", "s3://from/a.zip", "s3://out", "-q", "-w", workers),
+            variables={
+                "AWS_ACCESS_KEY_ID": "key",
+                "AWS_SECRET_ACCESS_KEY": "secret",
+                "AWS_ENDPOINT_URL": s3.url,
+                "S3UNZIP_HOME": str(tmp_path),
+                "S3UNZIP_TUNING": '{"batch_members": 5, "min_worker_seconds": 0}',
+            },
         )
     assert len(s3.buckets["out"].objects) == 40
     assert sorted(loaded & {"obstore", *BOTOCORE, *SHOWS, *RARE, *AWS}) == ["obstore"]

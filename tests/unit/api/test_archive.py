@@ -232,8 +232,9 @@ def test_code_of_zipfile_moves_here(path: Path, tmp_path: Path) -> None:
         assert (*found, file.read()) == (archive.namelist(), 3, b"two")
         assert archive.extract("a/one.txt", tmp_path / "one") == str(tmp_path / "one/a/one.txt")
         assert archive.extractall(tmp_path / "all").extracted == 2
-    files = tmp_path.glob("*/**/*.txt")
-    assert {str(file.relative_to(tmp_path)): file.read_bytes() for file in files} == {
+    assert {
+        str(file.relative_to(tmp_path)): file.read_bytes() for file in tmp_path.glob("*/**/*.txt")
+    } == {
         "one/a/one.txt": b"one",
         "all/a/one.txt": b"one",
         "all/b.txt": b"two",

@@ -392,8 +392,9 @@ def _client(service: Any, server: HttpServer, region: str = "eu-west-1") -> Any:
 @pytest.mark.parametrize("verdict", Verdict)
 def test_event_of_a_run(verdict: Verdict) -> None:
     """Every verdict has a title, and the size of the event is bounded for every archive."""
-    report = replace(REPORT, verdict=verdict, message="x" * 10**6)
-    detail = event_detail(read_worker(VARIABLES), report)
+    detail = event_detail(
+        read_worker(VARIABLES), replace(REPORT, verdict=verdict, message="x" * 10**6)
+    )
     assert EVENT_TITLES[verdict].startswith("Archive ")
     assert (len(detail["message"]), detail["report"]) == (
         MESSAGE_CHARACTERS,

@@ -63,10 +63,9 @@ def test_arrival_is_exact() -> None:
     headers = {block.start_bit for block in BLOCKS}
     middle = 8 * (len(STREAM) // 2)
     stops = range(middle, middle + 4_000)
-    endings = {stop: scan(STREAM, 0, stop).arrival.ending for stop in stops}
-    assert endings == dict.fromkeys(stops, "missed") | dict.fromkeys(
-        headers.intersection(stops), "boundary"
-    )
+    assert {stop: scan(STREAM, 0, stop).arrival.ending for stop in stops} == dict.fromkeys(
+        stops, "missed"
+    ) | dict.fromkeys(headers.intersection(stops), "boundary")
 
 
 def test_stop_in_the_last_block_is_missed() -> None:
@@ -102,8 +101,9 @@ def test_extreme_ratio_stays_in_bounded_pieces() -> None:
 def test_end_of_the_stream_is_told_to_the_byte() -> None:
     """Bytes after the stream are no part of it, wherever the input is cut."""
     for cuts in ((), (len(STREAM) - 1,), (len(STREAM),), (len(STREAM) + 3,), range(30_000)):
-        whole = scan(STREAM + b"rubbish", 0, None, cuts)
-        assert whole.arrival == Arrival("final", len(SAMPLE), len(STREAM))
+        assert scan(STREAM + b"rubbish", 0, None, cuts).arrival == Arrival(
+            "final", len(SAMPLE), len(STREAM)
+        )
     early = scan(STREAM + bytes(range(200)), BLOCKS[5].start_bit, 8 * len(STREAM) + 803).arrival
     assert (early.ending, early.used) == ("final", len(STREAM))
 

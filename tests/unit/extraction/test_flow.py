@@ -264,8 +264,9 @@ def test_members_beyond_the_last_key_listed_are_asked_for(place: int, calls: Cal
     if place < ROWS - 1:
         bucket.delete(keys[-1:])
     rows = [_row_of(index, key) for index, key in enumerate(keys)]
-    unchanged = find_unchanged(rows, SKIP, bucket, calls, threads=2)
-    assert unchanged == {row.member.index for row in rows if row.key in bucket.objects}
+    assert find_unchanged(rows, SKIP, bucket, calls, threads=2) == {
+        row.member.index for row in rows if row.key in bucket.objects
+    }
     assert calls.requests.head == ROWS  # each member once, also the one that is not there
 
 
@@ -324,8 +325,9 @@ def test_a_listing_is_given_up_before_it_costs_too_much(
     rows: int, pages: int, calls: Calls
 ) -> None:
     """After the pages that cost as much as the HEADs, or those that hold twice the members."""
-    keys = (f"m{number:05}" for number in range(3 * PAGE_KEYS))
-    bucket = hold(MemoryBucket(), *keys, body=b"", crc=None)
+    bucket = hold(
+        MemoryBucket(), *(f"m{number:05}" for number in range(3 * PAGE_KEYS)), body=b"", crc=None
+    )
     members = [_row_of(index, f"{'az'[index % 2]}{index:03}") for index in range(rows)]
     unchanged = find_unchanged(members, SKIP, bucket, calls, threads=2)
     assert (unchanged, calls.requests.list) == (set(), pages)

@@ -221,8 +221,9 @@ def test_workers_that_die_at_once_end_the_run(
 ) -> None:
     """So many workers in a row are tried, and the report says why."""
     monkeypatch.setattr("s3unzip.local.workers.MAX_DEATHS", 1)
-    dying = partial(note_and_die, str(tmp_path / "started"))
-    report = Folder(tmp_path).run_elsewhere(dying, tmp_path / "never")
+    report = Folder(tmp_path).run_elsewhere(
+        partial(note_and_die, str(tmp_path / "started")), tmp_path / "never"
+    )
     assert report.verdict is Verdict.FAILED
     assert re.search(r"its worker process died \(killed by SIGKILL\).*memory", report.message or "")
     assert len((tmp_path / "started").read_text()) >= 2

@@ -155,8 +155,9 @@ class Site:
         return [json.loads(line) for line in body.splitlines()]
 
     def given(self, execution: str) -> dict[str, Any]:
-        found = self._machines.describe_execution(executionArn=self._arn(execution))
-        given: dict[str, Any] = json.loads(found["input"])
+        given: dict[str, Any] = json.loads(
+            self._machines.describe_execution(executionArn=self._arn(execution))["input"]
+        )
         return given
 
     def report(self, run: str) -> Report:

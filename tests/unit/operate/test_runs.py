@@ -84,8 +84,7 @@ def test_a_stop_that_comes_too_late(site: Site) -> None:
             execution.status = "SUCCEEDED"
         raise ClientError({"Error": {"Code": "ValidationException"}}, "StopExecution")
 
-    events = runs.client("stepfunctions").meta.events
-    events.register_first("before-call.sfn.StopExecution", refuse)
+    runs.client("stepfunctions").meta.events.register_first("before-call.sfn.StopExecution", refuse)
     with pytest.raises(S3UnzipError, match="states:StopExecution"):
         runs.stop(run)
     ending += backend.state_machines[0].executions
@@ -151,8 +150,9 @@ def test_stacks_that_are_not_as_they_should_be(account: Account) -> None:
     account.make_stack("s3unzip-dev", {"Other": "x"})
     with pytest.raises(NotFoundError, match="stack s3unzip-dev has no outputs"):
         DeployedRuns("dev", StoreConfig(endpoint_url=account.url))
-    outputs = {"StateMachineArn": "arn:aws:states:us-east-1:1:stateMachine:m", "WorkBucket": "w"}
-    account.make_stack("mine", outputs)
+    account.make_stack(
+        "mine", {"StateMachineArn": "arn:aws:states:us-east-1:1:stateMachine:m", "WorkBucket": "w"}
+    )
     runs = DeployedRuns("mine", StoreConfig(endpoint_url=account.url))
     assert runs.stack["StackName"] == "mine"
     with pytest.raises(UsageError, match="too old"):
@@ -312,8 +312,9 @@ def test_an_archive_that_nobody_may_see_is_named(site: Site) -> None:
         "Action": ["s3:GetObject", "s3:HeadObject"],  # moto's name of the right to HEAD
         "Resource": "arn:aws:s3:::arrivals/secret.zip",
     }
-    policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
-    site.account.client("s3").put_bucket_policy(Bucket="arrivals", Policy=policy)
+    site.account.client("s3").put_bucket_policy(
+        Bucket="arrivals", Policy=json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+    )
     missing = find_missing(site.runs, 0.0)
     states = {lost.source.key: (lost.state, bool(lost.message)) for lost in missing.unsettled}
     assert states == {"lost.zip": ("no run", False), "secret.zip": ("not readable", True)}

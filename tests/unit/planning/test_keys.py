@@ -13,8 +13,9 @@ from s3unzip.stores.config import parse_destination, parse_source
 
 def _key(path: str, template: str | None = None, source: str = "s3://bucket/in/data.v1.zip") -> str:
     options = Options() if template is None else Options(key_template=template)
-    request = Request(parse_source(source), parse_destination("s3://out/base"), options)
-    return parse_template(request).key_of()(path)
+    return parse_template(
+        Request(parse_source(source), parse_destination("s3://out/base"), options)
+    ).key_of()(path)
 
 
 @pytest.mark.parametrize(
@@ -113,8 +114,7 @@ def test_a_refused_address_does_not_show_its_secret(text: str) -> None:
 def test_an_address_is_shown_without_its_query() -> None:
     """What is printed and reported of a presigned address carries no credential."""
     location = parse_source("https://user:pw@host/a.zip?X-Amz-Signature=secret")
-    shown = str(location), "secret" in repr(location.public)
-    assert shown == ("https://host/a.zip?...", False)
+    assert (str(location), "secret" in repr(location.public)) == ("https://host/a.zip?...", False)
 
 
 @pytest.mark.parametrize(

@@ -33,8 +33,9 @@ def _without(files: Files, *names: str) -> dict[str, bytes]:
 
 def _fill(world: World, files: Files) -> Request:
     for name, part in files.items():
-        facts = ObjectFacts("application/zip", {})
-        world.buckets.bucket("ingest").put(f"in/{name}", part, facts, if_absent=False)
+        world.buckets.bucket("ingest").put(
+            f"in/{name}", part, ObjectFacts("application/zip", {}), if_absent=False
+        )
     return Request(Location("s3", "ingest", f"in/{name}"), OUT)
 
 
@@ -125,8 +126,9 @@ def test_a_whole_archive_may_have_the_name_of_a_part(world: World, name: str) ->
 def test_a_reader_has_no_parts_beside_it(world: World) -> None:
     """A split archive in an open reader is told to be given by its name."""
     reader = structs.replace(_fill(world, SPLIT).source, scheme="reader")
-    source = world.buckets.source(reader)
-    tail = read_whole_tail(source, reader, world.context.calls(), length=1_000, max_parts=500)
+    tail = read_whole_tail(
+        world.buckets.source(reader), reader, world.context.calls(), length=1_000, max_parts=500
+    )
     assert tail.refusal is not None
     assert tail.refusal.code == "part-missing"
 

@@ -267,8 +267,9 @@ def test_a_report_that_comes_in_between_counts(on_record: Verdict | None) -> Non
 
 def test_a_lost_answer_is_found_again() -> None:
     """The second try meets the report of the first one, and is the first to write."""
-    records = RunRecords(Interleaved(lambda _: None, lost=True))
-    assert write_report(_report_of(DONE), records, 0.0) == (_report_of(DONE), True)
+    assert write_report(
+        _report_of(DONE), RunRecords(Interleaved(lambda _: None, lost=True)), 0.0
+    ) == (_report_of(DONE), True)
 
 
 def test_a_later_action_amends_the_newest_report() -> None:

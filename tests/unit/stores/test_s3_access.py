@@ -46,8 +46,9 @@ def _no_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_requests_go_to_the_region(region: str, domain: str) -> None:
     """No client asks the global endpoint, which answers for us-east-1 from elsewhere."""
     session = Session(AwsSession(StoreConfig(region=region)))
-    clients = session.client("control"), session.client("slow")
-    assert {client.meta.endpoint_url for client in clients} == {f"https://s3.{region}.{domain}"}
+    assert {
+        client.meta.endpoint_url for client in (session.client("control"), session.client("slow"))
+    } == {f"https://s3.{region}.{domain}"}
     assert f"bucket.s3.{region}.{domain}" in str(session.reader("bucket").config)
 
 
@@ -178,8 +179,7 @@ def test_parts_and_pieces_are_told_by_their_endings() -> None:
         "a.zst": None,
     }
     assert {key: advise_name(_s3(key)) for key in advice} == advice
-    stems = [archive_stem(_s3(key)) for key in ("d/a.zip.001", "d/a.zip.1")]
-    assert stems == ["a", "a.zip.1"]
+    assert [archive_stem(_s3(key)) for key in ("d/a.zip.001", "d/a.zip.1")] == ["a", "a.zip.1"]
 
 
 def test_parts_without_names() -> None:

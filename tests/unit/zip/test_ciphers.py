@@ -44,8 +44,9 @@ def test_round_trip(
     content: bytes, password: bytes, seal: Callable[[Member, bytes], Member], method: int, step: int
 ) -> None:
     """Any content comes back with any password, cut anywhere."""
-    raw = build(seal(Member("a", content, method), password))
-    assert extract(raw, Policy(password=password), Cut(step)).members[0] == extracted("a", content)
+    assert extract(
+        build(seal(Member("a", content, method), password)), Policy(password=password), Cut(step)
+    ).members[0] == extracted("a", content)
 
 
 def test_wrong_password_that_passes_the_check_byte() -> None:

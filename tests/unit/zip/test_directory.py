@@ -70,7 +70,7 @@ def headers(draw: st.DrawFn) -> bytes:
     if draw(st.booleans()):
         size = draw(st.sampled_from([0, 1, 40, 0xFFFF, 0xFFFFFFFE, 0xFFFFFFFF]))
         central |= {"size": size, "compressed_size": draw(st.sampled_from([size, 40, 0xFFFFFFFF]))}
-    entry = Entry(
+    return Entry(
         draw(NAMES),
         method=draw(st.sampled_from([0, 8, 8, 8, 12, 99, 98])),
         flags=draw(st.sampled_from([0, 0, 2, 8, 0x800, 1, 0x20, 0x2000])),
@@ -78,8 +78,7 @@ def headers(draw: st.DrawFn) -> bytes:
         extra=draw(st.sampled_from(EXTRAS)),
         comment=draw(st.sampled_from([b"", b"a comment"])),
         central=central,
-    )
-    return entry.central_part(0)
+    ).central_part(0)
 
 
 def _place(

@@ -46,14 +46,16 @@ def test_stop_is_the_next_header_of_any_kind() -> None:
     assert stops == [("a", 32), ("b", 32 + 32 + 32), ("c", 32 * 4 + 35)]
     assert (index.directories, index.entries) == (1, 5)
     assert (index.members.size, index.members.compressed_size) == (3, 3)
-    refused = [(member.index, member.path, found.code) for member, found in index.failures]
-    assert refused == [(3, "../x", "name-dotdot")]
+    assert [(member.index, member.path, found.code) for member, found in index.failures] == [
+        (3, "../x", "name-dotdot")
+    ]
 
 
 def test_unknown_time_and_mode_are_none() -> None:
     """What an archive does not say stays unknown, beside members that say it."""
-    silent = Entry("a", central={"date": 0, "time": 0, "made_by": 20, "attributes": 0})
-    index = _index_of(silent, Entry("b"))
+    index = _index_of(
+        Entry("a", central={"date": 0, "time": 0, "made_by": 20, "attributes": 0}), Entry("b")
+    )
     assert [(m.mtime, m.mode) for m in index.members] == [
         (None, None),
         (1_776_259_990, 0o100644),
@@ -292,8 +294,9 @@ def test_asks_for_what_it_needs() -> None:
     assert open_member(member, raw[:29], Policy()) == HEAD_LENGTH
     need = open_member(member, raw[:1024], Policy())
     assert need == 30 + 500 + 60_004
-    opened = OpenedMember(need, has_descriptor=False, is_complete=True)
-    assert open_member(member, raw[:need], Policy()) == opened
+    assert open_member(member, raw[:need], Policy()) == OpenedMember(
+        need, has_descriptor=False, is_complete=True
+    )
     assert open_member(_first_of(build(Entry("a", b"x"))), b"", Policy()) == 32
 
 
