@@ -122,6 +122,12 @@ class Site:
         new = set(self.account.executions()) - before
         return self.runs.find(new.pop()) if new else ""
 
+    def extract(self, key: str, body: bytes = GOOD) -> str:
+        """Do the whole run of an archive; return it."""
+        run = self.begin(key, body)
+        self.work(run)
+        return run
+
     def take(self, *bodies: str) -> None:
         """Call the intake function with messages, or with those that are queued."""
         texts = bodies or map(json.dumps, self.account.receive(self.account.outputs["QueueUrl"]))

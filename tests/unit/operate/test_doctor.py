@@ -129,43 +129,105 @@ def test_missing_buckets_are_named(runs: DeployedRuns, account: Account, role: s
     check(runs, name, FAILURE, "does not exist")
 
 
-@pytest.mark.parametrize(
-    ("role", "status", "expected", "words"),
-    [
-        *(("ingest", status, FAILURE, "arrivals is in eu-west-1") for status in (200, 301, 403)),
-        ("destination", 200, WARNING, "is in eu-west-1, the stack in us-east-1"),
-    ],
-)
-def test_a_bucket_elsewhere(
-    runs: DeployedRuns, role: str, status: int, expected: CheckStatus, words: str
-) -> None:
-    """S3 tells the region with every status; only a destination in another region is possible."""
-    reply = Reply(status, b"", {"x-amz-bucket-region": "eu-west-1"})
-    with answering(runs, lambda _: reply, "s3"):
-        check(runs, f"{role} bucket", expected, words)
-
-
 OWNER = "x-amz-expected-bucket-owner"
+OTHERS = {Variable.DESTINATION_OWNER.value: "999999999999"}
+
+
+def _elsewhere(status: int, region: str = "eu-west-1") -> Callable[[Asked], Reply]:
+    return lambda _: Reply(status, b"", {"x-amz-bucket-region": region})
+
+
+def _denied_to(owner: str) -> Callable[[Asked], Reply]:
+    return lambda asked: Reply({owner: 403}.get(asked.headers.get(OWNER, ""), 200))
+
+
+def _sends(events: str) -> Callable[[Asked], Reply]:
+    body = f"<NotificationConfiguration>{events}</NotificationConfiguration>"
+    return lambda _: Reply(200, body.encode())
+
+
+# By what S3 answers: the check, its variables, the answer, and what the check says.
+BY_S3: dict[
+    str, tuple[str, dict[str, str], Callable[[Asked], Reply], CheckStatus, tuple[str, ...]]
+] = {
+    # S3 tells the region with every status; only a destination in another region is possible.
+    **{
+        f"archives in another region, by {status}": (
+            "ingest bucket",
+            {},
+            _elsewhere(status),
+            FAILURE,
+            ("arrivals is in eu-west-1",),
+        )
+        for status in (200, 301, 403)
+    },
+    "members in another region": (
+        "destination bucket",
+        {},
+        _elsewhere(200),
+        WARNING,
+        ("is in eu-west-1, the stack in us-east-1",),
+    ),
+    # The owner is the stack's account; of the destination it may be set.
+    "archives of another account": (
+        "ingest bucket",
+        {},
+        _denied_to("123456789012"),
+        FAILURE,
+        ("of the stack's account",),
+    ),
+    "members of another account": (
+        "destination bucket",
+        {},
+        _denied_to("123456789012"),
+        FAILURE,
+        ("set destination.owner",),
+    ),
+    "members of a third account": (
+        "destination bucket",
+        OTHERS,
+        _denied_to("999999999999"),
+        FAILURE,
+        ("not owned by account 999999999999",),
+    ),
+    # A fault of S3 says nothing of the bucket nor of its owner.
+    "a fault": (
+        "work bucket",
+        {},
+        lambda asked: refuse(asked, "SlowDown", 500),
+        WARNING,
+        ("not checked", "run the command again"),
+    ),
+    "a fault as long as the owner is named": (
+        "work bucket",
+        {},
+        lambda asked: {True: refuse(asked, "SlowDown", 500)}.get(
+            OWNER in asked.headers, Reply(200)
+        ),
+        WARNING,
+        ("not checked", "run the command again"),
+    ),
+    # Without EventBridge no archive starts a run; moto does not keep this setting.
+    "events": ("events", {}, _sends("<EventBridgeConfiguration/>"), OK, ("arrivals sends",)),
+    "no events": ("events", {}, _sends(""), FAILURE, ("no archive will start a run",)),
+}
 
 
 @pytest.mark.parametrize(
-    ("role", "owner", "word"),
-    [
-        ("ingest", "123456789012", "of the stack's account"),
-        ("destination", "123456789012", "set destination.owner"),
-        ("destination", "999999999999", "not owned by account 999999999999"),
-    ],
+    ("name", "variables", "answer", "expected", "words"), BY_S3.values(), ids=BY_S3
 )
-def test_a_bucket_of_somebody_else(runs: DeployedRuns, role: str, owner: str, word: str) -> None:
-    """The owner is the stack's account; of the destination it may be set."""
-    if owner != runs.account:
-        runs.variables |= {Variable.DESTINATION_OWNER: owner}
-
-    def answer(asked: Asked) -> Reply:
-        return Reply(403 if asked.headers.get(OWNER) == owner else 200)
-
+def test_a_bucket_is_checked_by_what_s3_answers(
+    runs: DeployedRuns,
+    name: str,
+    variables: dict[str, str],
+    answer: Callable[[Asked], Reply],
+    expected: CheckStatus,
+    words: tuple[str, ...],
+) -> None:
+    """Its region, its owner and its events are told, or that they could not be checked."""
+    runs.variables |= variables
     with answering(runs, answer, "s3"):
-        check(runs, f"{role} bucket", FAILURE, word)
+        check(runs, name, expected, *words)
 
 
 PLAN: dict[str, Any] = {
@@ -217,17 +279,6 @@ KEYS: dict[str, dict[str, str]] = {
     "disabled": {},
     "signing": {"KeyUsage": "SIGN_VERIFY", "KeySpec": "ECC_NIST_P256"},
 }
-
-
-@pytest.mark.parametrize("fault_of", ["host", "x-amz-expected-bucket-owner"])
-def test_a_bucket_when_s3_fails(runs: DeployedRuns, fault_of: str) -> None:
-    """A fault of S3 says nothing of the bucket nor of its owner: not checked."""
-
-    def answer(asked: Asked) -> Reply:
-        return refuse(asked, "SlowDown", 500) if fault_of in asked.headers else Reply(200)
-
-    with answering(runs, answer, "s3"):
-        check(runs, "work bucket", WARNING, "not checked", "run the command again")
 
 
 @pytest.mark.parametrize(
@@ -365,22 +416,6 @@ def test_a_destination_of_another_account(
         check(runs, "rights", expected, word)
 
 
-@pytest.mark.parametrize(
-    ("inside", "expected", "word"),
-    [
-        ("<EventBridgeConfiguration/>", OK, "arrivals sends"),
-        ("", FAILURE, "no archive will start a run"),
-    ],
-)
-def test_a_bucket_that_sends_no_events_is_named(
-    runs: DeployedRuns, inside: str, expected: CheckStatus, word: str
-) -> None:
-    """Without EventBridge no archive starts a run; moto does not keep this setting."""
-    body = f"<NotificationConfiguration>{inside}</NotificationConfiguration>"
-    with answering(runs, lambda _: Reply(200, body.encode()), "s3"):
-        check(runs, "events", expected, word)
-
-
 def test_events_that_come_by_a_topic(runs: DeployedRuns, account: Account) -> None:
     """The bucket sends none itself, and it may be of another account and region."""
     sns, queue = account.client("sns"), "arn:aws:sqs:us-east-1:123456789012:intake"
@@ -393,8 +428,7 @@ def test_events_that_come_by_a_topic(runs: DeployedRuns, account: Account) -> No
     check(runs, "events", FAILURE, f"not subscribed to {topic}: no archive will start a run")
     runs.resources = ()
     check(runs, "events", FAILURE, "not subscribed")
-    reply = Reply(200, b"", {"x-amz-bucket-region": "eu-west-1"})
-    with answering(runs, lambda _: reply, "s3"):
+    with answering(runs, _elsewhere(200), "s3"):
         check(runs, "ingest bucket", WARNING, "arrivals is in eu-west-1, the stack in us-east-1")
     reply = Reply(200, b"", {"x-amz-bucket-region": "us-east-1"})
     with answering(runs, lambda asked: Reply(403) if asked.headers.get(OWNER) else reply, "s3"):

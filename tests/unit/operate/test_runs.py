@@ -24,8 +24,7 @@ from tests.unit.operate.site import GOOD, Site, make_bad
 
 def test_all_runs_are_one_list(site: Site) -> None:
     """Those at work and those that ended, also without an execution, as many as asked for."""
-    first, second = site.begin("first.zip"), site.begin("second.zip")
-    site.work(first)
+    first, second = site.extract("first.zip"), site.begin("second.zip")
     site.begin("bad.zip", b"no archive")
     runs = site.runs
     states = {recent.run: recent.state for recent in runs.recent(10)}
@@ -36,8 +35,7 @@ def test_all_runs_are_one_list(site: Site) -> None:
 
 def test_a_run_that_ended_is_at_work_no_more(site: Site) -> None:
     """The execution that waits for the functions of a stopped one is not listed as the run."""
-    run = site.begin("a.zip")
-    site.work(run)
+    run = site.extract("a.zip")
     site.start(f"{execution_name(run)}-w1")
     assert [(recent.run, recent.state) for recent in site.runs.recent(5)] == [(run, "")]
 
@@ -54,8 +52,7 @@ def test_a_run_is_found_by_its_beginning(site: Site) -> None:
     runs = site.runs
     with pytest.raises(NotFoundError, match="no run of dev has begun yet"):
         runs.find("latest")
-    one, two = site.begin("same-a.zip"), site.begin("same-b.zip")
-    site.work(one)
+    one, two = site.extract("same-a.zip"), site.begin("same-b.zip")
     assert runs.find("same-a") == runs.find(one) == runs.find(execution_name(one)) == one
     assert runs.find(f"{execution_name(two)}-r2") == two
     assert runs.find("latest") in {one, two}
@@ -110,8 +107,7 @@ def test_a_stopped_run_is_resumed(site: Site) -> None:
 
 def test_failed_members_are_done_again(site: Site) -> None:
     """With `failed` they are tried once more; each time by the next execution."""
-    run, runs = site.begin("a.zip", make_bad()), site.runs
-    site.work(run)
+    run, runs = site.extract("a.zip", make_bad()), site.runs
     for number in (2, 3):
         runs.resume(run, failed=True)
         assert site.given(f"{execution_name(run)}-r{number}") == {"failed": True, "run": run}
@@ -176,8 +172,7 @@ def test_a_nested_archive_stays_when_its_run_is_resumed(deploy: Callable[..., Si
         Variable.AFTER_SUCCESS: '{"action": "delete"}',
     }
     site = deploy(**options)
-    outer = site.begin("outer.zip", build(Entry("a.zip", GOOD)))
-    site.work(outer)
+    outer = site.extract("outer.zip", build(Entry("a.zip", GOOD)))
     inner = next(run for run in site.runs.begun(5) if run != outer)
     site.fail(inner)
     site.runs.resume(inner)
@@ -207,9 +202,17 @@ def test_an_execution_of_an_older_deployment_ends_with_advice(site: Site) -> Non
     assert site.report(run).verdict is Verdict.COMPLETED
 
 
+def _start_missing(site: Site, count: int) -> dict[str, tuple[str, bool]]:
+    """Start the missing archives; return the state of each, and whether it has a message."""
+    missing = find_missing(site.runs, 0.0)
+    assert len(missing.startable) == count
+    start_missing(site.runs, missing.startable)
+    return {lost.source.key: (lost.state, bool(lost.message)) for lost in missing.unsettled}
+
+
 def test_every_archive_has_its_verdict(site: Site) -> None:
     """Of a run that ended nothing is told; one that goes on is counted."""
-    site.work(site.begin("done.zip"))
+    site.extract("done.zip")
     site.begin("going.zip")
     site.begin("refused.zip", b"no archive")
     site.account.put("other.txt", b"starts nothing")
@@ -282,7 +285,7 @@ def test_keys_and_archives_that_are_read_by_their_size(site: Site, key: str) -> 
 
 def test_unreadable_archives_and_records_are_listed(site: Site) -> None:
     """An archive that must be restored has no run; a run with damaged records has not finished."""
-    site.work(site.begin("done.zip"))
+    site.extract("done.zip")
     damaged = site.begin("damaged.zip")
     site.end(execution_name(damaged))
     for record in ("report", "run"):
@@ -290,14 +293,11 @@ def test_unreadable_archives_and_records_are_listed(site: Site) -> None:
     frozen = {"Bucket": "arrivals", "Key": "frozen.zip", "StorageClass": "DEEP_ARCHIVE"}
     site.account.client("s3").put_object(**frozen, Body=GOOD)
     site.account.put("lost.zip", GOOD)
-    missing = find_missing(site.runs, 0.0)
-    assert {lost.source.key: lost.state for lost in missing.unsettled} == {
-        "damaged.zip": "not finished",
-        "frozen.zip": "no run",
-        "lost.zip": "no run",
+    assert _start_missing(site, 3) == {
+        "damaged.zip": ("not finished", False),
+        "frozen.zip": ("no run", False),
+        "lost.zip": ("no run", False),
     }
-    assert len(missing.startable) == 3
-    start_missing(site.runs, missing.startable)
     site.take()  # what `start_missing` queued
     assert find_missing(site.runs, 0.0).unsettled == ()
 
@@ -315,11 +315,10 @@ def test_an_archive_that_nobody_may_see_is_named(site: Site) -> None:
     site.account.client("s3").put_bucket_policy(
         Bucket="arrivals", Policy=json.dumps({"Version": "2012-10-17", "Statement": [statement]})
     )
-    missing = find_missing(site.runs, 0.0)
-    states = {lost.source.key: (lost.state, bool(lost.message)) for lost in missing.unsettled}
-    assert states == {"lost.zip": ("no run", False), "secret.zip": ("not readable", True)}
-    assert len(missing.startable) == 1
-    start_missing(site.runs, missing.startable)
+    assert _start_missing(site, 1) == {
+        "lost.zip": ("no run", False),
+        "secret.zip": ("not readable", True),
+    }
 
 
 def test_an_archive_that_must_be_restored_has_a_verdict(site: Site) -> None:
@@ -344,18 +343,14 @@ def test_a_run_that_did_not_end(site: Site) -> None:
     """An execution that ended without a report is resumed; its archive needs no other event."""
     run = site.begin("a.zip")
     site.end(execution_name(run))
-    found = find_missing(site.runs, 0.0)
-    assert [(one.run, one.state) for one in found.unsettled] == [(run, "not finished")]
-    assert len(found.startable) == 1
-    start_missing(site.runs, found.startable)
+    assert _start_missing(site, 1) == {"a.zip": ("not finished", False)}
     site.work(run, 2)
     assert find_missing(site.runs, 0.0).unsettled == ()
 
 
 def test_a_run_of_another_archive_is_no_verdict(site: Site) -> None:
     """Of two archives with one run id the second is named, and what to do with it."""
-    run = site.begin("a.zip")
-    site.work(run)
+    run = site.extract("a.zip")
     (report,) = site.account.objects("work", f"runs/{run}/report.json").items()
     site.account.put(report[0], report[1].replace(b'"a.zip"', b'"b/a.zip"'), bucket="work")
     (lost,) = find_missing(site.runs, 0.0).unsettled

@@ -305,8 +305,7 @@ def traveller(routed: Site, tmp_path: Path) -> Shell:
 
 def test_a_run_writes_as_its_route_says(routed: Site) -> None:
     """The destination, the key and the options are the route's; the report has it."""
-    run = routed.begin("acme/a.zip")
-    routed.work(run)
+    run = routed.extract("acme/a.zip")
     report = routed.report(run)
     assert (report.verdict, report.route) == (
         Verdict.COMPLETED,
@@ -341,8 +340,7 @@ def test_a_failed_execution_is_ended_with_the_rights_of_its_route(
         **{Variable.ROUTES: json.dumps([route]), Variable.DESTINATION_OWNER: "999999999999"}
     )
     site.account.client("s3").create_bucket(Bucket="acme-members")
-    run = site.begin("acme/outer.zip", build(Entry("a.zip", GOOD)))
-    site.work(run)
+    run = site.extract("acme/outer.zip", build(Entry("a.zip", GOOD)))
     started = site.account.executions()
     site.fail(run)
     assert set(started) < set(site.account.executions())
@@ -360,8 +358,7 @@ def test_a_failed_execution_is_ended_with_the_rights_of_its_route(
 )
 def test_the_first_route_that_fits(routed: Site, key: str, route: str | None) -> None:
     """Prefix and suffix decide; what no route takes goes the environment's own way."""
-    run = routed.begin(key)
-    routed.work(run)
+    run = routed.extract(key)
     for chooser in (routed.runs.defaults.request(key), routed.report(run)):
         assert (chooser.route and chooser.route.name) == route
 

@@ -47,8 +47,10 @@ def test_a_run_extracts_all_parts(world: World, change: type[str]) -> None:
     assert (report.verdict, report.requests.copy) == (Verdict.COMPLETED, 0)
     assert world.contents(change("a") + "/") == CONTENTS
     assert report.pin is not None
-    sizes = [report.pin.size, *(part.size for part in report.pin.parts or ())]
-    assert sizes == [sum(map(len, SPLIT.values())), *map(len, SPLIT.values())]
+    assert [report.pin.size, *(part.size for part in report.pin.parts or ())] == [
+        sum(map(len, SPLIT.values())),
+        *map(len, SPLIT.values()),
+    ]
 
 
 @pytest.mark.parametrize(
