@@ -225,8 +225,10 @@ def test_every_picture_is_there_and_used() -> None:
         page.read_text("utf-8") for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))
     )
     names = {one.name for one in (ROOT / "docs" / "images").iterdir()}
-    assert names == {"terminal.svg", "report-page.png", "report-page-dark.png"}
-    assert [name for name in names if f"images/{name}" not in text] == []
+    assert (names, [name for name in names if f"images/{name}" not in text]) == (
+        {"terminal.svg", "report-page.png", "report-page-dark.png"},
+        [],
+    )
 
 
 def test_the_terminal_loads_nothing() -> None:

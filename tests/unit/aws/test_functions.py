@@ -507,8 +507,10 @@ def clean() -> Iterator[None]:
 def _emitted() -> dict[str, list[float]]:
     line: dict[str, Any] = dict(metrics.serialize_metric_set())
     (directive,) = line["_aws"]["CloudWatchMetrics"]
-    assert directive["Namespace"] == NAMESPACE
-    assert sorted(directive["Dimensions"][0]) == ["environment", "service"]
+    assert (directive["Namespace"], sorted(directive["Dimensions"][0])) == (
+        NAMESPACE,
+        ["environment", "service"],
+    )
     for metric in directive["Metrics"]:
         assert metric["Unit"] == METRICS[metric["Name"]]
     return {metric["Name"]: line[metric["Name"]] for metric in directive["Metrics"]}
@@ -723,6 +725,8 @@ def test_a_sampled_invocation_is_a_subsegment_with_its_run() -> None:
     answers, (good, bad) = run([("a", _header("1")), ("bad", _header("1"))])
     assert answers == ["a True", "raised bad"]
     assert (good["name"], good["trace_id"]) == ("## handler", ROOT)
-    assert good["annotations"] == {"run": "a", "ColdStart": True, "Service": "s3unzip"}
-    assert bad["fault"] is True
+    assert (good["annotations"], bad["fault"]) == (
+        {"run": "a", "ColdStart": True, "Service": "s3unzip"},
+        True,
+    )
     assert "bad" in json.dumps(bad["cause"])

@@ -210,8 +210,10 @@ def test_a_stream_is_cut_into_the_planned_parts(
     bucket = NotingBucket()
     attempt, row = _begin(World(WHOLE, MemoryStores(out=bucket)))
     parts = upload_parts(attempt, begin_upload(attempt, row), iter(chunks), [2])
-    assert [(part.number, part.size) for part in parts] == list(enumerate(sizes, 1))
-    assert sorted(bucket.views) == views
+    assert ([(part.number, part.size) for part in parts], sorted(bucket.views)) == (
+        list(enumerate(sizes, 1)),
+        views,
+    )
 
 
 def test_an_upload_that_was_never_there_is_not_taken_for_done() -> None:
@@ -276,8 +278,10 @@ def test_the_last_key_listed_is_not_asked_for_twice(calls: Calls) -> None:
     bucket = hold(MemoryBucket(), *keys, *[f"k{number:04}x" for number in range(PAGE_KEYS)])
     last = sorted(bucket.objects)[PAGE_KEYS - 1]
     rows = [_row_of(index, key) for index, key in enumerate([*keys[: ROWS - 2], last, "z"])]
-    assert find_unchanged(rows, SKIP, bucket, calls, threads=2) == set(range(ROWS - 1))
-    assert calls.requests.head == ROWS
+    assert (find_unchanged(rows, SKIP, bucket, calls, threads=2), calls.requests.head) == (
+        set(range(ROWS - 1)),
+        ROWS,
+    )
 
 
 class ChecksummedBucket(MemoryBucket):

@@ -45,8 +45,11 @@ def test_a_second_run_of_an_archive_begins_anew(world: World) -> None:
     world.out.objects.clear()
     again = world.run_here(world.request(TWO_MEMBERS))
     assert (first.verdict, again.verdict, again.run) == (*[Verdict.COMPLETED] * 2, first.run)
-    assert (again.extracted, len(world.out.objects)) == (2, 2)
-    assert told.phases == ["plan", "extract", "report"] * 2
+    assert (again.extracted, len(world.out.objects), told.phases) == (
+        2,
+        2,
+        ["plan", "extract", "report"] * 2,
+    )
 
 
 @pytest.mark.parametrize(
@@ -315,8 +318,10 @@ def test_attempts_that_are_on_record_add_up() -> None:
         tally.take(second, f"no answer from http://s3, retrying for {seconds} s")
         tally.take(second, Counter(extracted=1))
     tally.take(second, Counter(extracted=1, bytes_done=20))
-    assert shown.counts == {"extracted": 7, "bytes_done": 60}
-    assert shown.troubles == ["no answer from http://s3, retrying for 58 s"]
+    assert (shown.counts, shown.troubles) == (
+        {"extracted": 7, "bytes_done": 60},
+        ["no answer from http://s3, retrying for 58 s"],
+    )
 
 
 def _schedule_threads() -> tuple[int, int]:

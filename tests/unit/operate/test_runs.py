@@ -28,8 +28,10 @@ def test_all_runs_are_one_list(site: Site) -> None:
     site.begin("bad.zip", b"no archive")
     runs = site.runs
     states = {recent.run: recent.state for recent in runs.recent(10)}
-    assert list(states) == sorted(states, reverse=True)
-    assert {run[18:].rsplit("-", 1)[0] for run in states} == {"first", "second", "bad"}
+    assert (list(states), {run[18:].rsplit("-", 1)[0] for run in states}) == (
+        sorted(states, reverse=True),
+        {"first", "second", "bad"},
+    )
     assert (states[first], states[second], len(list(runs.recent(1)))) == ("", "RUNNING", 1)
 
 
@@ -93,8 +95,12 @@ def test_a_stopped_run_is_resumed(site: Site) -> None:
     run, runs = site.begin("a.zip"), site.runs
     with pytest.raises(UsageError, match=f"for its end: s3unzip watch {run} --env dev"):
         runs.resume(run)
-    assert (runs.state(run), runs.stop(run), runs.stop(run)) == ("RUNNING", True, False)
-    assert runs.state(run) == "ABORTED"
+    assert (runs.state(run), runs.stop(run), runs.stop(run), runs.state(run)) == (
+        "RUNNING",
+        True,
+        False,
+        "ABORTED",
+    )
     nothing = "2026-01-01/000000-nothing-0"
     assert (runs.state(nothing), runs.map_counts(nothing)) == (None, {})
     runs.resume(run)
@@ -122,8 +128,10 @@ def test_a_run_without_records(site: Site) -> None:
     run, runs = site.begin("a.zip"), site.runs
     for key in site.account.objects("work"):
         site.account.client("s3").delete_object(Bucket="work", Key=key)
-    assert [(recent.run, recent.state) for recent in runs.recent(5)] == [(run, "RUNNING")]
-    assert runs.find(run[:14]) == run
+    assert ([(recent.run, recent.state) for recent in runs.recent(5)], runs.find(run[:14])) == (
+        [(run, "RUNNING")],
+        run,
+    )
     runs.stop(run)
     runs.resume(run)
     first, second = (site.given(f"{execution_name(run)}{more}") for more in ("", "-r2"))
@@ -231,8 +239,12 @@ def test_a_lost_event_is_queued_again(site: Site) -> None:
     runs = site.runs
     missing = find_missing(runs, 0.0)
     (lost,) = missing.unsettled
-    assert (lost.source.key, lost.state, lost.size) == ("lost.zip", "no run", len(GOOD))
-    assert len(missing.startable) == 1
+    assert (lost.source.key, lost.state, lost.size, len(missing.startable)) == (
+        "lost.zip",
+        "no run",
+        len(GOOD),
+        1,
+    )
     start_missing(runs, missing.startable)
     site.take()
     assert site.account.executions() == [execution_name(lost.run)]
@@ -268,8 +280,10 @@ def test_the_limit_of_parts_is_the_environment_s(split: Callable[..., tuple[Site
     """A split archive with more parts is refused, and its verdict is found."""
     site, _ = split(S3UNZIP_LIMITS='{"parts": 2}')
     (run,) = site.runs.begun(10)
-    assert site.report(run).reason == "too-many-parts"
-    assert find_missing(site.runs, 0.0).unsettled == ()
+    assert (site.report(run).reason, find_missing(site.runs, 0.0).unsettled) == (
+        "too-many-parts",
+        (),
+    )
 
 
 @pytest.mark.parametrize("key", ["odd//a.zip", "/leading.zip", "a/../b.zip", "empty.zip"])

@@ -86,8 +86,10 @@ def test_words_select_archives(shell: Shell, words: list[str], keys: list[str]) 
         len(keys) * len(ARCHIVE),
     )
     assert made["dollars"] > 0
-    assert ended.err == f"queued {show_count(len(keys), 'archive')}: s3unzip runs --env dev\n"
-    assert shell.queued() == keys
+    assert (ended.err, shell.queued()) == (
+        f"queued {show_count(len(keys), 'archive')}: s3unzip runs --env dev\n",
+        keys,
+    )
 
 
 def test_a_key_is_looked_up_with_one_request(shell: Shell) -> None:
@@ -143,8 +145,10 @@ def test_archives_that_have_a_verdict(shell: Shell, monkeypatch: pytest.MonkeyPa
     out = shell(BUCKET, "--dry-run").ends(0).out
     assert re.fullmatch("2 archives to extract, .*; left out: 2 with a verdict\n", out)
     ended = shell(f"{BUCKET}*a*.zip", "--yes", "--json").ends(0)
-    assert check_lines("submit", ended.out)[0]["ended"] == 2
-    assert ended.err == "nothing is queued: each archive has its verdict: s3unzip runs --env dev\n"
+    assert (check_lines("submit", ended.out)[0]["ended"], ended.err) == (
+        2,
+        "nothing is queued: each archive has its verdict: s3unzip runs --env dev\n",
+    )
     monkeypatch.setattr(submit, "MAX_LOOKED_UP", 3)
     shell(BUCKET, "--yes").ends(0)
     assert shell.queued() == ["a.zip", "bad.zip", "new.zip", "running.zip"]
@@ -173,16 +177,21 @@ def test_missing_archives_are_listed_and_started(shell: Shell) -> None:
     """A dry run starts nothing and exits with 1; with a yes each archive gets its verdict."""
     shell.put("a.zip", "in/b.zip", "in/c.zip")
     *lines, last = shell("--missing", "--dry-run").ends(1).out.splitlines()
-    assert [line.split()[2:4] for line in lines] == [["no", "run"]] * 3
-    assert last == "3 archives: 0 running, 3 without a verdict"
+    assert ([line.split()[2:4] for line in lines], last) == (
+        [["no", "run"]] * 3,
+        "3 archives: 0 running, 3 without a verdict",
+    )
     ended = shell("--missing", answer="n\n").ends(1)
     assert ended.err.startswith("Start 3 archives? [y/N] ")
     shell("--missing", "--yes", "--max-cost", "0.0000001").ends(2)
     assert shell.queued() == []
     ended = shell("--missing", f"{BUCKET}in/", "--yes", "--json").ends(0)
     (found,) = check_lines("missing", ended.out)
-    assert [archive["state"] for archive in found["unsettled"]] == ["no run"] * 2
-    assert (found["started"], ended.err) == (2, "2 started: s3unzip runs --env dev\n")
+    assert ([archive["state"] for archive in found["unsettled"]], found["started"], ended.err) == (
+        ["no run"] * 2,
+        2,
+        "2 started: s3unzip runs --env dev\n",
+    )
     assert shell.queued() == ["in/b.zip", "in/c.zip"]
     ended = shell("--missing", "--days", "0", "--yes")
     assert (ended.code, ended.out) == (0, "0 archives: 0 running, 0 without a verdict\n")
@@ -311,8 +320,10 @@ def test_a_run_writes_as_its_route_says(routed: Site) -> None:
         Verdict.COMPLETED,
         Route("acme", "123456789012", KEY),
     )
-    assert set(routed.account.objects("acme-members")) == {"in/good", "in/other"}
-    assert _key_of_good(routed) == ("aws:kms", KEY)
+    assert (set(routed.account.objects("acme-members")), _key_of_good(routed)) == (
+        {"in/good", "in/other"},
+        ("aws:kms", KEY),
+    )
 
 
 def _key_of_good(site: Site) -> tuple[str, str]:
@@ -327,8 +338,10 @@ def test_a_run_keeps_its_route(routed: Site, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv(Variable.ROUTES, json.dumps(changed))
     open_worker.cache_clear()
     routed.work(run)
-    assert routed.report(run).verdict is Verdict.COMPLETED
-    assert _key_of_good(routed) == ("aws:kms", KEY)
+    assert (routed.report(run).verdict, _key_of_good(routed)) == (
+        Verdict.COMPLETED,
+        ("aws:kms", KEY),
+    )
 
 
 def test_a_failed_execution_is_ended_with_the_rights_of_its_route(
@@ -386,8 +399,10 @@ def test_missing_archives_of_routes(traveller: Shell) -> None:
 def test_doctor_checks_each_route(routed: Site) -> None:
     """A route whose bucket is gone is a failure with its name."""
     answers = {result.name: (result.status, result.message) for result in diagnose(routed.runs)}
-    assert answers["route acme"] == (OK, "s3://arrivals/acme/*.zip -> s3://acme-members/in/")
-    assert answers["route globex"][0] is OK
+    assert (answers["route acme"], answers["route globex"][0]) == (
+        (OK, "s3://arrivals/acme/*.zip -> s3://acme-members/in/"),
+        OK,
+    )
     routed.account.client("s3").delete_bucket(Bucket="acme-members")
     answer = check_route(routed.runs, 0)
     assert (answer.status, answer.message) == (FAILURE, "acme-members does not exist")

@@ -59,8 +59,12 @@ def test_few_tasks_travel_with_the_state_and_many_as_a_list(world: World) -> Non
     world.buckets.forget_runs()
     world.tune(max_few_tasks=19)
     _, many = _begin(world, ARCHIVE)
-    assert (many.next, many.tasks, many.list) == ("many", (), "rounds/00.jsonl")
-    assert len(list(world.records(many.run).read_round(0))) == 20
+    assert (many.next, many.tasks, many.list, len(list(world.records(many.run).read_round(0)))) == (
+        "many",
+        (),
+        "rounds/00.jsonl",
+        20,
+    )
     assert world.finish(settle(many, world.context)).verdict is Verdict.COMPLETED
 
 
@@ -200,8 +204,10 @@ def _write(
 ) -> Report:
     context = World().context
     written, _ = write_report(report, records, since, page_for=context, reopened=reopened)
-    assert records.find_report() == written
-    assert records.store.read(PAGE) == render_page(written, context)
+    assert (records.find_report(), records.store.read(PAGE)) == (
+        written,
+        render_page(written, context),
+    )
     return written
 
 

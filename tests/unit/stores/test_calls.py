@@ -230,8 +230,11 @@ def test_only_throttling_is_counted_as_throttled(clock: ManualClock, calls: Call
     calls.run("put", Faults(clock, 2))
     assert (calls.requests.throttled, calls.requests.retries) == (0, 2)
     calls.paced("put", Faults(clock, 1, fault=ThrottledError))
-    assert (calls.requests.throttled, calls.requests.retries) == (1, 3)
-    assert calls.pace.limit == int(4 * CUT)
+    assert (calls.requests.throttled, calls.requests.retries, calls.pace.limit) == (
+        1,
+        3,
+        int(4 * CUT),
+    )
 
 
 @dataclass
@@ -258,9 +261,12 @@ def test_a_broken_body_goes_on_where_it_broke(times: int) -> None:
     for data in calls.stream(PinnedArchive([archive.stream], [20]), ByteRange(10, 20)):
         assert not faults.waiting
         body += data
-    assert body == bytes(range(10, 20))
-    assert archive.wanted == [ByteRange(10 + 3 * n, 20) for n in range(times + 1)]
-    assert (calls.requests.get, calls.requests.retries) == (times + 1, times)
+    assert (body, archive.wanted, calls.requests.get, calls.requests.retries) == (
+        bytes(range(10, 20)),
+        [ByteRange(10 + 3 * n, 20) for n in range(times + 1)],
+        times + 1,
+        times,
+    )
 
 
 def test_each_part_takes_a_request_and_an_end_in_memory_none(calls: Calls) -> None:
@@ -274,8 +280,11 @@ def test_each_part_takes_a_request_and_an_end_in_memory_none(calls: Calls) -> No
         [ByteRange(0, 10), ByteRange(3, 10)],
         [ByteRange(0, 6)],
     ]
-    assert calls.read(archive, ByteRange(27, 30)) == whole[27:]
-    assert (calls.requests.get, calls.requests.retries) == (4, 1)
+    assert (calls.read(archive, ByteRange(27, 30)), calls.requests.get, calls.requests.retries) == (
+        whole[27:],
+        4,
+        1,
+    )
 
 
 def _dripping(clock: ManualClock, size: int) -> PinnedArchive:

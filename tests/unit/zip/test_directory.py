@@ -224,8 +224,10 @@ def test_every_tail_length_agrees(*, zip64: bool, prefix: bytes) -> None:
     for length in range(len(raw)):
         location, asked = _locate(raw, length)
         held = raw[max(whole.start, len(raw) - length) : max(whole.stop, len(raw) - length)]
-        assert location == replace(whole, held=held)
-        assert location.held == raw[location.missing.stop : location.stop]
+        assert (location, location.held) == (
+            replace(whole, held=held),
+            raw[location.missing.stop : location.stop],
+        )
         assert all(want.stop <= len(raw) - length for want in asked)
 
 

@@ -208,8 +208,10 @@ def test_a_long_member_without_a_key_is_not_compared(
     files = [MacFile("big", BIG), MacFile("x", 5), MacFile("X", 5)]
     index = _read_mac(build_mac(*files), policy, selection)
     assert [failure.finding.code for failure in index.failures] == codes
-    assert [member.path for member in index.selected] == ["x", "X"]
-    assert index.warnings["case-collision"] == 1
+    assert ([member.path for member in index.selected], index.warnings["case-collision"]) == (
+        ["x", "X"],
+        1,
+    )
     with pytest.raises(RejectedError, match="duplicate-name"):
         _read_mac(build_mac(*files, MacFile("x", 5)), policy, selection)
 
@@ -229,8 +231,10 @@ def test_a_long_member_needs_its_descriptor(change: dict[str, Any]) -> None:
 def test_a_stream_that_grew_keeps_its_size() -> None:
     """Deflate may be longer than its content: that alone is no sign of 4 GiB more."""
     file = MacFile("a", 4_000_000, filled=5_000_000, method=DEFLATE)
-    assert _member_of(file).size == 4_000_000
-    assert _member_of(dataclasses.replace(file, size=4_000)).size == WRAP + 4_000
+    assert (_member_of(file).size, _member_of(dataclasses.replace(file, size=4_000)).size) == (
+        4_000_000,
+        WRAP + 4_000,
+    )
 
 
 def _decode(member: Member, data: bytes, policy: Policy) -> MemberDecoder:
