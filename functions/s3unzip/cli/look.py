@@ -312,7 +312,7 @@ def print_verification(verification: "Verification", out: TextIO) -> None:
     )
     if verification.refused:
         out.write(
-            f"  {verification.refused:,} more are refused by the archive's directory: s3unzip ls\n"
+            f"  {verification.refused:,} more are refused, not compared: s3unzip run --dry-run\n"
         )
     out.writelines(f"  {count:,} {PROOFS[proof]}\n" for proof, count in verification.proofs.items())
     requests = verification.requests
