@@ -468,16 +468,14 @@ def _guess_format(first_bytes: bytes) -> str:
 def count_disks(tail: bytes) -> int:
     """Return the number of disks of an archive, according to the end record in its last bytes.
 
-    If there are several end records, the function uses the record that ends the archive, or
-    otherwise the last complete record. If there is no complete end record, the function returns 1,
-    and `locate_directory` refuses the archive.
+    If there are several end records, the function uses the one whose comment ends last. If there is
+    no complete end record, the function returns 1, and `locate_directory` refuses the archive.
     """
     window = tail[-EOCD_ROOM:]
     stops = {at: stop for at, stop in _find_stops(window).items() if stop <= len(window)}
     if not stops:
         return 1
-    exact = [at for at, stop in stops.items() if stop == len(window)]
-    at = max(exact or stops)
+    at = max(stops, key=lambda at: (stops[at], at))
     last_disk = read_eocd(window, at).disk
     if last_disk != SENTINEL_16:
         return last_disk + 1
