@@ -34,6 +34,7 @@ from tests.support.processes import Program
 from tests.support.zips import log_lines
 
 FREE = {
+    "bytes_read",
     "keeps_metadata",
     "release",
     "part_limits",
