@@ -54,10 +54,10 @@ def test_bytes_come_back(place: Place) -> None:
 def test_unusual_keys(place: Place, key: str) -> None:
     """Keys are kept to the letter."""
     place.fill(key, b"body")
-    assert _body_of(place, key) == b"body"
-    assert [entry[:2] for entry in list_all(place.destination, place.root.key)] == [
-        (place.key(key), 4)
-    ]
+    assert (
+        _body_of(place, key),
+        [entry[:2] for entry in list_all(place.destination, place.root.key)],
+    ) == (b"body", [(place.key(key), 4)])
 
 
 @pytest.mark.parametrize(

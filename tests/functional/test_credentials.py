@@ -357,10 +357,10 @@ def test_a_server_that_wants_buckets_in_host_names(
 def test_access_points_are_places_like_buckets(site: Site, mark: str) -> None:
     """Both forms of an ARN name one; requests go to its host, and are signed for its region."""
     site.extract(source=f"{POINT}{mark}from", target=f"{POINT}{mark}out").ends(0)
-    assert site.out.objects.keys() == NAMES
-    assert {asked.headers["authorization"].split("/")[2] for asked in site.s3.asked} == {
-        "eu-west-1"
-    }
+    assert (
+        site.out.objects.keys(),
+        {asked.headers["authorization"].split("/")[2] for asked in site.s3.asked},
+    ) == (NAMES, {"eu-west-1"})
     site.program.start("run", f"s3://{POINT}{mark}from/in/", "out").ends(0)
     assert site.program.files("out/a")["large.bin"] == LARGE
 

@@ -393,10 +393,10 @@ def test_gzip_with_a_suffix(options: Options) -> None:
     world = _small_world()
     report = world.run(ARCHIVE, options, verdict="COMPLETED")
     contents = world.contents()
-    assert {key: gzip.decompress(body) for key, body in contents.items()} == {
-        f"{name}.gz": content for name, content in MEMBERS.items()
-    }
-    assert report.bytes_out == sum(map(len, contents.values()))
+    assert ({key: gzip.decompress(body) for key, body in contents.items()}, report.bytes_out) == (
+        {f"{name}.gz": content for name, content in MEMBERS.items()},
+        sum(map(len, contents.values())),
+    )
     facts = world.out.objects["archive/small.txt.gz"].facts
     assert (facts.content_type, facts.content_encoding) == ("application/gzip", None)
     assert facts.metadata["zip-crc32"] == f"{zlib.crc32(SMALL):08x}"

@@ -350,10 +350,10 @@ def test_data_is_what_the_functions_return(dev: Synthesized) -> None:
         "Settle": {"state.$": "$", "execution.$": "$$.Execution.Name"}
     }
     given = [name for name, one in states.items() if "Payload.$" in one.get("Parameters", ())]
-    assert {name: states[name]["Parameters"]["Payload.$"] for name in given} == dict.fromkeys(
-        ("Plan", "Extract", "Extract one of many"), "$"
-    )
-    assert [states[name]["OutputPath"] for name in ("Plan", "Settle")] == ["$.Payload"] * 2
+    assert (
+        {name: states[name]["Parameters"]["Payload.$"] for name in given},
+        [states[name]["OutputPath"] for name in ("Plan", "Settle")],
+    ) == (dict.fromkeys(("Plan", "Extract", "Extract one of many"), "$"), ["$.Payload"] * 2)
 
 
 def test_every_error_name_exists(dev: Synthesized) -> None:
@@ -432,10 +432,10 @@ def test_rights_of_the_state_machine(dev: Synthesized) -> None:
     """Its role calls the three functions of a run, and reads and writes what rounds have."""
     rights = dev.policy("WorkflowRunsRoleDefaultPolicy")
     called = {where for action, where in rights if action == "lambda:InvokeFunction"}
-    assert {one.split("Functions")[1][:4] for one in called} == {"Plan", "Extr", "Sett"}
-    assert {where for action, where in rights if action.startswith("s3:")} == {
-        "<StorageWork.Arn>/runs/*/rounds/*"
-    }
+    assert (
+        {one.split("Functions")[1][:4] for one in called},
+        {where for action, where in rights if action.startswith("s3:")},
+    ) == ({"Plan", "Extr", "Sett"}, {"<StorageWork.Arn>/runs/*/rounds/*"})
     name = dev.only("AWS::StepFunctions::StateMachine")["StateMachineName"]
     assert name == dev.environment.stack.name  # by which others name it
 

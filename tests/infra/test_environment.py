@@ -437,12 +437,12 @@ def test_the_functions_read_routes(routes: Synthesized) -> None:
         Options(on_conflict=OnConflict.SKIP_UNCHANGED, password_ref=f"secretsmanager:{SECRET}"),
         Route("acme", destination_owner="444455556666"),
     )
-    assert (daily.destination, daily.route) == (
+    assert (daily.destination, daily.route, daily.options.key_template, daily.options.objects) == (
         Location("s3", "members", "daily/"),
         Route("globex-daily", destination_kms_key=KMS_KEY),
+        "{member}",
+        ObjectProperties(tags={"from": "globex"}),
     )
-    assert daily.options.key_template == "{member}"
-    assert daily.options.objects == ObjectProperties(tags={"from": "globex"})
     assert config.request("globex/a.zipx").route == Route("globex", destination_kms_key=KMS_KEY)
     assert config.request("globex/a.zip").route is None
     assert [

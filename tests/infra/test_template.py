@@ -380,10 +380,10 @@ def test_retention(prod: Synthesized) -> None:
         "WorkflowLogs": (30, "Delete")  # it has a name, which a retained one would hold
     }
     queues = prod.resources("AWS::SQS::Queue")
-    assert {queue["MessageRetentionPeriod"] for queue in queues.values()} == {14 * 86_400}
-    assert {policies[name] for name in queues if not name.startswith("IntakeQueue")} == {
-        "RetainExceptOnCreate"
-    }
+    assert (
+        {queue["MessageRetentionPeriod"] for queue in queues.values()},
+        {policies[name] for name in queues if not name.startswith("IntakeQueue")},
+    ) == ({14 * 86_400}, {"RetainExceptOnCreate"})
 
 
 @pytest.mark.parametrize(("variant", "is_reserved"), [("dev", False), ("prod", True)])
