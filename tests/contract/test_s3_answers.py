@@ -131,7 +131,7 @@ def test_uploads_are_listed_over_pages(encoding: str, keys: list[str]) -> None:
             key=key,
             upload=f"u{n}",
             encoding=encoding,
-            more="false" if n else "true",
+            more=("true", "false")[n],
             after=key,
             after_id=f"u{n}",
         )
@@ -178,7 +178,7 @@ def test_a_list_without_progress_ends(case: str) -> None:
         pytest.raises(kind, match=words),
     ):
         read(stores.destination(WHERE))
-    assert len(asked) == (1 if case == "keys without a token" else 2)
+    assert len(asked) == 2 - (case == "keys without a token")
 
 
 ERRORS = {

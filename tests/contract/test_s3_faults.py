@@ -29,7 +29,7 @@ from s3unzip.stores.s3.credentials import ProfileKeys
 from s3unzip.zip import ByteRange
 from tests.contract.places import FACTS, list_all, scripted, stores_at
 from tests.support.memory import ManualClock
-from tests.support.servers import HANG_SECONDS, VERSITY, Asked, Reply, s3_error
+from tests.support.servers import HANG_SECONDS, VERSITY, Asked, Reply, s3_error, serve_range
 
 WHERE = Location("s3", "bucket", "a.zip")
 OWNER = "111122223333"
@@ -45,6 +45,8 @@ CARRIED = {
     "x-amz-server-side-encryption-aws-kms-key-id": "arn:aws:kms:eu-west-1:1:key/k",
     "x-amz-content-sha256": "UNSIGNED-PAYLOAD",
 }
+ETAG = {"ETag": '"etag"'}
+TEN_BYTES = serve_range(BODY, "bytes=0-9", ETAG)
 LINE = r"\As3:[A-Z]\w+ s3://bucket/.*\Z"
 ANSWERS: list[tuple[Reply, type[S3UnzipError]]] = [
     (s3_error(503, "SlowDown"), ThrottledError),
@@ -69,10 +71,6 @@ ANSWERS: list[tuple[Reply, type[S3UnzipError]]] = [
     (s3_error(400, "InvalidRequest"), StorageError),
     (s3_error(507, "XMinioStorageFull"), StoreFullError),
 ]
-
-
-def _content_range(start: int, stop: int) -> dict[str, str]:
-    return {"Content-Range": f"bytes {start}-{stop - 1}/1000", "ETag": '"etag"'}
 
 
 def _one_read(stores: Stores, where: Location = WHERE) -> bytes:
@@ -146,8 +144,7 @@ def test_a_key_that_is_not_unicode_is_a_mistake(
 @pytest.mark.parametrize("where", [WHERE, ODD], ids=["plain", "odd"])
 def test_every_range_carries_the_pin(where: Location) -> None:
     """ETag and version id go with each read, so no read can mix two versions."""
-    reply = Reply(206, BODY[:10], _content_range(0, 10))
-    with scripted(lambda _: reply) as (stores, asked):
+    with scripted(lambda _: TEN_BYTES) as (stores, asked):
         _one_read(stores, where)
     assert [
         (get.headers["range"], get.headers["if-match"], get.path.rpartition("?")[2])
@@ -164,7 +161,7 @@ def test_a_version_that_may_not_be_read(call: str) -> None:
             return s3_error(403, "AccessDenied")
         if asked.method == "PUT":
             return Reply(200, b"<CopyPartResult><ETag>e</ETag></CopyPartResult>")
-        return Reply(206, BODY[:10], _content_range(0, 10))
+        return TEN_BYTES
 
     with scripted(answer) as (stores, asked):
         with pytest.raises(ServiceFaultError, match="s3:GetObjectVersion"):
@@ -191,12 +188,13 @@ def test_two_reads_at_once_of_a_version_that_may_not_be_read(call: str) -> None:
 
 
 @pytest.mark.parametrize("where", [WHERE, ODD], ids=["plain", "odd"])
-@pytest.mark.parametrize("stall", [0.0, 1.5])
-def test_a_body_that_breaks(where: Location, stall: float) -> None:
+@pytest.mark.parametrize(
+    ("stall", "soon"), [(0.0, {}), (1.5, {"stall_seconds": 0.5, "put_seconds": 0.5})]
+)
+def test_a_body_that_breaks(where: Location, stall: float, soon: dict[str, float]) -> None:
     """Half a body, or one that stops coming, is a fault that can be retried where it broke."""
-    reply = Reply(206, BODY, _content_range(0, 1_000), cut=500, stall=stall)
-    soon = {"stall_seconds": 0.5, "put_seconds": 0.5} if stall else {}
-    with scripted(lambda _: reply, **soon) as (stores, _):
+    headers = ETAG | {"Content-Range": "bytes 0-999/1000"}
+    with scripted(lambda _: Reply(206, BODY, headers, 500, stall), **soon) as (stores, _):
         with pytest.raises(ServiceFaultError):
             list(stores.source(where).pinned(where, PIN).stream(ByteRange(0, 1_000)))
         if not stall:
@@ -312,7 +310,7 @@ MEANINGS: dict[str, tuple[str, Reply, type[S3UnzipError], str | None]] = {
     },
     "read: fewer bytes than requested": (
         "read",
-        Reply(206, BODY[:7], _content_range(0, 7)),
+        serve_range(BODY, "bytes=0-6", ETAG),
         ServiceFaultError,
         None,
     ),
@@ -380,7 +378,7 @@ def test_a_bucket_in_another_region(call: str) -> None:
             return s3_error(301, "PermanentRedirect", x_amz_bucket_region="eu-west-1")
         if asked.method == "HEAD":
             return Reply(200, headers={"x-amz-bucket-region": "eu-west-1"})
-        return Reply(206, BODY[:10], _content_range(0, 10))
+        return TEN_BYTES
 
     with scripted(answer) as (stores, _):
         with pytest.raises(ServiceFaultError):

@@ -393,13 +393,6 @@ def test_redirects_to_nonsense(target: str) -> None:
             WebSource(FAST).tail(where, 10)
 
 
-def test_an_unknown_host_is_named() -> None:
-    """One line with the host and what to do; it is not tried again."""
-    where = Location("http", "no-such-host.invalid", "a.zip")
-    with pytest.raises(StorageError, match=r"no host named no-such-host\.invalid; check the URL"):
-        WebSource(FAST).tail(where, 10)
-
-
 def test_an_untrusted_certificate_is_named(tmp_path: Path) -> None:
     """The cause in plain words, and where to name a certificate to trust."""
     with (

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -169,17 +169,17 @@ def test_no_worker_outlives_a_killed_program(program: Program) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "code", "whole_group"), [(signal.SIGTERM, 143, False), (signal.SIGHUP, 129, True)]
+    ("number", "code", "kill"), [(signal.SIGTERM, 143, os.kill), (signal.SIGHUP, 129, os.killpg)]
 )
 @pytest.mark.usefixtures("default_hangup")
 def test_sigterm_and_sighup_are_as_ctrl_c(
-    program: Program, number: signal.Signals, code: int, *, whole_group: bool
+    program: Program, number: signal.Signals, code: int, kill: Callable[[int, int], None]
 ) -> None:
     """The run is settled, its advice has the run's id, and `resume` completes it."""
     slow = SlowRun(program)
     with HttpServer(slow.answer) as server:
         process = slow.start(f"{server.url}/a.zip", "out", "-w", "2")
-        (os.killpg if whole_group else os.kill)(process.pid, number)
+        kill(process.pid, number)
         await_delivery(process)
         slow.go_on.set()
         _, told = process.communicate(timeout=HANG_SECONDS)

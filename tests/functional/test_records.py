@@ -220,7 +220,7 @@ def test_tasks_add_up_as_they_end(world: memory.World) -> None:
         counts = seen.counts
         assert seen.progress.extracted == counts["extracted"] == 20 * done - 10
         assert (seen.progress.tasks_done, counts["failed"]) == (done, 10)
-        assert (len(seen.failures), watcher.read().counts) == (3 if done == 1 else 0, seen.counts)
+        assert (len(seen.failures), watcher.read().counts) == (3 * (done == 1), seen.counts)
     assert seen.counts["bytes_written"] == sum(len(one.content) for one in MEMBERS[10:])
     assert seen.progress.first_object is not None
 

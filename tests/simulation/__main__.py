@@ -73,7 +73,7 @@ def main() -> int:
     if failures:
         _say(f"failed seeds: {' '.join(map(str, failures))}")
     _say(f"BENCH sim.schedules_per_hour {schedules / took * 3600:.0f} 1/h")
-    return 1 if failures else 0
+    return int(bool(failures))
 
 
 def _replay(seed: int, without: frozenset[int]) -> int:

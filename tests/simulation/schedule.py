@@ -377,7 +377,7 @@ def _describe(seed: int, error: Exception, world: World, rule: str, recipes: lis
     without = ",".join(map(str, sorted(world.faults.skipped)))
     lines = [
         f"seed {seed}: {error}",
-        f"replay: make simulate SEED={seed}" + (f" WITHOUT={without}" if without else ""),
+        f"replay: make simulate SEED={seed}" + f" WITHOUT={without}" * bool(without),
         f"on_conflict {rule}; archives: {recipes}",
         f"faults: {', '.join(world.faults.injected) or 'none'}",
         *(f"  {line}" for line in world.trace),

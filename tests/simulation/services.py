@@ -286,7 +286,7 @@ class Services:
 
     def send(self, body: str) -> None:
         world = self.world
-        for _ in range(2 if world.faults.injects(Fault.TWICE, "message") else 1):
+        for _ in range(1 + world.faults.injects(Fault.TWICE, "message")):
             late = world.faults.delay() if world.faults.injects(Fault.DELAY, "message") else 0.0
             name = f"message-{next(self._numbers)}"
             self._messages.append(Message(name, body, world.scheduler.now + late))
@@ -304,7 +304,7 @@ class Services:
                 return
             message.receipt = f"receipt-{next(self._numbers)}"
             message.visible = scheduler.now + 360.0  # six times the function's limit
-            for again in range(2 if self.world.faults.injects(Fault.TWICE, "delivery") else 1):
+            for again in range(1 + self.world.faults.injects(Fault.TWICE, "delivery")):
                 scheduler.spawn(
                     Process("event source"), partial(self._deliver, message, attempt + again)
                 )
@@ -338,7 +338,7 @@ class Services:
             "startDate": execution.began * 1_000,
             "stopDate": execution.ended * 1_000,
         }
-        for _ in range(2 if self.world.faults.injects(Fault.TWICE, "failure") else 1):
+        for _ in range(1 + self.world.faults.injects(Fault.TWICE, "failure")):
             news = partial(self._settle, {"detail": detail})
             self.world.scheduler.spawn(Process("event bus"), news)
 

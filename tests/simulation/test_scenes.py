@@ -87,11 +87,10 @@ def test_the_better_of_two_simultaneous_attempts_is_on_record(call: str) -> None
         assert (run.verdict, sum(map(len, run.outcomes.values()))) == (COMPLETED, 3)
 
 
-@pytest.mark.parametrize("call", ["put events", "stat"])
+@pytest.mark.parametrize(("call", "kind"), [("put events", DELETED), ("stat", PLAIN)])
 @pytest.mark.parametrize("after", ["deleted", "replaced", "there"])
-def test_an_end_that_is_cut_off_is_repeated(after: str, call: str) -> None:
+def test_an_end_that_is_cut_off_is_repeated(after: str, call: str, kind: int) -> None:
     """The function is killed between report and event: its message comes again, and sends it."""
-    kind = DELETED if call == "put events" else PLAIN
     with staged(kind, tail_bytes=WHOLE_TAIL) as stage:
         steps: dict[str, list[Callable[[], object]]] = {
             "deleted": [stage.remove],
@@ -147,12 +146,12 @@ def scan_of(world: World, key: str) -> str:
     return json.dumps(json.loads(event_of(world, key)) | event)
 
 
-@pytest.mark.parametrize("late", [False, True])
-def test_an_aborted_older_run_leaves_the_newest(late: bool) -> None:  # noqa: FBT001 - a case
+@pytest.mark.parametrize("late", [0.0, 100.0])
+def test_an_aborted_older_run_leaves_the_newest(late: float) -> None:
     """Nobody resumes it; its functions work on, and may write after the first look."""
     with staged(VERSIONED, tail_bytes=WHOLE_TAIL) as stage:
         stage.at("extract", 1, "put out/", partial(stage.replace, NEWER_MANY))
-        works_on = partial(stage.wait, 100.0 if late else 0.0)
+        works_on = partial(stage.wait, late)
         stage.at("extract", 2, "put out/", partial(stage.wait, 40.0), stage.abort, works_on)
         stage.play(partial(stage.put, MANY))
         verdicts = [stage.run_of(one.version).verdict for one in (NEWER_MANY, MANY)]

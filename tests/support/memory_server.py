@@ -102,7 +102,7 @@ def _list_objects(
     coming = (entry for entry in found if entry.key != after)
     page = list(islice(coming, PAGE))
     is_encoded = query.get("encoding-type") == "url"
-    fields = ["<EncodingType>url</EncodingType>"] if is_encoded else []
+    fields = ["<EncodingType>url</EncodingType>"] * is_encoded
     if next(coming, None) is None:
         fields += ["<IsTruncated>false</IsTruncated>"]
     else:

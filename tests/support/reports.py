@@ -63,7 +63,7 @@ def hostile_failures(count: int = 1_000) -> tuple[Failure, ...]:
     return tuple(
         Failure(
             key=f"landing/import/{number:05d}/{HOSTILE[number % len(HOSTILE)]}"
-            + ("<&\u2028" * 300 if number % 3 == 0 else ""),
+            + "<&\u2028" * 300 * (number % 3 == 0),
             reason=reasons[(number * number) % 7 % 4],
             message=f"member {number}: crc-32 is 0x{number * 2654435761 % 2**32:08x} "
             + HOSTILE[number % 8],
