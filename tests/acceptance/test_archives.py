@@ -8,22 +8,16 @@ import zipfile
 
 import pytest
 
-from acceptance import archives, site
-from acceptance.cases import (
-    PUBLISHED,
-    Published,
-    published_archive,
-)
+from acceptance import archives, cases, site
 from s3unzip.cli.terminal import Stopping
 from s3unzip.settings import GIB, MIB
-from tests.support.servers import Asked, HttpServer, Reply
-from tests.support.zips import encrypt_aes
+from tests.support import servers, zips
 
 
-@pytest.mark.parametrize("one", PUBLISHED, ids=lambda one: one.name)
-def test_small_scale_archives_are_valid(one: Published) -> None:
+@pytest.mark.parametrize("one", cases.PUBLISHED, ids=lambda one: one.name)
+def test_small_scale_archives_are_valid(one: cases.Published) -> None:
     """Every member has its CRC-32, the published size, and is compressed about as well."""
-    archive = published_archive(one, full=False)
+    archive = cases.published_archive(one, full=False)
     with zipfile.ZipFile(io.BytesIO(b"".join(archive.pieces()))) as made:
         assert (made.testzip(), len(made.namelist())) == (None, archive.count)
         largest = max(made.infolist(), key=lambda member: member.file_size)
@@ -33,8 +27,8 @@ def test_small_scale_archives_are_valid(one: Published) -> None:
 
 def test_a_hundred_gigabytes_need_no_memory() -> None:
     """The member of 100 GB is sent piece by piece; no piece and no sum of them is large."""
-    (one,) = (one for one in PUBLISHED if one.name == "100gb")
-    archive = published_archive(one, full=True)
+    (one,) = (one for one in cases.PUBLISHED if one.name == "100gb")
+    archive = cases.published_archive(one, full=True)
     tracemalloc.start()
     size = largest = 0
     for piece in archive.pieces():
@@ -54,7 +48,9 @@ def test_encryption_is_winzips(version: int) -> None:
     """The data is what an encoder written apart from this one makes of it."""
     member = archives.small_member(1, 3_000, 0.4)
     content = archives.encrypt(member, b"password", version).content
-    assert list(content.chunks) == [encrypt_aes(b"".join(member.content.pieces()), b"password")]
+    assert list(content.chunks) == [
+        zips.encrypt_aes(b"".join(member.content.pieces()), b"password")
+    ]
     assert bool(content.crc32) is (version == 1)
 
 
@@ -67,13 +63,13 @@ def test_an_exit_code_that_no_case_expects() -> None:
 def test_ctrl_c_during_a_command_ends_the_set() -> None:
     """The command ends as it does alone, and the set with it."""
 
-    def interrupt(_: Asked) -> Reply:
+    def interrupt(_: servers.Asked) -> servers.Reply:
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-        return Reply(404)
+        return servers.Reply(404)
 
     def call(url: str) -> None:
         with Stopping().like_ctrl_c():
             site.Site.call("ls", f"{url}/a.zip")
 
-    with HttpServer(interrupt) as server, pytest.raises(KeyboardInterrupt):
+    with servers.HttpServer(interrupt) as server, pytest.raises(KeyboardInterrupt):
         call(server.url)

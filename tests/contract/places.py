@@ -14,8 +14,7 @@ from s3unzip.stores import Stores, archives, config, listing, run_store
 from s3unzip.stores.open import OpenedStores
 from s3unzip.stores.ports import Buffer, Destination, ObjectFacts, StoredObject
 from s3unzip.stores.s3.session import Session
-from tests.support.memory import MemoryStores
-from tests.support.servers import HANG_SECONDS, Asked, HttpServer, Reply
+from tests.support import memory, servers
 
 FACTS = ObjectFacts("application/json", {"zip-crc32": "0000000a", "mtime": "1700000000"})
 
@@ -57,17 +56,17 @@ class Place:
 
 def stores_at(url: str, **settings: Any) -> Stores:
     """Return stores on a scripted S3; they wait for a server on a busy machine."""
-    patience = dict.fromkeys(("stall_seconds", "put_seconds", "slow_seconds"), HANG_SECONDS)
+    patience = dict.fromkeys(("stall_seconds", "put_seconds", "slow_seconds"), servers.HANG_SECONDS)
     given = {"endpoint_url": url, "connect_seconds": 5.0, **patience, **settings}
     return OpenedStores(config.StoreConfig(Location("s3", "work", ""), **given))
 
 
 @contextmanager
 def scripted(
-    answer: Callable[[Asked], Reply], **settings: Any
-) -> Iterator[tuple[Stores, list[Asked]]]:
+    answer: Callable[[servers.Asked], servers.Reply], **settings: Any
+) -> Iterator[tuple[Stores, list[servers.Asked]]]:
     """Run a scripted S3; yield stores on it, and the requests that it gets."""
-    with HttpServer(answer) as server:
+    with servers.HttpServer(answer) as server:
         yield stores_at(server.url, **settings), server.asked
 
 
@@ -94,7 +93,7 @@ _numbers = itertools.count(1)
 
 def memory_place() -> Place:
     """Return the store in memory that other tests stand on."""
-    return Place("memory", MemoryStores(), Location("mem", "bucket", ""))
+    return Place("memory", memory.MemoryStores(), Location("mem", "bucket", ""))
 
 
 def folder_place(scratch: Path) -> Place:

@@ -10,6 +10,7 @@ from zlib import crc32
 
 import pytest
 
+from s3unzip import model, store_kinds
 from s3unzip.errors import (
     ConflictError,
     NotFoundError,
@@ -17,8 +18,6 @@ from s3unzip.errors import (
     StorageError,
     UnreadableRecordError,
 )
-from s3unzip.model import Part
-from s3unzip.store_kinds import STORE_KINDS
 from s3unzip.stores.ports import Buffer, ObjectFacts, Upload
 from s3unzip.stores.run_store import ObjectRunStore, RunStore
 from s3unzip.zip import ByteRange
@@ -78,7 +77,7 @@ def test_keys_that_cannot_be_paths_are_taken(place: Place, key: str) -> None:
 
 def test_the_kind_of_a_store_is_true(place: Place) -> None:
     """A listing has ETags, or a key is not both file and folder, where the store's kind says so."""
-    if place.root.scheme not in STORE_KINDS:
+    if place.root.scheme not in store_kinds.STORE_KINDS:
         pytest.skip("a store of tests only")
     kind = place.root.store
     place.fill("a", b"body")
@@ -201,7 +200,7 @@ def _begin(place: Place, key: str = "whole") -> Upload:
     return Upload(place.key(key), place.destination.create_upload(place.key(key), FACTS))
 
 
-def _add(place: Place, upload: Upload, number: int, start: int, stop: int) -> Part:
+def _add(place: Place, upload: Upload, number: int, start: int, stop: int) -> model.Part:
     body = DATA[start:stop]
     return place.destination.upload_part(upload, number, start, body, crc32(body))
 
@@ -222,14 +221,14 @@ def test_parts_in_any_order(place: Place) -> None:
 
 
 @pytest.fixture
-def begun(place: Place) -> tuple[Upload, list[Part]]:
+def begun(place: Place) -> tuple[Upload, list[model.Part]]:
     """An upload that has all its parts."""
     upload = _begin(place)
     return upload, [_add(place, upload, *cut) for cut in CUTS]
 
 
 def test_incomplete_uploads_are_listed_and_dropped(
-    place: Place, begun: tuple[Upload, list[Part]]
+    place: Place, begun: tuple[Upload, list[model.Part]]
 ) -> None:
     """Who knows only the prefix finds an upload; aborted it is gone, and may be aborted again."""
     upload, parts = begun
@@ -244,7 +243,7 @@ def test_incomplete_uploads_are_listed_and_dropped(
     assert place.destination.head(upload.key) is None
 
 
-def test_complete_twice(place: Place, begun: tuple[Upload, list[Part]]) -> None:
+def test_complete_twice(place: Place, begun: tuple[Upload, list[model.Part]]) -> None:
     """The second time is either fine or finds no upload, as in S3; the object stays."""
     place.destination.complete_upload(*begun, if_absent=False)
     with contextlib.suppress(NotFoundError):
@@ -252,7 +251,7 @@ def test_complete_twice(place: Place, begun: tuple[Upload, list[Part]]) -> None:
     assert _body_of(place, "whole") == DATA
 
 
-def test_complete_if_absent(place: Place, begun: tuple[Upload, list[Part]]) -> None:
+def test_complete_if_absent(place: Place, begun: tuple[Upload, list[model.Part]]) -> None:
     """An object that came in between is not overwritten."""
     place.fill("whole", b"somebody else's")
     with pytest.raises(ConflictError):

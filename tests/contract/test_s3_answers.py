@@ -16,8 +16,7 @@ from s3unzip.errors import (
     UsageError,
 )
 from s3unzip.model import Location
-from s3unzip.stores.config import StoreConfig
-from s3unzip.stores.ports import Destination, ObjectFacts, StoredObject, Upload
+from s3unzip.stores import config, ports
 from s3unzip.stores.s3 import aws_session, session
 from tests.contract.places import list_all, scripted, stores_at, untrusted_context
 from tests.contract.test_s3_faults import CALLS, LINE
@@ -104,10 +103,10 @@ def test_a_listing_has_the_keys_that_the_server_meant(server_name: str) -> None:
     body = page.format(contents="".join(entry.format(key=key) for key in keys)).encode()
     with HttpServer(lambda _: Reply(200, body)) as server:
         listed = list_all(stores_at(server.url).destination(WHERE), "")
-        client = aws_session.AwsSession(StoreConfig()).client("s3", endpoint_url=server.url)
+        client = aws_session.AwsSession(config.StoreConfig()).client("s3", endpoint_url=server.url)
         answer = client.list_objects_v2(Bucket="bucket")
     etag = "c4ca4238a0b923820dcc509a6f75849b"
-    assert listed == [StoredObject(key, 1, etag=etag) for key in keys.values()]
+    assert listed == [ports.StoredObject(key, 1, etag=etag) for key in keys.values()]
     assert [entry.get("Key") for entry in answer["Contents"]] == list(keys.values())
 
 
@@ -139,7 +138,7 @@ def test_uploads_are_listed_over_pages(encoding: str, keys: list[str]) -> None:
     )
     with scripted(lambda _: Reply(200, next(pages).encode())) as (stores, asked):
         uploads = list(stores.destination(WHERE).uploads(""))
-    assert uploads == [Upload("a+b", "u0"), Upload("my docs/new\nline", "u1")]
+    assert uploads == [ports.Upload("a+b", "u0"), ports.Upload("my docs/new\nline", "u1")]
     assert "key-marker=a%2Bb&" in asked[1].path
     assert "upload-id-marker=u0" in asked[1].path
 
@@ -147,7 +146,7 @@ def test_uploads_are_listed_over_pages(encoding: str, keys: list[str]) -> None:
 MARKERS = {"key": "a", "upload": "u", "encoding": "url", "after": "a", "after_id": "u"}
 MORE_KEYS = f"<ListBucketResult {XMLNS}><IsTruncated>true</IsTruncated>{{}}</ListBucketResult>"
 # Pages that announce another page, but say nothing new about where it begins.
-ENDLESS: dict[str, tuple[str, Callable[[Destination], object], type[S3UnzipError], str]] = {
+ENDLESS: dict[str, tuple[str, Callable[[ports.Destination], object], type[S3UnzipError], str]] = {
     "uploads after the same markers": (
         UPLOADS.format(**MARKERS, more="true"),
         lambda out: list(out.uploads("")),
@@ -247,7 +246,7 @@ def _ask(url: str, *, by: str, beginning: bool = True) -> S3UnzipError:
     source, destination = stores.source(ARCHIVE), stores.destination(ARCHIVE)
     calls: dict[str, Callable[[], object]] = {
         "obstore": lambda: source.tail(ARCHIVE, 10),
-        "boto3": lambda: destination.create_upload("key", ObjectFacts("a/b", {})),
+        "boto3": lambda: destination.create_upload("key", ports.ObjectFacts("a/b", {})),
         "check": destination.check_reachable,
     }
     with pytest.raises(S3UnzipError) as caught:
@@ -287,9 +286,9 @@ def test_a_server_that_answers_is_reachable() -> None:
     """A broken answer at the beginning is a fault that may pass."""
     with HttpServer(lambda asked: Reply(200, b"x", cut=0)) as server:
         assert "cannot reach" not in str(_ask(server.url, by="obstore"))
-        session.Session(aws_session.AwsSession(StoreConfig(endpoint_url=server.url))).check_bucket(
-            "bucket"
-        )
+        session.Session(
+            aws_session.AwsSession(config.StoreConfig(endpoint_url=server.url))
+        ).check_bucket("bucket")
 
 
 def test_an_endpoint_that_says_nothing() -> None:

@@ -22,11 +22,9 @@ from s3unzip.errors import (
     UsageError,
 )
 from s3unzip.model import Location, Pin
-from s3unzip.stores import Stores, config
-from s3unzip.stores.archives import Source, read_end, read_whole_tail
+from s3unzip.stores import Stores, archives, config, ports
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.open import OpenedStores
-from s3unzip.stores.ports import ObjectFacts, Upload
 from s3unzip.stores.s3.aws_session import AwsSession
 from s3unzip.stores.s3.session import Session
 from s3unzip.stores.s3.source import S3Source
@@ -48,7 +46,7 @@ MIB = 1024**2
 DATA = random.Random(1).randbytes(3_000_001)
 
 
-def read(source: Source, where: Location, pin: Pin, start: int, stop: int) -> bytes:
+def read(source: archives.Source, where: Location, pin: Pin, start: int, stop: int) -> bytes:
     """Return a range of a pinned archive."""
     return b"".join(source.stream(where, pin, ByteRange(start, stop)))
 
@@ -111,7 +109,9 @@ def test_the_parts_of_a_split_archive(place: Place) -> None:
     whole = b"".join(parts)
     wheres = list(map(place.fill, zips.part_names("a", len(parts)), parts))
     calls = Calls(memory.ManualClock(), 1.0, 4)
-    look = partial(read_whole_tail, place.source, wheres[-1], calls, length=1_000, max_parts=10)
+    look = partial(
+        archives.read_whole_tail, place.source, wheres[-1], calls, length=1_000, max_parts=10
+    )
     tail = look()
     assert (tail.refusal, tail.pin.size) == (None, len(whole))
     assert whole.endswith(tail.data)
@@ -134,7 +134,7 @@ def test_the_parts_of_a_split_archive(place: Place) -> None:
     ids=["tail", "stat"],
 )
 def test_an_archive_that_is_not_there(
-    place: Place, ask: Callable[[Source, Location], object]
+    place: Place, ask: Callable[[archives.Source, Location], object]
 ) -> None:
     """The error names it."""
     with pytest.raises(NotFoundError, match="nothing"):
@@ -359,7 +359,7 @@ def test_a_server_that_always_hangs_up_is_read_to_the_end(kind: str, size: int) 
         where = LOCATE[kind](server.url)
         source = stores_at(server.url).source(where)
         calls = Calls(memory.ManualClock(), 60.0, 4)
-        tail = read_end(source, where, calls, 200_000)
+        tail = archives.read_end(source, where, calls, 200_000)
         assert (tail.data, tail.missing) == (SENT[-200_000:], 0)
         assert calls.read(source.pinned(where, tail.pin), ByteRange(0, 200_000)) == SENT[:200_000]
     assert sum(sent) == len(SENT)
@@ -395,8 +395,8 @@ def _control(place: Place) -> S3Client:
     return place.session.client("control")
 
 
-def _upload(place: Place, key: str, facts: ObjectFacts = FACTS) -> Upload:
-    return Upload(place.key(key), place.destination.create_upload(place.key(key), facts))
+def _upload(place: Place, key: str, facts: ports.ObjectFacts = FACTS) -> ports.Upload:
+    return ports.Upload(place.key(key), place.destination.create_upload(place.key(key), facts))
 
 
 def test_a_pinned_version_outlives_an_overwrite(s3: Place) -> None:
@@ -421,14 +421,16 @@ def test_a_pinned_version_outlives_an_overwrite(s3: Place) -> None:
 
 def test_type_encoding_and_metadata_are_stored(s3: Place) -> None:
     """Type, encoding and metadata are kept by single and by multipart uploads."""
-    facts = ObjectFacts("text/csv", {"zip-crc32": "cbf43926", "mode": "644"}, "gzip")
+    facts = ports.ObjectFacts("text/csv", {"zip-crc32": "cbf43926", "mode": "644"}, "gzip")
     s3.fill("single", b"123456789", facts)
     upload = _upload(s3, "parts", facts)
     part = s3.destination.upload_part(upload, 1, 0, b"123456789", 0xCBF43926)
     s3.destination.complete_upload(upload, [part], if_absent=True)
     for name in ("single", "parts"):
         answer = _control(s3).head_object(Bucket=s3.root.bucket, Key=s3.key(name))
-        stored = ObjectFacts(answer["ContentType"], answer["Metadata"], answer["ContentEncoding"])
+        stored = ports.ObjectFacts(
+            answer["ContentType"], answer["Metadata"], answer["ContentEncoding"]
+        )
         assert stored == facts, name
 
 

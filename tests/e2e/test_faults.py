@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from embedded.pipeline import DeployedPipeline
+from s3unzip import run_ids, settings
 from s3unzip.model import OnConflict, Report, Verdict, decode
 from s3unzip.operate.doctor import ACCOUNT_CHECKS
-from s3unzip.run_ids import execution_name
-from s3unzip.settings import Tuning, Variable
 from tests.e2e.functions import (
     await_report,
     await_value,
@@ -26,7 +25,7 @@ from tests.support.processes import Program
 from tests.support.zips import DEFLATE, Entry, build
 
 # No direct run.
-LARGE = build(*(Entry(f"f{n}", b"x") for n in range(Tuning().max_direct_members + 1)))
+LARGE = build(*(Entry(f"f{n}", b"x") for n in range(settings.Tuning().max_direct_members + 1)))
 NEXT = re.compile(r'"archive not taken".*?"next_seconds": ?([0-9.]+)')
 
 
@@ -63,7 +62,7 @@ def test_run_that_fails_goes_on_with_a_new_event(pipeline: DeployedPipeline) -> 
         put_event(pipeline, "fails.zip")
         assert await_report(pipeline, report.run, 10).verdict is Verdict.COMPLETED
     assert pipeline.members("fails/") == contents("fails/", members_of(10))
-    assert execution_name(f"{report.run}-r2") in executions(pipeline)
+    assert run_ids.execution_name(f"{report.run}-r2") in executions(pipeline)
     wait_until_idle(pipeline)
 
 
@@ -73,12 +72,14 @@ def test_aborted_run_is_reported_and_goes_on(pipeline: DeployedPipeline) -> None
     with with_variables(pipeline, "intake", STATE_MACHINE), without_workers(pipeline, "extract"):
         run = start_held(pipeline, "aborted.zip", build(*members_of(10)))
         name = machine.replace(":stateMachine:", ":execution:")
-        states.stop_execution(executionArn=f"{name}:{execution_name(run)}")
+        states.stop_execution(executionArn=f"{name}:{run_ids.execution_name(run)}")
         report = _ended(pipeline, run)
     assert (report.verdict, report.reason, report.missing) == (Verdict.FAILED, "stopped", 10)
     assert "ABORTED" in str(report.message)
     states.start_execution(
-        stateMachineArn=machine, name=execution_name(f"{run}-r2"), input=json.dumps({"run": run})
+        stateMachineArn=machine,
+        name=run_ids.execution_name(f"{run}-r2"),
+        input=json.dumps({"run": run}),
     )
     assert await_report(pipeline, run, 10).verdict is Verdict.COMPLETED
 
@@ -90,7 +91,7 @@ def test_late_news_of_a_failure_changes_no_report(
     """What follows the end is repeated only if the execution that failed wrote the report."""
     report = pipeline.extract(f"late-{seconds}.zip", build(*members_of(3)))
     detail = {
-        "name": execution_name(report.run),
+        "name": run_ids.execution_name(report.run),
         "status": "FAILED",
         "input": "{}",
         "startDate": report.started * 1_000,
@@ -112,7 +113,7 @@ def test_late_news_of_a_failure_changes_no_report(
 def test_run_that_cannot_be_planned_is_reported(pipeline: DeployedPipeline) -> None:
     """If the state Plan fails for good, the run has a FAILED report without a plan."""
     with with_variables(
-        pipeline, "intake", {Variable.TUNING.value: json.dumps({"tail_bytes": 1_000})}
+        pipeline, "intake", {settings.Variable.TUNING.value: json.dumps({"tail_bytes": 1_000})}
     ):
         with with_settings(pipeline, "plan", Handler="s3unzip.aws.not_there.handler"):
             report = pipeline.extract("unplanned.zip", build(*members_of(100)))
@@ -141,7 +142,7 @@ def test_replaced_archive(pipeline: DeployedPipeline) -> None:
 def test_a_message_is_retried_within_two_minutes(pipeline: DeployedPipeline) -> None:
     """The queue hides a message for minutes; after a fault it comes back much sooner."""
     with with_variables(
-        pipeline, "intake", {Variable.WORK_BUCKET.value: "no-such-bucket"}, idle=False
+        pipeline, "intake", {settings.Variable.WORK_BUCKET.value: "no-such-bucket"}, idle=False
     ):
         pipeline.put("fault.zip", build(Entry("a", b"a" * 500)))
         await_value(pipeline, lambda: "no-such-bucket" in pipeline.logs())

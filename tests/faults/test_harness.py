@@ -22,13 +22,12 @@ import pytest
 from msgspec.structs import asdict, replace
 from mypy_boto3_s3 import S3Client
 
+from s3unzip import errors, settings
 from s3unzip.context import Context
-from s3unzip.errors import AccessDeniedError, ServiceFaultError, SourceChangedError
 from s3unzip.extraction.task import run_task
 from s3unzip.local.destination_objects import clear_extra
 from s3unzip.model import OnConflict, Options, Report, Run, Task, Verdict
 from s3unzip.runs.records import RunRecords
-from s3unzip.settings import MIB, Tuning
 from s3unzip.settling.loop import begin, settle
 from s3unzip.stores.ports import Clock, StoredObject
 from tests.faults import bombs, killing
@@ -36,7 +35,7 @@ from tests.faults.bombs import TUNING, make_archive
 from tests.faults.proxy import WRITES, Act, Record, Rule
 from tests.faults.world import DESTINATION, KEY, LONG, SOURCE, World, expected_listing, open_client
 
-BUDGET_DOLLARS, BUDGET_BYTES = 0.001, 1 * MIB  # of refusing a bomb
+BUDGET_DOLLARS, BUDGET_BYTES = 0.001, 1 * settings.MIB  # of refusing a bomb
 MEMBERS = Rule(Act.ANSWER, within="/members/", kinds=WRITES, status=403, code="AccessDenied")
 ARCHIVE = Rule(Act.ANSWER, within="/ingest/", kinds=("get",), status=403, code="AccessDenied")
 KMS = Rule(Act.ANSWER, within="/members/", kinds=WRITES, status=400, code="KMS.DisabledException")
@@ -143,7 +142,7 @@ def test_never_a_mix(world: World) -> None:
         world.proxy.set_rules(hold, on_hold=change)
         try:
             verdict = world.run().verdict
-        except SourceChangedError:  # the plan could not be made
+        except errors.SourceChangedError:  # the plan could not be made
             verdict = Verdict.SOURCE_CHANGED
         found = world.listing()
         verdicts[verdict] += 1
@@ -179,8 +178,8 @@ def test_a_missing_right_is_asked_for_a_few_times(
     )
     run = ""
     try:
-        report = world.run(tuning=Tuning(), processes=2)
-    except AccessDeniedError:  # the plan could not be made
+        report = world.run(tuning=settings.Tuning(), processes=2)
+    except errors.AccessDeniedError:  # the plan could not be made
         pass
     else:
         run = report.run
@@ -223,7 +222,7 @@ def _do_twice(name: str, tasks: tuple[Task, ...], one: Context, other: Context) 
 def _try(run: Run, task: Task, context: Context) -> None:
     """Do one task, up to four times, as a state machine does."""
     for _ in range(3):
-        with suppress(ServiceFaultError):
+        with suppress(errors.ServiceFaultError):
             run_task(run, task, context)
             return
     run_task(run, task, context)
@@ -311,7 +310,7 @@ def test_counts_of_every_kind_of_task(
     """Plan, scans, link, copies of two tasks and report are counted; every object is right."""
     archive = make_archive(small=small, large=large)
     world.put_archive(archive)
-    report = world.run(processes=2, tuning=replace(TUNING, copy_task_bytes=6 * MIB))
+    report = world.run(processes=2, tuning=replace(TUNING, copy_task_bytes=6 * settings.MIB))
     assert _agree(report, _seen(world))
     check_complete(world, report, archive)
     assert (
@@ -322,7 +321,7 @@ def test_counts_of_every_kind_of_task(
 def test_counts_of_a_run_that_finds_all_unchanged(world: World) -> None:
     """Pages of LIST and HEADs are counted one by one; no member is written again."""
     world.put_archive(make_archive(small=1_100, large=False, size=60))
-    tuning = Tuning(batch_members=5_000, max_workers=1)
+    tuning = settings.Tuning(batch_members=5_000, max_workers=1)
     world.run(tuning=tuning)
     world.proxy.take_records()
     report = world.run(options=Options(on_conflict=OnConflict.SKIP_UNCHANGED), tuning=tuning)

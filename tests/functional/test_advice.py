@@ -17,8 +17,7 @@ from msgspec import structs
 from s3unzip.explanations import OTHER, explain
 from s3unzip.zip import CHECKS, Limits
 from tests.corpus import families, labels, ways
-from tests.support.memory_server import MemoryS3
-from tests.support.processes import Ended, Program
+from tests.support import memory_server, processes
 from tests.support.servers import Asked, Reply, s3_error
 from tests.support.zips import DEFLATE, Entry, build, seal_aes, seal_zipcrypto
 
@@ -41,14 +40,14 @@ DENIED = s3_error(403, "AccessDenied")
 class Shop(NamedTuple):
     """The command line, and a store that a test may spoil."""
 
-    program: Program
-    s3: MemoryS3
+    program: processes.Program
+    s3: memory_server.MemoryS3
 
     def put(self, key: str, *entries: Entry) -> str:
         self.s3.buckets["from"].add(key, build(*entries))
         return f"s3://from/{key}"
 
-    def run(self, *words: str) -> Ended:
+    def run(self, *words: str) -> processes.Ended:
         return self.program.run(*words, "-w", "1", "--endpoint-url", self.s3.url)
 
     @property
@@ -60,7 +59,7 @@ def _codes_of(report: dict[str, Any]) -> set[str]:
     return {*report.get("reasons", ()), report.get("reason", "")}
 
 
-def follow(shop: Shop, ended: Ended, **places: str) -> Ended:
+def follow(shop: Shop, ended: processes.Ended, **places: str) -> processes.Ended:
     """Run the command that a report offers as the next one, with words for its place holders."""
     command = ended.err.rpartition("next: s3unzip ")[2].partition("\n")[0]
     for name, text in places.items():
@@ -69,7 +68,7 @@ def follow(shop: Shop, ended: Ended, **places: str) -> Ended:
 
 
 @pytest.fixture
-def shop(program: Program, s3: MemoryS3) -> Shop:
+def shop(program: processes.Program, s3: memory_server.MemoryS3) -> Shop:
     (program.folder / "pw").write_bytes(PASSWORD)
     (program.folder / "wrong").write_bytes(WRONG)
     program.variables["S3UNZIP_TUNING"] = json.dumps({"retry_seconds": 0.2})

@@ -15,7 +15,7 @@ from xml.sax.saxutils import escape
 import pytest
 
 from tests.functional.test_places import ARCHIVE, CONTENT, LARGE, NAMES, SOURCE, TARGET, signers
-from tests.support import memory, memory_server
+from tests.support import memory, memory_server, zips
 from tests.support.processes import COMMAND, Ended, Program
 from tests.support.servers import (
     HANG_SECONDS,
@@ -25,10 +25,9 @@ from tests.support.servers import (
     WebFiles,
     s3_error,
 )
-from tests.support.zips import DEFLATE, Entry, build
 
 MEMBERS = 60
-ENTRIES = [Entry(f"{number:03}.txt", b"text " * 50, DEFLATE) for number in range(MEMBERS)]
+ENTRIES = [zips.Entry(f"{number:03}.txt", b"text " * 50, zips.DEFLATE) for number in range(MEMBERS)]
 ROLE = f"arn:aws:iam::111122223333:role/{'division/' * 20}reader"
 DENIED = f"User: {ROLE} is not authorized to perform: sts:AssumeRole on resource: {ROLE}"
 KEYS = "aws_access_key_id = {}\naws_secret_access_key = secret\naws_session_token = token\n"
@@ -110,7 +109,7 @@ class Login:
         self.sts: Reply = Reply(200, ASSUMED.encode())
         self.s3 = s3
         s3.spoil = self._refuse
-        s3.buckets["from"].add("a.zip", build(*ENTRIES))
+        s3.buckets["from"].add("a.zip", zips.build(*ENTRIES))
         self.out = s3.buckets["out"]
         self.expired, self.holds_for = "", 0
         self.refusal = (400, "ExpiredToken")
@@ -374,7 +373,7 @@ def test_a_new_link_goes_on_where_the_old_one_expired(program: Program) -> None:
 
     A space in the name of the archive is also in the name of the folder, as for archives in S3.
     """
-    files, numbers = WebFiles({NAME: build(*ENTRIES)}), itertools.count(1)
+    files, numbers = WebFiles({NAME: zips.build(*ENTRIES)}), itertools.count(1)
 
     def answer(asked: Asked) -> Reply:
         if "old" in asked.path and next(numbers) > REQUESTS:
@@ -397,7 +396,7 @@ def test_a_new_link_goes_on_where_the_old_one_expired(program: Program) -> None:
 
 def test_an_archive_without_a_date_has_runs_of_the_first_day(program: Program) -> None:
     """If a server sends no Last-Modified, the id has the time of the first run, and stays."""
-    with HttpServer(WebFiles({"a.zip": build(*ENTRIES)})) as server:
+    with HttpServer(WebFiles({"a.zip": zips.build(*ENTRIES)})) as server:
         for _ in range(2):
             ended = program.extract(f"{server.url}/a.zip", "out").ends(0)
     (run,) = program.runs()

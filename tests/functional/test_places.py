@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.support.memory_server import MemoryS3
-from tests.support.processes import Ended, Program
+from tests.support import memory_server, processes
 from tests.support.servers import Asked, Reply, s3_error
 from tests.support.zips import DEFLATE, STORED, Entry, build, seal_zipcrypto
 
@@ -47,7 +46,12 @@ def refuse_header(start: str) -> Callable[[Asked], Reply | None]:
 class Places:
     """Two servers: one with an archive in the bucket ``from``, and a bucket ``out`` on each."""
 
-    def __init__(self, program: Program, here: MemoryS3, there: MemoryS3) -> None:
+    def __init__(
+        self,
+        program: processes.Program,
+        here: memory_server.MemoryS3,
+        there: memory_server.MemoryS3,
+    ) -> None:
         self.program = program
         self.here = here
         self.there = there
@@ -60,19 +64,19 @@ class Places:
     def add(self, name: str, archive: bytes) -> None:
         self.here.buckets["from"].add(name, archive)
 
-    def extract(self, *words: str, source: str = SOURCE) -> Ended:
+    def extract(self, *words: str, source: str = SOURCE) -> processes.Ended:
         return self.program.extract(source, TARGET, *words)
 
 
 @pytest.fixture
-def places(program: Program, s3: MemoryS3) -> Iterator[Places]:
+def places(program: processes.Program, s3: memory_server.MemoryS3) -> Iterator[Places]:
     (program.folder / "no-config").write_text(PROFILES)
     program.variables["S3UNZIP_TUNING"] = '{"small_member": 100000, "copy_from": 5242880}'
-    with MemoryS3("out") as there:
+    with memory_server.MemoryS3("out") as there:
         yield Places(program, s3, there)
 
 
-def signers(s3: MemoryS3) -> set[str]:
+def signers(s3: memory_server.MemoryS3) -> set[str]:
     """Return the access keys that signed the requests of a server; empty: not signed."""
     return {
         text.partition("Credential=")[2].partition("/")[0]

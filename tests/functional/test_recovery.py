@@ -39,8 +39,7 @@ from s3unzip.settling.loop import (
     settle,
     settle_failed,
 )
-from s3unzip.stores import config, ports
-from s3unzip.stores.folder import NOTE, OWN, own_prefix
+from s3unzip.stores import config, folder, ports
 from s3unzip.zip import Policy
 from tests.support.memory import TINY, WHOLE, ManualClock, MemoryArchive, Stored, World
 from tests.support.processes import Program
@@ -135,7 +134,7 @@ def test_parts_of_a_split_member_are_written_again(
         if any(task.kind is TaskKind.SLICE for task in step.next.tasks):
             break
         step = settle(step.next, context)
-    notes = list((program.folder / "out").glob(f"{OWN}*{NOTE}"))
+    notes = list((program.folder / "out").glob(f"{folder.OWN}*{folder.NOTE}"))
     assert len(notes) == 1
     if restarted:
         _write_zeros(notes[0].with_suffix(""))
@@ -159,8 +158,8 @@ def test_files_of_a_killed_run_are_removed(
     """Those that the run itself left beside its members, and no others."""
     records = _extract(program)
     (records / "report.json").unlink()
-    own = own_prefix(str(records.relative_to(program.home / "runs")))
-    others = [f"d/{own_prefix('another')}1", f"other/{OWN}1", "d/mine"]
+    own = folder.own_prefix(str(records.relative_to(program.home / "runs")))
+    others = [f"d/{folder.own_prefix('another')}1", f"other/{folder.OWN}1", "d/mine"]
     for name in (f"{own}1", f"d/{own}2", f"d/e/{own}3", *others):
         path = program.folder / "out" / name
         path.parent.mkdir(exist_ok=True)

@@ -15,20 +15,21 @@ import pytest
 
 from s3unzip.errors import AccessDeniedError
 from s3unzip.local.runs import lock_run
-from tests.support.processes import COMMAND, LIMITED, Program
-from tests.support.zips import DEFLATE, Entry
+from tests.support import processes, zips
 
 DENIED = "permission denied: change its rights, or use another place"
 KEPT = "records of runs are kept there: S3UNZIP_HOME names another folder"
-ENTRIES = [Entry(f"f{number}", os.urandom(40_000), DEFLATE) for number in range(60)]
+ENTRIES = [zips.Entry(f"f{number}", os.urandom(40_000), zips.DEFLATE) for number in range(60)]
 
-pytestmark = pytest.mark.skipif(LIMITED is None, reason="root may do everything; no setpriv")
+pytestmark = pytest.mark.skipif(
+    processes.LIMITED is None, reason="root may do everything; no setpriv"
+)
 
 
-class Limited(Program):
+class Limited(processes.Program):
     """The command line of a user whom the rights of files bind."""
 
-    command = (*(LIMITED or ()), *COMMAND)
+    command = (*(processes.LIMITED or ()), *processes.COMMAND)
 
 
 @pytest.fixture
@@ -102,7 +103,7 @@ def test_a_run_that_another_user_began(program: Limited) -> None:
 
 def test_the_current_folder_is_gone(program: Limited) -> None:
     """A path that is not whole means nothing then; one that is does."""
-    line = f"cd gone && rmdir ../gone && exec {' '.join(COMMAND)}"
+    line = f"cd gone && rmdir ../gone && exec {' '.join(processes.COMMAND)}"
     for typed, code in (
         ("run ../a.zip out", 2),
         ("plan a.zip", 2),

@@ -24,6 +24,7 @@ from s3unzip.verification import (
     read_written,
     verify_objects,
 )
+from tests.support import processes, servers
 from tests.support.memory import (
     TINY,
     MemoryBucket,
@@ -31,8 +32,6 @@ from tests.support.memory import (
     World,
     check_fields,
 )
-from tests.support.processes import Program
-from tests.support.servers import VERSITY, find_versitygw, run_versitygw
 from tests.support.zips import Entry, build, log_lines
 
 MEMBERS = [
@@ -308,19 +307,19 @@ def test_every_kind_of_task_records_the_etag() -> None:
 
 
 @pytest.mark.skipif(
-    find_versitygw() is None,
+    servers.find_versitygw() is None,
     reason="VersityGW is not installed: go install github.com/versity/versitygw/...",
 )
-def test_the_command_line_over_a_real_server(program: Program) -> None:
+def test_the_command_line_over_a_real_server(program: processes.Program) -> None:
     """`run` records, `verify` finds the record, names its proof, and finds a forgery.
 
     Without the record it is found only where S3 keeps a CRC-32 and the metadata has none.
     """
-    program.variables |= {**VERSITY, "AWS_DEFAULT_REGION": "us-east-1"}
+    program.variables |= {**servers.VERSITY, "AWS_DEFAULT_REGION": "us-east-1"}
     program.add("a.zip", *MEMBERS)
-    with run_versitygw() as (url, _):
+    with servers.run_versitygw() as (url, _):
         places = ("a.zip", "s3://bucket/", "--endpoint-url", url)
-        key, secret = VERSITY.values()
+        key, secret = servers.VERSITY.values()
         client = boto3.Session(key, secret, region_name="us-east-1").client("s3", endpoint_url=url)
         client.create_bucket(Bucket="bucket")
         program.extract(*places, "--quiet").ends(0)
@@ -419,7 +418,9 @@ def test_an_object_that_the_list_leaves_out_is_an_error() -> None:
         case.verify()
 
 
-def test_an_environment_that_is_not_found_leaves_the_file_of_proofs(program: Program) -> None:
+def test_an_environment_that_is_not_found_leaves_the_file_of_proofs(
+    program: processes.Program,
+) -> None:
     """The file is opened for writing only after the records of runs are found."""
     program.add("a.zip", *MEMBERS)
     (program.folder / "lines").write_text("earlier")

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
+from infra import environment_file, reasons
 from infra.environment import Environment
-from infra.environment_file import load_environment
-from infra.reasons import listed, resources_of, text_of
 from tests.support.assemblies import VARIANTS, synthesize_once
 
 
@@ -65,8 +64,8 @@ class Synthesized:
             for statement in self.properties("AWS::IAM::Policy", role)["PolicyDocument"][
                 "Statement"
             ]
-            for action in listed(statement["Action"])
-            for resource in resources_of(statement)
+            for action in reasons.listed(statement["Action"])
+            for resource in reasons.resources_of(statement)
         }
 
     def rights(self, function: str) -> set[tuple[str, str]]:
@@ -76,7 +75,7 @@ class Synthesized:
         return {resource for allowed, resource in self.rights(function) if allowed == action}
 
     def definition(self) -> Any:
-        text = text_of(self.only("AWS::StepFunctions::StateMachine")["DefinitionString"])
+        text = reasons.text_of(self.only("AWS::StepFunctions::StateMachine")["DefinitionString"])
         plain = re.sub(r"<(\w+?)(?:[0-9A-F]{8}(\.Arn))?>", r"\1\2", text)
         return json.loads(plain.replace("<AWS::Partition>", "aws"))
 
@@ -88,7 +87,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict) and not {"Ref", "Fn::GetAtt", "Fn::Join"} & value.keys():
         return {name: _plain(one) for name, one in value.items()}
     if isinstance(value, dict):
-        return re.sub(r"<(\w+?)[0-9A-F]{8}(\.\w+)?>", r"\1", text_of(value))
+        return re.sub(r"<(\w+?)[0-9A-F]{8}(\.\w+)?>", r"\1", reasons.text_of(value))
     return value
 
 
@@ -109,7 +108,9 @@ def synthesized(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Syn
         path = synthesize_once(tmp_path_factory, variant).template
         name, settings = VARIANTS[variant]
         return Synthesized(
-            load_environment(name, settings=settings), path, json.loads(path.read_text())
+            environment_file.load_environment(name, settings=settings),
+            path,
+            json.loads(path.read_text()),
         )
 
     return read

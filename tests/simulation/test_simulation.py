@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.simulation import schedule, world
 from tests.simulation.__main__ import find_failure, shrink
 from tests.simulation.mutants import MUTANTS, PACKAGE, Mutant, hunt
-from tests.simulation.schedule import Ended, run_seed
-from tests.simulation.world import Fault
 
 SHORT = 120  # schedules of the short form: bounded work, not time
 DIGEST = """
@@ -24,12 +23,12 @@ for seed in range(10):
 
 
 @pytest.fixture(scope="module")
-def schedules() -> list[Ended]:
+def schedules() -> list[schedule.Ended]:
     """A fixed number of them: none does what the documents forbid, else `run_seed` fails."""
-    return [run_seed(seed) for seed in range(SHORT)]
+    return [schedule.run_seed(seed) for seed in range(SHORT)]
 
 
-def test_a_seed_replays_exactly(schedules: list[Ended]) -> None:
+def test_a_seed_replays_exactly(schedules: list[schedule.Ended]) -> None:
     """The same seed is the same schedule in another process, whatever its order of sets."""
     here = [hashlib.sha256(repr(one.trace).encode()).hexdigest() for one in schedules[:10]]
     there = subprocess.run(
@@ -42,9 +41,9 @@ def test_a_seed_replays_exactly(schedules: list[Ended]) -> None:
     assert there.stdout.split() == here
 
 
-def test_most_schedules_have_faults_of_every_kind(schedules: list[Ended]) -> None:
+def test_most_schedules_have_faults_of_every_kind(schedules: list[schedule.Ended]) -> None:
     """Each kind of fault is injected somewhere in a few schedules, and most schedules have some."""
-    assert {fault.split()[0] for one in schedules for fault in one.injected} >= {*Fault}
+    assert {fault.split()[0] for one in schedules for fault in one.injected} >= {*world.Fault}
     assert sum(bool(one.injected) for one in schedules) > SHORT / 2
     assert {"Plan", "Few tasks", "Many tasks", "Settle"} <= {
         line.rpartition(": ")[2] for one in schedules for line in one.trace

@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 
-from embedded.deploy import make_client
-from embedded.ministack import EmbeddedAws
+from embedded import deploy, ministack
 from infra.workflow import INLINE_WAITS
 from tests.simulation.services import DEFINITION
-from tests.support.servers import looks, require_embedded_aws
-from tests.support.zips import Entry, build
+from tests.support import servers, zips
 
 ROLE = "arn:aws:iam::000000000000:role/any"
 LARGE = "x" * 262_144
@@ -23,11 +21,11 @@ PLAN_AND_SETTLES = 7_000  # events: tests/infra/test_dashboard.py counts them
 class Account:
     """Step Functions, Lambda, SQS and S3 of one embedded AWS."""
 
-    def __init__(self, aws: EmbeddedAws) -> None:
-        self.states = make_client("stepfunctions", aws.environment)
-        self.s3 = make_client("s3", aws.environment)
-        self.functions = make_client("lambda", aws.environment)
-        self.queues = make_client("sqs", aws.environment)
+    def __init__(self, aws: ministack.EmbeddedAws) -> None:
+        self.states = deploy.make_client("stepfunctions", aws.environment)
+        self.s3 = deploy.make_client("s3", aws.environment)
+        self.functions = deploy.make_client("lambda", aws.environment)
+        self.queues = deploy.make_client("sqs", aws.environment)
         self._machines = 0
 
     def make(self, **states: dict[str, Any]) -> str:
@@ -43,7 +41,7 @@ class Account:
             Runtime="python3.13",
             Role=ROLE,
             Handler="code.handler",
-            Code={"ZipFile": build(Entry("code.py", code))},
+            Code={"ZipFile": zips.build(zips.Entry("code.py", code))},
             Timeout=5,
         )
         reserve = self.functions.put_function_concurrency
@@ -69,7 +67,7 @@ class Account:
         started = self.states.start_execution(
             stateMachineArn=machine, input=json.dumps({} if given is None else given), **named
         )
-        for _ in looks():
+        for _ in servers.looks():
             found = self.states.describe_execution(executionArn=started["executionArn"])
             if found["status"] != "RUNNING":
                 return dict(found)
@@ -78,16 +76,16 @@ class Account:
 
 @pytest.fixture(scope="module")
 def account() -> Iterator[Account]:
-    require_embedded_aws()
-    with EmbeddedAws(variables={"SFN_WAIT_SCALE": "0.01"}) as running:
+    servers.require_embedded_aws()
+    with ministack.EmbeddedAws(variables={"SFN_WAIT_SCALE": "0.01"}) as running:
         yield Account(running)
 
 
 @pytest.fixture(scope="module")
 def hurried() -> Iterator[Account]:
     """Another one, in which hours before a retry are seconds."""
-    require_embedded_aws()
-    with EmbeddedAws(variables={"SFN_WAIT_SCALE": "0.0001"}) as running:
+    servers.require_embedded_aws()
+    with ministack.EmbeddedAws(variables={"SFN_WAIT_SCALE": "0.0001"}) as running:
         yield Account(running)
 
 
@@ -224,7 +222,7 @@ def test_a_throttled_message_counts_as_received(hurried: Account, limit: int | N
     hurried.functions.create_event_source_mapping(
         FunctionName=function, EventSourceArn=hurried.arn_of(queue), BatchSize=1, **scaling
     )
-    for _ in looks():
+    for _ in servers.looks():
         if hurried.count(queue) == 0:
             break
     assert (hurried.count(queue), hurried.count(dead) > 0) == (0, limit is None)

@@ -12,8 +12,7 @@ from urllib.parse import parse_qsl, quote_plus, unquote
 from xml.etree import ElementTree as ET
 from xml.sax.saxutils import escape
 
-from s3unzip.errors import ConflictError, NotFoundError, SourceChangedError, StorageError
-from s3unzip.model import Location, Part
+from s3unzip import errors, model
 from s3unzip.stores.ports import ObjectFacts, PartLimits, StoredObject, Upload
 from s3unzip.zip import ByteRange
 from tests.support.memory import MemoryBucket
@@ -57,11 +56,11 @@ class MemoryS3(HttpServer):
                 return self._answer(asked)
         except RefusalError as refusal:
             return s3_error(refusal.status, refusal.code)
-        except (ConflictError, SourceChangedError):
+        except (errors.ConflictError, errors.SourceChangedError):
             return s3_error(412, "PreconditionFailed")
-        except NotFoundError as missing:
+        except errors.NotFoundError as missing:
             return s3_error(404, "NoSuchUpload" if "upload" in str(missing) else "NoSuchKey")
-        except (AssertionError, StorageError) as refusal:
+        except (AssertionError, errors.StorageError) as refusal:
             return s3_error(400, str(refusal).rpartition(": ")[2])
 
     def _answer(self, asked: Asked) -> Reply:
@@ -172,10 +171,10 @@ def _of_upload(bucket: MemoryBucket, asked: Asked, buckets: dict[str, MemoryBuck
     raise RefusalError(501, "NotImplemented")
 
 
-def _told_parts(body: bytes) -> list[Part]:
+def _told_parts(body: bytes) -> list[model.Part]:
     root = ET.fromstring(body or b"<CompleteMultipartUpload/>")  # noqa: S314 - of a test's client
     return [
-        Part(int(node.findtext("{*}PartNumber", "0")), node.findtext("{*}ETag", ""), 0)
+        model.Part(int(node.findtext("{*}PartNumber", "0")), node.findtext("{*}ETag", ""), 0)
         for node in root.iterfind("{*}Part")
     ]
 
@@ -186,10 +185,10 @@ def _copy(
     upload: Upload,
     number: int,
     buckets: dict[str, MemoryBucket],
-) -> Part:
+) -> model.Part:
     name, _, key = unquote(asked.headers["x-amz-copy-source"]).lstrip("/").partition("/")
     key = key.partition("?versionId=")[0]
-    source = Location("s3", name, key)
+    source = model.Location("s3", name, key)
     pin = buckets[name].head_source(source)
     span = ByteRange(0, pin.size)
     text = asked.headers.get("x-amz-copy-source-range")
@@ -204,7 +203,7 @@ def _copy(
 
 
 def _read(bucket: MemoryBucket, asked: Asked) -> Reply:
-    pin = bucket.head_source(Location("s3", asked.bucket, asked.key))
+    pin = bucket.head_source(model.Location("s3", asked.bucket, asked.key))
     if asked.headers.get("if-match") not in {None, pin.etag}:  # the port pins every read by it
         raise RefusalError(412, "PreconditionFailed")
     if asked.headers.get("if-none-match") == pin.etag:

@@ -16,7 +16,7 @@ from s3unzip.settling.loop import KnownArchive, Settled, begin, settle
 from s3unzip.stores.archives import Source
 from s3unzip.stores.ports import Buffer, StoredObject, Tail, Upload
 from s3unzip.zip import ByteRange
-from tests.support import memory_server, zips
+from tests.support import memory_server, processes, zips
 from tests.support.mac_zips import GIB, WRAP, MacFile, Sparse, build_mac, crc_of_zeros, deflated
 from tests.support.memory import (
     KEY,
@@ -30,7 +30,6 @@ from tests.support.memory import (
     Stored,
     World,
 )
-from tests.support.processes import Program
 from tests.support.zips import log_lines
 
 FREE = {
@@ -361,14 +360,14 @@ def test_a_member_that_inflates_to_4_gib(tuning: dict[str, int], kind: TaskKind)
 
 
 @pytest.fixture
-def sparse(program: Program) -> Program:
+def sparse(program: processes.Program) -> processes.Program:
     build_mac(SMALL[0], BIG, SMALL[1]).write(program.folder / "mac.zip")
     return program
 
 
 @pytest.mark.parametrize("place", ["out/", "s3://out/"])
 def test_members_around_4_gib_by_the_command(
-    sparse: Program, s3: memory_server.MemoryS3, place: str
+    sparse: processes.Program, s3: memory_server.MemoryS3, place: str
 ) -> None:
     """What lies after a member of 5 GiB is found, in a file, for a folder and for S3."""
     sparse.extract(
@@ -379,7 +378,7 @@ def test_members_around_4_gib_by_the_command(
     }
 
 
-def test_looking_into_an_archive_of_macos(sparse: Program) -> None:
+def test_looking_into_an_archive_of_macos(sparse: processes.Program) -> None:
     """Sizes and contents are the real ones."""
     assert (
         {line["name"]: line["size"] for line in sparse.run("ls", "mac.zip", "--json").lines},
@@ -387,7 +386,7 @@ def test_looking_into_an_archive_of_macos(sparse: Program) -> None:
     ) == ({file.name: file.size for file in (*SMALL, BIG)}, "\0" * 7)
 
 
-def test_a_refused_archive_of_macos_says_so(program: Program) -> None:
+def test_a_refused_archive_of_macos_says_so(program: processes.Program) -> None:
     """The refusal names macOS and 4 GiB, and does not advise to fetch the archive again."""
     build_mac(SMALL[0], BIG, SMALL[1], headers=(2, 1, 0)).write(program.folder / "mac.zip")
     program.extract("mac.zip", "out").ends(3, "modulo 4 GiB, as macOS writes").hides("Fetch")

@@ -7,15 +7,13 @@ from collections.abc import Callable, Mapping
 import pytest
 from msgspec.structs import replace
 
-from s3unzip import deflate, errors
+from s3unzip import deflate, errors, settings
 from s3unzip.extraction.task import run_task
 from s3unzip.model import OnConflict, Options, Part, Report, Status, TaskKind
 from s3unzip.runs import step as attempt
 from s3unzip.runs.run_list import RunWatcher
-from s3unzip.settings import Tuning
 from s3unzip.settling.loop import begin, settle
-from s3unzip.stores.ports import Buffer, ObjectFacts, Upload
-from s3unzip.stores.run_store import RunStore
+from s3unzip.stores import ports, run_store
 from tests.functional.large.test_copy import FailingCopies
 from tests.functional.test_run import Refusing
 from tests.support import zips
@@ -37,7 +35,7 @@ SEGMENTS = 10
 LOG = log_lines(700_000)
 
 
-def ten_segments(data: bytes) -> Tuning:
+def ten_segments(data: bytes) -> settings.Tuning:
     """Return settings with which `data` is cut into ten segments."""
     return replace(TINY, split_from=len(data), segment_bytes=-(-len(data) // SEGMENTS))
 
@@ -150,7 +148,7 @@ def test_a_wrong_declared_size_fails_the_member(declared: dict[str, int], reason
     world.assert_absent("big")
 
 
-def run_spoiled(spoil: Callable[[RunStore, list[str]], None]) -> tuple[World, Report]:
+def run_spoiled(spoil: Callable[[run_store.RunStore, list[str]], None]) -> tuple[World, Report]:
     """Extract a member; what its scans found is spoiled, by their names, before it is linked."""
     entry = zips.Entry("big", LOG, zips.DEFLATE)
     world = World(ten_segments(entry.stored_data))
@@ -174,7 +172,7 @@ def test_a_lost_scan_makes_a_stream_of_the_member(place: int) -> None:
 def test_a_false_boundary_makes_a_stream_of_the_member() -> None:
     """Scans that agree on a place where no block begins cost time, never data."""
 
-    def spoil(work: RunStore, names: list[str]) -> None:
+    def spoil(work: run_store.RunStore, names: list[str]) -> None:
         scans = [deflate.ScannedSegment.from_bytes(work.read(name)) for name in names]
         bit = scans[4].start_bit + 1
         work.write(names[3], [replace(scans[3], stop_bit=bit).to_bytes()])
@@ -245,7 +243,7 @@ class Share(Told):
 class Shown:
     """A machine that extracts, and what its runs tell."""
 
-    def __init__(self, tuning: Tuning = TINY, out: MemoryBucket | None = None) -> None:
+    def __init__(self, tuning: settings.Tuning = TINY, out: MemoryBucket | None = None) -> None:
         self.told = Share()
         self.world = World(tuning, MemoryStores(out=out or MemoryBucket()), progress=self.told)
 
@@ -287,7 +285,7 @@ class Shown:
     ids=["small", "stream", "copy", "slices", "split"],
 )
 def test_progress_ends_at_all_work(
-    members: list[zips.Entry], tuning: Tuning, kinds: dict[str, int]
+    members: list[zips.Entry], tuning: settings.Tuning, kinds: dict[str, int]
 ) -> None:
     """Every kind of member counts what it is, on one machine and for `watch`."""
     shown = Shown(tuning)
@@ -310,7 +308,7 @@ def test_unchanged_members_count_as_done(rule: OnConflict) -> None:
 
 
 @pytest.mark.parametrize("tuning", [WHOLE, SLICED])
-def test_a_copy_that_is_refused_in_the_middle_begins_again(tuning: Tuning) -> None:
+def test_a_copy_that_is_refused_in_the_middle_begins_again(tuning: settings.Tuning) -> None:
     """What the copy did does not count twice when the member is streamed, nor as failed."""
     shown = Shown(tuning, FailingCopies(None, None, last=errors.StorageError("refused")))
     report = shown.run(zips.Entry("m", STORED))
@@ -338,12 +336,14 @@ class Down(MemoryBucket):
         self.clock = ManualClock()
         self.until = self.clock.now() + seconds
 
-    def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> str:
+    def put(
+        self, key: str, body: ports.Buffer, facts: ports.ObjectFacts, *, if_absent: bool
+    ) -> str:
         self._take()
         return super().put(key, body, facts, if_absent=if_absent)
 
     def upload_part(
-        self, upload: Upload, number: int, offset: int, body: Buffer, crc32: int
+        self, upload: ports.Upload, number: int, offset: int, body: ports.Buffer, crc32: int
     ) -> Part:
         self._take()
         return super().upload_part(upload, number, offset, body, crc32)
@@ -372,7 +372,9 @@ def test_a_store_that_recovers_counts_nothing_twice() -> None:
     ],
     ids=["small", "split"],
 )
-def test_a_resumed_run_begins_where_it_stopped(members: list[zips.Entry], tuning: Tuning) -> None:
+def test_a_resumed_run_begins_where_it_stopped(
+    members: list[zips.Entry], tuning: settings.Tuning
+) -> None:
     """Its share is that of the whole run: what is on record is done, slices of a member, too."""
     out = Down(25, 1e12)
     shown = Shown(tuning, out)
