@@ -357,18 +357,6 @@ class Run(Request, frozen=True, kw_only=True):
     # compressed byte may add. This keeps all members together within the limit.
     inflation: float = 0.0
 
-    @property
-    def request(self) -> Request:
-        """The request that begins the run anew; its `again` is None."""
-        return Request(
-            source=self.source,
-            destination=self.destination,
-            options=self.options,
-            event_time=self.event_time,
-            after_success=self.after_success,
-            route=self.route,
-        )
-
 
 class Requests(Struct, frozen=True, omit_defaults=True):
     """Number of calls to object stores, by kind, including retries."""

@@ -299,7 +299,7 @@ class Machine:
                 context,
                 began=started,
                 ended=context.clock.now(),
-                request=run.request,
+                request=run,
                 pin=run.pin,
             )
             if damaged is None:  # nothing is known about the run, so it has no report

@@ -294,10 +294,13 @@ def resume(
 
 
 def repeat_request(run: Run | Report, after_success: AfterSuccess | None) -> Request:
-    """Return the request of a run; a report does not say what to do with the archive."""
+    """Return the request that begins a run anew; its `again` is None.
+
+    Only a report does not say what to do with the archive: `after_success` is its rule.
+    """
     if isinstance(run, Run):
-        return run.request
-    if run.options.nested_budget is not None:  # a nested archive is an extracted member: it is kept
+        after_success = run.after_success
+    elif run.options.nested_budget is not None:  # the archive is an extracted member: it is kept
         after_success = None
     return Request(
         run.source,
