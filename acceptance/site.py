@@ -75,7 +75,7 @@ class Site:
         self.runs = DeployedRuns(environment, StoreConfig(connections=HEADS))
         self.defaults = self.runs.defaults
         self.s3, self.sqs = self.runs.client("s3"), self.runs.client("sqs")
-        self.ingest = self.defaults.own.trigger.bucket
+        self.ingest = self.defaults.own.ingest_bucket
         self.event_bus = self.runs.variables.get(Variable.EVENT_BUS) or "default"
         options = self.defaults.own.options
         if options.include or options.exclude:
@@ -96,8 +96,8 @@ class Site:
         return read_password(self.runs)
 
     def key(self, name: str) -> str:
-        trigger = self.defaults.own.trigger
-        return f"{trigger.prefix}{self.token}/{self.token}-{name}{trigger.suffix}"
+        own = self.defaults.own
+        return f"{own.ingest_prefix}{self.token}/{self.token}-{name}{own.ingest_suffix}"
 
     def request(self, key: str) -> Request:
         return Request(

@@ -59,30 +59,28 @@ SECRET_ERRORS: dict[str, type[errors.S3UnzipError]] = {
 }
 
 
-class Trigger(msgspec.Struct, frozen=True):
-    """The bucket, prefix and suffix of the keys that start runs."""
-
-    bucket: str
-    prefix: str
-    suffix: str
-
-    def covers(self, source: Location) -> bool:
-        """Return whether an object at this place starts a run."""
-        is_inside = source.bucket == self.bucket and source.key.startswith(self.prefix)
-        # The EventBridge rule also accepts all of these spellings, such as .zip, .ZIP and .Zip.
-        return is_inside and source.key.endswith(spellings(self.suffix))
-
-    def __str__(self) -> str:
-        return f"s3://{self.bucket}/{self.prefix}*{self.suffix}"
-
-
 class RunDefaults(msgspec.Struct, frozen=True):
     """The settings shared by all runs of one route, or by all runs without a route."""
 
-    trigger: Trigger
+    ingest_bucket: str
+    ingest_prefix: str  # prefix and suffix of the keys of the archives that start runs
+    ingest_suffix: str
     destination: Location
     options: Options
     route: Route | None = None
+
+    def covers(self, source: Location) -> bool:
+        """Return whether an object at this place starts a run."""
+        is_inside = source.bucket == self.ingest_bucket and source.key.startswith(
+            self.ingest_prefix
+        )
+        # The EventBridge rule also accepts all of these spellings, such as .zip, .ZIP and .Zip.
+        return is_inside and source.key.endswith(spellings(self.ingest_suffix))
+
+    @property
+    def scope(self) -> str:
+        """The archives that start runs, as a glob for messages."""
+        return f"s3://{self.ingest_bucket}/{self.ingest_prefix}*{self.ingest_suffix}"
 
 
 class RouteVariable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -124,11 +122,11 @@ class LambdaConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def covers(self, source: Location) -> bool:
         """Return whether an object at this place starts a run."""
-        return any(defaults.trigger.covers(source) for defaults in self.all_defaults)
+        return any(defaults.covers(source) for defaults in self.all_defaults)
 
     def defaults_of(self, source: Location) -> RunDefaults:
         """Return the defaults of the first route that covers an archive, or of the environment."""
-        return next((route for route in self.routes if route.trigger.covers(source)), self.own)
+        return next((route for route in self.routes if route.covers(source)), self.own)
 
     def request(self, key: str, event_time: float | None = None) -> Request:
         """Return the request for the archive `key` in the ingest bucket.
@@ -137,7 +135,7 @@ class LambdaConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             key: the key of the archive.
             event_time: the time at which the archive was put, in Unix seconds; None: not known.
         """
-        source = Location("s3", self.own.trigger.bucket, key)
+        source = Location("s3", self.own.ingest_bucket, key)
         defaults = self.defaults_of(source)
         return Request(
             source=source,
@@ -272,24 +270,24 @@ def read_worker(variables: Mapping[str, str]) -> LambdaConfig:
 
 def _read_own(variables: Mapping[str, str]) -> RunDefaults:
     """Return the defaults for archives that match no route."""
-    trigger = Trigger(
+    options = _read_json(variables, Variable.OPTIONS, Options, Options())
+    own = RunDefaults(
         _read_required(variables, Variable.TRIGGER_BUCKET),
         variables.get(Variable.TRIGGER_PREFIX, ""),
         variables.get(Variable.TRIGGER_SUFFIX, ""),
+        parse_destination(_read_required(variables, Variable.DESTINATION)),
+        options=_with_password(options, variables.get(Variable.PASSWORD_SECRET)),
     )
-    destination = parse_destination(_read_required(variables, Variable.DESTINATION))
+    destination = own.destination
     # If either prefix begins with the other, members may have keys that start runs.
-    is_below = destination.key.startswith(trigger.prefix)
-    is_above = trigger.prefix.startswith(destination.key)
-    if destination.bucket == trigger.bucket and (is_below or is_above):
+    is_below = destination.key.startswith(own.ingest_prefix)
+    is_above = own.ingest_prefix.startswith(destination.key)
+    if destination.bucket == own.ingest_bucket and (is_below or is_above):
         raise errors.UsageError(
-            f"the destination {destination} is inside the trigger's scope ({trigger}), so its "
+            f"the destination {destination} is inside the trigger's scope ({own.scope}), so its "
             "members could start runs: deploy with another bucket or prefix"
         )
-    options = _read_json(variables, Variable.OPTIONS, Options, Options())
-    return RunDefaults(
-        trigger, destination, _with_password(options, variables.get(Variable.PASSWORD_SECRET))
-    )
+    return own
 
 
 def _read_routes(variables: Mapping[str, str], own: RunDefaults) -> tuple[RunDefaults, ...]:
@@ -298,7 +296,9 @@ def _read_routes(variables: Mapping[str, str], own: RunDefaults) -> tuple[RunDef
     own_options = msgspec.to_builtins(_read_json(variables, Variable.OPTIONS, Options, Options()))
     return tuple(
         RunDefaults(
-            trigger=Trigger(own.trigger.bucket, route.prefix, route.suffix),
+            ingest_bucket=own.ingest_bucket,
+            ingest_prefix=route.prefix,
+            ingest_suffix=route.suffix,
             destination=Location("s3", route.bucket or own.destination.bucket, route.destination),
             options=_with_password(
                 msgspec.convert(own_options | route.options, Options), route.password_secret

@@ -364,7 +364,7 @@ def check_route(runs: DeployedRuns, number: int) -> Answer:
         return secret
     if answer.status is WARNING:  # reported last, because failures matter more
         return answer
-    return Answer(OK, f"{defaults.trigger} -> {defaults.destination}")
+    return Answer(OK, f"{defaults.scope} -> {defaults.destination}")
 
 
 def _find_region(runs: DeployedRuns, bucket: str) -> str | None:

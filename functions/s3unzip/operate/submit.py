@@ -185,7 +185,7 @@ def _has_ended(key: str, runs: DeployedRuns) -> bool:
 
 
 def _locate(runs: DeployedRuns, key: str) -> Location:
-    return Location("s3", runs.defaults.own.trigger.bucket, key)
+    return Location("s3", runs.defaults.own.ingest_bucket, key)
 
 
 def find_missing(runs: DeployedRuns, since: float, names: Sequence[str] = ()) -> MissingArchives:
@@ -250,15 +250,18 @@ def _check_scope(name: str, defaults: LambdaConfig) -> None:
     bucket, key = split_bucket(path)
     if not separator or scheme.lower() != "s3" or not bucket:
         raise UsageError(f"{name}: archives of an environment are in S3: s3://bucket/prefix/")
-    triggers = [alternative.trigger for alternative in defaults.all_defaults]
     if names_several(name):  # a prefix or a glob; it must overlap the prefix of a trigger
         start = fixed_part(key)
-        prefixes = [trigger.prefix for trigger in triggers if trigger.bucket == bucket]
+        prefixes = [
+            alternative.ingest_prefix
+            for alternative in defaults.all_defaults
+            if alternative.ingest_bucket == bucket
+        ]
         inside = any(prefix.startswith(start) or start.startswith(prefix) for prefix in prefixes)
     else:
-        inside = any(trigger.covers(Location("s3", bucket, key)) for trigger in triggers)
+        inside = defaults.covers(Location("s3", bucket, key))
     if not inside:
-        takes = " and ".join(map(str, triggers))
+        takes = " and ".join(alternative.scope for alternative in defaults.all_defaults)
         raise UsageError(
             f"{name}: the environment {defaults.environment} takes only {takes}; copy the "
             "archives there, or extract them on this machine with s3unzip run"
@@ -270,7 +273,7 @@ def _list_objects(
 ) -> Iterator[ObjectTypeDef]:
     """Yield the selected objects below a prefix of the ingest bucket."""
     # Listings by a `Destination` do not contain times, so the client is used.
-    for page in runs.list_pages("list_objects_v2", runs.defaults.own.trigger.bucket, prefix):
+    for page in runs.list_pages("list_objects_v2", runs.defaults.own.ingest_bucket, prefix):
         yield from (listed for listed in page.get("Contents", ()) if is_selected(listed["Key"]))
 
 
@@ -281,7 +284,7 @@ def _list_recent(runs: DeployedRuns, since: float, names: Sequence[str]) -> Iter
         _check_scope(name, defaults)
     selections = [select_keys(name) for name in names]
     if not names:  # every key below the prefixes that start runs
-        prefixes = sorted({config.trigger.prefix for config in defaults.all_defaults})
+        prefixes = sorted({config.ingest_prefix for config in defaults.all_defaults})
         selections = [(prefix, is_object) for prefix in prefixes]
     yielded = set[str]()  # keys; an object may be selected by several names
     for listed in chain.from_iterable(_list_objects(runs, *selection) for selection in selections):
