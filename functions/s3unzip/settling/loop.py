@@ -294,10 +294,7 @@ def resume(
 
 
 def repeat_request(run: Run | Report, after_success: AfterSuccess | None) -> Request:
-    """Return the request that begins a run anew; its `again` is None.
-
-    Only a report does not say what to do with the archive: `after_success` is its rule.
-    """
+    """Return the request that begins a run anew; a report needs the rule for its archive."""
     if isinstance(run, Run):
         after_success = run.after_success
     elif run.options.nested_budget is not None:  # the archive is an extracted member: it is kept
