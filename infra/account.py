@@ -76,8 +76,9 @@ class Account:
             unreserved = int(limits["UnreservedConcurrentExecutions"])
         except (BotoCoreError, ClientError, KeyError):
             return None
-        own = [int(answer.get("ReservedConcurrentExecutions", 0)) for answer in answers]
-        return unreserved + sum(own)
+        return unreserved + sum(
+            int(answer.get("ReservedConcurrentExecutions", 0)) for answer in answers
+        )
 
     def memory_limit(self, memory: int) -> int | None:
         """Return the maximum of a function's memory in MB, if `memory` exceeds it.

@@ -154,6 +154,7 @@ def _outputs(environment: Environment, storage: Storage, watched: Watched) -> di
         **{f"{name}Url": queue.queue_url for name, queue in watched.intake.dead_letters.items()},
         # `s3unzip doctor` compares these with the bucket and with its own package.
         "IngestVersioned": str(environment.ingest.keeps_versions).lower(),
+        "Environment": environment.name,  # whose stack this is
         "Version": __version__,
         "Fingerprint": source_fingerprint(),
     }

@@ -253,10 +253,14 @@ def _describe(folder: Path) -> str:
 
 def fingerprint() -> str:
     """Return a digest of all inputs of the asset's bytes: lock file, builder, package."""
-    files = [ROOT / "uv.lock", ROOT / "pyproject.toml", Path(__file__)]
-    files += sorted(
-        file for file in PACKAGE.rglob("*") if file.is_file() and "__pycache__" not in file.parts
-    )
+    files = [
+        *(ROOT / "uv.lock", ROOT / "pyproject.toml", Path(__file__)),
+        *sorted(
+            file
+            for file in PACKAGE.rglob("*")
+            if file.is_file() and "__pycache__" not in file.parts
+        ),
+    ]
     # An asset without byte code is built again when a CPython 3.13 has been installed.
     compiled = MAGIC if find_python(find_uv()) else "no byte code"
     digest = hashlib.sha256(compiled.encode())

@@ -152,7 +152,7 @@ def fit_account(account: Account, wish: Wish) -> list[str]:
     _check_memory(account, wish)
     environment = wish.environment
     reserved = {name: section.reserved_concurrency for name, section in environment.functions}
-    stack = find_stack(account, environment.stack.name)
+    stack = _look_up(account, wish)
     free = account.unreserved_concurrency(stack.functions if stack else ())
     if free is None:
         return []
@@ -264,15 +264,28 @@ def destroy(wish: Wish) -> int:
 def _find(wish: Wish) -> tuple[Account, DeployedStack]:
     """Return the account and the stack of an environment; refuse one that is not deployed."""
     account = find_account(wish.environment)
-    name = wish.environment.stack.name
-    stack = find_stack(account, name)
+    stack = _look_up(account, wish)
     if stack is None:
         raise RefusedError(
-            f"there is no stack {name} in account {account.id}, region {account.region}: "
-            f"create it with `make deploy {wish.words()}`; if it is elsewhere, check "
-            "AWS_PROFILE and AWS_DEFAULT_REGION"
+            f"there is no stack {wish.environment.stack.name} in account {account.id}, region "
+            f"{account.region}: create it with `make deploy {wish.words()}`; if it is elsewhere, "
+            "check AWS_PROFILE and AWS_DEFAULT_REGION"
         )
     return account, stack
+
+
+def _look_up(account: Account, wish: Wish) -> DeployedStack | None:
+    """Return the stack of an environment, None if there is none; refuse another environment's."""
+    name = wish.environment.name
+    stack = find_stack(account, wish.environment.stack.name)
+    if stack is not None and stack.outputs.get("Environment", name) != name:
+        raise RefusedError(
+            f"the stack {stack.name} in account {account.id}, region {account.region} is of the "
+            f"environment {stack.outputs['Environment']}: give infra/environments/{name}.toml a "
+            "stack.name of its own; if the file was renamed, run once: "
+            f"cdk deploy {' '.join(wish.context)}"
+        )
+    return stack
 
 
 def _ask(question: str) -> str:
@@ -311,7 +324,7 @@ def _read_arguments() -> tuple[Callable[[Wish], int], Wish]:
         if not equals or not SETTING.fullmatch(setting):
             raise RefusedError(f"SET={pair}: write section.setting=value")
         settings[setting] = value
-    wish = Wish(
+    return COMMANDS[chosen.command], Wish(
         environment=load_environment(chosen.env, settings=settings),
         settings=tuple(chosen.set.split()),
         yes=chosen.yes,
@@ -319,7 +332,6 @@ def _read_arguments() -> tuple[Callable[[Wish], int], Wish]:
         key=chosen.key,
         bucket=chosen.bucket,
     )
-    return COMMANDS[chosen.command], wish
 
 
 def main() -> None:

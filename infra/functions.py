@@ -111,10 +111,10 @@ class Functions(Construct):
         """Return the routes, and the secrets of passwords for a function that reads members."""
         secret = self._environment.password_secret
         is_reader = name in READERS
-        routes = [_route_value(self._environment, route) for route in self._environment.routes]
-        if not is_reader:
-            for route in routes:
-                route.pop("password_secret", None)
+        routes = [
+            _route_value(self._environment, route, with_secret=is_reader)
+            for route in self._environment.routes
+        ]
         variables: dict[str, str] = {Variable.ROUTES: _json_of(routes)}
         if secret and is_reader:
             variables[Variable.PASSWORD_SECRET] = secret
@@ -212,7 +212,9 @@ def _json_of(value: object) -> str:
     return json.dumps(value)
 
 
-def _route_value(environment: Environment, route: RouteSection) -> dict[str, Any]:
+def _route_value(
+    environment: Environment, route: RouteSection, *, with_secret: bool
+) -> dict[str, Any]:
     """Return a route as the functions read it, without its empty settings."""
     destination = route.destination
     value = {
@@ -224,7 +226,7 @@ def _route_value(environment: Environment, route: RouteSection) -> dict[str, Any
         "owner": destination.owner,
         "kms_key": environment.written_key(destination),
         "options": _differences(route.options, environment.options),
-        "password_secret": route.password_secret,
+        "password_secret": with_secret and route.password_secret,
     }
     return {name: setting for name, setting in value.items() if setting}
 

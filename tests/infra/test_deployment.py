@@ -26,7 +26,7 @@ from infra.account import (
     stop_runs,
 )
 from infra.cdk_cli import COMMAND
-from infra.environment_file import EnvironmentFileError, load_environment
+from infra.environment_file import FOLDER, EnvironmentFileError, load_environment
 from s3unzip.model import Location
 from tests.infra.conftest import Synthesized
 from tests.support.assemblies import (
@@ -247,6 +247,23 @@ def test_a_key_may_be_in_the_region_of_its_bucket(account: Account) -> None:
     account.client("s3").create_bucket(Bucket="far-members")
     settings = {"destination.existing": "far-members", "destination.kms_key": key}
     check_named(account, load_environment("dev", settings=settings))
+
+
+def test_a_copy_does_not_take_over_the_stack_of_its_original(
+    account: Account, tmp_path: Path
+) -> None:
+    """Whoever copies a file and forgets the stack's name would change the other environment."""
+    outputs = {"Environment": {"Value": "dev"}}
+    template = {"Resources": {"Q": {"Type": "AWS::SQS::Queue"}}, "Outputs": outputs}
+    account.client("cloudformation").create_stack(
+        StackName="s3unzip-dev", TemplateBody=json.dumps(template)
+    )
+    assert fit(account, "dev") == []
+    (tmp_path / "qa.toml").write_text((FOLDER / "dev.toml").read_text())
+    qa = deployment.Wish(load_environment("qa", tmp_path), (), yes=True, archive=None)
+    with pytest.raises(RefusedError, match=r"is of the environment dev: give .*qa\.toml a stack"):
+        deployment.fit_account(account, qa)
+    account.client("cloudformation").delete_stack(StackName="s3unzip-dev")
 
 
 def test_dev_fits_into_a_new_account(small_account: Account) -> None:
