@@ -26,11 +26,10 @@ NPM_OPTIONS = ("ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=
 
 def install_cdk() -> None:
     """Install the pinned CLI and write ``.venv/bin/cdk``."""
-    path = f"{NODE.parent}{os.pathsep}{os.environ.get('PATH', '')}"
     done = subprocess.run(  # noqa: S603 - fixed arguments
         [str(NODE), str(NPM), *NPM_OPTIONS],
         cwd=ROOT,
-        env={**os.environ, "PATH": path},
+        env={**os.environ, "PATH": f"{NODE.parent}{os.pathsep}{os.environ.get('PATH', '')}"},
         capture_output=True,
         text=True,
         check=False,

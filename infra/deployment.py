@@ -42,6 +42,7 @@ from infra.routes import takes, widest
 from infra.sections import BUCKET_NAME, StackSection
 from s3unzip.model import Location
 from s3unzip.printable import show_count
+from s3unzip.settings import STACK
 
 BEGIN_SECONDS = 300.0  # limit from a put to its run: event, queue, plan of a large archive
 QUALIFIER = StackSection.model_fields["qualifier"].default
@@ -75,13 +76,15 @@ class Wish:
 def bootstrap(wish: Wish) -> int:
     """Prepare the account and region for CDK, once."""
     account = find_account(wish.environment)
-    target = f"aws://{account.id}/{account.region}"
     qualifier = wish.environment.stack.qualifier
     # Without an app, which would be synthesized for its accounts and regions: this one is known.
     options = ["--app", "", "--qualifier", qualifier]
     if qualifier != QUALIFIER:
         options += ["--toolkit-stack-name", f"CDKToolkit-{qualifier}"]
-    return run_cdk(["bootstrap", target, *options, *wish.context], account.variables)
+    return run_cdk(
+        ["bootstrap", f"aws://{account.id}/{account.region}", *options, *wish.context],
+        account.variables,
+    )
 
 
 def synth(wish: Wish) -> int:
@@ -194,7 +197,6 @@ def _check_memory(account: Account, wish: Wish) -> None:
 def put(wish: Wish) -> int:
     """Put an archive into the ingest bucket; wait until its run has begun."""
     archive = wish.archive
-    name = wish.environment.name
     if archive is not None and not archive.is_file():
         raise RefusedError(f"{archive}: there is no such file")
     if archive is None:
@@ -207,10 +209,14 @@ def put(wish: Wish) -> int:
         patterns = " and ".join(f"{route.prefix}*{route.suffix}" for route in widest(routes))
         raise RefusedError(
             f"{key}: only keys of {patterns} start runs: name another one, KEY=prefix/archive.zip, "
-            f"or change infra/environments/{name}.toml"
+            f"or change infra/environments/{wish.environment.name}.toml"
         )
     account, stack = _find(wish)
-    bucket = stack.outputs["IngestBucket"]
+    bucket = stack.outputs.get("IngestBucket")
+    if bucket is None:
+        raise RefusedError(
+            f"the stack {stack.name} was never created to its end: docs/howto/first-deployment.md"
+        )
     s3 = account.client("s3")
     s3.upload_file(str(archive), bucket, key)
     _say(f"put to s3://{bucket}/{key}")
@@ -223,7 +229,7 @@ def put(wish: Wish) -> int:
                 f"{stack.outputs['IntakeFunction']}, and docs/deploy.md, Where to look"
             )
         time.sleep(1)
-    _say(f"run {min(begun)} began: .venv/bin/s3unzip watch --env {name}")
+    _say(f"run {min(begun)} began: .venv/bin/s3unzip watch --env {stack.name.removeprefix(STACK)}")
     return 0
 
 

@@ -76,6 +76,7 @@ class Variable(StrEnum):
     MAX_COST = "S3UNZIP_MAX_COST"  # maximum cost per run in dollars, or empty
 
 
+STACK = "s3unzip-"  # the name of an environment's stack begins so, unless its file says otherwise
 NAMESPACE = "s3unzip"  # namespace of the metrics
 SERVICE = "s3unzip"  # value of the metrics' dimension `service`
 # The unit of each metric, as CloudWatch spells it (StandardUnit of MetricDatum).

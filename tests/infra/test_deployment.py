@@ -249,6 +249,20 @@ def test_a_key_may_be_in_the_region_of_its_bucket(account: Account) -> None:
     check_named(account, load_environment("dev", settings=settings))
 
 
+def test_a_stack_that_was_not_created_to_its_end_takes_nothing(
+    account: Account, tmp_path: Path
+) -> None:
+    """Such a stack has no outputs, so nobody knows its bucket."""
+    template = {"Resources": {"Q": {"Type": "AWS::SQS::Queue"}}}
+    account.client("cloudformation").create_stack(
+        StackName="s3unzip-staging", TemplateBody=json.dumps(template)
+    )
+    (tmp_path / "a.zip").write_bytes(b"")
+    staging = load_environment("staging")
+    with pytest.raises(RefusedError, match=r"never created to its end: docs/howto/first-deploy"):
+        deployment.put(deployment.Wish(staging, (), yes=True, archive=tmp_path / "a.zip"))
+
+
 def test_a_copy_does_not_take_over_the_stack_of_its_original(
     account: Account, tmp_path: Path
 ) -> None:

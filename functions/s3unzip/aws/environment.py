@@ -29,7 +29,7 @@ from s3unzip.model import (
 )
 from s3unzip.pricing import Platform, aws
 from s3unzip.rates import LAMBDA_VCPU_MB
-from s3unzip.settings import Tuning, Variable, make_tuning, spellings
+from s3unzip.settings import STACK, Tuning, Variable, make_tuning, spellings
 from s3unzip.stores.config import StoreConfig, parse_destination
 from s3unzip.stores.open import OpenedStores
 from s3unzip.stores.ports import Clock
@@ -120,6 +120,12 @@ class LambdaConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """The defaults of the routes, in order, followed by those of the environment itself."""
         return (*self.routes, self.own)
 
+    @property
+    def command_name(self) -> str:
+        """The name by which commands find the environment: that of its stack, or the end of it."""
+        # The state machine has the name of the stack.
+        return self.state_machine.rpartition(":")[2].removeprefix(STACK) or self.environment
+
     def covers(self, source: Location) -> bool:
         """Return whether an object at this place starts a run."""
         return any(defaults.covers(source) for defaults in self.all_defaults)
@@ -176,7 +182,7 @@ class LambdaConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             tuning=self.tuning,
             max_cost=self.max_cost,
             platform=self.platform,
-            environment=self.environment,
+            environment=self.command_name,
         )
 
     def _policy(self, options: Options) -> Policy:

@@ -64,7 +64,8 @@ def check_stack(runs: DeployedRuns) -> Answer:
 
 def check_version(runs: DeployedRuns) -> Answer:
     """Do the functions run the code of this package?"""
-    deploy = f"deploy again: make deploy ENV={runs.environment}"
+    environment = runs.outputs.get("Environment", runs.environment)  # may be a stack's name
+    deploy = f"deploy again: make deploy ENV={environment}"
     deployed = runs.outputs.get("Version")
     if deployed is None:
         return Answer(

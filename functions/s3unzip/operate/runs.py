@@ -41,6 +41,7 @@ from s3unzip.run_ids import (
 )
 from s3unzip.runs.records import RUNS
 from s3unzip.runs.run_list import RUNNING, ListedRun, RunList
+from s3unzip.settings import STACK
 from s3unzip.settling.loop import look_up_run
 from s3unzip.settling.next_command import environment_options
 from s3unzip.stores.config import StoreConfig
@@ -49,7 +50,6 @@ from s3unzip.stores.open import OpenedStores
 from s3unzip.stores.s3.aws_session import AwsSession
 from s3unzip.stores.s3.session import Session
 
-STACK = "s3unzip-{}"  # as named by the files in infra/environments
 ABORTED = "ABORTED"
 STOP_SECONDS = 60.0  # maximum time to wait for a stopped execution to end
 
@@ -155,7 +155,7 @@ class DeployedRuns(RunList):
         self.stores = OpenedStores(replace(access, work=self.work_location), Session(self._session))
 
     def _find_stack(self) -> Any:
-        names = (STACK.format(self.environment), self.environment)
+        names = (STACK + self.environment, self.environment)
         for name in names:
             try:
                 stack = self.ask("cloudformation:DescribeStacks", StackName=name)["Stacks"][0]

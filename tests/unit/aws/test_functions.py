@@ -88,6 +88,16 @@ def test_worker_is_what_the_variables_say() -> None:
     assert (worker.tuning.max_workers, worker.limits.members, worker.max_cost) == (7, 9, None)
 
 
+@pytest.mark.parametrize(
+    ("stack", "name"), [("s3unzip-test", "test"), ("acme-unzip", "acme-unzip"), ("", "test")]
+)
+def test_commands_find_the_environment_by_its_stack(stack: str, name: str) -> None:
+    """`--env` takes the whole name of a stack that is not named after its environment."""
+    machine = f"arn:aws:states:us-east-1:000000000000:stateMachine:{stack}"
+    worker = read_worker({**VARIABLES, Variable.STATE_MACHINE: machine})
+    assert (worker.context(Invocation()).environment, worker.environment) == (name, "test")
+
+
 @pytest.fixture
 def reach(monkeypatch: pytest.MonkeyPatch) -> Callable[[HttpServer], None]:
     """Let clients made by the environment reach a server."""
