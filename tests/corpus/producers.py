@@ -504,6 +504,9 @@ FAMILIES = {
         ".NET 4.5: backslashes": archive(
             Member("sv\\A.dll", TEXT, key="sv/A.dll"), warnings="name-backslash", policy=LENIENT
         ),
+        "a backslash at the end of the name of a file": archive(
+            Member("sv\\b\\", TEXT, key="sv/b"), warnings="name-backslash", policy=LENIENT
+        ),
         "kuba--/zip: drive letters": archive(
             Member("C:/New Folder/1.docx", TEXT, key="New Folder/1.docx"),
             warnings="name-drive-letter",

@@ -391,9 +391,11 @@ class DirectoryReader:
     def _judge_folder(self, name: Name, sizes: Sizes, *, is_empty: bool) -> bool:
         """Judge the size of a directory; return whether the header creates a folder.
 
-        A header that is a directory only by its attributes is treated as a file if it has content,
-        so that no data is lost.
+        A header that is a directory only by its attributes, or by a backslash at the end of its
+        name, is treated as a file if it has content, so that no data is lost.
         """
+        has_backslash = name.path and self._raw_name.endswith(b"\\")
+        has_slash = name.is_directory and not has_backslash
         if not name.is_directory:
             self._warnings["dir-attr-without-slash"] += 1
         if is_empty:
@@ -401,11 +403,11 @@ class DirectoryReader:
                 self._warnings["dir-with-size"] += 1
             if not name.path:
                 self._warnings["dir-is-root"] += 1
-        elif name.is_directory:
+        elif has_slash:
             self._judge(
                 "dir-with-data", f"a directory of {sizes.size} bytes, {sizes.compressed} compressed"
             )
-        return is_empty or name.is_directory
+        return is_empty or has_slash
 
     def _read_encryption(self, form: _HeaderForm, extras: Extras, member: Member) -> Member:
         """Judge the findings about the form; return the member with its cipher and its method."""
