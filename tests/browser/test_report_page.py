@@ -96,18 +96,16 @@ def test_one_member_has_no_rate(screen: Screen, name: str, *, has_rate: bool) ->
 
 def test_a_rejected_archive_has_no_member_counts(screen: Screen) -> None:
     """The page says that nothing was written, and the reason once."""
-    screen.show(page(REPORTS["rejected"]))
-    assert {"Members extracted", "Failed"}.isdisjoint(facts(screen))
-    assert facts(screen)["Written"] == "nothing"
+    found = facts(screen.show(page(REPORTS["rejected"])))
+    assert (found["Written"], found.keys() & {"Members extracted", "Failed"}) == ("nothing", set())
     assert screen.ask("return document.getElementById('cause').innerText").count("overlap") == 1
 
 
 def test_a_stopped_run_did_not_fail(screen: Screen) -> None:
     """The verdict says that it was stopped; members without an outcome are not failures."""
-    screen.show(page(REPORTS["stopped"]))
+    found = facts(screen.show(page(REPORTS["stopped"])))
     assert screen.text("#verdict b") == "■ Stopped."
     assert screen.ask("return document.title").startswith("nightly.zip: stopped")
-    found = facts(screen)
     assert (found["No outcome"], found.get("Failed")) == ("1,500", None)  # not "Failed 0"
     assert "The next command continues from here." in screen.text("#verdict")
 
@@ -167,13 +165,11 @@ def test_failures_are_searched_and_filtered(screen: Screen) -> None:
     screen.ask("document.querySelector('#reasons button').click()")
     reason = screen.ask("return document.getElementById('reason').value")
     of_reason = sum(failure.reason == reason for failure in failures)
-    assert rows() == of_reason
-    assert screen.text("#matches") == f"{of_reason} of 1,000"
+    assert (rows(), screen.text("#matches")) == (of_reason, f"{of_reason} of 1,000")
 
     screen.ask("document.getElementById('query').focus()")
     screen.press("no such thing")
-    assert rows() == 0
-    assert screen.text("#matches") == "0 of 1,000"
+    assert (rows(), screen.text("#matches")) == (0, "0 of 1,000")
 
 
 def test_the_page_is_complete_without_its_script(screen: Screen) -> None:

@@ -21,11 +21,11 @@ Codes = dict[str, int]  # symbols by the bits of their codes
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A block: the bit of its header, its type, whether it is the last, its output's place."""
+    """A block: the bit of its header, whether it is the last, its type, its output's place."""
 
     start_bit: int
-    kind: int
     final: bool
+    kind: int
     offset: int
 
 
@@ -51,10 +51,9 @@ class _Reader:
 def _codes(lengths: list[int]) -> Codes:
     codes: Codes = {}
     code = 0  # of 15 bits, of which the first ones count
-    for length, symbol in sorted((length, symbol) for symbol, length in enumerate(lengths)):
-        if length:
-            codes[f"{code:015b}"[:length]] = symbol
-            code += 1 << 15 - length
+    for length, symbol in sorted((used, symbol) for symbol, used in enumerate(lengths) if used):
+        codes[f"{code:015b}"[:length]] = symbol
+        code += 1 << 15 - length
     return codes
 
 
@@ -79,9 +78,9 @@ def _skip_symbols(reader: _Reader, literals: Codes, distances: Codes) -> int:
     while (symbol := reader.symbol(literals)) != 256:
         if symbol < 256:
             length += 1
-            continue
-        length += _LENGTH_BASE[symbol - 257] + reader.field(_LENGTH_EXTRA[symbol - 257])
-        reader.field(max(0, reader.symbol(distances) // 2 - 1))
+        else:
+            length += _LENGTH_BASE[symbol - 257] + reader.field(_LENGTH_EXTRA[symbol - 257])
+            reader.field(max(0, reader.symbol(distances) // 2 - 1))
     return length
 
 
@@ -91,15 +90,14 @@ def walk(data: bytes) -> list[Block]:
     blocks: list[Block] = []
     offset = 0
     while not blocks or not blocks[-1].final:
-        start = reader.bit
-        final, kind = bool(reader.field(1)), reader.field(2)
-        blocks.append(Block(start, kind, final, offset))
-        if kind == STORED:
+        block = Block(reader.bit, bool(reader.field(1)), reader.field(2), offset)
+        blocks.append(block)
+        if block.kind == STORED:
             reader.bit = (reader.bit + 7) // 8 * 8
             length = reader.field(16)
             reader.bit += 16 + 8 * length  # the complement of the length comes first
             offset += length
-        elif kind == FIXED:
+        elif block.kind == FIXED:
             offset += _skip_symbols(reader, _codes(_FIXED_LENGTHS), _codes([5] * 30))
         else:
             offset += _skip_symbols(reader, *_dynamic_codes(reader))

@@ -65,8 +65,7 @@ def test_hostile_names_are_text_and_whole() -> None:
     elements = Elements(page(failing(hostile_failures(8))))
     keys = [text for text in elements.texts["th"] if text.startswith("import/")]
     assert all(_spell(name) in key for key, name in zip(keys, HOSTILE, strict=True))
-    assert {"script", "img", "iframe"} & {tag for tag, _ in elements.seen} == {"script"}
-    assert len(elements.texts["script"]) == 1
+    assert [tag for tag, _ in elements.seen if tag in {"script", "img", "iframe"}] == ["script"]
 
 
 @pytest.mark.parametrize("name", REPORTS)
@@ -131,20 +130,22 @@ def test_codes_beyond_the_list_are_counted_together() -> None:
 
 def test_the_details_have_version_and_options_of_a_run() -> None:
     """The archive's version and the options that are not the defaults; no signature of an URL."""
-    signed = Location("https", "example.com", "a/b.zip?X-Amz-Signature=SIGNED")
-    report = replace(failing(), source=signed, options=Options(include=("*.a", "*.b")))
+    report = replace(
+        failing(),
+        source=Location("https", "example.com", "a/b.zip?X-Amz-Signature=SIGNED"),
+        options=Options(include=("*.a", "*.b")),
+    )
     elements = Elements(page(report))
     rows = elements.texts["tr"]
     assert {"Option include*.a, *.b", f"Run{report.run}"} <= set(rows)
     assert any(row.startswith("ETag") for row in rows)
-    assert elements.texts["h1"] == ["b.zip"]
-    assert b"SIGNED" not in page(report)
+    assert (elements.texts["h1"], b"SIGNED" in page(report)) == (["b.zip"], False)
 
 
 def test_a_question_mark_in_a_key_is_part_of_the_source() -> None:
     """Only a URL has a query."""
-    report = replace(failing(), source=Location("s3", "in", "why?.zip"))
-    assert "s3://in/why?.zip" in Elements(page(report)).texts["dd"]
+    elements = Elements(page(replace(failing(), source=Location("s3", "in", "why?.zip"))))
+    assert "s3://in/why?.zip" in elements.texts["dd"]
 
 
 SOURCE, TARGET = Location("s3", "in", "my archive.zip"), Location("s3", "out", "to/")
