@@ -48,11 +48,10 @@ def read_labels() -> list[ArchiveLabel]:
         member = json.loads(line)
         members[member["path"]].append(member)
     with (CORPUS / "manifest.csv").open(encoding="utf-8", newline="") as table:
-        rows = list(csv.DictReader(table))
-    return [
-        ArchiveLabel(row["path"], row["expected"], row["reasons"], members[row["path"]])
-        for row in rows
-    ]
+        return [
+            ArchiveLabel(row["path"], row["expected"], row["reasons"], members[row["path"]])
+            for row in csv.DictReader(table)
+        ]
 
 
 def read_differences() -> dict[str, str]:

@@ -90,8 +90,11 @@ class World:
             return None
         for url in re.findall(r"s3://[^\s'\"=]+", command.text):
             self._provide_bucket(url)
-        shell = ["bash", "-euo", "pipefail", "-c", self._substitute(command.text)]
-        done = run_process(shell, self._folder, self._variables)
+        done = run_process(
+            ["bash", "-euo", "pipefail", "-c", self._substitute(command.text)],
+            self._folder,
+            self._variables,
+        )
         if done.returncode == command.exit_code:
             return None
         words = (done.stdout + done.stderr)[-1_000:].decode(errors="replace")

@@ -325,9 +325,10 @@ def test_a_workflow_has_no_more_rights_than_it_says(path: Path) -> None:
 def test_every_python_that_is_declared_is_tested() -> None:
     """The classifiers of the package are the versions of the matrix, and no tool may be missing."""
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["classifiers"]
-    versions = [one.rpartition(" ")[2] for one in declared if re.search(r":: 3\.\d+$", one)]
     job = _read("ci.yml")["jobs"]["test"]
-    assert job["strategy"]["matrix"]["python"] == versions
+    assert job["strategy"]["matrix"]["python"] == [
+        one.rpartition(" ")[2] for one in declared if re.search(r":: 3\.\d+$", one)
+    ]
     assert any(step.get("env", {}).get("S3UNZIP_REQUIRE_TOOLS") == "1" for step in job["steps"])
 
 
@@ -357,8 +358,10 @@ def test_a_release_is_attested_and_published_without_a_token() -> None:
     jobs = _read("release.yml")["jobs"]
     assert jobs["build"]["permissions"]["attestations"] == "write"
     publish = jobs["publish"]
-    rights = (publish["permissions"], publish["environment"]["name"])
-    assert rights == ({"id-token": "write"}, "pypi")
+    assert (publish["permissions"], publish["environment"]["name"]) == (
+        {"id-token": "write"},
+        "pypi",
+    )
     assert "secrets." not in (FOLDER / "release.yml").read_text()
 
 
@@ -425,7 +428,8 @@ def test_an_audit_says_what_it_checked(
     dependencies: list[dict[str, Any]], code: int, code_in_ci: int, line: str
 ) -> None:
     """A hole always fails; a distribution that was not checked is named, and fails in CI."""
-    audit = {"dependencies": dependencies}
-    judged = [judge(audit, required=required) for required in (False, True)]
+    judged = [
+        judge({"dependencies": dependencies}, required=required) for required in (False, True)
+    ]
     assert [one[0] for one in judged] == [code, code_in_ci]
     assert line in judged[1][1]

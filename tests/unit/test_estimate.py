@@ -64,12 +64,15 @@ ARCHIVES = {
 
 @cache
 def _cut(*groups: Group) -> list[Task]:
-    totals = Load(
-        sum(one.members for one in groups),
-        sum(one.members * one.compressed for one in groups),
-        sum(one.members * one.size for one in groups),
+    cutter = TaskCutter(
+        TUNING,
+        Load(
+            sum(one.members for one in groups),
+            sum(one.members * one.compressed for one in groups),
+            sum(one.members * one.size for one in groups),
+        ),
+        can_copy=True,
     )
-    cutter = TaskCutter(TUNING, totals, can_copy=True)
     index = offset = 0
     for group in groups:
         pitch = HEADER + group.compressed

@@ -99,9 +99,11 @@ def test_batches_in_s3_load_no_botocore(workers: str, tmp_path: Path) -> None:
 
 
 def _imports_of(package: ModuleType) -> list[ast.alias]:
-    tree = ast.parse(inspect.getsource(package))
     return [
-        alias for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names
+        alias
+        for node in ast.walk(ast.parse(inspect.getsource(package)))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
     ]
 
 

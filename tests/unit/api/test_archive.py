@@ -104,8 +104,11 @@ def test_an_archive_is_a_mapping_from_names() -> None:
     """Iteration, `in`, `namelist` and `[]` are about names, as users of `zipfile` expect."""
     archive = _open()
     assert list(archive) == archive.namelist() == list(archive.keys()) == NAMES
-    found = ["a/one.txt" in archive, "dir/" in archive, archive.get("no-such")]
-    assert found == [True, False, None]
+    assert ["a/one.txt" in archive, "dir/" in archive, archive.get("no-such")] == [
+        True,
+        False,
+        None,
+    ]
     assert archive["a/one.txt"].read() == archive.read("a/one.txt") == b"one" * 50
     assert repr(archive) == "<Archive reader:///archive: 4 members>"
 

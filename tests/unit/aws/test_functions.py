@@ -300,9 +300,10 @@ def test_a_scan_names_its_version(
     (put,) = read_puts(json.dumps(wrap(event)), read_worker(VARIABLES))
     source = Location("s3", "arrivals", "zips/a b.zip")
     assert (put.source, put.scan, put.threats) == (source, status, threats)
-    versions = [("a", "1"), ("a", "2"), ("b", "1")]
-    fitting = [put.is_of(Pin(9, f'"{etag * 32}"', version)) for etag, version in versions]
-    assert fitting == [True, False, False]
+    pins = [
+        Pin(9, f'"{etag * 32}"', version) for etag, version in (("a", "1"), ("a", "2"), ("b", "1"))
+    ]
+    assert list(map(put.is_of, pins)) == [True, False, False]
 
 
 def test_a_scan_without_versions_is_bound_by_the_etag() -> None:

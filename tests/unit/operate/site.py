@@ -112,13 +112,16 @@ class Site:
     def notify(self, key: str) -> str:
         """Take the event of an archive; return the run whose execution begins, or nothing."""
         before = set(self.account.executions())
-        event = {
-            "detail-type": "Object Created",
-            "source": "aws.s3",
-            "time": "2026-01-01T00:00:01Z",
-            "detail": {"bucket": {"name": "arrivals"}, "object": {"key": key}},
-        }
-        self.take(json.dumps(event))
+        self.take(
+            json.dumps(
+                {
+                    "detail-type": "Object Created",
+                    "source": "aws.s3",
+                    "time": "2026-01-01T00:00:01Z",
+                    "detail": {"bucket": {"name": "arrivals"}, "object": {"key": key}},
+                }
+            )
+        )
         new = set(self.account.executions()) - before
         return self.runs.find(new.pop()) if new else ""
 
