@@ -16,7 +16,7 @@ FIRST = (
     "fuzz/",
     "faults/",
     "acceptance/",
-    "unit/test_estimate.py",
+    "unit/planning/test_cut.py",
     "functional/test_places.py",
     "functional/test_processes.py",
     "infra/test_deployment.py",

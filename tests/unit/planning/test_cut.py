@@ -1,12 +1,18 @@
-"""Cutting: every member in exactly one task, no bound passed, large ones alone."""
+"""Cutting into tasks, and the estimate of time and cost, beside the simulation of before."""
 
+from functools import cache
 from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given, strategies as st
 from msgspec.structs import replace
 
-from s3unzip.model import TaskKind
+from s3unzip import rates
+from s3unzip.errors import BudgetError, UsageError
+from s3unzip.estimate import PLAN_PUTS, Estimate, check_budget, estimate, estimate_archive
+from s3unzip.model import Location, Options, Request, Requests, Task, TaskKind
+from s3unzip.object_properties import ObjectProperties
 from s3unzip.planning.cut import (
     TASK_OVERHEAD,
     Load,
@@ -15,6 +21,8 @@ from s3unzip.planning.cut import (
     order_tasks,
     small_seconds,
 )
+from s3unzip.pricing import Platform, Work, aws, local, price
+from s3unzip.printable import show_dollars
 from s3unzip.settings import MIB, Tuning, machine_tuning, make_tuning
 from s3unzip.zip import Member
 
@@ -203,3 +211,203 @@ def test_batches_are_few_where_a_distributed_map_would_take_longer(
     """An inline Map does a short run: as many batches as it takes, or a little fewer."""
     tuning = replace(Tuning(), **changes)
     assert 0.8 * tasks <= len(_cut([(1_000, 1_000, 0)] * 60_000, tuning, step=8_000).tasks) <= tasks
+
+
+# The estimate of nine archives
+
+
+TUNING = Tuning()
+HEADER, ROW = 80, rates.MEMBER_ROW
+GB = rates.GB
+ASKED = Request(Location("s3", "in", "a.zip"), Location("s3", "out", ""))
+
+
+class Group(NamedTuple):
+    """Equal members, sizes in bytes."""
+
+    members: int
+    size: int
+    compressed: int
+    method: int = 8
+
+
+class Band(NamedTuple):
+    """Seconds and dollars of a good and a bad day, by the discrete-event simulation.
+
+    It simulated every task and PUT on AWS with 1,000 workers and was replaced by the formula in
+    November 2026. The band of 100 GB is that with slices after the scans.
+    """
+
+    low: float
+    high: float
+    cheap: float
+    dear: float
+
+
+ARCHIVES = {
+    "400,000 of 10 KB": ([Group(400_000, 10_000, 4_000)], Band(125.1, 190.0, 2.03, 2.06)),
+    "49,152 of 64 KiB": ([Group(49_152, 65_536, 29_928)], Band(18.3, 27.4, 0.250, 0.2550)),
+    "1,000 of 4.5 MB": ([Group(1_000, 4_724_883, 2_171_600)], Band(6.0, 11.5, 0.0084, 0.0104)),
+    "one of 2 KB": ([Group(1, 2_000, 800)], Band(1.76, 3.76, 2.9e-5, 3.6e-5)),
+    "100 of 2 KB": ([Group(100, 2_000, 800)], Band(1.93, 4.12, 5.2e-4, 5.4e-4)),
+    "100 GB deflated": ([Group(1, 100 * GB, 35 * GB)], Band(20.6, 44.3, 0.098, 0.156)),
+    "100 GB stored": ([Group(1, 100 * GB, 100 * GB, 0)], Band(19.0, 42.3, 0.0105, 0.0207)),
+    "1,000 small, two of 1.1 GB": (
+        [Group(1_000, 20_000, 7_000), Group(2, 1_143_000_000, 400_000_000)],
+        Band(8.1, 19.4, 0.0089, 0.0105),
+    ),
+    "10,000,000 of 4 KB": ([Group(10_000_000, 4_000, 1_600)], Band(1402.6, 4408.2, 50.3, 51.0)),
+}
+
+
+@cache
+def _tasks_of(*groups: Group) -> list[Task]:
+    cutter = TaskCutter(
+        TUNING,
+        Load(
+            sum(one.members for one in groups),
+            sum(one.members * one.compressed for one in groups),
+            sum(one.members * one.size for one in groups),
+        ),
+        can_copy=True,
+    )
+    index = offset = 0
+    for group in groups:
+        pitch = HEADER + group.compressed
+        for first in range(0, group.members, 8_192):
+            count = min(8_192, group.members - first)
+            cutter.add(
+                [_member(index + n, offset + n * pitch, group) for n in range(count)],
+                range(index * ROW, (index + count + 1) * ROW, ROW),
+            )
+            index, offset = index + count, offset + count * pitch
+    cutter.end_batch(index * ROW)
+    return [*order_tasks(cutter.tasks), *cutter.copies]
+
+
+def _member(index: int, offset: int, group: Group) -> Member:
+    stop = offset + HEADER + group.compressed
+    return Member(
+        index, "", None, offset, stop, group.compressed, group.size, 0, group.method, 0, None, None
+    )
+
+
+def _estimated(groups: list[Group], platform: Platform) -> Estimate:
+    tasks = _tasks_of(*groups)
+    return estimate_archive(
+        ASKED, tasks, platform, TUNING, workers=choose_workers(tasks, TUNING), sizes=()
+    )
+
+
+@pytest.mark.parametrize("name", ARCHIVES)
+def test_the_estimate_is_within_the_band_of_the_simulation(name: str) -> None:
+    """Expected seconds and dollars are between those of its good and its bad day."""
+    groups, band = ARCHIVES[name]
+    made = _estimated(groups, aws())
+    assert band.low <= made.seconds <= band.high
+    states = sum(line.dollars for line in made.cost.lines if line.service == "Step Functions")
+    # The simulation's direct run wrote one object more.
+    assert band.cheap - rates.PRICE_S3_WRITE <= made.cost.total <= band.dear + states
+    assert made.members == sum(group.members for group in groups)
+
+
+@pytest.mark.parametrize(
+    ("name", "platform", "bound"),
+    [
+        ("10,000,000 of 4 KB", aws(), "writes below one prefix"),
+        ("1,000 of 4.5 MB", local(workers=2), "all tasks by"),
+        ("100 GB stored", aws(), "the longest task"),
+    ],
+)
+def test_the_bound_is_named(name: str, platform: Platform, bound: str) -> None:
+    """Ten million PUTs are bound by S3's rate, one huge member by itself, many by the workers."""
+    assert bound in _estimated(ARCHIVES[name][0], platform).bound
+
+
+def test_one_machine_has_no_bill_but_that_of_s3() -> None:
+    """Two workers take as long as their processors; only requests to S3 itself cost money."""
+    groups = [Group(49_152, 65_536, 29_928)]
+    made = _estimated(groups, local(workers=2))
+    assert 10.2 <= made.seconds <= 11.8  # the simulation's band
+    assert (made.cost.total, made.cost.lines) == (0.0, ())
+    paid = _estimated(groups, local(workers=2, priced_reads=True, priced_writes=True))
+    assert paid.cost.total == pytest.approx(0.246, rel=0.01)
+    assert {line.service for line in paid.cost.lines} == {"S3"}
+
+
+def test_the_bill_has_the_events_of_s3_and_the_class_of_the_objects() -> None:
+    """One event an archive; one a member too where the bucket sends events; dear classes more."""
+    work = Work(members=1_000, requests=Requests(put=1_010), seconds=1.0, tasks=1)
+    plain = price(ASKED, work, aws())
+    shared = price(replace(ASKED, destination=Location("s3", "in", "x/")), work, aws())
+    assert shared.total - plain.total == pytest.approx(1_000 * rates.PRICE_S3_EVENT)
+    rare = price(
+        replace(ASKED, options=Options(objects=ObjectProperties("GLACIER_IR"))), work, aws()
+    )
+    assert rare.total - plain.total == pytest.approx(1_000 * 0.015 / 1_000)
+    assert plain.unavoidable == pytest.approx(0.005)
+
+
+@pytest.mark.parametrize(
+    ("limit", "error", "said"),
+    [
+        (0.001, BudgetError, r"1,000 members, above the limit of \$0.001"),
+        (-1.0, UsageError, "cost limit"),
+        (float("nan"), UsageError, "cost limit"),
+    ],
+)
+def test_a_budget_refuses_what_is_expected_to_cost_more(
+    limit: float, error: type[Exception], said: str
+) -> None:
+    """The message names the cost, the limit and what no tool avoids; a limit is a number from 0."""
+    made = _estimated([Group(1_000, 10_000, 4_000)], aws())
+    check_budget(made, None)
+    check_budget(made, 1.0)
+    with pytest.raises(error, match=said):
+        check_budget(made, limit)
+
+
+def test_a_task_that_outlasts_a_function_is_named() -> None:
+    """A huge member that cannot be split has a warning; its task writes one record."""
+    huge = Task("stream-0", TaskKind.STREAM, (0, 100), 1, (0, 80 * GB), 90 * GB, 0.0)
+    made = estimate(ASKED, [huge], aws(), TUNING)
+    assert ("ends after 900" in made.warnings[0], made.requests.put) == (True, PLAN_PUTS + 1)
+
+
+def test_sizes_are_counted_in_bins_that_double() -> None:
+    """Empty bins are left out, and empty members have their own."""
+    sizes = estimate(ASKED, [], aws(), TUNING, sizes=[0, 1, 5, 6, MIB]).sizes
+    assert [(one.start, one.stop, one.members) for one in sizes] == [
+        (0, 1, 1),
+        (1, 2, 1),
+        (4, 8, 2),
+        (MIB, 2 * MIB, 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("dollars", "text"),
+    [
+        (0, "$0"),
+        (1e-7, "$0.0000001"),
+        (0.0000264, "$0.000026"),
+        (0.00004, "$0.00004"),
+        (0.00012345, "$0.00012"),
+        (0.0054, "$0.0054"),
+        (0.12345, "$0.1235"),
+        (5, "$5.0000"),
+        (50.4466, "$50.45"),
+        (5_045, "$5,045.00"),
+    ],
+)
+def test_dollars_read_well(dollars: float, text: str) -> None:
+    """Cents for dollars, four decimals for fractions of a cent, two digits of a tiny amount."""
+    assert show_dollars(dollars) == text
+
+
+@given(st.floats(1e-9, 1e6), st.floats(1e-6, 1))
+def test_a_cost_above_a_limit_looks_above_it(limit: float, more: float) -> None:
+    """In one sentence, two amounts that differ do not look the same."""
+    cost = limit * (1 + more)
+    if cost - limit > 1e-11:
+        assert show_dollars(cost, limit) != show_dollars(limit, cost)
