@@ -262,9 +262,6 @@ POLICY: dict[str, Any] = json.loads(
     )[0]
 )
 RUN = ("run", "s3://incoming/a.zip", "s3://extracted/here", "-w", "1")
-# Five parts of 5 MiB each: one member is an upload.
-TUNING = json.dumps({"small_member": 1_048_576, "part_bytes": 5_242_880})
-ENTRIES = [Entry(f"f{number}.txt", b"text" * 99, DEFLATE) for number in range(9)]
 # Needed only after a fault: to drop the upload of a member, and to find those of a killed worker.
 AFTER_FAULTS = {"s3:AbortMultipartUpload", "s3:ListBucketMultipartUploads"}
 
@@ -292,7 +289,10 @@ def aws() -> Iterator[EmbeddedAws]:
         s3.put_object(
             Bucket="incoming",
             Key="a.zip",
-            Body=build(*ENTRIES, Entry("large.bin", bytes(6 * 1_048_576), DEFLATE)),
+            Body=build(
+                *(Entry(f"f{number}.txt", b"text" * 99, DEFLATE) for number in range(9)),
+                Entry("large.bin", bytes(6 * 1_048_576), DEFLATE),
+            ),
         )
         make_client("iam", running.environment).create_user(UserName="zip")
         yield running
@@ -308,7 +308,8 @@ def user(aws: EmbeddedAws, tmp_path: Path) -> User:
     program.variables |= aws.environment | {
         "AWS_ACCESS_KEY_ID": key["AccessKeyId"],
         "AWS_SECRET_ACCESS_KEY": key["SecretAccessKey"],
-        "S3UNZIP_TUNING": TUNING,
+        # Five parts of 5 MiB each: one member is an upload.
+        "S3UNZIP_TUNING": json.dumps({"small_member": 1_048_576, "part_bytes": 5_242_880}),
     }
     return User(iam, program)
 

@@ -155,9 +155,12 @@ SIMPLE: dict[Any, st.SearchStrategy[Any]] = {
     Any: st.none() | st.text(max_size=5),  # of JSON
 }
 
-PARTS = st.lists(st.builds(model.Pin, SIMPLE[int], st.none(), SIMPLE[str]), max_size=2).map(tuple)
 SIMPLE[model.Pin] = st.builds(
-    model.Pin, SIMPLE[int], *[st.none() | SIMPLE[str]] * 2, parts=st.just(UNSET) | PARTS
+    model.Pin,
+    SIMPLE[int],
+    *[st.none() | SIMPLE[str]] * 2,
+    parts=st.just(UNSET)
+    | st.lists(st.builds(model.Pin, SIMPLE[int], st.none(), SIMPLE[str]), max_size=2).map(tuple),
 )
 
 SIMPLE[AfterSuccess] = st.one_of(  # what fits the action
@@ -232,7 +235,6 @@ OF_OTHER_BUCKETS = {
     "OUTPOSTS",
     "SNOW",
 }
-LONGEST_RUN = "a" * 40 + "-" + "0" * 20
 
 
 @pytest.mark.parametrize(
@@ -310,7 +312,7 @@ def test_properties_beyond_the_limits_are_refused(chosen: ObjectProperties, said
 def test_the_runs_own_metadata_fits_beside_it() -> None:
     """The bytes that are kept for the run's own metadata hold the longest of each."""
     longest = {
-        "s3unzip-run": LONGEST_RUN,
+        "s3unzip-run": "a" * 40 + "-" + "0" * 20,
         "zip-crc32": "ffffffff",
         "mtime": str(-(2**62)),
         "mode": "7777",

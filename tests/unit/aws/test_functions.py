@@ -541,15 +541,6 @@ def test_every_metric_is_emitted() -> None:
 
 REQUESTED = {"BytesRead", "ReadRequests", "WriteRequests", "S3Throttles"}
 PLAN_METRICS = {"PlanDuration", "MembersFailed", *REQUESTED}
-TASK_METRICS = {
-    "TaskDuration",
-    "MembersExtracted",
-    "MembersFailed",
-    "MembersUnchanged",
-    "BytesWritten",
-    "PutLatency",
-    *REQUESTED,
-}
 
 
 @pytest.mark.parametrize(
@@ -557,7 +548,18 @@ TASK_METRICS = {
     [
         (lambda: record_plan(PLANNED), PLAN_METRICS | {"QueueDelay"}),
         (lambda: record_plan(PLAN), PLAN_METRICS),
-        (lambda: record_task(TASK), TASK_METRICS),
+        (
+            lambda: record_task(TASK),
+            {
+                "TaskDuration",
+                "MembersExtracted",
+                "MembersFailed",
+                "MembersUnchanged",
+                "BytesWritten",
+                "PutLatency",
+                *REQUESTED,
+            },
+        ),
         (lambda: record_archive(REPORT), {*EVERY_END, "RunDuration"}),
         (lambda: record_archive(report_of(Verdict.COMPLETED), first=False), {*EVERY_END}),
     ],

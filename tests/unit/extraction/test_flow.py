@@ -294,8 +294,9 @@ class ChecksummedBucket(MemoryBucket):
 
 GZIPPED = gzip.compress(BODY, mtime=0)
 AS_GZIP = replace(SKIP, as_gzip=GzipForm.SUFFIX)
-GZIP_SIZE = len(GZIPPED) - 18  # without header and trailer (RFC 1952)
-GZIP_ROW = PlannedMember(replace(_row_of(0, "k").member, compressed_size=GZIP_SIZE, method=8), "k")
+GZIP_ROW = PlannedMember(  # 18 bytes are header and trailer (RFC 1952)
+    replace(_row_of(0, "k").member, compressed_size=len(GZIPPED) - 18, method=8), "k"
+)
 
 
 @pytest.mark.parametrize(
