@@ -67,6 +67,11 @@ def test_a_member_that_is_cut_short_fails(seal: Callable[[Entry, bytes], Entry])
         assert extract(raw, OPENING).members[0].code is not None
 
 
+def test_password_is_in_no_representation() -> None:
+    """What is logged of a policy does not hold its password."""
+    assert "sesame" not in repr(Policy(password=b"open sesame"))
+
+
 ENTRIES = (
     Entry("a.txt", b"stored text, long enough to be cut into several parts"),
     Entry("folder/"),
