@@ -8,6 +8,7 @@ in the URL are sent only to the host of the URL. Messages show the URL without u
 because either may be secret.
 """
 
+import os
 import re
 import ssl
 import time
@@ -57,7 +58,8 @@ class WebSource(Source):
     def __init__(self, config: StoreConfig) -> None:
         self._config = config
         self._startup_ends = config.startup_ends()
-        self._pools: dict[str | None, PoolManager] = {}  # connection pools by proxy
+        # The connection pools, by process and proxy: a fork must not use its parent's connections.
+        self._pools: dict[tuple[int, str | None], PoolManager] = {}
 
     def end_startup(self) -> None:
         self._startup_ends = 0.0
@@ -228,7 +230,8 @@ class WebSource(Source):
 
     def _pool(self, target: Url) -> PoolManager:
         proxy = find_proxy(target.url)
-        if proxy not in self._pools:
+        key = (os.getpid(), proxy)
+        if key not in self._pools:
             pool = PoolManager(maxsize=CONNECTIONS)
             if proxy is not None:
                 try:
@@ -238,8 +241,8 @@ class WebSource(Source):
                         f"{target.scheme}_proxy: the proxy has no valid URL, such as "
                         "http://host:port"
                     ) from None
-            self._pools.setdefault(proxy, pool)  # another thread may have added a pool
-        return self._pools[proxy]
+            self._pools.setdefault(key, pool)  # another thread may have added a pool
+        return self._pools[key]
 
     def _fault(self, error: Exception, location: Location) -> errors.S3UnzipError:
         """Return the error for a request without a complete response.

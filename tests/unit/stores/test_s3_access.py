@@ -22,7 +22,7 @@ from s3unzip.stores.ports import Buffer, ListPage, StoredObject, Upload
 from s3unzip.stores.run_store import PART, ObjectRunStore
 from s3unzip.stores.s3.aws_session import AwsSession
 from s3unzip.stores.s3.session import Session
-from s3unzip.stores.s3.source import is_odd
+from s3unzip.stores.s3.source import needs_botocore
 from tests.support.memory import ManualClock, MemoryBucket, MemorySource
 
 
@@ -105,7 +105,7 @@ def test_both_clients_reach_a_bucket_at_the_same_url(
 def test_odd_keys(key: str) -> None:
     """Empty, one-dot and two-dot segments and control characters are odd, and nothing else."""
     has_odd_segment = not {"", ".", ".."}.isdisjoint(key.split("/"))
-    assert is_odd(key) == (has_odd_segment or not {"\x00", "\x1f", "\x7f"}.isdisjoint(key))
+    assert needs_botocore(key) == (has_odd_segment or not {"\x00", "\x1f", "\x7f"}.isdisjoint(key))
 
 
 class Refusing(MemoryBucket):

@@ -50,7 +50,7 @@ from s3unzip.stores.s3.errors import (
     unquoted,
 )
 from s3unzip.stores.s3.session import Session
-from s3unzip.stores.s3.source import content_length, date_of, get_object, is_odd
+from s3unzip.stores.s3.source import content_length, date_of, get_object, needs_botocore
 from s3unzip.zip import ByteRange
 
 if TYPE_CHECKING:  # a stub package
@@ -97,7 +97,7 @@ class S3Destination(Destination):
 
         def send() -> str | None:
             # obstore does not support ACLs, and does not sign additional headers.
-            if facts.acl is not None or is_odd(key):
+            if facts.acl is not None or needs_botocore(key):
                 return self._put_by_botocore(key, body, facts, if_absent=if_absent)
             return self._put_by_obstore(key, body, facts, if_absent=if_absent)
 
@@ -195,7 +195,7 @@ class S3Destination(Destination):
         store. With SSE-KMS, the second HEAD requires kms:Decrypt (API_HeadObject).
         """
         try:
-            if is_odd(key):
+            if needs_botocore(key):
                 return self._head_by_botocore(key)
             stored = self._head_by_obstore(key)
             if stored.crc32 is None:

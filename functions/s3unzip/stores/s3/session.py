@@ -1,8 +1,11 @@
 """Create the S3 clients of a process, and explain why an endpoint does not respond.
 
 obstore reads and writes objects; botocore does everything else. All threads of a process share the
-clients of a `Session`, which do not survive a fork because obstore runs its own threads. Retries
-are disabled in both clients, because `Calls` retries requests and counts the retries.
+clients of a `Session`. Retries are disabled in both clients, because `Calls` retries requests and
+counts the retries.
+
+obstore runs threads of its own, which a process that is forked later lacks. Its requests would wait
+for ever there, so botocore sends all requests of such a process.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import obstore
 from obstore.exceptions import BaseError
@@ -58,6 +61,8 @@ class Session:
         endpoint_option: option to name in the advice if the endpoint does not respond.
     """
 
+    _obstore_process: ClassVar[int | None] = None  # opened the first client of obstore
+
     def __init__(self, aws: AwsSession, endpoint_option: str = "--endpoint-url") -> None:
         self.access = aws.access
         self._advice = f"check {endpoint_option}, --region and the network"  # if no server responds
@@ -73,6 +78,11 @@ class Session:
         self._renewals = 0  # value of `ProfileKeys.renewals` for the keys used by `_stores`
         self._startup_ends = aws.access.startup_ends()
         self.implements_copies = True  # False after the server has refused UploadPartCopy
+
+    @staticmethod
+    def is_forked() -> bool:
+        """Return whether obstore was used before this process was forked."""
+        return Session._obstore_process not in {None, os.getpid()}
 
     def client(self, purpose: str) -> S3Client:
         """Return the botocore client for a purpose (see `AwsSession.s3_client`).
@@ -164,6 +174,7 @@ class Session:
         with self._lock:
             if key in self._stores:
                 return self._stores[key]
+            Session._obstore_process = os.getpid()
             try:
                 self._stores[key] = S3Store(
                     bucket,
@@ -229,7 +240,7 @@ class Session:
         Only the first call for a bucket sends a request. Other errors are reported by later
         requests.
         """
-        if bucket in self._checked:
+        if bucket in self._checked or self.is_forked():
             return
         try:
             # A HEAD for the bucket would require botocore. No key has this prefix, so the list is

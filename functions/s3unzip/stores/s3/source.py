@@ -47,8 +47,10 @@ NO_DATE = datetime.fromtimestamp(0, UTC)  # used if a response contains no date
 _WHOLE_SIZE = re.compile(r"/([0-9]{1,19})\Z")  # total size in a Content-Range
 
 
-def is_odd(key: str) -> bool:
-    """Return whether obstore would refuse or change `key`."""
+def needs_botocore(key: str) -> bool:
+    """Return whether obstore would refuse or change `key`, or cannot be used in this process."""
+    if Session.is_forked():
+        return True
     # Only a few keys need the regular expression, which takes five times as long.
     if key.isprintable() and "//" not in key and "/." not in key and key[:1] not in ("", "/", "."):
         return key.endswith("/")
@@ -66,7 +68,7 @@ def get_object(
 ) -> tuple[ObjectMeta, Iterator[Buffer]]:
     """Return the properties of an object, and an iterator over its bytes as they arrive.
 
-    Odd keys (see `is_odd`) go through botocore, which also sends `call.owner`.
+    If botocore sends the request (see `needs_botocore`), it also sends `call.owner`.
 
     Args:
         span: offsets of the first byte and of the byte after the last one. Defaults to all bytes.
@@ -74,7 +76,7 @@ def get_object(
         min_chunk_size: minimum number of bytes in a chunk. If a body breaks, obstore loses the
             incomplete chunk.
     """
-    if not is_odd(call.key):
+    if not needs_botocore(call.key):
         options: GetOptions = {}
         if span is not None:
             options["range"] = span
@@ -144,7 +146,7 @@ class S3Source(Source):
         This method sends one request. Without suffix ranges in the store, it sends three, or two
         for an empty archive.
         """
-        if is_odd(location.key):
+        if needs_botocore(location.key):
             return super().tail(location, length)
         call = Call("GetObject", location.bucket, location.key)
         try:
@@ -170,14 +172,15 @@ class S3Source(Source):
     def stat(self, location: Location) -> Tail:
         call = Call("GetObject", location.bucket, location.key)
         with self._session.explaining(call):
-            if is_odd(location.key):
+            if needs_botocore(location.key):
                 answer = self._session.client("control").head_object(
                     Bucket=location.bucket, Key=location.key
                 )
                 meta = _describe_answer(call, answer, content_length(call, answer))
             else:
-                reader = self._session.reader(location.bucket)
-                meta = obstore.get(reader, location.key, options={"head": True}).meta
+                meta = obstore.get(
+                    self._session.reader(location.bucket), location.key, options={"head": True}
+                ).meta
             return self._make_tail(call, meta)
 
     def _make_tail(self, call: Call, meta: ObjectMeta) -> Tail:
