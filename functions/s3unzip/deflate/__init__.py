@@ -17,25 +17,29 @@ CRC-32 of the whole output from the CRC-32s of its parts.
 All errors are instances of `DeflateError` or `SegmentRecordError`.
 """
 
-from isal.isal_zlib import crc32_combine
+from isal.isal_zlib import crc32_combine as crc32_combine
 
 from s3unzip.deflate.segments import (
-    WINDOW_SIZE,
-    Arrival,
-    Segmentation,
-    SegmentInflater,
-    Span,
-    cut,
-    segment_span,
+    WINDOW_SIZE as WINDOW_SIZE,
+    Arrival as Arrival,
+    Segmentation as Segmentation,
+    SegmentInflater as SegmentInflater,
+    Span as Span,
+    cut as cut,
+    segment_span as segment_span,
 )
 from s3unzip.deflate.splitting import (
-    LinkedSegment,
-    ScannedSegment,
-    SegmentScan,
-    inflate_segment,
-    link_segments,
-    locate,
-    scan_segment,
-    split_inflate,
+    LinkedSegment as LinkedSegment,
+    ScannedSegment as ScannedSegment,
+    SegmentScan as SegmentScan,
+    inflate_segment as inflate_segment,
+    link_segments as link_segments,
+    locate as locate,
+    scan_segment as scan_segment,
+    split_inflate as split_inflate,
 )
-from s3unzip.errors import DeflateError, Finding, SegmentRecordError
+from s3unzip.errors import (
+    DeflateError as DeflateError,
+    Finding as Finding,
+    SegmentRecordError as SegmentRecordError,
+)

@@ -19,38 +19,66 @@ bytes in that range. `drive` runs the generator with a function that reads a ran
 
 from typing import TYPE_CHECKING
 
-from s3unzip.errors import Finding, MemberError, RejectedError, ZipFormatError
-from s3unzip.zip.central import DirectoryReader
-from s3unzip.zip.checks import CHECKS, Action, Check, Limits, Phase, Policy
-from s3unzip.zip.directory import DirectoryLocation, inspect_prefix, locate_directory
-from s3unzip.zip.eocd import TAIL_LENGTH, count_disks
-from s3unzip.zip.keys import Selection
-from s3unzip.zip.local import (
-    AFTER_LENGTH,
-    HEAD_LENGTH,
-    MAX_HEADER,
-    OpenedMember,
-    close_member,
-    find_data_stop,
-    open_member,
+from s3unzip.errors import (
+    Finding as Finding,
+    MemberError as MemberError,
+    RejectedError as RejectedError,
+    ZipFormatError as ZipFormatError,
 )
-from s3unzip.zip.members import Index, Members, RefusedMember
-from s3unzip.zip.names import fold_key
-from s3unzip.zip.records import METHODS
+from s3unzip.zip.central import DirectoryReader as DirectoryReader
+from s3unzip.zip.checks import (
+    CHECKS as CHECKS,
+    Action as Action,
+    Check as Check,
+    Limits as Limits,
+    Phase as Phase,
+    Policy as Policy,
+)
+from s3unzip.zip.directory import (
+    DirectoryLocation as DirectoryLocation,
+    inspect_prefix as inspect_prefix,
+    locate_directory as locate_directory,
+)
+from s3unzip.zip.eocd import (
+    TAIL_LENGTH as TAIL_LENGTH,
+    count_disks as count_disks,
+)
+from s3unzip.zip.keys import Selection as Selection
+from s3unzip.zip.local import (
+    AFTER_LENGTH as AFTER_LENGTH,
+    HEAD_LENGTH as HEAD_LENGTH,
+    MAX_HEADER as MAX_HEADER,
+    OpenedMember as OpenedMember,
+    close_member as close_member,
+    find_data_stop as find_data_stop,
+    open_member as open_member,
+)
+from s3unzip.zip.members import (
+    Index as Index,
+    Members as Members,
+    RefusedMember as RefusedMember,
+)
+from s3unzip.zip.names import fold_key as fold_key
+from s3unzip.zip.records import METHODS as METHODS
 from s3unzip.zip.values import (
-    ONE_DISK,
-    Boundary,
-    ByteRange,
-    Cipher,
-    Disks,
-    Member,
-    Reads,
-    drive,
-    find_boundaries,
+    ONE_DISK as ONE_DISK,
+    Boundary as Boundary,
+    ByteRange as ByteRange,
+    Cipher as Cipher,
+    Disks as Disks,
+    Member as Member,
+    Reads as Reads,
+    drive as drive,
+    find_boundaries as find_boundaries,
 )
 
 if TYPE_CHECKING:
-    from s3unzip.zip.decode import GzipMember, MemberDecoder, decode_whole, gzip_length
+    from s3unzip.zip.decode import (
+        GzipMember as GzipMember,
+        MemberDecoder as MemberDecoder,
+        decode_whole as decode_whole,
+        gzip_length as gzip_length,
+    )
 else:
 
     def __getattr__(name: str) -> object:
