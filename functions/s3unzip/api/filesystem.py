@@ -16,6 +16,7 @@ archive, and checked before it is returned to the caller.
 """
 
 import os
+from datetime import UTC, datetime
 from typing import IO, Any
 
 import fsspec
@@ -55,18 +56,19 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
         super().__init__(**arguments)
         self.fo = fo
         self.dir_cache: dict[str, dict[str, Any]] | None = None
-        if not isinstance(fo, (str, os.PathLike)):
-            self.archive = open_archive(fo, **arguments)
-        elif target_protocol in {None, "file", "local", "s3", "http", "https"}:
-            # `open_archive` reads these itself.
-            source = os.fspath(fo).removeprefix("file://")
-            if target_protocol == "s3" and not source.startswith(("s3://", "http://", "https://")):
+        options = target_options or {}
+        source: Any = fo
+        if isinstance(fo, (str, os.PathLike)):
+            source = os.fspath(fo).removeprefix("file://").removeprefix("local://")
+            protocol = target_protocol or fsspec.utils.get_protocol(source).lower()
+            if "::" in source or protocol not in {"file", "local", "s3", "http", "https"}:
+                # A file system may close its files when nobody refers to it.
+                self._target = fsspec.open(source, "rb", protocol=target_protocol, **options)
+                source = self._target.open()
+                options = {}
+            elif protocol == "s3" and not source.startswith(("s3://", "http://", "https://")):
                 source = f"s3://{source}"
-            self.archive = open_archive(source, **(target_options or {}), **arguments)
-        else:
-            options = target_options or {}
-            opened = fsspec.open(fo, "rb", protocol=target_protocol, **options).open()
-            self.archive = open_archive(opened, **arguments)
+        self.archive = open_archive(source, **options, **arguments)
 
     @classmethod
     def _strip_protocol(cls, path: str) -> str:
@@ -80,8 +82,8 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
         files = [member for member in self.archive.members() if member.problem is None]
         folders = self._all_dirnames({member.name for member in files})
         entries = {name: {"name": name, "size": 0, "type": "directory"} for name in folders}
-        for member in files:
-            entries[member.name] = {
+        entries |= {
+            member.name: {
                 "name": member.name,
                 "size": member.size,
                 "type": "file",
@@ -89,6 +91,8 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
                 "crc32": member.crc32,
                 "mtime": member.mtime,
             }
+            for member in files
+        }
         self.dir_cache = entries  # complete, because another thread may read it
 
     def _open(self, path: str, mode: str = "rb", **_: object) -> IO[bytes]:
@@ -97,4 +101,11 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
         name = self._strip_protocol(path)
         if name not in self.archive:
             raise FileNotFoundError(name)
-        return self.archive.open(name)
+        file = self.archive.open(name)
+        # fsspec finds the end of a file by its size.
+        file.size = self.archive[name].size  # type: ignore[attr-defined]
+        return file
+
+    def modified(self, path: str) -> datetime:
+        """Return when a member was modified, as its header says; 1970 if that is unknown."""
+        return datetime.fromtimestamp(self.info(path).get("mtime") or 0, UTC)
