@@ -31,8 +31,9 @@ ERRORS = """\
 broke a documented rule.
 """
 THREADS = """\
-Several threads may use one `Archive`. `extract` starts processes and returns when they have ended.
-Call it from the main thread if Ctrl-C is to stop the run in an orderly way.
+Several threads may use one `Archive`, and so may forked processes, unless it reads an open file.
+`extract` starts processes and returns when they have ended. Call it from the main thread if Ctrl-C
+is to stop the run in an orderly way.
 """
 
 

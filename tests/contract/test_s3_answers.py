@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from s3unzip.cli.arguments import check_endpoint
 from s3unzip.errors import (
     AccessDeniedError,
     S3UnzipError,
@@ -377,11 +376,14 @@ def test_an_untrusted_certificate_is_named(tmp_path: Path, by: str, *, beginning
 def test_endpoints_that_are_no_urls(url: str, words: str) -> None:
     """They are refused before any request; most people mean HTTP on a port."""
     with pytest.raises(UsageError, match=f"not a URL that begins with http.*{words}") as caught:
-        check_endpoint(url)
+        config.check_endpoint(url)
     assert "SEC" not in str(caught.value)
+    if url:  # an empty one is none
+        with pytest.raises(UsageError, match="Invalid endpoint: "):
+            aws_session.AwsSession(config.StoreConfig(endpoint_url=url)).bucket_url("bucket")
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9000", "https://[::1]:9000/path"])
 def test_endpoints_that_are_urls(url: str) -> None:
     """Also those of a port, of a number in brackets, and with a path."""
-    check_endpoint(url)
+    config.check_endpoint(url)

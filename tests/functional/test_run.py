@@ -278,6 +278,16 @@ def test_an_archive_cannot_forge_the_marker(
     assert world.contents() == contents
 
 
+@pytest.mark.parametrize(
+    ("exclude", "message"), [("a", None), ("**", "nothing is selected: the options exclude all 2")]
+)
+def test_refused_members_are_not_excluded(world: World, exclude: str, message: str | None) -> None:
+    """The report says that nothing is selected only if the options exclude every member."""
+    report = world.run(build(Entry("a"), Entry("../b")), Options(exclude=(exclude,)))
+    assert (report.message or "").startswith(message or "")
+    assert bool(report.message) == bool(message)
+
+
 def test_long_names_make_no_long_report(world: World) -> None:
     """Two hundred names of 65 KB are cut wherever they are shown."""
     names = [f"{start}{n:03}" + "n" * 65_000 for start in ("../", "") for n in range(100)]

@@ -25,16 +25,23 @@ from contextlib import ExitStack
 from functools import partial
 from heapq import merge
 from operator import attrgetter
-from pathlib import Path
 from typing import IO, Literal, Self, TypeVar
 
 from msgspec.structs import replace
 
 from s3unzip.api.options import at_endpoint, judge_selection, open_context
-from s3unzip.errors import Finding, MemberError, NotFoundError, SourceChangedError, UsageError
-from s3unzip.model import Options, Pin, Report, Request
+from s3unzip.context import Progress
+from s3unzip.errors import (
+    Finding,
+    MemberError,
+    NotFoundError,
+    NothingSelectedError,
+    SourceChangedError,
+    UsageError,
+)
+from s3unzip.model import Options, Pin, PlanSummary, Report, Request
 from s3unzip.planning.reading import open_local, read_directory, read_tail
-from s3unzip.planning.select import PATHS, near_names
+from s3unzip.planning.select import PATHS, near_names, parse_template
 from s3unzip.stores.archives import Source
 from s3unzip.stores.calls import read_ahead
 from s3unzip.stores.config import StoreConfig, parse_source
@@ -208,13 +215,20 @@ class Archive(Mapping[str, ArchiveMember]):
             adapter: Source = source
         else:
             location = parse_source(source)
+            source = str(location)  # a path becomes absolute: a pickle may be opened elsewhere
             adapter = context.stores.source(location)
         calls = context.calls()
         tail = read_tail(adapter, location, context, calls)
         if pin is not None and tail.pin != pin:
             raise SourceChangedError(f"{location.public}: it was overwritten since it was opened")
-        request = Request(location, NOWHERE, options)
-        reading = read_directory(adapter, tail, request, context, calls=calls, template=PATHS)
+        reading = read_directory(
+            adapter,
+            tail,
+            Request(location, NOWHERE, options),
+            context,
+            calls=calls,
+            template=PATHS,
+        )
         judge_selection(options, warn)(reading)
         self._source = source
         self._options = options
@@ -222,7 +236,6 @@ class Archive(Mapping[str, ArchiveMember]):
         self._context = context
         self._location = location
         self._reading = reading
-        self._refused = reading.index.failures
         self._read = partial(calls.read, adapter.pinned(location, tail.pin))
         self._indexes: dict[str, int] | None = None  # built by the first look-up of a name
 
@@ -232,8 +245,10 @@ class Archive(Mapping[str, ArchiveMember]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        pass
+    def close(self, *_: object) -> None:
+        """Do nothing, because nothing stays open between two reads."""
+
+    __exit__ = close
 
     def __reduce__(self) -> tuple[Callable[[], Archive], tuple[()]]:
         """Let another process open the same version again. The pickle contains the password."""
@@ -252,7 +267,7 @@ class Archive(Mapping[str, ArchiveMember]):
 
     def __len__(self) -> int:
         """Return the number of selected members, including refused ones but not directories."""
-        return len(self._reading.index.selected) + len(self._refused)
+        return len(self._reading.index.selected) + len(self._reading.index.failures)
 
     def __iter__(self) -> Iterator[str]:
         """Yield the names of the selected members, including refused ones, in directory order."""
@@ -264,28 +279,32 @@ class Archive(Mapping[str, ArchiveMember]):
         Raises:
             NotFoundError: no selected member has that name; the error is also a `KeyError`.
         """
+        good = self._reading.index.selected
         if self._indexes is None:  # the indexes of refused members follow those of good ones
-            good = self._reading.index.selected
-            refused = {member.path: len(good) + n for n, (member, _) in enumerate(self._refused)}
+            refused = {
+                member.path: len(good) + n
+                for n, (member, _) in enumerate(self._reading.index.failures)
+            }
             # If a good and a refused member have the same name, the right side wins: the good one.
             self._indexes = refused | {member.path: index for index, member in enumerate(good)}
         index = self._indexes.get(name)
         if index is None:
+            near = ", ".join(map(repr, near_names(str(name), self._indexes)))
             advice = "see s3unzip ls"  # unless there is a similar name
-            near = ", ".join(map(repr, near_names(name, self._indexes)))
             if near:
                 advice = f"near: {near}"
             raise NoSuchMemberError(f"{name!r}: no such member in {self.source}; {advice}")
-        good_count = len(self._reading.index.selected)
-        if index < good_count:
-            return ArchiveMember(self._stream, self._reading.index.selected[index])
+        if index < len(good):
+            return ArchiveMember(self._stream, good[index])
         # Each failure consists of the member and its problem.
-        return ArchiveMember(self._stream, *self._refused[index - good_count])
+        return ArchiveMember(self._stream, *self._reading.index.failures[index - len(good)])
 
     def members(self) -> Iterator[ArchiveMember]:
         """Yield the selected members, including refused ones, in the order of the directory."""
         good = (ArchiveMember(self._stream, row) for row in self._reading.index.selected.in_order())
-        refused = (ArchiveMember(self._stream, *failure) for failure in self._refused)
+        refused = (
+            ArchiveMember(self._stream, *failure) for failure in self._reading.index.failures
+        )
         return merge(good, refused, key=attrgetter("index"))
 
     def namelist(self) -> list[str]:
@@ -296,38 +315,48 @@ class Archive(Mapping[str, ArchiveMember]):
         """Return the selected members, in the order of the directory."""
         return list(self.members())
 
-    def getinfo(self, name: str) -> ArchiveMember:
-        """Return the member with that name; `NotFoundError` if there is none."""
+    def getinfo(self, name: str | ArchiveMember) -> ArchiveMember:
+        """Return the member with that name; `NotFoundError` if there is none.
+
+        A member may stand for its name here, and for all other methods that take a name.
+        """
+        if isinstance(name, ArchiveMember):
+            return name
         return self[name]
 
-    def read(self, name: str) -> bytes:
+    def read(self, name: str | ArchiveMember) -> bytes:
         """Return the content of a member; `NotFoundError`, or what `ArchiveMember.read` raises."""
-        return self[name].read()
+        return self.getinfo(name).read()
 
-    def extract(self, name: str, path: str | os.PathLike[str] | None = None) -> str:
-        """Extract a member into a folder, by default the current one; return the file's path.
+    def extract(self, name: str | ArchiveMember, path: str | os.PathLike[str] | None = None) -> str:
+        """Extract a member below `path`, as `extractall` does; return the path or URL of its file.
 
         Raises:
             VerdictError: the member failed.
-            NotFoundError, UsageError: as for `extractall`.
+            NotFoundError, UsageError, SourceChangedError: as for `extractall`.
         """
-        member = self[name]
-        self.extractall(path, [member.name])
-        return str(Path(path or ".", member.name))
+        report = self.extractall(path, [name])
+        key = parse_template(Request(self._location, NOWHERE, report.options)).key_of()
+        # `pathlib` would damage a URL.
+        return os.path.join(os.path.expanduser(path or ""), key(self.getinfo(name).name))  # noqa: PTH111, PTH118
 
     def extractall(
-        self, path: str | os.PathLike[str] | None = None, members: Iterable[str] | None = None
+        self,
+        path: str | os.PathLike[str] | None = None,
+        members: Iterable[str | ArchiveMember] | None = None,
     ) -> Report:
-        """Extract the selected members, or those with the names `members`, as `extract` does.
+        """Extract the selected members, or only `members`, as the function `extract` does.
 
         Args:
             path: a folder or ``s3://bucket/prefix``. None means the current folder.
-            members: names of members. None means all members that the options select.
+            members: members or their names. None means all members that the options select.
 
         Raises:
             VerdictError: a member failed, or the run did not end.
             UsageError: the archive is an open file, which worker processes cannot share.
+            NothingSelectedError: `members` is empty.
             NotFoundError: no selected member has one of the names.
+            SourceChangedError: the archive was overwritten since it was opened.
         """
         from s3unzip.api.extraction import extract  # noqa: PLC0415 - it loads the workers
 
@@ -335,19 +364,32 @@ class Archive(Mapping[str, ArchiveMember]):
             raise UsageError(f"{self.source}: an open file; extract takes a path or a URL")
         options = replace(self._options, key_template="{member}")
         if members is not None:
-            options = replace(options, names=tuple(self[name].name for name in members))
+            options = replace(options, names=tuple(self.getinfo(named).name for named in members))
+            if not options.names:  # for a run, that would mean all members
+                raise NothingSelectedError(f"{self.source}: no members to extract are named")
+        progress = Progress()
+        progress.planned = self._check_version  # type: ignore[method-assign]  # before any PUT
         report = extract(
             self._source,
             path or ".",
             options,
             password=self._context.policy.password,
             stores=self._stores,
+            progress=progress,
         )
         report.raise_for_verdict()
         return report
 
+    def _check_version(self, plan: PlanSummary) -> None:
+        if plan.run.pin != self._reading.pin:
+            raise SourceChangedError(f"{self.source}: it was overwritten since it was opened")
+
     def open(
-        self, name: str, mode: str = "r", *, check: Literal["first", "last"] = "first"
+        self,
+        name: str | ArchiveMember,
+        mode: str = "r",
+        *,
+        check: Literal["first", "last"] = "first",
     ) -> IO[bytes]:
         """Read a whole member, check it, and return it as a binary file that can seek.
 
@@ -362,11 +404,12 @@ class Archive(Mapping[str, ArchiveMember]):
         """
         if mode not in {"r", "rb"}:
             raise UsageError(f"mode {mode!r}: members can only be read, with 'r'")
+        content = self.getinfo(name).stream()
         if check == "last":
-            return io.BufferedReader(_MemberFile(self[name].stream()))
+            return io.BufferedReader(_MemberFile(content))
         with ExitStack() as stack:
             file = stack.enter_context(tempfile.SpooledTemporaryFile(HELD_BYTES))
-            file.writelines(self[name].stream())
+            file.writelines(content)
             stack.pop_all()  # no error, so the caller gets the file and closes it
         file.seek(0)
         return file
@@ -384,7 +427,7 @@ class Archive(Mapping[str, ArchiveMember]):
     @property
     def refused(self) -> int:
         """The number of selected members that have a `problem` and cannot be read."""
-        return len(self._refused)
+        return len(self._reading.index.failures)
 
     @property
     def warnings(self) -> Mapping[str, int]:
@@ -457,10 +500,9 @@ def open_archive(  # noqa: PLR0913 - options of a public function
         StorageError: the archive cannot be read.
         ServiceFaultError: the store failed temporarily; a later call may succeed.
     """
-    opened: str | ReaderSource
     if isinstance(source, (str, os.PathLike)):
-        opened = os.fspath(source)
-    elif hasattr(source, "seek"):
+        opened: str | ReaderSource = os.fsdecode(source)
+    elif hasattr(source, "seek") and not hasattr(source, "encoding"):  # only text has an encoding
         opened = ReaderSource(source)
     else:
         raise UsageError(

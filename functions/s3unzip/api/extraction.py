@@ -24,7 +24,13 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from s3unzip.api.options import at_endpoint, judge_selection, make_policy, parse_after_success
+from s3unzip.api.options import (
+    as_text,
+    at_endpoint,
+    judge_selection,
+    make_policy,
+    parse_after_success,
+)
 from s3unzip.context import Progress
 from s3unzip.errors import AccessDeniedError, NotFoundError, StorageError, UsageError
 from s3unzip.globs import WILDCARDS, compile_glob, has_wildcards
@@ -84,9 +90,9 @@ def extract(  # noqa: PLR0913 - options of a public function
         StorageError, ServiceFaultError: a store refused, or failed while the run was planned.
         InterruptedRunError: Ctrl-C was pressed; finished members are recorded.
     """
-    target = parse_destination(_as_text(destination))
+    target = parse_destination(as_text(destination))
     options = _note_password(options or Options(), password)
-    request = make_request(parse_source(_as_text(source)), target, options, after_success)
+    request = make_request(parse_source(as_text(source)), target, options, after_success)
     config = at_endpoint(stores, endpoint_url)
     policy = make_policy(options, password, target)
     progress = progress or Progress()
@@ -98,9 +104,9 @@ def extract(  # noqa: PLR0913 - options of a public function
 
 def _note_password(options: Options, password: bytes | str | None) -> Options:
     """Return the options, with a note for the run's record that the password was an argument."""
-    if password is None or options.password_ref:
+    if password is None:
         return options
-    return replace(options, password_ref="argument")  # noqa: S106 - not a password
+    return replace(options, password_ref=options.password_ref or "argument")
 
 
 def make_request(
@@ -111,15 +117,6 @@ def make_request(
     if after_success:
         rule = parse_after_success(after_success, source, options)
     return Request(source, destination, options, after_success=rule)
-
-
-def _as_text(location: object) -> str:
-    if not isinstance(location, (str, os.PathLike)):
-        raise UsageError(
-            f"extract takes a path or a URL, not a {type(location).__name__}: workers cannot share "
-            "it"
-        )
-    return os.fspath(location)
 
 
 def extract_one(
@@ -172,7 +169,7 @@ def names_object(word: str, stores: Stores) -> bool:
     The first page of a listing is enough, because a key sorts before all keys that begin with it.
     Without permission to list, a HEAD request is sent instead.
     """
-    bucket, key = _split_url(word)
+    bucket, key = split_bucket(word.partition("://")[2])
     if not has_wildcards(key):
         return False
     try:
@@ -216,7 +213,7 @@ def find_archives(
 def _list_archives(word: str, stores: Stores) -> list[Location]:
     """Return the archives of a folder, a prefix or a glob; raise `NotFoundError` if none."""
     if "://" in word:
-        bucket, key = _split_url(word)
+        bucket, key = split_bucket(word.partition("://")[2])
         prefix, is_named = select_keys(word)
         archives = [
             Location("s3", bucket, listed.key)
@@ -262,8 +259,8 @@ def _list_files(word: str) -> Iterator[Path]:
         for top, _, names in os.walk(word):
             yield from (Path(top, name) for name in names if name.lower().endswith(SUFFIX))
     else:
-        paths = glob.glob(word, recursive=True)  # noqa: PTH207 - `glob` accepts a whole path
-        yield from (path for path in map(Path, paths) if path.is_file())
+        # `glob` accepts a whole path.
+        yield from filter(Path.is_file, map(Path, glob.glob(word, recursive=True)))  # noqa: PTH207
 
 
 def _open_sources(config: StoreConfig) -> Stores:
@@ -284,16 +281,12 @@ def _open_sources(config: StoreConfig) -> Stores:
     )
 
 
-def _split_url(url: str) -> tuple[str, str]:
-    return split_bucket(url.partition("://")[2])
-
-
 def select_keys(word: str) -> tuple[str, Callable[[str], object]]:
     """Return the prefix of, and a test for, the keys that a URL with a key, prefix or glob names.
 
     A glob also selects the object with exactly this key. Keys that mark folders are not selected.
     """
-    _, key = _split_url(word)
+    _, key = split_bucket(word.partition("://")[2])
     if not names_several(word):
         return key, key.__eq__
     prefix = fixed_part(key)
@@ -310,11 +303,13 @@ def is_object(key: str) -> bool:
 
 def _list_pages(bucket: str, prefix: str, stores: Stores) -> Iterator[Page]:
     calls = Calls(Clock(), Tuning().retry_seconds, at_once=1)
-    destination = stores.destination(parse_destination(f"s3://{bucket}/"))
-    return list_pages(destination, prefix, partial(calls.paced, "list"))
+    return list_pages(
+        stores.destination(parse_destination(f"s3://{bucket}/")),
+        prefix,
+        partial(calls.paced, "list"),
+    )
 
 
 def fixed_part(key: str) -> str:
     """Return the part of a glob before its first wildcard: all matching keys begin with it."""
-    wildcards = (key.find(sign) for sign in WILDCARDS if sign in key)
-    return key[: min(wildcards, default=len(key))]
+    return key[: min((key.find(sign) for sign in WILDCARDS if sign in key), default=len(key))]

@@ -72,16 +72,17 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
 
     @classmethod
     def _strip_protocol(cls, path: str) -> str:
-        stripped: str = super()._strip_protocol(path)
-        return stripped.lstrip("/")
+        return str(super()._strip_protocol(path)).lstrip("/")
 
     def _get_dirs(self) -> None:
         """Fill the cache that the base class reads, if it is still empty."""
         if self.dir_cache is not None:
             return
         files = [member for member in self.archive.members() if member.problem is None]
-        folders = self._all_dirnames({member.name for member in files})
-        entries = {name: {"name": name, "size": 0, "type": "directory"} for name in folders}
+        entries = {
+            name: {"name": name, "size": 0, "type": "directory"}
+            for name in self._all_dirnames({member.name for member in files})
+        }
         entries |= {
             member.name: {
                 "name": member.name,

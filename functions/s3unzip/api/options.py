@@ -23,8 +23,18 @@ from s3unzip.zip import Limits, Policy
 LIMITS_VARIABLE = "S3UNZIP_LIMITS"
 
 
+def as_text(location: object) -> str:
+    """Return a path or a URL as text; refuse an open file."""
+    if not isinstance(location, (str, os.PathLike)):
+        raise UsageError(
+            "extract and verify take a path or a URL, not a "
+            f"{type(location).__name__}: workers cannot share it"
+        )
+    return os.fsdecode(location)
+
+
 def at_endpoint(
-    stores: StoreConfig | None, endpoint_url: str | None, at_once: int = 0
+    stores: StoreConfig | None, endpoint_url: str | None, at_once: int = 1
 ) -> StoreConfig:
     """Return `stores` with the URL of an S3 server, and with at least `at_once` connections.
 
@@ -32,6 +42,8 @@ def at_endpoint(
         stores: how to reach S3 and web servers. None means the defaults of boto3.
         endpoint_url: URL of the S3 server. None means the URL in `stores`.
     """
+    if at_once < 1:
+        raise UsageError(f"at_once must be at least 1; it is {at_once}")
     config = stores or StoreConfig()
     return replace(
         config,
@@ -88,8 +100,9 @@ def open_context(
     **more: Any,
 ) -> Context:
     """Return the context for reading an archive in this process; `more` has its other fields."""
-    policy = make_policy(options, password, destination, limits)
-    return Context(OpenedStores(config), Clock(), policy, **more)
+    return Context(
+        OpenedStores(config), Clock(), make_policy(options, password, destination, limits), **more
+    )
 
 
 def read_limits() -> Limits:

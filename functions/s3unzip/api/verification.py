@@ -19,7 +19,7 @@
 import os
 from collections.abc import Callable, Iterable
 
-from s3unzip.api.options import at_endpoint, judge_selection, open_context
+from s3unzip.api.options import as_text, at_endpoint, judge_selection, open_context
 from s3unzip.context import Progress
 from s3unzip.local.runs import runs_of_archive
 from s3unzip.model import Options, Request
@@ -67,8 +67,8 @@ def verify(  # noqa: PLR0913 - options of a public function
         UsageError: a location or an option is wrong, or nothing is selected.
         StorageError, ServiceFaultError: a store refused, or failed even after all retries.
     """
-    target = parse_destination(os.fspath(destination))
-    request = Request(parse_source(os.fspath(source)), target, options or Options())
+    target = parse_destination(as_text(destination))
+    request = Request(parse_source(as_text(source)), target, options or Options())
     config = at_endpoint(stores, endpoint_url, at_once)
     context = open_context(request.options, config, password, target, progress=progress)
     if records is None:

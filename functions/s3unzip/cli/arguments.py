@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct
@@ -27,7 +26,7 @@ from s3unzip.object_properties import ObjectProperties
 from s3unzip.options import HelpSection, RunOption, read_options
 from s3unzip.pricing import Platform
 from s3unzip.settings import Tuning, machine_tuning, make_tuning
-from s3unzip.stores.config import StoreConfig, runs_home
+from s3unzip.stores.config import StoreConfig, check_endpoint, runs_home
 from s3unzip.stores.open import check_names
 
 if TYPE_CHECKING:
@@ -349,25 +348,6 @@ def _read_pairs(option: RunOption, texts: Iterable[str]) -> dict[str, str]:
     if is_type:
         return pairs
     return dict(sorted(pairs.items()))
-
-
-def check_endpoint(url: str | None, name: str = "--endpoint-url") -> None:
-    """Raise `UsageError` if `url`, which `name` sets, is not an HTTP URL with a host."""
-    if url is None:
-        return
-    try:
-        parts = urlsplit(url)
-        is_http = url.lower().startswith(("http://", "https://"))
-        is_valid = is_http and parts.hostname and parts.port != 0
-    except ValueError:  # a port that is not a number, or a broken IPv6 address
-        is_valid = False
-    if not is_valid or re.search(r"[\s\x00-\x1f\x7f]", url):
-        example = ""
-        if "@" in url:  # a user and a password
-            url = f"...@{url.rpartition('@')[2]}"
-        elif "/" not in url:
-            example = f", like http://{url}"
-        raise UsageError(f"{name} {url}: not a URL that begins with http:// or https://{example}")
 
 
 @contextmanager

@@ -91,7 +91,7 @@ def make_report(
     elif results.counts[Status.FAILED]:
         verdict = Verdict.COMPLETED_WITH_ERRORS
     message = fault and fault.message
-    if message is None and plan.excluded and not plan.selected:
+    if message is None and plan.excluded and not (plan.selected or plan.failed):
         message = f"nothing is selected: the options exclude all {plan.excluded:,} members"
     report = replace(
         _sum_up(plan, results, verdict),

@@ -158,6 +158,25 @@ def absolute_path(text: str) -> str:
         ) from None
 
 
+def check_endpoint(url: str | None, name: str = "--endpoint-url") -> None:
+    """Raise `UsageError` if `url`, which `name` sets, is not an HTTP URL with a host."""
+    if url is None:
+        return
+    try:
+        parts = urlsplit(url)
+        is_http = url.lower().startswith(("http://", "https://"))
+        is_valid = is_http and parts.hostname and parts.port != 0
+    except ValueError:  # a port that is not a number, or a broken IPv6 address
+        is_valid = False
+    if not is_valid or re.search(r"[\s\x00-\x1f\x7f]", url):
+        example = ""
+        if "@" in url:  # a user and a password
+            url = f"...@{url.rpartition('@')[2]}"
+        elif "/" not in url:
+            example = f", like http://{url}"
+        raise UsageError(f"{name} {url}: not a URL that begins with http:// or https://{example}")
+
+
 def runs_home() -> Location:
     """Return the folder below which runs are kept.
 

@@ -170,6 +170,21 @@ REFUSED: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         UsageError,
         r"not bytes; io\.BytesIO",
     ),
+    "a text file": (
+        lambda: s3unzip.open_archive(io.StringIO("PK")),  # type: ignore[arg-type]  # as above
+        UsageError,
+        "not StringIO",
+    ),
+    "no requests at all": (
+        lambda: s3unzip.verify("a.zip", "out", at_once=0),
+        UsageError,
+        "at_once must be at least 1",
+    ),
+    "verifying with a reader": (
+        lambda: s3unzip.verify(CLOSED, "out"),  # type: ignore[arg-type]  # as above
+        UsageError,
+        "not a BytesIO",
+    ),
     "a name that nobody has": (
         lambda: _open(RAW, Options(names=("nobody",))),
         NothingSelectedError,
@@ -184,6 +199,7 @@ REFUSED: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "a refused member": (lambda: _open().read("../evil.txt"), MemberError, "name-dotdot"),
     "no password": (lambda: _open(SEALED).read("secret.txt"), MemberError, "encrypted"),
     "a broken member": (lambda: _open(BROKEN).open("large.bin"), MemberError, "crc-mismatch"),
+    "a number": (lambda: _open()[5], KeyError, "5: no such member"),  # type: ignore[index]  # as above
     "writing": (lambda: _open().open("large.bin", "w"), UsageError, "can only be read"),
     "extracting a reader": (lambda: _open().extractall(), UsageError, "takes a path or a URL"),
     "pickling a reader": (
@@ -232,20 +248,64 @@ def test_files_and_urls(path: Path) -> None:
 
 
 def test_code_of_zipfile_moves_here(path: Path, tmp_path: Path) -> None:
-    """`infolist`, `getinfo`, `open` with a mode, `extract` and `extractall` are as in `zipfile`."""
+    """`infolist`, `getinfo`, `open` with a mode, `extract`, `extractall`, `close` are as there.
+
+    Members may stand for their names.
+    """
     path.write_bytes(build(Entry("a/one.txt", b"one"), Entry("b.txt", b"two")))
     with s3unzip.open_archive(path) as archive, archive.open("b.txt", "r") as file:
-        found = [member.name for member in archive.infolist()], archive.getinfo("b.txt").size
+        members = archive.infolist()
+        found = [member.name for member in members], archive.getinfo("b.txt").size
         assert (*found, file.read()) == (archive.namelist(), 3, b"two")
-        assert archive.extract("a/one.txt", tmp_path / "one") == str(tmp_path / "one/a/one.txt")
-        assert archive.extractall(tmp_path / "all").extracted == 2
-    assert {
-        str(file.relative_to(tmp_path)): file.read_bytes() for file in tmp_path.glob("*/**/*.txt")
-    } == {
+        assert [archive.read(member) for member in members] == [b"one", b"two"]
+        assert archive.open(members[1], check="last").read() == b"two"
+        assert archive.extract(members[0], tmp_path / "one") == str(tmp_path / "one/a/one.txt")
+        assert archive.extractall(tmp_path / "all", members).extracted == 2
+    archive.close()
+    files = tmp_path.glob("*/**/*.txt")
+    assert {str(file.relative_to(tmp_path)): file.read_bytes() for file in files} == {
         "one/a/one.txt": b"one",
         "all/a/one.txt": b"one",
         "all/b.txt": b"two",
     }
+
+
+@pytest.mark.parametrize("folder", ["", "out", "~/out"])
+@pytest.mark.parametrize("options", [{}, {"strip_components": 1}, {"as_gzip": "suffix"}])
+def test_the_path_of_an_extracted_member_exists(
+    folder: str,
+    options: dict[str, Any],
+    path: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`extract` returns where the file is, for all options, and in another current folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    archive = s3unzip.open_archive(path.name, Options(**options))
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path / "there")
+    assert Path(archive.extract("a/one.txt", folder or None)).stat().st_size
+    assert pickle.loads(pickle.dumps(archive)).read("a/one.txt") == b"one" * 50  # noqa: S301 - its own bytes
+
+
+def test_an_object_of_an_extracted_member(account: Account) -> None:
+    """`extract` returns the URL of an object."""
+    account.client("s3").create_bucket(Bucket="arrivals")
+    account.put("a.zip", RAW)
+    archive = s3unzip.open_archive("s3://arrivals/a.zip")
+    assert archive.extract("a/one.txt", "s3://arrivals/out") == "s3://arrivals/out/a/one.txt"
+
+
+def test_only_what_was_opened_and_named_is_extracted(path: Path, tmp_path: Path) -> None:
+    """No members are not all members; a newer archive is refused before a member is written."""
+    archive = s3unzip.open_archive(path)
+    with pytest.raises(NothingSelectedError, match="no members to extract are named"):
+        archive.extractall(tmp_path / "out", [])
+    path.write_bytes(build(Entry("a/one.txt", b"newer")))
+    with pytest.raises(SourceChangedError, match="overwritten since it was opened"):
+        archive.extractall(tmp_path / "out")
+    assert not list(tmp_path.glob("out/**/*.txt"))
 
 
 def test_extracting_a_broken_member_raises(path: Path, tmp_path: Path) -> None:
@@ -299,10 +359,14 @@ def test_prefixes_and_globs_of_a_bucket(account: Account) -> None:
 
 def test_a_chained_url_opens_a_member(path: Path) -> None:
     """A URL names the member and the archive, in whatever place fsspec can open."""
-    fsspec.filesystem("memory").pipe("/place/a.zip", RAW)
-    for archive in (str(path), f"file://{path}", "memory://place/a.zip"):
+    memory = fsspec.filesystem("memory")
+    memory.pipe("/place/a.zip", RAW)
+    memory.pipe("/place/b.zip", build(Entry("a.zip", RAW)))
+    outer = ("memory://place/a.zip", "zip://a.zip::memory://place/b.zip")
+    for archive in (str(path), f"file://{path}", *outer):
         with fsspec.open(f"s3unzip://a/one.txt::{archive}", "rt") as file:
             assert file.read() == "one" * 50
+        assert fsspec.filesystem("s3unzip", fo=archive).cat("a/one.txt") == b"one" * 50
 
 
 def test_members_are_listed_as_files_and_folders(path: Path) -> None:
@@ -314,6 +378,8 @@ def test_members_are_listed_as_files_and_folders(path: Path) -> None:
         ["a/old/two.txt", "a/one.txt"],
     )
     assert (files.info("a/one.txt")["size"], files.cat_file("a/one.txt", 2, 4)) == (150, b"eo")
+    assert files.cat_file("a/one.txt", -4, -2) == b"eo"
+    assert files.modified("a/one.txt").timestamp() == files.info("a/one.txt")["mtime"]
     assert (files.isdir("a/old"), files.exists("evil.txt")) == (True, False)
     assert pickle.loads(pickle.dumps(files)).cat("a/one.txt") == b"one" * 50  # noqa: S301 - its own bytes
 

@@ -16,7 +16,7 @@ from urllib.parse import SplitResult, urlsplit
 from msgspec.structs import replace
 
 from s3unzip.errors import UsageError
-from s3unzip.stores.config import ARN, StoreConfig
+from s3unzip.stores.config import ARN, StoreConfig, check_endpoint
 from s3unzip.stores.s3.credentials import ProfileKeys, shared_keys
 from s3unzip.stores.s3.plain_settings import DEFAULT_REGION, AwsSettings, read_plain_settings
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 # The regions whose endpoints end in amazonaws.com. For all other regions, botocore supplies the
 # endpoints.
 COMMON_REGION = re.compile(r"(af|ap|ca|eu|il|me|mx|sa|us)-(gov-)?[a-z]+-[0-9]")
-_SERVER = re.compile(r"(?i)https?://[^/?#]")
 _USER = re.compile(r"(?<=://)[^/?#]*@")
 _DNS_NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")
 _IP_ADDRESS = re.compile(r":|(^|\.)[0-9]+$")  # IPv6 has colons; IPv4 ends with a number
@@ -88,12 +87,9 @@ class AwsSession:
 
         A user in the URL is left out: requests are signed, and messages show this URL.
         """
-        url = self.access.endpoint_url or self.settings.endpoint_url
-        if not url:
-            return url
-        if not _SERVER.match(url):
-            raise UsageError(f"Invalid endpoint: {url}: it must begin with http:// or https://")
-        return _USER.sub("", url)
+        url = self.access.endpoint_url or self.settings.endpoint_url or None
+        check_endpoint(url, "Invalid endpoint:")
+        return url and _USER.sub("", url)
 
     @property
     def reaches_aws(self) -> bool:
