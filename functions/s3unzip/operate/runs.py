@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 from botocore import exceptions, xform_name
 from msgspec.structs import replace
@@ -115,14 +115,6 @@ def _read_answer(error: exceptions.ClientError, action: str) -> S3UnzipError:
     return StorageError(text)
 
 
-class Resource(NamedTuple):
-    """One resource of a stack."""
-
-    logical: str  # name in the template: "FunctionsExtract1A2B3C4D"
-    kind: str  # type, such as "AWS::Lambda::Function"
-    physical: str  # name in AWS; for a queue, the URL
-
-
 class DeployedRuns(RunList):
     """The runs of one stack, and the AWS clients of the operator.
 
@@ -195,15 +187,11 @@ class DeployedRuns(RunList):
             )(**parameters)
 
     @cached_property
-    def resources(self) -> tuple[Resource, ...]:
-        """The resources of the stack."""
+    def resources(self) -> tuple[Any, ...]:
+        """The resources of the stack, as CloudFormation lists them."""
         with asking("cloudformation:ListStackResources"):
             return tuple(
-                Resource(
-                    logical=summary["LogicalResourceId"],
-                    kind=summary["ResourceType"],
-                    physical=summary["PhysicalResourceId"],
-                )
+                summary
                 for page in self.client("cloudformation")
                 .get_paginator("list_stack_resources")
                 .paginate(StackName=self.stack["StackName"])
@@ -212,17 +200,17 @@ class DeployedRuns(RunList):
             )
 
     def names(self, kind: str, logical: str | tuple[str, ...] = "") -> list[str]:
-        """Return the names that the resources of one kind have in AWS.
+        """Return the names that the resources of one kind have in AWS; for a queue, its URL.
 
         Args:
-            kind: a CloudFormation resource type.
-            logical: the prefix of their logical names, or several prefixes, one of which must
-                match; empty: all resources of this kind.
+            kind: a CloudFormation resource type, such as "AWS::Lambda::Function".
+            logical: the prefix of their names in the template, or several prefixes, one of which
+                must match; empty: all resources of this kind.
         """
         return [
-            resource.physical
-            for resource in self.resources
-            if resource.kind == kind and resource.logical.startswith(logical)
+            summary["PhysicalResourceId"]
+            for summary in self.resources
+            if summary["ResourceType"] == kind and summary["LogicalResourceId"].startswith(logical)
         ]
 
     @cached_property

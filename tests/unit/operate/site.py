@@ -15,7 +15,7 @@ from s3unzip.aws import extract, intake, plan, settle
 from s3unzip.model import Report
 from s3unzip.operate.checks import FUNCTION, OK, Answer, CheckResult, CheckStatus, run_check
 from s3unzip.operate.doctor import ACCOUNT_CHECKS, ALARM, RULE
-from s3unzip.operate.runs import DeployedRuns, Resource
+from s3unzip.operate.runs import DeployedRuns
 from s3unzip.run_ids import execution_name
 from s3unzip.stores.config import StoreConfig
 from tests.support.account import REGION, Account
@@ -27,11 +27,18 @@ SERVICES = (
     *("cloudformation", "cloudwatch", "events", "guardduty", "kms"),
     *("iam", "lambda", "s3", "secretsmanager", "sns", "sqs"),
 )
+
+
+def resource(logical: str, kind: str, physical: str) -> dict[str, str]:
+    """Return a resource as CloudFormation lists it."""
+    return {"LogicalResourceId": logical, "ResourceType": kind, "PhysicalResourceId": physical}
+
+
 RESOURCES = (
-    Resource("FunctionsExtract1", FUNCTION, "extract"),
-    Resource("FunctionsPlan1", FUNCTION, "plan"),
-    Resource("AlarmsDeadLetters1", ALARM, "DeadLetters"),
-    Resource("IntakeArchivePut1", RULE, "ArchivePut"),
+    resource("FunctionsExtract1", FUNCTION, "extract"),
+    resource("FunctionsPlan1", FUNCTION, "plan"),
+    resource("AlarmsDeadLetters1", ALARM, "DeadLetters"),
+    resource("IntakeArchivePut1", RULE, "ArchivePut"),
 )
 
 

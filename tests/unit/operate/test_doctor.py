@@ -21,7 +21,7 @@ from s3unzip.operate.checks import (
     run_check,
 )
 from s3unzip.operate.doctor import ACCOUNT_CHECKS, ALARM, QUEUE
-from s3unzip.operate.runs import DeployedRuns, Resource
+from s3unzip.operate.runs import DeployedRuns
 from s3unzip.settings import Variable
 from s3unzip.version import __version__, source_fingerprint
 from tests.support.account import Account
@@ -35,6 +35,7 @@ from tests.unit.operate.site import (
     deny,
     expect,
     refuse,
+    resource,
 )
 
 
@@ -384,7 +385,7 @@ def _decide(decision: str, policy: str | None, calls: list[str], asked: Asked) -
 def test_the_right_to_write(runs: DeployedRuns, variables: dict[str, str], decision: str) -> None:
     """The role of each function that writes members is simulated, tags included."""
     calls: list[str] = []
-    runs.resources = (*RESOURCES, Resource("FunctionsSettle1", FUNCTION, "settle"))
+    runs.resources = (*RESOURCES, resource("FunctionsSettle1", FUNCTION, "settle"))
     runs.variables |= variables
     expected = OK if decision == "allowed" else FAILURE
     with answering(runs, lambda one: _decide(decision, None, calls, one), "iam", "lambda"):
@@ -422,7 +423,7 @@ def test_events_that_come_by_a_topic(runs: DeployedRuns, account: Account) -> No
     topic = sns.create_topic(Name="arrivals")["TopicArn"]
     runs.outputs["IngestTopic"] = topic
     arn = sns.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=queue)["SubscriptionArn"]
-    runs.resources = (Resource("IntakeQueueArrivals1", "AWS::SNS::Subscription", arn),)
+    runs.resources = (resource("IntakeQueueArrivals1", "AWS::SNS::Subscription", arn),)
     check(runs, "events", OK, f"the queue is subscribed to {topic}")
     sns.unsubscribe(SubscriptionArn=arn)
     check(runs, "events", FAILURE, f"not subscribed to {topic}: no archive will start a run")
@@ -461,10 +462,10 @@ def test_a_disabled_trigger_is_named(runs: DeployedRuns, account: Account) -> No
 
 def test_dead_letters_are_counted(runs: DeployedRuns, account: Account) -> None:
     """Messages in any queue but the intake want a person."""
-    runs.resources = (Resource("IntakeQueue1", QUEUE, account.outputs["QueueUrl"]),)
+    runs.resources = (resource("IntakeQueue1", QUEUE, account.outputs["QueueUrl"]),)
     check(runs, "dead letters", FAILURE, "no dead-letter queue")
     dead = account.outputs["DeadLettersUrl"]
-    runs.resources += (Resource("IntakeDeadLetters1", QUEUE, dead),)
+    runs.resources += (resource("IntakeDeadLetters1", QUEUE, dead),)
     check(runs, "dead letters", OK, "no messages in dead")
     account.client("sqs").send_message(QueueUrl=dead, MessageBody="lost")
     check(runs, "dead letters", WARNING, "1 messages are in dead")
@@ -503,7 +504,7 @@ def test_alarms(runs: DeployedRuns, account: Account) -> None:
     check(runs, "alarms", WARNING, "no action")
     _put_alarm(account, WAKE)
     _put_alarm(account, name="Other")
-    runs.resources += (Resource("AlarmsOther1", ALARM, "Other"),)
+    runs.resources += (resource("AlarmsOther1", ALARM, "Other"),)
     check(runs, "alarms", WARNING, "1 of 2 alarms has no action, so nobody is notified: Other")
 
 
@@ -568,7 +569,7 @@ def test_a_right_that_is_missing(runs: DeployedRuns, account: Account, name: str
     """A check that is denied is a warning that names the action, never a traceback."""
     services = ("sns",) if name == "subscriptions" else SERVICES
     _put_alarm(account, WAKE)
-    runs.resources = (*RESOURCES, Resource("Dead", QUEUE, "https://sqs/1/dead"))
+    runs.resources = (*RESOURCES, resource("Dead", QUEUE, "https://sqs/1/dead"))
     runs.variables |= TAGS | {
         Variable.DESTINATION_KMS_KEY: "arn:aws:kms:us-east-1:123456789012:key/k",
         Variable.PASSWORD_SECRET: "arn:aws:secretsmanager:us-east-1:123456789012:secret:z-AAAAAA",
@@ -583,7 +584,7 @@ def test_a_stack_whose_resources_may_not_be_listed(runs: DeployedRuns) -> None:
     with answering(runs, deny, "cloudformation"):
         check(runs, "rules", WARNING, "cloudformation:ListStackResources")
         check(runs, "trigger", FAILURE)
-    assert [one.kind for one in runs.resources] == ["AWS::SNS::Topic"]
+    assert [one["ResourceType"] for one in runs.resources] == ["AWS::SNS::Topic"]
 
 
 # The canary: the functions are called in this process, because moto runs no Maps
