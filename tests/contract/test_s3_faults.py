@@ -263,10 +263,6 @@ def test_an_upload_that_must_be_begun_anew(status: int, code: str) -> None:
     assert [request.method for request in asked] == ["POST", "DELETE"]
 
 
-DENIED = "User is not authorized to perform: s3:ListBucket on resource: arn:aws:s3:::bucket"
-WRONG_REGION = s3_error(
-    400, "AuthorizationHeaderMalformed", "the region &#34;eu-wst-1&#34; is wrong"
-)
 # The answer to a HEAD has no body, so a GET of one byte asks for the code.
 HEADS: dict[str, tuple[Reply, type[S3UnzipError], str]] = {
     "keys that have expired": (
@@ -275,7 +271,7 @@ HEADS: dict[str, tuple[Reply, type[S3UnzipError], str]] = {
         "ExpiredToken: said so; set AWS_ACCESS_KEY_ID",
     ),
     "no right to list": (
-        s3_error(403, "AccessDenied", DENIED),
+        s3_error(403, "AccessDenied", "User is not authorized to perform: s3:ListBucket on bucket"),
         AccessDeniedError,
         "; s3:ListBucket may be",
     ),
@@ -347,7 +343,7 @@ MEANINGS: dict[str, tuple[str, Reply, type[S3UnzipError], str | None]] = {
     **{
         f"{call}: a wrong region": (  # the answer names no other region, so retries are pointless
             call,
-            WRONG_REGION,
+            s3_error(400, "AuthorizationHeaderMalformed", "the region &#34;eu-wst-1&#34; is wrong"),
             NotFoundError,
             r'the region "eu-wst-1" is wrong; check .*--region',
         )

@@ -317,8 +317,7 @@ TWINS = {
 
 
 # 7.3.4: deflated, AES with 256 bits and a password
-ENCRYPTION = struct.pack("<HQQHHHHH", 8, 60, 51, 0x6610, 256, 1, 0, 0)
-ENCRYPTED = Shape(zip64=True, extensible=ENCRYPTION)
+ENCRYPTED = Shape(zip64=True, extensible=struct.pack("<HQQHHHHH", 8, 60, 51, 0x6610, 256, 1, 0, 0))
 # What is refused: the archive, what is said, and what would be no fact, or help nobody.
 REFUSALS = {
     "encrypted-directory": (

@@ -21,7 +21,6 @@ from tests.support.zips import Entry, build
 
 MEMBERS = [Entry(f"f{n:03}.txt", b"#%03d" % n * (n + 1)) for n in range(100)]
 WRONG = {"crc32": 1}
-DAMAGED = (Entry("a.txt", b"a"), Entry("bad.txt", b"b", local=WRONG, central=WRONG))
 BEGUN = "2026-11-23/201532-a-01234567"  # a run that has no plan
 SECRET = "X-Signature=very-secret"
 
@@ -31,7 +30,9 @@ def program(program: Program, monkeypatch: pytest.MonkeyPatch) -> Program:
     """Return the command line, in a folder with archives; `watch` soon takes a run for dead."""
     monkeypatch.setattr("s3unzip.cli.runs.BEGIN_SECONDS", 0.1)
     program.add("a.zip", *MEMBERS)
-    program.add("damaged.zip", *DAMAGED)
+    program.add(
+        "damaged.zip", Entry("a.txt", b"a"), Entry("bad.txt", b"b", local=WRONG, central=WRONG)
+    )
     return program
 
 

@@ -344,9 +344,10 @@ def test_records_of_another_version_begin_anew(world: World) -> None:
 
 
 LARGE = mixed_files(600_000)
-FEW_AND_LARGE = [Entry(f"small-{n:02}", b"%d" % n * 100, method=8) for n in range(40)]
-FEW_AND_LARGE += [Entry(f"large-{n}", LARGE + b"%d" % n, method=8) for n in range(4)]
-FEW_AND_LARGE_ARCHIVE = build(*FEW_AND_LARGE)
+FEW_AND_LARGE = build(
+    *(Entry(f"small-{n:02}", b"%d" % n * 100, method=8) for n in range(40)),
+    *(Entry(f"large-{n}", LARGE + b"%d" % n, method=8) for n in range(4)),
+)
 
 
 def _fail(*_: object, **__: object) -> NoReturn:
@@ -374,7 +375,7 @@ def test_a_run_waits_for_its_stores_once(
     clock = ManualClock()
     world = World(tuning, clock=clock)
     world.tune(puts_in_flight=1, parts_in_flight=1)
-    request = world.request(FEW_AND_LARGE_ARCHIVE, Options(on_conflict=OnConflict.NEVER))
+    request = world.request(FEW_AND_LARGE, Options(on_conflict=OnConflict.NEVER))
     for name in failing:
         monkeypatch.setattr(world.out, name, _fail)
     if not failing:

@@ -15,7 +15,6 @@ from tests.support.processes import Program
 from tests.support.zips import DEFLATE, Entry, build, build_split, cut_pieces, part_names
 
 WRONG = {"crc32": 1}
-DAMAGED = (Entry("good", b"1"), Entry("bad", b"x" * 99, DEFLATE, local=WRONG, central=WRONG))
 ENTRIES = [Entry(f"d/{n}.txt", b"%d, " % n * 400, DEFLATE * (n % 2)) for n in range(9)]
 CONTENTS = {str(entry.name): entry.content for entry in ENTRIES}
 PARTS = dict(
@@ -28,7 +27,11 @@ def program(program: Program, monkeypatch: pytest.MonkeyPatch) -> Program:
     for name in ("a", "b", "sub/c", "sub/deep/D"):
         program.add(f"in/{name}.zip", Entry("m.txt", name.encode() * 20, DEFLATE))
     (program.folder / "in/notes.txt").write_text("no archive")
-    program.add("damaged.zip", *DAMAGED)
+    program.add(
+        "damaged.zip",
+        Entry("good", b"1"),
+        Entry("bad", b"x" * 99, DEFLATE, local=WRONG, central=WRONG),
+    )
     (program.folder / "text.zip").write_bytes(b"no archive at all")
     monkeypatch.chdir(program.folder)
     return program

@@ -43,7 +43,6 @@ from tests.support.servers import require_embedded_aws
 
 REGION = "eu-west-1"
 SOME_CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
-NOBODY = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}  # the discard port: nothing listens
 HIDDEN = ("AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", *SOME_CREDENTIALS)
 
 
@@ -114,7 +113,8 @@ small_account = _account_of("new_account")
         ),
         (
             ["deploy", "--env=dev"],
-            {"AWS_REGION": REGION, **SOME_CREDENTIALS, **NOBODY},
+            # the discard port: nothing listens
+            {"AWS_REGION": REGION, **SOME_CREDENTIALS, "AWS_ENDPOINT_URL": "http://127.0.0.1:9"},
             "AWS does not answer",
         ),
         (["destroy", "--env=dev"], {"AWS_PROFILE": "nope"}, "profile (nope) could not be found"),

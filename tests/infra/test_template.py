@@ -42,10 +42,15 @@ ENDS = TASKS | {
     ("states:DescribeExecution", MACHINE.replace(":stateMachine:", ":execution:") + ":*"),
     ("events:PutEvents", BUS),
 }
-POLLS = ("ReceiveMessage", "ChangeMessageVisibility", "GetQueueUrl", "DeleteMessage")
 RIGHTS = {
     "intake": ENDS
-    | {(f"sqs:{one}", "<IntakeQueue.Arn>") for one in (*POLLS, "GetQueueAttributes")},
+    | {
+        (f"sqs:{action}", "<IntakeQueue.Arn>")
+        for action in (
+            *("ReceiveMessage", "ChangeMessageVisibility", "GetQueueUrl", "DeleteMessage"),
+            "GetQueueAttributes",
+        )
+    },
     "plan": ENDS | {("s3:DeleteObject", RUNS)},
     "extract": TASKS,
     "settle": ENDS | {("sqs:SendMessage", "<IntakeFailedReports.Arn>")},
