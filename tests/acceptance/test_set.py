@@ -27,17 +27,6 @@ EMPTY = "0 archives, 0 members, 0 runs"
 SECONDS = 900.0  # of one set, on a machine that is busy with much else
 
 
-def start(pipeline: DeployedPipeline, *words: str) -> subprocess.Popen[str]:
-    """Start the set with the variables that an operator's shell has."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "acceptance", *words],
-        env={**os.environ, **pipeline.variables},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
 def _call(pipeline: DeployedPipeline, *words: str) -> Ended:
     out, error = io.StringIO(), io.StringIO()
     with (
@@ -75,14 +64,6 @@ def _running_executions(pipeline: DeployedPipeline) -> set[str]:
     return {execution["executionArn"] for execution in answer["executions"]}
 
 
-def wait_for_cases(process: subprocess.Popen[str]) -> None:
-    """Return when the set has printed the head of its table, so its cases begin."""
-    assert process.stdout is not None
-    for line in process.stdout:
-        if line.startswith("case "):
-            return
-
-
 def test_every_case_is_ok(pipeline: DeployedPipeline, tmp_path: Path) -> None:
     """The set at the small scale exits with 0, prints one row for each case, and leaves nothing."""
     table = tmp_path / "table.json"
@@ -113,9 +94,15 @@ def test_ctrl_c_leaves_nothing(pipeline: DeployedPipeline) -> None:
     earlier = _running_executions(pipeline)
     with (
         without_workers(pipeline, "extract"),
-        start(pipeline, "--env", "dev", "--only", "members") as process,
+        subprocess.Popen(
+            [sys.executable, "-m", "acceptance", "--env", "dev", "--only", "members"],
+            env={**os.environ, **pipeline.variables},  # as an operator's shell has them
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process,
     ):
-        wait_for_cases(process)
+        next((line for line in process.stdout or () if line.startswith("case ")), None)
         while process.poll() is None and _running_executions(pipeline) <= earlier:
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)

@@ -377,9 +377,9 @@ def sealed(program: Program) -> Program:
 def test_passwords(sealed: Program) -> None:
     """All commands that read members take the file; what they say and keep has no password."""
     outputs = [
-        sealed.run(*shlex.split(line), "--password-file", password).ends(code)
+        sealed.start(*shlex.split(line), "--password-file", password).ends(code)
         for line, password, code in (
-            ("run 'my secret.zip' out --nested 1 --json -w 1", "password", 0),
+            ("run 'my secret.zip' out --nested 1 --json -w 1 -vv", "password", 0),
             ("cat 'my secret.zip' a.txt", "password", 0),
             ("cat 'my secret.zip' a.txt", "wrong", 1),
             ("run 'my secret.zip' other -w 1", "wrong", 1),

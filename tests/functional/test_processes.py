@@ -107,16 +107,17 @@ def default_hangup() -> Iterator[None]:
     signal.signal(signal.SIGHUP, before)
 
 
-class SlowRun:
-    """A run whose archive comes from a server that stops sending, of some bytes or of all."""
+class SlowRun(HttpServer):
+    """A run whose archive comes from this server, which stops sending, of some bytes or of all."""
 
     def __init__(self, program: Program, stops_at: str | tuple[str, ...] = "bytes=0-") -> None:
+        super().__init__(self._answer)
         self.reached = threading.Event()
         self.go_on = threading.Event()
         self._program, self._stops_at = program, stops_at
         self._files = WebFiles({"a.zip": (program.folder / "a.zip").read_bytes()})
 
-    def answer(self, asked: Asked) -> Reply:
+    def _answer(self, asked: Asked) -> Reply:
         if asked.method == "GET" and asked.headers["range"].startswith(self._stops_at):
             self.reached.set()
             self.go_on.wait(HANG_SECONDS)
@@ -157,9 +158,8 @@ def await_delivery(process: subprocess.Popen[str]) -> None:
 @pytest.mark.skipif(not LINUX, reason="/proc tells which processes are left")
 def test_no_worker_outlives_a_killed_program(program: Program) -> None:
     """The worker waits for a server that sends nothing; it ends as soon as the program does."""
-    slow = SlowRun(program)
-    with HttpServer(slow.answer) as server:
-        process = slow.start(f"{server.url}/a.zip", "out", "-w", "2")
+    with SlowRun(program) as slow:
+        process = slow.start(f"{slow.url}/a.zip", "out", "-w", "2")
         workers = next(pids for _ in looks() if (pids := descendants(process.pid)))
         process.kill()
         process.communicate()
@@ -176,9 +176,8 @@ def test_sigterm_and_sighup_are_as_ctrl_c(
     program: Program, number: signal.Signals, code: int, kill: Callable[[int, int], None]
 ) -> None:
     """The run is settled, its advice has the run's id, and `resume` completes it."""
-    slow = SlowRun(program)
-    with HttpServer(slow.answer) as server:
-        process = slow.start(f"{server.url}/a.zip", "out", "-w", "2")
+    with SlowRun(program) as slow:
+        process = slow.start(f"{slow.url}/a.zip", "out", "-w", "2")
         kill(process.pid, number)
         await_delivery(process)
         slow.go_on.set()
@@ -194,9 +193,8 @@ def test_sigterm_and_sighup_are_as_ctrl_c(
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_abort_stops_the_process_that_works_on_a_run(program: Program, workers: str) -> None:
     """Another process stops the run as Ctrl-C does; what had ended is only told."""
-    slow = SlowRun(program, tuple(f"bytes={digit}" for digit in range(10)))
-    with HttpServer(slow.answer) as server:
-        process = slow.start(f"{server.url}/a.zip", "out", "-w", workers)
+    with SlowRun(program, tuple(f"bytes={digit}" for digit in range(10))) as slow:
+        process = slow.start(f"{slow.url}/a.zip", "out", "-w", workers)
         (run,) = program.runs()
         stop = program.home / "runs" / run / "stop.json"
         threading.Thread(target=slow.go_on_after, args=(stop,)).start()
@@ -215,9 +213,8 @@ def test_abort_stops_the_process_that_works_on_a_run(program: Program, workers: 
 
 def test_ctrl_c_before_the_directory_is_read(program: Program) -> None:
     """The server does not answer yet; the program prints one line and ends."""
-    slow = SlowRun(program, "bytes=-")
-    with HttpServer(slow.answer) as server:
-        process = slow.start(f"{server.url}/a.zip", "out")
+    with SlowRun(program, "bytes=-") as slow:
+        process = slow.start(f"{slow.url}/a.zip", "out")
         process.send_signal(signal.SIGINT)
         _, told = process.communicate(timeout=HANG_SECONDS)
         slow.go_on.set()
@@ -229,9 +226,8 @@ def test_ctrl_c_stops_several_archives_and_says_how_to_go_on(program: Program) -
     """Exit 130; what had begun can be resumed, and the rest is started again."""
     program.add("first.zip", Entry("f", b"1"))
     program.add("last.zip", Entry("f", b"1"))
-    slow = SlowRun(program)
-    with HttpServer(slow.answer) as server:
-        process = slow.start("first.zip", f"{server.url}/a.zip", "last.zip", "out", "-w", "1")
+    with SlowRun(program) as slow:
+        process = slow.start("first.zip", f"{slow.url}/a.zip", "last.zip", "out", "-w", "1")
         process.send_signal(signal.SIGINT)
         await_delivery(process)
         slow.go_on.set()

@@ -21,7 +21,7 @@ import sys
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import NamedTuple, TypeVar
 
 import inflate64
@@ -81,11 +81,6 @@ def unicode_path(raw_name: bytes, name: str) -> bytes:
     return extra(0x7075, struct.pack("<BI", 1, zlib.crc32(raw_name)) + name.encode())
 
 
-def _deflate(content: bytes) -> bytes:
-    stream = zlib.compressobj(6, zlib.DEFLATED, -15)
-    return stream.compress(content) + stream.flush()
-
-
 def _deflate64(content: bytes) -> bytes:
     deflater = inflate64.Deflater()
     return bytes(deflater.deflate(content) + deflater.flush())
@@ -97,7 +92,7 @@ def _lzma(content: bytes) -> bytes:
 
 
 _COMPRESSORS: Mapping[int, Callable[[bytes], bytes]] = {
-    DEFLATE: _deflate,
+    DEFLATE: partial(zlib.compress, level=6, wbits=-15),
     DEFLATE64: _deflate64,
     BZIP2: bz2.compress,
     LZMA: _lzma,
