@@ -16,6 +16,7 @@ The rules:
 from typing import Any
 
 from aws_lambda_powertools.utilities.typing import LambdaContext
+from msgspec.structs import replace
 
 from s3unzip.aws.environment import LambdaConfig, convert_input, open_worker
 from s3unzip.aws.executions import (
@@ -52,9 +53,9 @@ def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
     """
     config = open_worker()
     if "detail" in event:
-        run = run_of_execution(event["detail"]["name"])
-        context = config.context(invocation, find_run(config, run))
-        _end_failed(run, event["detail"], config, context)
+        run_input = _read_input(event["detail"])
+        context = config.context(invocation, find_run(config, run_input.run))
+        _end_failed(run_input, event["detail"], config, context)
         return {}
     if "state" not in event:
         raise UsageError("the execution began before the last deployment: resume its run")
@@ -81,10 +82,22 @@ def _compare_again(run: str, config: LambdaConfig, context: Context) -> dict[str
     return state_of(Next(run, "done"), config)
 
 
-def _end_failed(run: str, detail: dict[str, Any], config: LambdaConfig, context: Context) -> None:
-    """Report a run whose execution failed, timed out or was aborted."""
-    bind_run(run)
+def _read_input(detail: dict[str, Any]) -> RunInput:
+    """Return the input of an execution, from its event.
+
+    An event has no input if that is too long: then the name of the execution tells the run.
+    Somebody who starts an execution anew in the console may give it any name.
+    """
     run_input = decode(detail.get("input") or "{}", RunInput)
+    return replace(run_input, run=run_input.run or run_of_execution(detail["name"]))
+
+
+def _end_failed(
+    run_input: RunInput, detail: dict[str, Any], config: LambdaConfig, context: Context
+) -> None:
+    """Report a run whose execution failed, timed out or was aborted."""
+    run = run_input.run
+    bind_run(run)
     if run_input.wait:  # it only waited to compare the archive
         _compare_again(run, config, context)
         return

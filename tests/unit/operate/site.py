@@ -189,7 +189,9 @@ class Site:
 
     def fail(self, run: str, number: int = 1) -> None:
         """Let an execution of a run fail, and take the news of it."""
-        name = execution_name(run, number)
+        self.fail_execution(execution_name(run, number))
+
+    def fail_execution(self, name: str) -> None:
         self.end(name)
         execution = self._machines.describe_execution(executionArn=self._arn(name))
         settle.handler(

@@ -90,6 +90,15 @@ def test_a_stop_that_comes_too_late(site: Site) -> None:
     assert (runs.stop(run), runs.state(run)) == (False, "SUCCEEDED")
 
 
+def test_an_execution_may_have_any_name(site: Site) -> None:
+    """Somebody started it anew in the console: its failure is that of the run in its input."""
+    run = site.begin("a.zip")
+    site.end(execution_name(run))
+    site.start("by-hand", json.dumps({"run": run, "failed": False}))
+    site.fail_execution("by-hand")
+    assert site.runs.records(run).read_report().verdict is Verdict.FAILED
+
+
 def test_a_stopped_run_is_resumed(site: Site) -> None:
     """By an execution of its own, and not while it is at work; its report is the last one."""
     run, runs = site.begin("a.zip"), site.runs
