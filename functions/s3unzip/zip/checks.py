@@ -58,7 +58,7 @@ zip64-extra-duplicate 17 IMM The header has two ZIP64 fields.
 zip64-extra-malformed 17 IMM The ZIP64 field is too short for its values.
 lfh-zip64-duplicate 17 LMM The local header has two ZIP64 fields.
 member-out-of-bounds 18 IRR A member does not fit in front of the directory.
-overlap 19 IRR Two members share bytes.
+overlap 19 IRR A member shares bytes with another member or with the directory.
 too-many-entries 20 IRR The archive has more members than the limit allows.
 cd-too-large 20 IRR The directory is larger than the limit allows.
 names-too-large 20 IRR The names of the members are longer in total than the limit allows.
