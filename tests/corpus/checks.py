@@ -238,6 +238,10 @@ ROWS = [
     warns("trailing-padding", _shaped(trailing=b"\n"), _shaped(comment=b"c\n")),
     warns("trailing-padding", _shaped(trailing=b"\r\n", comment=b"c")),
     warns("trailing-padding", _shaped(trailing=bytes(1))),
+    warns(  # byte 257 is like that of a tar file
+        "trailing-padding",
+        archive(Member("n", b"n" * 226 + b"ustar"), shape=Shape(trailing=bytes(1))),
+    ),
     warns(
         "trailing-padding",
         unread("zipfile unzip", _shaped(comment=b"c\0", trailing=bytes(900_000))),

@@ -454,7 +454,8 @@ def _compare_zip64(disks: Disks, eocd: EndRecord, record: EndRecord, at: int) ->
 
 def _guess_format(first_bytes: bytes) -> str:
     """Return the format name of a file that begins with `first_bytes`, which must not be empty."""
-    if first_bytes[257:].startswith(b"ustar"):  # the magic of tar is in the middle of the header
+    # The magic of tar is in the middle of its header.
+    if first_bytes[257:].startswith(b"ustar") and not first_bytes.startswith(LOCAL_SIGNATURE):
         return "tar"
     text = first_bytes.lstrip()[:15].lower()  # no signature of a text format is longer than this
     for signature, name in _SIGNATURES:
