@@ -449,7 +449,10 @@ def run_names(data: bytes, chance: Random) -> bool:
         data: raw bytes of some names.
         chance: makes the others.
     """
-    names: list[str | bytes] = [_odd_name(chance) for _ in range(chance.randint(1, 12))]
+    names: list[str | bytes] = [
+        "".join(chance.choices(PIECES, k=chance.randint(1, 6)))
+        for _ in range(chance.randint(1, 12))
+    ]
     names.append(data[: chance.choice((0, 5, 60))])
     if chance.random() < 0.5:  # the same again, in another form
         again = chance.choice([name for name in names if isinstance(name, str)])
@@ -461,10 +464,6 @@ def run_names(data: bytes, chance: Random) -> bool:
         return True
     _check_index(index)
     return _check_keys(index, chance) or bool(index.failures)
-
-
-def _odd_name(chance: Random) -> str:
-    return "".join(chance.choices(PIECES, k=chance.randint(1, 6)))
 
 
 def _check_index(index: Index) -> None:

@@ -4,7 +4,6 @@ import gzip
 import posixpath
 import threading
 import time
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import TypeVar
 from zlib import crc32
@@ -46,19 +45,14 @@ from tests.support.zips import log_lines
 DATA = bytes(range(256)) * 8
 
 
-def _pieces(cuts: list[int], start: int) -> Iterator[bytes]:
-    edges = [start, *sorted(c for c in cuts if start < c < len(DATA)), len(DATA)]
-    for begin, end in pairwise(edges):
-        yield DATA[begin:end]
-
-
 @given(
     st.lists(st.integers(0, len(DATA)), max_size=30),
     st.lists(st.tuples(st.integers(0, 300), st.integers(0, 400)), max_size=20),
 )
 def test_a_window_gives_what_a_slice_would(cuts: list[int], takes: list[tuple[int, int]]) -> None:
     """This holds for every cut of the stream, with skipped and repeated ranges."""
-    window = Window(_pieces(cuts, 100), 100)
+    edges = [100, *sorted(cut for cut in cuts if 100 < cut < len(DATA)), len(DATA)]
+    window = Window((DATA[begin:end] for begin, end in pairwise(edges)), 100)
     position = 100
     for skip, length in takes:
         position = min(position + skip, len(DATA))

@@ -277,19 +277,28 @@ def _tasks_of(*groups: Group) -> list[Task]:
         for first in range(0, group.members, 8_192):
             count = min(8_192, group.members - first)
             cutter.add(
-                [_member(index + n, offset + n * pitch, group) for n in range(count)],
+                [
+                    Member(
+                        index + n,
+                        path="",
+                        raw_name=None,
+                        offset=offset + n * pitch,
+                        stop=offset + (n + 1) * pitch,
+                        compressed_size=group.compressed,
+                        size=group.size,
+                        crc32=0,
+                        method=group.method,
+                        flags=0,
+                        mtime=None,
+                        mode=None,
+                    )
+                    for n in range(count)
+                ],
                 range(index * ROW, (index + count + 1) * ROW, ROW),
             )
             index, offset = index + count, offset + count * pitch
     cutter.end_batch(index * ROW)
     return [*order_tasks(cutter.tasks), *cutter.copies]
-
-
-def _member(index: int, offset: int, group: Group) -> Member:
-    stop = offset + HEADER + group.compressed
-    return Member(
-        index, "", None, offset, stop, group.compressed, group.size, 0, group.method, 0, None, None
-    )
 
 
 def _estimated(groups: list[Group], platform: Platform) -> Estimate:
