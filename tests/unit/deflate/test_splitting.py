@@ -201,11 +201,9 @@ def test_segments_below_a_window_carry_it_along(raw: bytes, encoder: str, step: 
     data = ENCODERS[encoder](raw[:12_000])
     segments = list(link_segments(_scans_of(data, cut(len(data), step)), len(data)))
     assert b"".join(_extract(data, segment, 999) for segment in segments) == raw[:12_000]
-    for segment in segments:
-        assert (segment.window, LinkedSegment.from_bytes(segment.to_bytes())) == (
-            raw[: segment.offset][-WINDOW_SIZE:],
-            segment,
-        )
+    assert [(one.window, LinkedSegment.from_bytes(one.to_bytes())) for one in segments] == [
+        (raw[: one.offset][-WINDOW_SIZE:], one) for one in segments
+    ]
 
 
 SAMPLES: dict[str, Callable[[], bytes]] = {
