@@ -45,6 +45,8 @@ CONNECTIONS = 64  # number of connections kept open to a host
 DOWNLOAD = "download the archive first: curl -o archive.zip URL"
 CHANGED = "the archive changed since it was planned"
 NO_RANGES = frozenset({200, 416, 501})  # the server has no (suffix) ranges, or the file is empty
+# The answers to a suffix range that say nothing about other ranges: Nexus sends 404.
+NO_SUFFIX_RANGES = NO_RANGES | {400, 404, 405, 500}
 # The last two are raised for a chunk whose length is malformed or too large.
 BROKEN_ANSWERS = (HTTPError, OverflowError, ValueError)
 PORTS = {"http": 80, "https": 443}
@@ -73,7 +75,7 @@ class WebSource(Source):
                     data = read_until_fault(self._body(answer, span.length, location))
                     tail = _describe(answer, size)
                     return tail._replace(data=data, missing=span.length - len(data))
-            elif answer.status not in NO_RANGES:
+            elif answer.status not in NO_SUFFIX_RANGES:
                 raise _refusal(answer, location)
         # The server did not send exactly the requested end. Request the size, then the range.
         tail = super().tail(location, length)
@@ -215,6 +217,8 @@ class WebSource(Source):
 
     def _check_redirect(self, location: Location, first: Url, target: Url, redirect: str) -> Url:
         """Return the URL that `target` redirects to, if a request for `first` may go there."""
+        with suppress(UnicodeError):  # servers write UTF-8, and http.client reads Latin-1
+            redirect = redirect.encode("latin-1").decode()
         try:
             new = _parse(urljoin(target.url, redirect))
         except (HTTPError, ValueError):
