@@ -198,13 +198,17 @@ def choose_part_size(size: int, min_part: int, limits: PartLimits) -> int:
 
 
 def copy_sizes(size: int, preferred: int, limits: PartLimits) -> list[int]:
-    """Return nearly equal part sizes for a copy of `size` bytes, near `preferred` if possible."""
+    """Return the part sizes for a copy of `size` bytes, near `preferred` if possible.
+
+    Cloudflare R2 requires parts of one size; only the last part may be smaller.
+    """
     smallest_size = max(limits.min_bytes, math.ceil(size / limits.max_parts))
     wanted_size = max(smallest_size, min(preferred, limits.max_bytes))
     # The limits on the size of a part, `min_bytes` and `max_bytes`, bound the number of parts.
     most = size // limits.min_bytes
     fewest = max(1, math.ceil(size / limits.max_bytes))
-    return cut_evenly(size, max(fewest, min(most, math.ceil(size / wanted_size))))
+    part_size = math.ceil(size / max(fewest, min(most, math.ceil(size / wanted_size))))
+    return [min(part_size, size - start) for start in range(0, size, part_size)]
 
 
 def cut_evenly(size: int, parts: int) -> list[int]:
