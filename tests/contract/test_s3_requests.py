@@ -23,6 +23,7 @@ from s3unzip.errors import (
 )
 from s3unzip.model import Location, Part, Pin
 from s3unzip.stores import Stores
+from s3unzip.stores.archives import Source
 from s3unzip.stores.ports import Destination, ObjectFacts, StoredObject, Upload
 from s3unzip.zip import ByteRange
 from tests.contract.places import FACTS, scripted, stores_at
@@ -30,6 +31,7 @@ from tests.contract.test_s3_faults import CALLS, WHERE, one_copy
 from tests.support.servers import HANG_SECONDS, Asked, Reply, raw_server, s3_error
 
 PIN = Pin(9, '"e"')
+VERSION = Pin(9, '"e"', "v1")
 WHOLE = ByteRange(0, 9)
 ENDED = b"<Result><UploadId>u</UploadId><ETag>e</ETag></Result>"  # of Create, and of Complete
 TOLD = {"ETag": '"e"', "Last-Modified": "Wed, 21 Oct 2015 07:28:00 GMT", "x-amz-version-id": "v1"}
@@ -399,6 +401,24 @@ def test_a_server_that_deletes_one_by_one(refusal: Reply) -> None:
     with scripted(lambda request: replies[request.method]) as (stores, asked):
         stores.destination(WHERE).delete(["a", "b c"])
     assert [request.path for request in asked[1:]] == ["/bucket/a", "/bucket/b%20c"]
+
+
+@pytest.mark.parametrize(
+    ("finish", "methods"),
+    [
+        (lambda source, where: source.delete(where, VERSION), ["DELETE"]),
+        (lambda source, where: source.tag(where, VERSION, {"a": "b"}), ["GET", "PUT"]),
+    ],
+    ids=["delete", "tag"],
+)
+def test_a_version_is_not_read_to_finish_it(
+    finish: Callable[[Source, Location], object], methods: list[str]
+) -> None:
+    """Deleting and tagging need their own rights on the version, and no s3:GetObjectVersion."""
+    with scripted(lambda _: Reply(200, b"<Tagging><TagSet/></Tagging>")) as (stores, asked):
+        finish(stores.source(_at("a.zip")), _at("a.zip"))
+    assert [request.method for request in asked] == methods
+    assert all("versionId=" in request.path for request in asked)
 
 
 @pytest.mark.parametrize("body", [b"", b"<CompleteMultipartUploadResult/>"])

@@ -56,7 +56,7 @@ from s3unzip.runs.records import PAGE, RECORD_UNREADABLE, RunRecords
 from s3unzip.runs.step import Step
 from s3unzip.settling.page import render_page
 from s3unzip.settling.results import Results
-from s3unzip.stores.ports import ObjectFacts
+from s3unzip.stores.ports import Kind, ObjectFacts
 
 TASKS_FAILED = "tasks-failed"  # reason of a run in which some tasks did not end
 MAX_TRIES = 20  # maximum attempts to write a report; one fails if another writer is faster
@@ -265,6 +265,10 @@ def finish_source(rule: AfterSuccess | None, report: Report, context: Context) -
     calls = context.calls()
     finished = SourceResult(rule.action, SourceState.DONE)
 
+    kind: Kind = "get"  # of the first request
+    if rule.action is SourceAction.DELETE:
+        kind = "delete"
+
     def act() -> None:
         store = context.stores.source(source)
         if rule.action is SourceAction.DELETE:
@@ -276,7 +280,7 @@ def finish_source(rule: AfterSuccess | None, report: Report, context: Context) -
             store.tag(source, pin, rule.tags)
 
     try:
-        calls.run("head", act)  # either action begins with a HEAD request for the archive
+        calls.run(kind, act, "source")
     except SourceChangedError as error:
         finished = SourceResult(rule.action, SourceState.KEPT, str(error))
     except S3UnzipError as error:

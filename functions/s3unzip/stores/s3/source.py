@@ -31,7 +31,6 @@ from s3unzip.stores.s3.session import Session
 from s3unzip.zip import ByteRange
 
 if TYPE_CHECKING:  # stubs
-    from mypy_boto3_s3.type_defs import HeadObjectOutputTypeDef
     from obstore import GetOptions, ObjectMeta
 
 MAX_TAGS = 10  # maximum number of tags per object (object-tagging in the user guide)
@@ -247,17 +246,19 @@ class S3Source(Source):
                 "be taken for the one that was extracted"
             )
         newer_archive = f"{location}: a newer archive is there"
-        current = self._head_version(location, request)
-        if current is None:
-            return
         action = "DeleteObjectVersion"
         if version is None:  # only the ETag identifies the archive, and some servers ignore IfMatch
+            count_request("head")
+            try:
+                with self._session.explaining(Call("GetObject", location.bucket, location.key)):
+                    current = self._session.client("control").head_object(**request)
+            except errors.NotFoundError:  # it no longer exists
+                return
             if current.get("ETag") != pin.etag:
                 raise errors.SourceChangedError(newer_archive)
             action = "DeleteObject"
             request["IfMatch"] = pin.etag
         call = Call(action, location.bucket, location.key, conditional=True)
-        count_request("delete")
         try:
             with self._session.explaining(call):
                 self._session.client("control").delete_object(**request)
@@ -274,10 +275,12 @@ class S3Source(Source):
                 f"{location}: S3 cannot tag one version in a bucket without versioning: turn "
                 "versioning on, or delete the archive"
             )
-        if self._head_version(location, request) is None:
-            raise errors.SourceChangedError(f"{location}: the version that was extracted is gone")
-        count_request("get")
-        old = self.tags(location, pin)
+        try:
+            old = self.tags(location, pin)
+        except errors.SourceChangedError:
+            raise errors.SourceChangedError(
+                f"{location}: the version that was extracted is gone"
+            ) from None
         new = {**old, **tags}
         if len(new) > MAX_TAGS:
             raise errors.StorageError(
@@ -298,15 +301,6 @@ class S3Source(Source):
         with self._session.explaining(call):
             answer = self._session.client("control").get_object_tagging(**request)
         return {tag.get("Key", ""): tag.get("Value", "") for tag in answer.get("TagSet", ())}
-
-    def _head_version(
-        self, location: Location, request: dict[str, Any]
-    ) -> HeadObjectOutputTypeDef | None:
-        """Return the response to a HEAD for the version, or None if there is no such version."""
-        call = Call(get_action(request.get("VersionId")), location.bucket, location.key)
-        with suppress(errors.NotFoundError), self._session.explaining(call):
-            return self._session.client("control").head_object(**request)
-        return None
 
 
 def date_of(pin: Pin) -> datetime | None:
