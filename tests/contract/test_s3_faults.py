@@ -340,6 +340,12 @@ MEANINGS: dict[str, tuple[str, Reply, type[S3UnzipError], str | None]] = {
         NotFoundError,
         "HTTP 404; check the bucket's name",
     ),
+    "part: a proxy with a limit below the size of a part": (
+        "part",
+        Reply(413, b"<html>413 Request Entity Too Large"),
+        StorageError,
+        "HTTP 413.*; the server, or a proxy before it, limits",
+    ),
     **{
         f"{call}: a wrong region": (  # the answer names no other region, so retries are pointless
             call,

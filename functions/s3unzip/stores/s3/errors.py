@@ -150,6 +150,7 @@ ADVICE = {
 _STATUS_ADVICE: dict[int | None, str] = {
     404: "check the bucket's name, the key and the endpoint",
     407: PROXY_LOGIN,
+    413: "the server, or a proxy before it, limits the size of a request",  # nginx: a MiB
 }
 # Headers that some servers do not implement, and the options that add these headers.
 HEADER_OPTIONS = {
