@@ -225,6 +225,13 @@ def test_a_silent_server_and_a_closed_port_can_be_retried() -> None:
         over.set()
 
 
+def test_a_server_that_hangs_up_is_told_in_words() -> None:
+    """The reason is a sentence of the client, without the names of its classes."""
+    with raw_server(lambda _: None) as host, pytest.raises(ServiceFaultError) as caught:
+        WebSource(StoreConfig()).tail(Location("http", host, "a.zip"), 10)
+    assert caught.value.trouble.endswith("a.zip (remote end closed connection without response)")
+
+
 def test_a_server_whose_etags_differ_from_answer_to_answer() -> None:
     """That is not a changed archive, and starting again would not help."""
     numbers = itertools.count()

@@ -285,8 +285,10 @@ class WebSource(Source):
         # In urllib3, the error for a refused connection is also a ConnectTimeoutError.
         if isinstance(cause, ConnectTimeoutError) and not isinstance(cause, NewConnectionError):
             return f"no answer within {self._config.connect_seconds:g} s"
-        # The message of urllib3 ends in ": [Errno 111] Connection refused".
-        return re.sub(r"\[Errno -?[0-9]+\] ", "", str(cause).rpartition(": ")[2])[:200]
+        # A ProtocolError also has the cause. Other messages of urllib3 end in
+        # ": [Errno 111] Connection refused".
+        message = str((cause, *cause.args)[-1])
+        return re.sub(r"\[Errno -?[0-9]+\] ", "", message.rpartition(": ")[2])[:200]
 
 
 def _parse(url: str) -> Url:
