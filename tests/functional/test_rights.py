@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from s3unzip.errors import AccessDeniedError
-from s3unzip.local.runs import lock_run
+from s3unzip.errors import AccessDeniedError, StoreFullError
+from s3unzip.local.runs import lock_run, note_start
 from tests.support import processes, zips
 
 DENIED = "permission denied: change its rights, or use another place"
@@ -63,6 +63,14 @@ def test_a_read_only_home_is_named_with_its_variable(
     monkeypatch.setattr("s3unzip.local.runs.make_folders", refuse)
     with pytest.raises(AccessDeniedError, match=f"the file system is read-only.*{KEPT}"):
         lock_run(str(tmp_path), "2026-11-23/201532-a-00000000")
+
+
+def test_a_full_disk_of_records_is_named(tmp_path: Path) -> None:
+    """The first record of a run is small, and the file of it may be made where no byte fits."""
+    (tmp_path / "runs/run-1").mkdir(parents=True)
+    (tmp_path / "runs/run-1/boot").symlink_to("/dev/full")
+    with pytest.raises(StoreFullError, match=f"{tmp_path}/runs/run-1/boot: no space left"):
+        note_start(str(tmp_path), "run-1")
 
 
 @pytest.mark.parametrize("words", ["runs", "show", "resume latest", "verify a.zip out"])

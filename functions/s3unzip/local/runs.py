@@ -105,8 +105,9 @@ def was_restarted(home: str, run: str) -> bool:
 def note_start(home: str, run: str) -> None:
     """Record that a process has worked on `run` since the machine's last boot."""
     path = Path(home, "runs", run, BOOT)
-    path.touch(mode=0o600)  # a new file is private
-    path.write_bytes(read_boot_id())
+    with explaining(str(path)):
+        path.touch(mode=0o600)  # a new file is private
+        path.write_bytes(read_boot_id())
 
 
 def read_boot_id() -> bytes:
