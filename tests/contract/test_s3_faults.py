@@ -340,6 +340,12 @@ MEANINGS: dict[str, tuple[str, Reply, type[S3UnzipError], str | None]] = {
         NotFoundError,
         "HTTP 404; check the bucket's name",
     ),
+    "put: an endpoint that has moved to https": (
+        "put",
+        Reply(308, headers={"Location": "https://127.0.0.1/"}),
+        StorageError,
+        "HTTP 308; the endpoint redirects: give its new URL",
+    ),
     "part: a proxy with a limit below the size of a part": (
         "part",
         Reply(413, b"<html>413 Request Entity Too Large"),
