@@ -227,6 +227,19 @@ def test_expired_variables_end_a_run_at_once(login: Login) -> None:
     login.start("resume", "latest").ends(0)
 
 
+@pytest.mark.parametrize("by", ["variable", "profile"])
+def test_a_server_has_regions_of_its_own(login: Login, by: str) -> None:
+    """Fly.io sets AWS_ENDPOINT_URL_S3 and the region "auto"; a profile may name a server, too."""
+    url = login.endpoint[1]
+    login.program.variables["AWS_REGION"] = "auto"
+    if by == "variable":
+        login.program.variables["AWS_ENDPOINT_URL_S3"] = url
+    else:
+        settings = f"[profile kept]\nendpoint_url = {url}\n"
+        (login.program.folder / "no-config").write_text(settings)
+    login.program.start("ls", SOURCE, "--profile", "kept").ends(0)
+
+
 def test_expired_keys_end_a_command_at_once(login: Login) -> None:
     """The command ends after one refusal, with what to do."""
     login.expired = "OLD"

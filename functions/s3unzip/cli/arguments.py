@@ -27,7 +27,7 @@ from s3unzip.options import HelpSection, RunOption, read_options
 from s3unzip.pricing import Platform
 from s3unzip.settings import Tuning, machine_tuning, make_tuning
 from s3unzip.stores.config import StoreConfig, check_endpoint, runs_home
-from s3unzip.stores.open import check_names
+from s3unzip.stores.open import check_names, reaches_aws
 
 if TYPE_CHECKING:
     from s3unzip.operate.runs import DeployedRuns
@@ -288,11 +288,12 @@ class Arguments(Struct, frozen=True):
         }
         for name, url in urls.items():
             check_endpoint(url, name)
-        pattern = REGION
-        if config.endpoint_url is not None:
-            pattern = SERVER_REGION
-        if config.region is not None and not pattern.match(config.region):
-            raise UsageError(f"--region {config.region!r}: not a region; they look like eu-west-1")
+        if config.region is not None and not REGION.match(config.region):
+            accesses = (config, config.at_destination())
+            if not SERVER_REGION.match(config.region) or all(map(reaches_aws, accesses)):
+                raise UsageError(
+                    f"--region {config.region!r}: not a region; they look like eu-west-1"
+                )
         return config
 
     def deployed(self) -> "DeployedRuns":

@@ -245,17 +245,18 @@ def check_names(config: StoreConfig, source: Location, destination: Location | N
     for location, access in ((source, config), (destination, access_to_destination)):
         if location is None or not (location.bucket and location.store.takes_s3_options):
             continue
-        if not re.match(r"arn:|[a-z0-9.-]+\Z", location.bucket) and _reaches_aws(access):
+        if not re.match(r"arn:|[a-z0-9.-]+\Z", location.bucket) and reaches_aws(access):
             raise UsageError(
                 f"{location}: AWS has no bucket of this name: lower-case letters, digits, dots and "
                 "hyphens; --endpoint-url names another server"
             )
     key = config.destination_kms_key
-    if key is not None and not re.fullmatch(_KMS_KEY, key) and _reaches_aws(access_to_destination):
+    if key is not None and not re.fullmatch(_KMS_KEY, key) and reaches_aws(access_to_destination):
         raise UsageError(f"--kms-key {key}: no ARN, no id and no alias (alias/NAME) of a KMS key")
 
 
-def _reaches_aws(access: StoreConfig) -> bool:
+def reaches_aws(access: StoreConfig) -> bool:
+    """Return whether requests with `access` go to AWS, and not to another server."""
     from s3unzip.stores.s3.aws_session import AwsSession
 
     return AwsSession(access).reaches_aws
