@@ -70,6 +70,7 @@ ANSWERS: list[tuple[Reply, type[S3UnzipError]]] = [
     (s3_error(403, "InvalidObjectState"), StorageError),
     (s3_error(400, "InvalidRequest"), StorageError),
     (s3_error(507, "XMinioStorageFull"), StoreFullError),
+    (s3_error(400, "XMinioAdminBucketQuotaExceeded"), StoreFullError),
 ]
 
 
@@ -339,6 +340,12 @@ MEANINGS: dict[str, tuple[str, Reply, type[S3UnzipError], str | None]] = {
         Reply(404),
         NotFoundError,
         "HTTP 404; check the bucket's name",
+    ),
+    "put: a quota, as Ceph refuses": (
+        "put",
+        s3_error(403, "QuotaExceeded", "full"),
+        StoreFullError,
+        "QuotaExceeded: full$",
     ),
     "put: an endpoint that has moved to https": (
         "put",

@@ -76,6 +76,8 @@ CAUSES = {
 EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"})
 # A profile may contain keys other than those that were refused.
 REFUSED_KEYS = EXPIRED | {"InvalidAccessKeyId", "InvalidToken", "InvalidTokenId"}
+# The codes of a missing permission. A 403 with another code has another cause, such as a quota.
+DENIED = frozenset({"", "AccessDenied", "Forbidden"})
 _MISPLACED_CODES = {"AuthorizationHeaderMalformed", "IllegalLocationConstraintException"}
 _MISPLACED_STATUSES = {301, 307}
 # The first row that contains the code or HTTP status of a response determines the error class. The
@@ -102,7 +104,13 @@ _ERROR_CLASSES: tuple[tuple[type[S3UnzipError], Collection[str], Collection[int]
     ),
     (
         StoreFullError,
-        {"QuotaExceeded", "StorageFull", "XMinioStorageFull", "XAdminBucketQuotaExceeded"},
+        {
+            "QuotaExceeded",
+            "StorageFull",
+            "XAdminBucketQuotaExceeded",
+            "XMinioAdminBucketQuotaExceeded",  # with status 400
+            "XMinioStorageFull",
+        },
         {507},
     ),
     (
@@ -375,11 +383,7 @@ def is_misplaced(answer: ServerAnswer) -> bool:
 
 def is_missing_right(answer: ServerAnswer) -> bool:
     """Return whether a permission for S3, as opposed to KMS, seems to be missing."""
-    return (
-        answer.status == 403
-        and answer.code in {"", "AccessDenied"}
-        and "kms" not in answer.message.lower()
-    )
+    return answer.status == 403 and answer.code in DENIED and "kms" not in answer.message.lower()
 
 
 def _error_class(answer: ServerAnswer, call: Call) -> type[S3UnzipError]:
@@ -427,7 +431,7 @@ def _advise(answer: ServerAnswer, call: Call) -> str:
     """Return advice on what the user can do about a response, or "" if there is none."""
     if answer.code in ADVICE:
         return ADVICE[answer.code]
-    if answer.status == 403:
+    if answer.status == 403 and answer.code in DENIED:
         return (
             f"{_missing_right(answer, call)} may be missing in the role, the bucket policy or the "
             "key policy"
