@@ -288,12 +288,15 @@ class Arguments(Struct, frozen=True):
         }
         for name, url in urls.items():
             check_endpoint(url, name)
-        if config.region is not None and not REGION.match(config.region):
-            accesses = (config, config.at_destination())
-            if not SERVER_REGION.match(config.region) or all(map(reaches_aws, accesses)):
-                raise UsageError(
-                    f"--region {config.region!r}: not a region; they look like eu-west-1"
-                )
+        if (
+            config.region is not None
+            and not REGION.match(config.region)
+            and (
+                not SERVER_REGION.match(config.region)
+                or all(map(reaches_aws, (config, config.at_destination())))
+            )
+        ):
+            raise UsageError(f"--region {config.region!r}: not a region; they look like eu-west-1")
         return config
 
     def deployed(self) -> "DeployedRuns":

@@ -60,6 +60,8 @@ from s3unzip.stores.ports import Kind, ObjectFacts
 
 TASKS_FAILED = "tasks-failed"  # reason of a run in which some tasks did not end
 MAX_TRIES = 20  # maximum attempts to write a report; one fails if another writer is faster
+# The first request of each action on an archive.
+FIRST_REQUESTS: dict[SourceAction, Kind] = {SourceAction.DELETE: "delete", SourceAction.TAG: "get"}
 # The message about a run; the id of the run is inserted.
 OVERTAKEN = f"{{}}: other writers replaced its report before each of {MAX_TRIES} writes"
 
@@ -265,10 +267,6 @@ def finish_source(rule: AfterSuccess | None, report: Report, context: Context) -
     calls = context.calls()
     finished = SourceResult(rule.action, SourceState.DONE)
 
-    kind: Kind = "get"  # of the first request
-    if rule.action is SourceAction.DELETE:
-        kind = "delete"
-
     def act() -> None:
         store = context.stores.source(source)
         if rule.action is SourceAction.DELETE:
@@ -280,7 +278,7 @@ def finish_source(rule: AfterSuccess | None, report: Report, context: Context) -
             store.tag(source, pin, rule.tags)
 
     try:
-        calls.run(kind, act, "source")
+        calls.run(FIRST_REQUESTS[rule.action], act, "source")
     except SourceChangedError as error:
         finished = SourceResult(rule.action, SourceState.KEPT, str(error))
     except S3UnzipError as error:

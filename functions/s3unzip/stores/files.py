@@ -227,8 +227,8 @@ class ReaderSource(Source):
 @contextmanager
 def _opened(path: str) -> Iterator[BufferedReader]:
     try:
-        mode = Path(path).stat().st_mode
-        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # opening a FIFO may wait for ever
+        # Opening a FIFO may wait for ever.
+        if stat.S_IFMT(Path(path).stat().st_mode) not in {stat.S_IFREG, stat.S_IFDIR}:
             raise errors.StorageError(
                 f"{path}: is a pipe or a device; an archive is read from its end, so save it in a "
                 "file first"
