@@ -80,8 +80,8 @@ CHOSEN = {
     "and nothing of it was written. Read the check in its report.json, and ask its sender for "
     "another one; a limit or an option is a setting.",
     "SourcesNotFinished": "Only with alarms.also. An archive was extracted, and not deleted or "
-    "tagged after it. Read source in the settle function's log, mend the right, then s3unzip "
-    "submit --missing.",
+    "tagged after it. Read source in the settle function's log, or in that of intake for a small "
+    "archive, mend the right, then s3unzip submit --missing.",
 }
 
 
