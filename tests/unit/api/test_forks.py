@@ -40,10 +40,11 @@ with fork.Pool(4, fork.Barrier(4).wait) as pool:  # all begin at once
 
 
 def _run(source: str | Path, destination: str, home: Path, url: str = "") -> str:
-    variables = {**os.environ, **CREDENTIALS, "AWS_ENDPOINT_URL": url, "PYTHONPATH": str(ROOT)}
-    home_variables = {"S3UNZIP_HOME": str(home / "home"), "PYTHONWARNINGS": "ignore"}
-    program = [sys.executable, "-c", PROGRAM, source, destination]
-    return run_program(program, variables | home_variables)
+    return run_program(
+        [sys.executable, "-c", PROGRAM, source, destination],
+        {**os.environ, **CREDENTIALS, "AWS_ENDPOINT_URL": url, "PYTHONPATH": str(ROOT)}
+        | {"S3UNZIP_HOME": str(home / "home"), "PYTHONWARNINGS": "ignore"},
+    )
 
 
 @pytest.mark.parametrize("kind", ["s3", "web"])

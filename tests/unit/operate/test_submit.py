@@ -314,8 +314,7 @@ def traveller(routed: Site, tmp_path: Path) -> Shell:
 
 def test_a_run_writes_as_its_route_says(routed: Site) -> None:
     """The destination, the key and the options are the route's; the report has it."""
-    run = routed.extract("acme/a.zip")
-    report = routed.report(run)
+    report = routed.report(routed.extract("acme/a.zip"))
     assert (report.verdict, report.route) == (
         Verdict.COMPLETED,
         Route("acme", "123456789012", KEY),
@@ -371,8 +370,7 @@ def test_a_failed_execution_is_ended_with_the_rights_of_its_route(
 )
 def test_the_first_route_that_fits(routed: Site, key: str, route: str | None) -> None:
     """Prefix and suffix decide; what no route takes goes the environment's own way."""
-    run = routed.extract(key)
-    for chooser in (routed.runs.defaults.request(key), routed.report(run)):
+    for chooser in (routed.runs.defaults.request(key), routed.report(routed.extract(key))):
         assert (chooser.route and chooser.route.name) == route
 
 
