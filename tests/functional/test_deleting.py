@@ -173,6 +173,7 @@ def test_the_archive_is_deleted_after_success(place: Place) -> None:
         ),
         ("a.zip", "burn", "'burn' must be delete or tag=NAME=VALUE"),
         ("a.zip", "delete=x", "must be delete or tag"),
+        ("a.zip", "delete=", "must be delete or tag"),
         ("a.zip", "move=done", "must be delete or tag"),
         ("a.zip", "tag=a=b", "is a file, and files have no tags"),
         ("s3://arrivals/a.zip", "tag=a", "a tag is NAME=VALUE, not 'a'"),

@@ -140,7 +140,7 @@ def parse_after_success(text: str, source: Location, options: Options) -> AfterS
             "deleted or tagged"
         )
     match action:
-        case "delete" if not tag:
+        case "delete" if text == action:
             rule = AfterSuccess(SourceAction.DELETE)
             check_after_success(rule, options, "--after-success")
             return rule
