@@ -77,6 +77,8 @@ _ADVICE = {
     "name-guessed-backslash": "Give the encoding of the names with --encoding, such as shift_jis, "
     "gbk, big5 or cp437.",
     "name-encoding-guess": "Give the encoding with --encoding if the names look wrong.",
+    "name-empty": "Rename the member in the archive. If it has no name at all, extract it with "
+    "7-Zip, which names it after the archive.",
     "name-reserved": "Rename the member, or run without --marker.",
     "key-too-long": "Shorten the key with --prefix or --key-template, or rename the member.",
     "encrypted": "Give the password with --password-file or S3UNZIP_PASSWORD; "

@@ -391,6 +391,12 @@ def _names_tried(code: str) -> set[str]:
     return names | TRIED_HERE.get(code, set())
 
 
+def test_a_member_without_a_name(shop: Shop) -> None:
+    """7-Zip and Perl write one from standard input; no tool renames it."""
+    archive = shop.program.add("a.zip", Entry("", b"content"))
+    shop.program.run("test", str(archive)).ends(1).prints("with 7-Zip, which names it after")
+
+
 @pytest.mark.parametrize("code", [code for code, names in NAMED.items() if names])
 def test_everything_that_advice_names_is_tried(code: str) -> None:
     """No help has an option, a variable or a command that nobody has typed."""
