@@ -394,8 +394,7 @@ class DirectoryReader:
         A header that is a directory only by its attributes, or by a backslash at the end of its
         name, is treated as a file if it has content, so that no data is lost.
         """
-        has_backslash = name.path and self._raw_name.endswith(b"\\")
-        has_slash = name.is_directory and not has_backslash
+        has_slash = name.is_directory and not (name.path and self._raw_name.endswith(b"\\"))
         if not name.is_directory:
             self._warnings["dir-attr-without-slash"] += 1
         if is_empty:

@@ -63,7 +63,6 @@ _SIGNATURES = (
     (b"\x89PNG", "PNG"),
     (b"PAR1", "Parquet"),
     (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", _OLE),
-    (b"SQLite format 3\0", "SQLite"),
     (b"<!doctype html", "a web page (HTML)"),
     (b"<html", "a web page (HTML)"),
     (b"<?xml", "XML"),
@@ -71,7 +70,7 @@ _SIGNATURES = (
     (b"[", "JSON"),
 )
 # The formats of files that can contain a ZIP archive as one of many parts.
-_CONTAINERS = ("tar", "gzip", "bzip2", "xz", "zstd", "7-Zip", "RAR", "Parquet", _OLE, "SQLite")
+_CONTAINERS = ("tar", "gzip", "bzip2", "xz", "zstd", "7-Zip", "RAR", "Parquet", _OLE)
 
 
 class EndRecord(NamedTuple):
