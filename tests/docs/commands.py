@@ -1,4 +1,4 @@
-"""The commands in README.md and docs/: found, and held against what they name.
+"""The commands in README.md and docs/, held against what they name, and the archives they take.
 
 A fenced block marked ``sh`` or ``console`` is commands, a line each: in
 ``console`` those after ``$``, the rest is what they print. Two remarks are
@@ -6,6 +6,7 @@ understood: ``# exit 1`` is the exit code of a command that does not end with 0,
 and a trailing backslash continues a line.
 """
 
+import random
 import re
 import shlex
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ import click
 from botocore import xform_name
 
 from s3unzip.cli.main import COMMANDS, PROGRAM, load_command
+from tests.support.zips import DEFLATE, Entry, build, seal_aes, seal_zipcrypto
 
 ROOT = Path(__file__).resolve().parents[2]
 FENCE = re.compile(r"^( *)```(sh|console)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
@@ -167,3 +169,38 @@ def check_module(words: list[str]) -> str | None:
 
 
 CHECKS = {"make": check_make, "aws": check_aws}  # by a command's first word
+
+
+# The archives that the pages speak of, by their names
+
+
+PLAIN = (
+    Entry("docs/readme.txt", b"Read me.\n" * 40, DEFLATE),
+    Entry("data/a.csv", b"1,2\n" * 500, DEFLATE),
+    Entry("data/b.csv", b"3,4\n" * 500, DEFLATE),
+    Entry("images/logo.png", random.Random(1).randbytes(3_000)),
+)
+
+
+WRONG = {"crc32": 1}
+PASSWORD = b"open sesame"
+ARCHIVE = build(*PLAIN)
+SPECIAL = {
+    "damaged.zip": build(
+        *PLAIN, Entry("data/c.csv", b"5,6\n" * 500, DEFLATE, local=WRONG, central=WRONG)
+    ),
+    "nested.zip": build(PLAIN[0], Entry("inner.zip", ARCHIVE)),
+    # Members encrypted in both ways, and one that is not.
+    "secret.zip": build(
+        seal_aes(PLAIN[0], PASSWORD), seal_zipcrypto(PLAIN[1], PASSWORD), *PLAIN[2:]
+    ),
+    "six-1.17.0-py2.py3-none-any.whl": build(
+        Entry("six.py", b"import sys\n" * 400, DEFLATE),
+        Entry("six-1.17.0.dist-info/WHEEL", b"Wheel-Version: 1.0\n", DEFLATE),
+    ),
+}
+
+
+def make_archive(name: str) -> bytes:
+    """Return the archive of that name; one that is not special is a plain one."""
+    return SPECIAL.get(name, ARCHIVE)

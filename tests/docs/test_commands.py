@@ -18,7 +18,6 @@ import pytest
 
 from embedded.deploy import make_client
 from embedded.ministack import EmbeddedAws, free_port
-from tests.docs.archives import make_archive
 from tests.docs.commands import (
     ROOT,
     Command,
@@ -28,6 +27,7 @@ from tests.docs.commands import (
     check_s3unzip,
     check_spans,
     documents,
+    make_archive,
     read_commands,
     show_page,
 )

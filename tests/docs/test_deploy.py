@@ -21,8 +21,7 @@ from embedded.deploy import make_client
 from embedded.ministack import EmbeddedAws
 from embedded.serve import serve
 from infra.reasons import listed
-from tests.docs.archives import make_archive
-from tests.docs.commands import ROOT, Command, read_commands
+from tests.docs.commands import ROOT, Command, make_archive, read_commands
 from tests.docs.synthesis import use_kept_syntheses
 from tests.support.processes import Program, make_checkout, make_machine
 from tests.support.servers import looks, require_embedded_aws

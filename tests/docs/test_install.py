@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 import s3unzip
-from tests.docs.archives import PLAIN, make_archive
-from tests.docs.commands import ROOT
+from tests.docs.commands import PLAIN, ROOT, make_archive
 from tests.support.processes import run_program
 
 

@@ -17,7 +17,7 @@ from s3unzip.cli.main import COMMANDS, load_command
 from s3unzip.model import Verdict
 from s3unzip.settings import Tuning, Variable
 from s3unzip.zip import CHECKS
-from tests.docs.archives import make_archive
+from tests.docs.commands import make_archive
 from tests.support.processes import Ended, Program
 from tests.support.zips import Entry, build
 

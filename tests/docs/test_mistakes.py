@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.archives import PLAIN, make_archive
-from tests.docs.commands import ROOT
+from tests.docs.commands import PLAIN, ROOT, make_archive
 from tests.support.processes import LIMITED, Ended, Program
 from tests.support.servers import Asked, HttpServer, Reply, WebFiles, nobody, s3_error
 from tests.support.zips import Entry, build, build_split
