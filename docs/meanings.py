@@ -100,6 +100,7 @@ MEANINGS = {
     "Options.on_conflict": "`overwrite`, `skip-unchanged` or `never`",
     "OptionsSection.nested_depth": "levels of archives inside archives",
     "OptionsSection.on_conflict": "what to do where the destination has the key",
+    "RunsSection.max_cost": "dollars; above it the run is refused",
     "StackSection.name": "of the CloudFormation stack",
     "StackSection.region": "none: the region of the credentials",
     "StackSection.tags": "of every resource",

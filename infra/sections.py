@@ -11,7 +11,6 @@ from pydantic import Field
 from infra.tables import OptionsTable, Section
 from s3unzip.model import Options
 
-Dollars = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 AccountId = Annotated[str, Field(pattern=r"^\d{12}$")]
 BUCKET_NAME = "^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$"
 BucketName = Annotated[str, Field(pattern=BUCKET_NAME)]
@@ -146,7 +145,7 @@ class RunsSection(Section):
 
     workers: Annotated[int, Field(ge=1)] = 1_000  # of all runs, if extract reserves none
     max_workers: Annotated[int, Field(ge=1, le=10_000)] | None = None  # None: half of all
-    max_cost: Dollars | None = None  # dollars; above it the run is refused
+    max_cost: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
 
 
 class NetworkSection(Section):

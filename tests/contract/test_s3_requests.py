@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from s3unzip.errors import (
     AccessDeniedError,
+    NotFoundError,
     S3UnzipError,
     ServiceFaultError,
     StorageError,
@@ -376,13 +377,24 @@ def test_an_unimplemented_request_is_not_retried(call: str, status: int) -> None
 
 
 def test_a_server_that_does_not_copy_is_asked_once() -> None:
-    """After a 501 for UploadPartCopy, no other copy is requested."""
-    with scripted(lambda _: s3_error(501, "NotImplemented")) as (stores, asked):
+    """After a 501 for UploadPartCopy, no other copy is requested, whatever a copy at work meets."""
+    refusal = s3_error(501, "NotImplemented")
+
+    def answer(_: Asked) -> Reply:
+        if len(asked) == 1:  # the copy meets another fault after the 501 of the second copy
+            with pytest.raises(UnsupportedError):
+                one_copy(stores)
+            return s3_error(404, "NoSuchUpload")
+        return refusal
+
+    with scripted(answer) as (stores, asked):
+        with pytest.raises(NotFoundError):
+            one_copy(stores)
         for _ in range(3):
             with pytest.raises(UnsupportedError):
                 one_copy(stores)
         assert not stores.destination(WHERE).copies_from(WHERE, replace(PIN, size=2**30))
-    assert len(asked) == 1
+    assert len(asked) == 2
 
 
 @pytest.mark.parametrize(

@@ -402,9 +402,10 @@ class S3Destination(Destination):
     def _explain_copy(
         self, error: Exception, upload: Upload, source: Location, version: str | None
     ) -> S3UnzipError:
-        """Return the error for a failed copy, and record whether the server implements copies."""
+        """Return the error for a failed copy; note if the server does not implement copies."""
         answer = read_answer(error)
-        self._session.implements_copies = not is_unsupported(answer)
+        if is_unsupported(answer):
+            self._session.implements_copies = False
         # Only NoSuchUpload refers to the upload. The conditions of the request refer to the source.
         call = Call(get_action(version), source.bucket, source.key, pinned=True)
         if answer.code == "NoSuchUpload":
