@@ -15,7 +15,7 @@ from s3unzip.errors import (
     UsageError,
 )
 from s3unzip.model import Location
-from s3unzip.stores import config, ports
+from s3unzip.stores import config, ports, web
 from s3unzip.stores.s3 import aws_session, session
 from tests.contract.places import list_all, scripted, stores_at, untrusted_context
 from tests.contract.test_s3_faults import CALLS, LINE
@@ -234,6 +234,7 @@ def test_a_list_that_ignores_the_prefix() -> None:
 
 
 ARCHIVE = Location("s3", "bucket", "a.zip")
+WEB_ARCHIVE = Location("https", "web.invalid", "a.zip")
 NO_URLS = (
     *("127.0.0.1:9000", "localhost:9000", "ftp://x", "http:/x", "http://", "http://h:99999"),
     *("http://[::1", "http://a b", "http://a\n", "", "http://me:SEC/RET@h", "me:SECRET@h"),
@@ -247,6 +248,7 @@ def _ask(url: str, *, by: str, beginning: bool = True) -> S3UnzipError:
         "obstore": lambda: source.tail(ARCHIVE, 10),
         "boto3": lambda: destination.create_upload("key", ports.ObjectFacts("a/b", {})),
         "check": destination.check_reachable,
+        "web": lambda: web.WebSource(config.StoreConfig()).tail(WEB_ARCHIVE, 10),
     }
     with pytest.raises(S3UnzipError) as caught:
         calls[by]()
@@ -298,15 +300,13 @@ def test_an_endpoint_that_says_nothing() -> None:
     assert ": no answer; check --endp" in str(refusal)
 
 
-@pytest.mark.parametrize(
-    ("by", "user"), [("obstore", "me:SECRET"), ("boto3", "me:SECRET"), ("obstore", "me:/SECRET")]
-)
-def test_a_proxy_is_not_passed_by(monkeypatch: pytest.MonkeyPatch, by: str, user: str) -> None:
+@pytest.mark.parametrize("by", ["obstore", "boto3"])
+def test_a_proxy_is_not_passed_by(monkeypatch: pytest.MonkeyPatch, by: str) -> None:
     """Only the proxy may know the endpoint; an error names both, and no user of the proxy."""
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
     with nobody() as proxy:
-        monkeypatch.setenv("http_proxy", proxy.replace("//", f"//{user}@"))
+        monkeypatch.setenv("http_proxy", proxy.replace("//", "//me:SECRET@"))
         fault = _ask("http://no-such-host.invalid", by=by)
     assert isinstance(fault, ServiceFaultError)
     where = f"http://no-such-host.invalid through the proxy {proxy}"
@@ -335,6 +335,24 @@ def test_a_proxy_that_refuses_a_tunnel(monkeypatch: pytest.MonkeyPatch, by: str)
             fault = _ask("https://s3.example", by=by)
         assert isinstance(fault, ServiceFaultError)
         assert fault.trouble.endswith(f"through the proxy http://{proxy} (the proxy refuses)")
+
+
+@pytest.mark.parametrize("by", ["obstore", "boto3", "web"])
+@pytest.mark.parametrize(
+    "proxy",
+    [
+        *("http://me:SEC/RET@h:1", "http://me:/SECRET@h:1", "http://me:SECRET@", "http://[::1"),
+        "socks5://me:SECRET@h:1",
+    ],
+)
+def test_a_proxy_without_a_valid_url_is_refused(
+    monkeypatch: pytest.MonkeyPatch, proxy: str, by: str
+) -> None:
+    """The message names the variable, and not its value, which may have a password."""
+    monkeypatch.setenv("https_proxy", proxy)
+    refusal = _ask("https://store.invalid", by=by)
+    assert isinstance(refusal, UsageError)
+    assert str(refusal) == "https_proxy: the proxy has no valid URL, such as http://host:port"
 
 
 NOT_AS_S3 = "{} answers, but not as S3 does"

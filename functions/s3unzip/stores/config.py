@@ -8,6 +8,7 @@ import os
 import posixpath
 import re
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Self
 from urllib.parse import unquote, urlsplit
@@ -192,6 +193,10 @@ def find_proxy(url: str) -> str | None:
     """Return the URL of the proxy that variables such as ``HTTPS_PROXY`` set for `url`, if any.
 
     The proxy's URL may contain a password.
+
+    Raises:
+        UsageError: the proxy has no valid URL. obstore would ignore this proxy, and the messages of
+            botocore and urllib3 may contain the password.
     """
     from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415 - needed for few requests
 
@@ -201,8 +206,14 @@ def find_proxy(url: str) -> str | None:
     if not proxy or proxy_bypass(host):
         return None
     if "://" not in proxy:
-        return f"http://{proxy}"
-    return proxy
+        proxy = f"http://{proxy}"
+    with suppress(ValueError):
+        parsed = urlsplit(proxy)
+        # A password that contains a slash can end the address of the proxy early.
+        is_whole = "@" not in proxy.partition(parsed.netloc)[2]
+        if parsed.scheme in {"http", "https"} and parsed.hostname and parsed.port != 0 and is_whole:
+            return proxy
+    raise UsageError(f"{scheme}_proxy: the proxy has no valid URL, such as http://host:port")
 
 
 class StoreConfig(Struct, frozen=True, omit_defaults=True):

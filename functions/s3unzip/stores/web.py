@@ -238,13 +238,7 @@ class WebSource(Source):
         if key not in self._pools:
             pool = PoolManager(maxsize=CONNECTIONS)
             if proxy is not None:
-                try:
-                    pool = ProxyManager(proxy, maxsize=CONNECTIONS)
-                except ValueError:  # the message of urllib3 may contain the password
-                    raise errors.UsageError(
-                        f"{target.scheme}_proxy: the proxy has no valid URL, such as "
-                        "http://host:port"
-                    ) from None
+                pool = ProxyManager(proxy, maxsize=CONNECTIONS)
             self._pools.setdefault(key, pool)  # another thread may have added a pool
         return self._pools[key]
 

@@ -23,6 +23,7 @@ from botocore.session import Session
 from urllib3.exceptions import HTTPError
 
 from s3unzip import errors
+from s3unzip.stores.config import find_proxy
 from s3unzip.stores.ports import Keys, ListPage, StoredObject
 from s3unzip.stores.s3.errors import PAGE_FIELD, unquoted
 from s3unzip.stores.s3.plain_settings import (
@@ -223,7 +224,7 @@ def create_client(
 ) -> Any:
     """Return a new client for `service`; `settings` are arguments for botocore's `Config`."""
     try:
-        return session.create_client(
+        client = session.create_client(
             service,
             region_name=region,
             endpoint_url=endpoint_url,
@@ -231,6 +232,8 @@ def create_client(
         )
     except ValueError as error:  # the endpoint from ~/.aws/config or a variable is invalid
         raise errors.UsageError(f"{error}: it must begin with http:// or https://") from None
+    find_proxy(client.meta.endpoint_url)  # refuses an invalid proxy
+    return client
 
 
 def create_s3_client(

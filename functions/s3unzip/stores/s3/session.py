@@ -189,6 +189,7 @@ class Session:
 
     def _http_options(self, url: str) -> ClientConfig:
         """Return the HTTP options shared by all obstore clients for `url`."""
+        find_proxy(url)  # refuses an invalid proxy
         options: ClientConfig = {
             "connect_timeout": timedelta(seconds=self.access.connect_seconds),
             "pool_max_idle_per_host": str(self.access.connections),
