@@ -33,9 +33,6 @@ MEMBER_FIELDS = frozenset({"member", "dir", "name", "stem", "suffix"})
 ARCHIVE_FIELDS = frozenset({"archive_stem", "archive_dir", "archive_key", "bucket"})
 NO_NAMES = frozenset({"", ".", ".."})  # parts of a path that do not name a folder or file
 
-
-encode = msgspec.json.encode  # returns a value as one line of JSON, without the newline
-
 # msgspec reads the fields of a type when it first decodes the type. Another thread that decodes the
 # type at the same time sees only some fields, and the process crashes (SIGSEGV, msgspec 0.22).
 _preparing = threading.Lock()
@@ -48,6 +45,21 @@ def _decoder(kind: type) -> Any:
 
 
 _fields_of = cache(fields)  # msgspec compiles the annotations at each call
+
+
+def encode(value: object) -> bytes:
+    """Return a value as one line of JSON, without the newline.
+
+    Raises:
+        UsageError: a text, such as the name of a file, contains bytes that are not UTF-8.
+    """
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError as error:
+        text = error.object.encode(errors="backslashreplace").decode()
+        raise UsageError(
+            f"{text}: records cannot hold a name that is not UTF-8; use another name"
+        ) from None
 
 
 def decode(line: bytes | str, kind: type[T]) -> T:
@@ -263,7 +275,7 @@ class Options(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
             compile_glob(pattern)
         try:
             "".encode(self.encoding or "utf-8")
-        except LookupError as error:
+        except (LookupError, ValueError) as error:
             raise UsageError(f"encoding {self.encoding!r} is unknown to Python") from error
 
 

@@ -20,6 +20,7 @@ from s3unzip.model import NO_NAMES, Location, Pin, Report, Request, Run, encode
 
 STEM_AT = len("2026-11-23/201532-")  # offset of the stem in the id of a run
 STEM_CHARACTERS = 32  # maximum length; the name of an execution has up to 80 characters
+LAST_SECOND = 253_402_300_799  # 9999-12-31 23:59:59, the last date of `datetime`
 DIGEST_DIGITS = 16  # number of hexadecimal digits: 64 bits
 # Ends the run id for a newer version, if the archive was replaced during a run.
 FOLLOW_UP_SUFFIX = "-again"
@@ -39,7 +40,8 @@ def run_id(request: Request, pin: Pin, modified: float | None) -> str:
     identity = encode((request.source, pin, request.destination, request.options))
     identity += (request.again or "").encode()
     digest = hashlib.sha256(identity).hexdigest()[:DIGEST_DIGITS]
-    put = datetime.fromtimestamp(modified or 0.0, UTC)
+    # Some file systems can store times that are not dates.
+    put = datetime.fromtimestamp(min(max(modified or 0.0, 0.0), LAST_SECOND), UTC)
     again = "" if request.again is None else FOLLOW_UP_SUFFIX
     return f"{put:%Y-%m-%d/%H%M%S}-{run_stem(request.source)}-{digest}{again}"
 

@@ -418,18 +418,21 @@ def test_the_next_command_opens_encrypted_members(sealed: Program) -> None:
         ("TUNING", '{"nope": 1}', 2, "tuning 'nope' is unknown"),
         ("TUNING", '{"puts_in_flight": "many"}', 2, "must be a positive number, not 'many'"),
         ("TUNING", "puts_in_flight=8", 2, "S3UNZIP_TUNING=puts_in_flight=8: not a JSON object"),
+        ("TUNING", '{"\udcff": 1}', 2, r'TUNING={"\udcff": 1}: not a JSON object'),
         ("TUNING", '{"puts_in_flight": 8}', 0, "COMPLETED"),
         ("LIMITS", '{"nope": 1}', 2, "limit 'nope' is unknown; known: members, total_size"),
         ("LIMITS", '{"members": "many"}', 2, 'S3UNZIP_LIMITS={"members": "many"}: not a JSON'),
         ("LIMITS", '{"members": 0}', 2, "Expected `int` >= 1"),
         ("LIMITS", "members=8", 2, "S3UNZIP_LIMITS=members=8: not a JSON object of limits"),
+        ("LIMITS", '{"\udcff": 1}', 2, r'LIMITS={"\udcff": 1}: not a JSON object'),
         ("LIMITS", '{"members": 1}', 3, "too-many-entries"),
+        ("PASSWORD", "\udcff", 0, "COMPLETED"),
     ],
 )
 def test_settings_are_variables(
     program: Program, variable: str, value: str, code: int, said: str
 ) -> None:
-    """A wrong tuning or limit is one line that names it; a right one is taken."""
+    """A wrong tuning or limit is one line that names it; a right one is taken, and any password."""
     program.variables[f"S3UNZIP_{variable}"] = value
     ended = program.extract("a.zip", "out").ends(code, said)
     assert code != 2 or ended.err.count("\n") == 1

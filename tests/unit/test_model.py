@@ -69,11 +69,11 @@ def _request(key: str = "in/My archive (1).ZIP", **options: Any) -> Request:
 PUT = 1_795_466_132.0  # 2026-11-23 20:35:32
 
 
-@given(st.text(min_size=1), st.integers(0, 20))
-def test_a_run_is_found_by_the_name_of_its_execution(key: str, number: int) -> None:
+@given(st.text(min_size=1), st.integers(0, 20), st.sampled_from([PUT, -9e10, 3e11]))
+def test_a_run_is_found_by_the_name_of_its_execution(key: str, number: int, put: float) -> None:
     """Step Functions takes 1-80 characters of [A-Za-z0-9_-]; those that resume have a suffix."""
-    run = run_id(_request(key), Pin(1, '"e"'), PUT)
-    for one in (run, run_id(replace(_request(key), again=run), Pin(2, '"f"'), PUT + 60)):
+    run = run_id(_request(key), Pin(1, '"e"'), put)
+    for one in (run, run_id(replace(_request(key), again=run), Pin(2, '"f"'), put + 60)):
         name = execution_name(one)
         assert re.fullmatch("[A-Za-z0-9-]{1,75}", name)  # and the suffix of five characters
         assert run_of_execution(name) == run_of_execution(f"{name}-r{number}") == one

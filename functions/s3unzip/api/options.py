@@ -110,7 +110,7 @@ def read_limits() -> Limits:
     text = os.environ.get(LIMITS_VARIABLE) or "{}"
     try:
         changes = msgspec.json.decode(text, type=dict[str, Annotated[int, Meta(gt=0)]])
-    except msgspec.MsgspecError as error:
+    except ValueError as error:
         raise UsageError(
             f"{LIMITS_VARIABLE}={text}: not a JSON object of limits: {error}"
         ) from None

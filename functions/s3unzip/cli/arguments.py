@@ -241,7 +241,7 @@ class Arguments(Struct, frozen=True):
     def password(self) -> bytes | None:
         """Return the password of encrypted members, or None if no password is given."""
         if self.password_file is None:
-            return os.environ.get(PASSWORD_VARIABLE, "").encode() or None
+            return os.fsencode(os.environ.get(PASSWORD_VARIABLE, "")) or None
         name = f"--password-file {self.password_file}"
         if self.password_file == "-":  # noqa: S105 - not a password
             return _ask_password(name)
@@ -264,7 +264,7 @@ class Arguments(Struct, frozen=True):
         text = os.environ.get(TUNING_VARIABLE) or "{}"
         try:
             changes = msgspec.json.decode(text, type=dict[str, object])
-        except msgspec.MsgspecError as error:
+        except ValueError as error:
             raise UsageError(f"{TUNING_VARIABLE}={text}: not a JSON object: {error}") from None
         if platform is None or platform.name == "local":
             of_platform = machine_tuning(self.processes)

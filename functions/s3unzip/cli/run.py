@@ -263,7 +263,7 @@ def _extract_next(machine: "Machine", request: Request, display: _BatchDisplay) 
 
     warnings: list[str] = []
     display.nested_runs = []
-    source = str(request.source.public)
+    source = str(request.source.public).encode(errors="backslashreplace").decode()
     try:
         report = extract_one(machine, request, display, warnings.append)
     except InterruptedRunError:
