@@ -295,6 +295,8 @@ def test_a_dry_run_lists_decisions(program: Program) -> None:
         (("--strip-components", "1", "--prefix", ""), {"one.txt", "b/two.txt"}),
         (("--strip-components", "2", "--prefix", "p"), {"p/two.txt"}),
         (("--key-template", "p/{name}"), {"p/top.txt", "p/one.txt", "p/two.txt"}),
+        (("--prefix", "."), set(NAMES)),
+        (("--prefix", "./p//q/./r."), {f"p/q/r./{name}" for name in NAMES}),
     ],
 )
 def test_folders_are_left_out(

@@ -66,6 +66,7 @@ def test_old_records_of_ended_runs_are_removed(program: Program, run: str) -> No
     with lock_run(str(program.home), run):  # a process works on it
         assert program.run("runs", "--prune", "0") == (0, "1 run removed\n", "")
     program.run("runs", "--prune", "0").prints("0 runs removed").says("1 older run stays")
+    assert program.run("runs", "--prune", "0", "--json").says("0 runs removed\n").out == ""
     (line,) = program.run("runs", "--json").lines
     assert (line["run"], line["state"]) == (run, "UNFINISHED")
     program.run("runs", "--prune", "1", "--env", "dev").ends(2, "work.expire_days")

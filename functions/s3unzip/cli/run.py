@@ -69,7 +69,9 @@ def run(arguments: Arguments) -> int:
     requests = _make_requests(arguments, stores, is_one=is_one)
     if arguments.dry_run:
         password = arguments.password()  # once for all archives, in case the user is asked
-        return max(_list_decisions(request, arguments, password) for request in requests)
+        if is_one:
+            return _list_decisions(requests[0], arguments, password)
+        return max(_list_next(request, arguments, password) for request in requests)
     if is_one:
         return _extract_one(requests[0], arguments, stores)
     return _extract_several(requests, arguments, stores)
@@ -137,9 +139,7 @@ def _extract_one(request: Request, arguments: Arguments, stores: StoreConfig) ->
         reached=shown_connections(stores, request.source, request.destination),
         max_extra=arguments.delete_extra or 0,
     )
-    may_delete = None
-    if arguments.delete_extra is not None:
-        may_delete = output.may_delete
+    may_delete = output.may_delete if arguments.delete_extra is not None else None
     with output, suggesting_prefix(request.source):
         report = s3unzip.extract(
             arguments.sources[0],
@@ -184,6 +184,16 @@ def _list_decisions(request: Request, arguments: Arguments, password: bytes | No
     totals = ", ".join(f"{count:,} {action}" for action, count in counts.items())
     sys.stderr.write(f"dry run, nothing is written: {totals or 'no members'}\n")
     return int(counts["fail"] > 0 or counts["refuse"] > 0)
+
+
+def _list_next(request: Request, arguments: Arguments, password: bytes | None) -> int:
+    """Print the decisions for one of several archives; print an error, and return its code."""
+    try:
+        return _list_decisions(request, arguments, password)
+    except S3UnzipError as error:
+        end = ArchiveEnd(str(request.source.public), error.exit_code, error=str(error))
+        sys.stderr.write(f"{printable(_error_line(end))}\n")
+        return end.exit_code
 
 
 class _BatchDisplay(RunDisplay):

@@ -130,7 +130,8 @@ def _prune(arguments: Arguments, days: float) -> int:
             "--prune: is for runs of this machine; work.expire_days removes those of an environment"
         )
     removed, resumable = LocalRuns(arguments.config()).prune(time.time() - days * DAY)
-    sys.stdout.write(f"{show_count(removed, 'run')} removed\n")
+    out = sys.stderr if arguments.json else sys.stdout
+    out.write(f"{show_count(removed, 'run')} removed\n")
     if resumable:
         verb = choose_form(resumable, "stays", "stay")
         sys.stderr.write(

@@ -107,9 +107,11 @@ def parse_template(request: Request | Report) -> KeyTemplate:
     first_field = min(
         field.start() for field in KEY_FIELD.finditer(text) if field[1] in MEMBER_FIELDS
     )
+    prefix = _fill(text[:first_field], archive).lstrip("/")
+    if request.destination.store.has_folders:
+        prefix = re.sub(r"(?<![^/])\.?/", "", prefix)  # "./a//" is "a/", as in paths
     return KeyTemplate(
-        # If the destination is a folder, its key is the folder's path.
-        request.destination.key + _fill(text[:first_field], archive).lstrip("/"),
+        request.destination.key + prefix,  # the key of a folder is its path
         text[first_field:],
         archive,
         ending=".gz" if request.options.as_gzip is GzipForm.SUFFIX else "",

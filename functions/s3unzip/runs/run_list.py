@@ -69,6 +69,8 @@ class RunList(ABC):
             name: ``latest``, an id, the name of an execution, or the beginning of an id or of the
                 archive's stem in an id.
         """
+        if not name:
+            raise UsageError("RUN is empty; is a variable of your shell not set?")
         run = run_of_execution(name)
         if run == "latest":
             for latest in self.begun(1):
