@@ -10,7 +10,7 @@ from unittest.mock import ANY
 import pytest
 
 from s3unzip.extraction.task import run_task
-from s3unzip.local.runs import LOCK, LocalRuns, is_at_work, lock_run
+from s3unzip.local.runs import BOOT, LOCK, LocalRuns, is_at_work, lock_run
 from s3unzip.model import Report, TaskReport, decode
 from s3unzip.runs.run_list import ListedRun, RunWatcher
 from s3unzip.settling.loop import begin
@@ -70,6 +70,16 @@ def test_old_records_of_ended_runs_are_removed(program: Program, run: str) -> No
     (line,) = program.run("runs", "--json").lines
     assert (line["run"], line["state"]) == (run, "UNFINISHED")
     program.run("runs", "--prune", "1", "--env", "dev").ends(2, "work.expire_days")
+
+
+def test_a_full_disk_is_named_with_the_file(program: Program, run: str) -> None:
+    """Whether a record of runs or what the user asked for is written."""
+    words = ("verify", "a.zip", "out", "--objects", "/dev/full")
+    program.run(*words).ends(6, "s3unzip: --objects /dev/full: no space left")
+    boot = program.home / "runs" / run / BOOT
+    boot.unlink()
+    boot.symlink_to("/dev/full")
+    program.extract("a.zip", "out").ends(6, f"s3unzip: {boot}: no space left")
 
 
 @pytest.mark.parametrize("list_runs", [LocalRuns.recent, LocalRuns.begun])

@@ -33,6 +33,7 @@ from s3unzip.printable import (
     show_time,
 )
 from s3unzip.stores.config import parse_destination, parse_source
+from s3unzip.stores.files import explaining
 
 if TYPE_CHECKING:
     from s3unzip.runs.records import RunRecords
@@ -294,7 +295,7 @@ def _open_objects_file(name: str | None) -> Iterator[Callable[[object], object] 
         file = Path(name).open("wb")  # noqa: SIM115 - closed below
     except OSError as error:
         raise UsageError(f"--objects {name}: {error.strerror}") from error
-    with file:
+    with explaining(f"--objects {name}"), file:
         yield lambda compared: file.write(encode(compared) + b"\n")
 
 

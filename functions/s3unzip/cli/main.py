@@ -139,9 +139,7 @@ def _invoke(arguments: list[str]) -> int:
             code: Any = PROGRAM.invoke(context)
     except click.exceptions.Exit as end:
         return end.exit_code
-    if isinstance(code, int):
-        return code
-    return 0  # a command without an exit code of its own has succeeded
+    return int(code or 0)  # the help alone has no exit code
 
 
 def explain_mistake(error: click.ClickException) -> str:

@@ -30,7 +30,7 @@ from s3unzip.runs.records import PAGE
 from s3unzip.runs.run_list import RUNNING, ListedRun, RunList, RunProgress, RunSnapshot, RunWatcher
 from s3unzip.runs.step import STOPPED, Step
 from s3unzip.stores.config import StoreConfig, runs_home
-from s3unzip.stores.files import PRIVATE, make_folders
+from s3unzip.stores.files import PRIVATE, explaining, make_folders
 from s3unzip.stores.open import check_buckets
 from s3unzip.stores.ports import Clock
 
@@ -265,7 +265,8 @@ def _find_page(report: Report, run_list: RunList) -> Path:
         body = render_page(
             report, Context(run_list.stores, Clock(), environment=run_list.environment)
         )
-    page.write_bytes(body)
+    with explaining(str(page)):
+        page.write_bytes(body)
     return page
 
 

@@ -215,9 +215,13 @@ class RunWatcher:
             if report is None or report.unfinished:
                 continue  # retried at the next reading
             self._finished[task] = report
-            if len(failures) >= self._max_failures or not gives_outcome(report.stage):
+            if (
+                len(failures) >= self._max_failures
+                or not report.failed
+                or not gives_outcome(report.stage)
+            ):
                 continue
-            recorded = self._records.find_outcomes(task) if report.failed else None
+            recorded = self._records.find_outcomes(task)
             if recorded is not None:
                 failures |= {
                     outcome.key: outcome
