@@ -204,7 +204,8 @@ def count_progress(reports: Iterable[TaskReport], next_tasks: Iterable[Task] = (
     """Add up the counts in the reports of tasks for the progress display.
 
     The members of scans and slices are not counted, because settling adds the outcomes of split
-    members. Slices are not counted at all if their member is eventually streamed.
+    members. Slices are not counted at all if their member is eventually streamed, and a late stream
+    adds no member that settling has ended.
 
     Args:
         reports: the reports of the tasks that have ended.
@@ -214,6 +215,7 @@ def count_progress(reports: Iterable[TaskReport], next_tasks: Iterable[Task] = (
     # Indexes of the members that a task has streamed or will stream.
     streamed = {report.member for report in recorded if report.stage is Stage.STREAM}
     streamed |= {task.member for task in next_tasks if task.stage is Stage.STREAM}
+    ended = {report.member for report in recorded if report.stage is Stage.DONE}
     counts: Counter[str] = Counter()
     for report in recorded:
         if report.stage is Stage.SLICE and report.member in streamed:
@@ -221,7 +223,8 @@ def count_progress(reports: Iterable[TaskReport], next_tasks: Iterable[Task] = (
         counts["bytes_read"] += report.bytes_read
         if report.stage is not Stage.SCAN:  # a scan only reads data that a slice extracts later
             counts.update(bytes_done=report.bytes_done, bytes_written=report.bytes_written)
-        if gives_outcome(report.stage):
+        is_counted = report.stage is Stage.DONE or report.member not in ended
+        if is_counted and gives_outcome(report.stage):
             counts.update(
                 extracted=report.extracted, unchanged=report.unchanged, failed=report.failed
             )

@@ -16,6 +16,7 @@ from s3unzip.model import Location, Next, Report, Request, Run, Stop, Task, Task
 from s3unzip.planning.reading import read_tail
 from s3unzip.run_ids import run_id
 from s3unzip.runs.records import PAGE, REPORT, RunRecords
+from s3unzip.runs.run_list import RunWatcher
 from s3unzip.settling.loop import (
     KnownArchive,
     begin,
@@ -161,6 +162,7 @@ def test_a_member_that_two_settlings_end_counts_once() -> None:
     report = world.finish(late)
     assert (report.verdict, report.extracted) == (Verdict.COMPLETED, 2)
     assert sorted(outcome.index for _, outcome in records.each_outcome()) == [0, 1]
+    assert RunWatcher(records).read().progress.extracted == 2
 
 
 @pytest.mark.parametrize(
