@@ -56,9 +56,9 @@ def encode(value: object) -> bytes:
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError as error:
-        text = error.object.encode(errors="backslashreplace").decode()
         raise UsageError(
-            f"{text}: records cannot hold a name that is not UTF-8; use another name"
+            f"{error.object.encode(errors='backslashreplace').decode()}: "
+            "records cannot hold a name that is not UTF-8; use another name"
         ) from None
 
 

@@ -6,7 +6,6 @@
     def ls(arguments: Arguments) -> int: ...
 """
 
-import math
 import os
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -52,17 +51,7 @@ def complete_from(
     return complete
 
 
-class _Number(click.FloatRange):
-    """A finite number; ``nan`` would be in each range of click."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        number = super().convert(value, param, ctx)
-        if not math.isfinite(number):
-            self.fail("must be a number", param, ctx)
-        return number
-
-
-RANGES = {int: click.IntRange, float: _Number}
+RANGES = {int: click.IntRange, float: click.FloatRange}
 PATH = {"type": click.Path(readable=False)}  # completed by shells; any text is accepted
 # Click settings for individual parameters, in addition to those from their declarations.
 SETTINGS: dict[str, dict[str, Any]] = {

@@ -163,8 +163,7 @@ def _print_members(members: Iterable[ArchiveMember]) -> Counter[str]:
 
 def _saved_percent(size: int, compressed: int) -> str:
     """Return the percentage of `size` that compression saved, or 0 % for data that grew."""
-    saved = max(0, size - compressed)
-    return f"{100 * saved // max(1, size):3}%"
+    return f"{100 * max(0, size - compressed) // max(1, size):3}%"
 
 
 @command("src names", ODD, SOURCE_OPTIONS, names={"required": True})
@@ -175,8 +174,8 @@ def cat(arguments: Arguments) -> int:
 
     def first_match(member: ArchiveMember) -> int:
         """Return the index of the first glob that matches a member."""
-        indexes = (index for index, glob in enumerate(globs) if glob(member.name))
-        return next(indexes, 0)  # the default is never used: a glob selected the member
+        # The default is never used: a glob selected the member.
+        return next((index for index, glob in enumerate(globs) if glob(member.name)), 0)
 
     # Members that match the same glob stay in the order of the directory.
     members = sorted(archive.members(), key=first_match)

@@ -169,9 +169,10 @@ def _list_decisions(request: Request, arguments: Arguments, password: bytes | No
     if deletes:
         check_extra(request, config.work, context.stores)
     counts = Counter[str]()
-    check = judge_selection(request.options, warn)
     with suggesting_prefix(request.source):
-        for decision in decide(request, context, check, delete_extra=deletes):
+        for decision in decide(
+            request, context, judge_selection(request.options, warn), delete_extra=deletes
+        ):
             counts[decision.action] += 1
             if arguments.json:
                 print_json(decision)
@@ -191,9 +192,8 @@ def _list_next(request: Request, arguments: Arguments, password: bytes | None) -
     try:
         return _list_decisions(request, arguments, password)
     except S3UnzipError as error:
-        end = ArchiveEnd(str(request.source.public), error.exit_code, error=str(error))
-        sys.stderr.write(f"{printable(_error_line(end))}\n")
-        return end.exit_code
+        sys.stderr.write(f"{printable(_error_line(str(request.source.public), str(error)))}\n")
+        return error.exit_code
 
 
 class _BatchDisplay(RunDisplay):
@@ -219,7 +219,7 @@ class _BatchDisplay(RunDisplay):
     def ended(self, end: ArchiveEnd) -> None:
         self.ends.append(end)
         if end.error is not None:
-            self.print_line(_error_line(end))
+            self.print_line(_error_line(end.source, end.error))
         elif self._quiet and end.report is not None:  # otherwise the table at the end shows it
             print_problem(end.report)
 
@@ -327,19 +327,18 @@ def _print_batch(archives: Sequence[ArchiveEnd], stores: StoreConfig) -> None:
     )
 
 
-def _error_line(end: ArchiveEnd) -> str:
+def _error_line(source: str, error: str) -> str:
     """Return an archive's error, prefixed with the archive's name unless it begins with that."""
-    error = end.error or ""
-    if error.startswith(f"{end.source}:"):
+    if error.startswith(f"{source}:"):
         return error
-    return f"{end.source}: {error}"
+    return f"{source}: {error}"
 
 
 def _cells(end: ArchiveEnd) -> tuple[str, ...]:
     """Return the cells for `ARCHIVE_COLUMNS`; an archive without a report has an error instead."""
     report = end.report
     if report is None:
-        return ("ERROR", "", "", "", printable(_error_line(end)))
+        return ("ERROR", "", "", "", printable(_error_line(end.source, end.error or "")))
     count = f"{report.members:,}"
     failed = f"{report.failed + report.missing:,}"
     source = printable(end.source)

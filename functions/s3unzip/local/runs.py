@@ -263,7 +263,7 @@ class LocalRuns(RunList):
                 changed = folder.stat().st_mtime
             except FileNotFoundError:  # another process has just removed it
                 continue
-            if changed >= before or self.state(run) == RUNNING:
+            if not changed < before or self.state(run) == RUNNING:
                 continue
             if self._is_resumable(run):
                 resumable += 1

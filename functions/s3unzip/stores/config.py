@@ -210,8 +210,11 @@ def find_proxy(url: str) -> str | None:
     with suppress(ValueError):
         parsed = urlsplit(proxy)
         # A password that contains a slash can end the address of the proxy early.
-        is_whole = "@" not in proxy.partition(parsed.netloc)[2]
-        if parsed.scheme in {"http", "https"} and parsed.hostname and parsed.port != 0 and is_whole:
+        if (
+            parsed.scheme in {"http", "https"}
+            and (parsed.hostname and parsed.port != 0)
+            and not any("@" in part for part in parsed[2:])
+        ):
             return proxy
     raise UsageError(f"{scheme}_proxy: the proxy has no valid URL, such as http://host:port")
 
