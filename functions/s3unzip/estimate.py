@@ -272,8 +272,8 @@ def _scan_seconds(task: Task, platform: Platform, bandwidth: float) -> float:
     reading = _bytes_read(task) / bandwidth
     # A segment has two boundaries.
     cpu = rates.SCAN_INFLATES * task.size / rates.INFLATE_RATE + 2 * rates.BOUNDARY_SECONDS
-    calls = TASK_CALLS + 1  # the scan is a separate task, and reads the local header
-    return calls * platform.latency + max(reading, cpu)
+    # The scan is a separate task, and reads the local header.
+    return (TASK_CALLS + 1) * platform.latency + max(reading, cpu)
 
 
 def _overhead_seconds(

@@ -18,7 +18,7 @@ from s3unzip.api.options import judge_selection, make_policy
 from s3unzip.cli.arguments import Arguments, globs_of, suggesting_prefix
 from s3unzip.cli.commands import MEMBER_OPTIONS, ODD, PLACES, SOURCE_OPTIONS, WHERE, command
 from s3unzip.cli.progress import VERIFYING, RunDisplay
-from s3unzip.cli.terminal import print_json, warn
+from s3unzip.cli.terminal import print_json, text_stream, warn
 from s3unzip.errors import UsageError
 from s3unzip.explanations import describe
 from s3unzip.globs import compile_name
@@ -231,7 +231,7 @@ def test(arguments: Arguments) -> int:
         # The run counted a PUT for each decoded member, but none was sent.
         print_json(replace(report, requests=replace(report.requests, put=0)))
     if not arguments.quiet:
-        print_test(report, sys.stderr if arguments.json else sys.stdout)
+        print_test(report, text_stream(json=arguments.json))
     elif report.verdict.exit_code:
         print_test(report, sys.stderr)
     return report.verdict.exit_code

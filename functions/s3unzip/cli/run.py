@@ -139,7 +139,9 @@ def _extract_one(request: Request, arguments: Arguments, stores: StoreConfig) ->
         reached=shown_connections(stores, request.source, request.destination),
         max_extra=arguments.delete_extra or 0,
     )
-    may_delete = output.may_delete if arguments.delete_extra is not None else None
+    may_delete = None
+    if arguments.delete_extra is not None:
+        may_delete = output.may_delete
     with output, suggesting_prefix(request.source):
         report = s3unzip.extract(
             arguments.sources[0],

@@ -18,7 +18,7 @@ from s3unzip.cli.arguments import DAY, Arguments
 from s3unzip.cli.commands import PLACES, SERVER, command
 from s3unzip.cli.output import exit_code, print_report
 from s3unzip.cli.progress import RunDisplay, failed_line
-from s3unzip.cli.terminal import print_json, warn, write_table
+from s3unzip.cli.terminal import print_json, text_stream, warn, write_table
 from s3unzip.context import Context
 from s3unzip.errors import NotFoundError, ServiceFaultError, UnreadableRecordError, UsageError
 from s3unzip.local.runs import ENDED, LocalRuns
@@ -130,8 +130,7 @@ def _prune(arguments: Arguments, days: float) -> int:
             "--prune: is for runs of this machine; work.expire_days removes those of an environment"
         )
     removed, resumable = LocalRuns(arguments.config()).prune(time.time() - days * DAY)
-    out = sys.stderr if arguments.json else sys.stdout
-    out.write(f"{show_count(removed, 'run')} removed\n")
+    text_stream(json=arguments.json).write(f"{show_count(removed, 'run')} removed\n")
     if resumable:
         verb = choose_form(resumable, "stays", "stay")
         sys.stderr.write(
@@ -242,8 +241,7 @@ def _print_failures(report: Report, run_list: RunList, *, json: bool) -> None:
         elif outcome.status is Status.FAILED:
             sys.stdout.write(f"{failed_line(outcome)}\n")
     if not report.failed:
-        out = sys.stderr if json else sys.stdout
-        out.write(f"{report.run}: {report.verdict}, no member failed\n")
+        text_stream(json=json).write(f"{report.run}: {report.verdict}, no member failed\n")
 
 
 def _find_page(report: Report, run_list: RunList) -> Path:

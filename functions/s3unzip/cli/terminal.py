@@ -122,6 +122,11 @@ def warn(sentence: str) -> None:
     sys.stderr.write(f"s3unzip: warning: {printable(sentence)}\n")
 
 
+def text_stream(*, json: bool) -> TextIO:
+    """Return the stream for text: standard output, unless JSON is printed there."""
+    return sys.stderr if json else sys.stdout
+
+
 def print_json(value: object) -> None:
     """Print a value as one line of JSON on standard output."""
     from s3unzip.model import encode

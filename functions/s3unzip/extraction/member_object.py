@@ -264,8 +264,7 @@ def object_facts(key: str, member: Member, run: Run) -> ObjectFacts:
     if member.mtime is not None:
         metadata[MTIME_KEY] = str(member.mtime)
     if member.mode is not None:
-        permissions = member.mode & 0o7777  # without the file type
-        metadata[MODE_KEY] = f"{permissions | OWNER_READS:o}"
+        metadata[MODE_KEY] = f"{member.mode & 0o7777 | OWNER_READS:o}"  # without the file type
     encoding = "gzip" if run.options.as_gzip is GzipForm.ENCODING else None
     properties = run.options.objects
     if properties is None:

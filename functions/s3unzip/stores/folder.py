@@ -347,8 +347,8 @@ class FolderDestination(Destination):
         unfinished = self._own_key(upload.upload_id)
         with explaining(unfinished), self._open_own(unfinished, os.O_WRONLY) as file:
             write_at(file.fileno(), body, offset)
-        etag = f'"{crc32:08x}"'  # files have no ETag; this value is never compared
-        return Part(number, etag, len(body), crc32)
+        # Files have no ETag; this value is never compared.
+        return Part(number, f'"{crc32:08x}"', len(body), crc32)
 
     def complete_upload(self, upload: Upload, parts: Sequence[Part], *, if_absent: bool) -> None:
         """Check the size of the file, and set its final mode, time and name."""

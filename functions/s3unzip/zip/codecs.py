@@ -91,8 +91,7 @@ class _Stored:
 
 def explain_igzip(error: Exception) -> str:
     """Return a message that describes what is wrong with a deflate stream (RFC 1951)."""
-    prefix = str(error)[: len("Error -1")]
-    return _IGZIP_FAULTS.get(prefix, f"deflate: {error}")
+    return _IGZIP_FAULTS.get(str(error)[: len("Error -1")], f"deflate: {error}")
 
 
 class _SlicedStream:

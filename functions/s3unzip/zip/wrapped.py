@@ -68,9 +68,8 @@ def find_long_members(table: HeaderTable, start: int) -> Reads[dict[int, int]]:
         RejectedError: the local headers do not prove that there is only one interpretation.
     """
     total = (start - table.stops[-1]) // WRAP  # number of 4 GiB wraps that the sizes lack in total
-    count = len(table.offsets)
     # How many 4 GiB wraps to add to the smallest possible offset, by number of the local header.
-    times = {0: 0, count: total}
+    times = {0: 0, len(table.offsets): total}
     probes = _Probes(table, start)
     min_times = 0  # the number of wraps never decreases from one header to the next
     for number in _find_crossings(table):
