@@ -141,7 +141,7 @@ class _Expected(Struct, frozen=True, gc=False):
     key: str
     size: int = 0
     crc32: int | None = None  # None: the archive does not declare the CRC-32
-    is_selected: bool = True  # False: the object of an unselected member, which is not extra
+    is_selected: bool = True  # False: the marker or an unselected member, whose object is not extra
     is_wrapped: bool = False  # only the lower 32 bits of the size are known
 
 
@@ -245,11 +245,11 @@ def _list_expected(request: Request, reading: Reading) -> list[_Expected]:
         )
         for member in reading.index.selected
     ]
+    unselected = {reading.template.marker}
     if reading.index.selected is not reading.index.members:
-        # A member that is not selected may have the same key as a selected one.
-        unselected = {key_of(member.path) for member in reading.index.members}
-        unselected.difference_update(map(_KEY, expected))
-        expected += [_Expected(key, is_selected=False) for key in unselected]
+        unselected.update(key_of(member.path) for member in reading.index.members)
+    unselected.difference_update(map(_KEY, expected))  # one may have the key of a selected member
+    expected += [_Expected(key, is_selected=False) for key in unselected]
     expected.sort(key=_KEY)  # code points sort in the order of their UTF-8
     return expected
 

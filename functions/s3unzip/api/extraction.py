@@ -114,7 +114,7 @@ def make_request(
 ) -> Request:
     """Return the request of a run; `after_success` has the same form as in `extract`."""
     rule = None
-    if after_success:
+    if after_success is not None:
         rule = parse_after_success(after_success, source, options)
     return Request(source, destination, options, after_success=rule)
 

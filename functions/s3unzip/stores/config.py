@@ -88,7 +88,10 @@ def _parse(text: str) -> Location:
             raise UsageError(f"{text}: no location; did you mean s3://{text[mistake.end() :]}?")
         return Location("file", "", absolute_path(text))
     if scheme == "file":
-        return Location("file", "", absolute_path(unquote(urlsplit(text).path)))
+        host, _, path_below = path.partition("/")
+        if host not in {"", "localhost"}:
+            raise UsageError(f"{text}: a file:// URL has a whole path: file:///folder/name")
+        return Location("file", "", absolute_path(f"/{unquote(path_below)}"))
     kind = find_kind(scheme)
     if kind.has_prefixes:
         bucket, key = split_bucket(path)
