@@ -176,8 +176,9 @@ def _cost_rows(cost: Cost) -> list[tuple[str, ...]]:
             if unit != "GB-s" and line.quantity != 1:
                 unit += "s"
             quantity = f"{line.quantity:,.0f} {unit}"
-            service = f"{line.service} {line.item}".rstrip()
-            rows.append((show_dollars(line.dollars), quantity, service))
+            rows.append(
+                (show_dollars(line.dollars), quantity, f"{line.service} {line.item}".rstrip())
+            )
     if cost.lines:
         rows.append((show_dollars(cost.total), "", "total"))
     return rows

@@ -75,8 +75,8 @@ class Figures(NamedTuple):
 
     def line(self) -> str:
         """Return one line for a log."""
-        figures = (self.percent, *self[2:])  # all fields except the phase and the share
-        return f"{self.phase}: {', '.join(filter(None, figures)) or '...'}"
+        # All fields except the phase and the share.
+        return f"{self.phase}: {', '.join(filter(None, (self.percent, *self[2:]))) or '...'}"
 
 
 class _Moment(NamedTuple):
@@ -174,8 +174,7 @@ class RunDisplay(Progress):
             if self._phase == VERIFYING and done:
                 return _figures_of_verify(counts, done / elapsed)
             if plan is None or self._phase != EXTRACTING:
-                title = PHASE_TITLES.get(self._phase, self._phase)
-                return Figures(title, share=None, note=self.note)
+                return Figures(PHASE_TITLES.get(self._phase, self._phase), None, note=self.note)
             share = min(1.0, max(0.0, counts["bytes_done"] / max(1, plan.work)))
             earlier = self._remember(_Moment(now, share, done))
         interval = max(now - earlier.time, 1e-3)

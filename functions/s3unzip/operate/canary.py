@@ -199,8 +199,7 @@ def _make_archive(token: str) -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         for path, content in canary_members(token).items():
-            is_stored = path.endswith(".bin")
-            method = zipfile.ZIP_STORED if is_stored else zipfile.ZIP_DEFLATED
+            method = zipfile.ZIP_STORED if path.endswith(".bin") else zipfile.ZIP_DEFLATED
             archive.writestr(path, content, method)
     return out.getvalue()
 

@@ -128,8 +128,8 @@ def members_folder(run: Request | Report) -> Location:
     if isinstance(run, Report) and run.verdict is Verdict.REJECTED:
         return destination
     prefix = parse_template(run).prefix
-    last_slash = prefix.rfind("/")  # -1 if there is no slash: then the folder is empty
-    return replace(destination, key=prefix[: last_slash + 1])
+    # `rfind` returns -1 if there is no slash: then the folder is empty.
+    return replace(destination, key=prefix[: prefix.rfind("/") + 1])
 
 
 def _escape_dots(path: str) -> str:

@@ -159,8 +159,9 @@ class _Parts(Struct, frozen=True):
     def join(self, tail: Tail, count: int) -> Tail:
         """Return the tail of a split archive with `count` parts; `tail` is from the last part."""
         if count > self.max_parts:
-            message = f"{count:,} parts, the limit is {self.max_parts:,}"
-            return _refuse(tail, "too-many-parts", message)
+            return _refuse(
+                tail, "too-many-parts", f"{count:,} parts, the limit is {self.max_parts:,}"
+            )
         if locate_part(self.location, 1, count) is None:  # the name fits no naming scheme
             message = f"it has {count:,} parts; name it NAME.zip, beside NAME.z01 and the others"
             return _refuse(tail, "part-missing", message)
@@ -193,8 +194,7 @@ class _Parts(Struct, frozen=True):
         dates = [part.modified for part in pieces if part.modified is not None]
         tail = Tail(data, pin, max(dates, default=None))
         if len(pieces) > self.max_parts:
-            message = f"more than {self.max_parts:,} parts, the limit"
-            return _refuse(tail, "too-many-parts", message)
+            return _refuse(tail, "too-many-parts", f"more than {self.max_parts:,} parts, the limit")
         # If the archive begins like a ZIP file but has no end record, its last pieces are missing.
         beginning = self.calls.read(archive, ByteRange(0, min(len(LOCAL_SIGNATURE), pin.size)))
         if beginning == LOCAL_SIGNATURE and EOCD_SIGNATURE not in data:

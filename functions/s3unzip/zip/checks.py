@@ -258,5 +258,4 @@ class Policy(Struct, frozen=True):
     def tolerates(self, code: str) -> bool:
         """Return whether `code` is only a warning under this policy."""
         check = CHECKS[code]
-        action = check.lenient if self.lenient else check.default
-        return action is Action.WARN
+        return (check.lenient if self.lenient else check.default) is Action.WARN

@@ -432,8 +432,9 @@ class GzipMember(MemberDecoder):
             self._input_length += len(data)
             yield data
         if self._input_length != member.compressed_size:
-            message = f"{self._input_length} bytes of {member.compressed_size}"
-            member.fail("stream-truncated", message)
+            member.fail(
+                "stream-truncated", f"{self._input_length} bytes of {member.compressed_size}"
+            )
 
     def _store(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:
         """Yield the content as stored blocks; check it before the last block."""

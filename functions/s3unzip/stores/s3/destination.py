@@ -468,8 +468,9 @@ class S3Destination(Destination):
                 )
             decode = unquote_plus if answer.get("EncodingType") == "url" else str
             for upload in answer.get("Uploads", ()):
-                key = decode(_field(upload, "Key", prefix))
-                yield Upload(key, _field(upload, "UploadId", prefix))
+                yield Upload(
+                    decode(_field(upload, "Key", prefix)), _field(upload, "UploadId", prefix)
+                )
             if not answer.get("IsTruncated"):
                 return
             next_markers = {

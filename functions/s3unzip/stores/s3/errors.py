@@ -275,8 +275,7 @@ def _read_botocore(error: Exception) -> ServerAnswer:
             if "failed: 407" in reason:
                 return ServerAnswer(407, "", "")
             unreachable = _why_unreachable(reason)
-        message = str(error).partition("\n")[0][:300]
-        return ServerAnswer(None, "", message, unreachable=unreachable)
+        return ServerAnswer(None, "", str(error).partition("\n")[0][:300], unreachable=unreachable)
     fields = error.response.get("Error", {})
     metadata = error.response.get("ResponseMetadata", {})
     code = _element_text(fields.get("Code"))
