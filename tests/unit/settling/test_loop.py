@@ -12,7 +12,20 @@ from s3unzip.errors import (
     UsageError,
 )
 from s3unzip.extraction.task import run_task
-from s3unzip.model import Location, Next, Report, Request, Run, Stop, Task, TaskKind, Verdict
+from s3unzip.model import (
+    Location,
+    Next,
+    Outcome,
+    Report,
+    Request,
+    Run,
+    Status,
+    Stop,
+    Task,
+    TaskKind,
+    TaskReport,
+    Verdict,
+)
 from s3unzip.planning.reading import read_tail
 from s3unzip.run_ids import run_id
 from s3unzip.runs.records import PAGE, REPORT, RunRecords
@@ -130,6 +143,17 @@ def test_a_member_that_settling_ends_is_progress_of_its_round_alone() -> None:
     state = settle(state, world.context).next
     assert (state.idle, len(state.tasks), world.content("m")) == (0, 1, bytes(60_000))
     assert settle(state, world.context).next.idle == 1
+
+
+def test_a_member_of_a_task_that_does_not_end_is_progress(world: World) -> None:
+    """The round that wrote it is not idle, although none of its tasks has ended."""
+    run, state = _begin(world, ARCHIVE)
+    state = settle(state, world.context).next
+    task = state.tasks[0]
+    half = TaskReport(task.id, task.kind, task.members, extracted=1, unfinished=task.members - 1)
+    world.records(run.id).write_outcomes(half, [Outcome(0, "archive/d/0", Status.EXTRACTED)])
+    state = settle(state, world.context).next
+    assert (state.idle, settle(state, world.context).next.idle) == (0, 1)
 
 
 def test_a_link_that_is_lost_is_made_again() -> None:
