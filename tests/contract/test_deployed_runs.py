@@ -10,10 +10,11 @@ from s3unzip.errors import (
     AccessDeniedError,
     S3UnzipError,
     ServiceFaultError,
+    StorageError,
 )
 from s3unzip.operate.runs import DeployedRuns
 from s3unzip.stores.config import StoreConfig
-from tests.support.servers import Asked, HttpServer, Reply
+from tests.support.servers import Asked, HttpServer, Reply, s3_error
 
 MACHINE = "arn:aws:states:us-east-1:000000000000:stateMachine:Runs"
 RUN = "2026-11-23/203532-a-fcee8280"
@@ -84,6 +85,16 @@ def test_a_call_that_is_refused(
     account = Account({operation: (status, {"__type": code, "message": "because"})})
     with HttpServer(account) as server, pytest.raises(kind, match=f"states:{operation}"):
         OPERATIONS[operation](_runs_at(server))
+
+
+def test_an_endpoint_that_is_not_aws_is_told() -> None:
+    """A server of S3 alone answers DescribeStacks in a form without a code that botocore reads."""
+    refusal = s3_error(405, "MethodNotAllowed")
+    with (
+        HttpServer(lambda _: refusal) as server,
+        pytest.raises(StorageError, match=r"HTTP 405, but not as AWS does; check --endpoint-url"),
+    ):
+        _runs_at(server)
 
 
 def test_items_are_those_of_the_latest_map() -> None:

@@ -102,6 +102,12 @@ def _read_answer(error: exceptions.ClientError, action: str) -> S3UnzipError:
     """Return the error of this package for an error from the AWS control plane."""
     fault = error.response.get("Error", {})
     code = fault.get("Code", "")
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    if not code and status < 500:
+        return StorageError(
+            f"{action}: the endpoint answers with HTTP {status}, but not as AWS does; check "
+            "--endpoint-url and AWS_ENDPOINT_URL"
+        )
     text = f"{action}: {code}: {fault.get('Message', '')}"
     if UNSUPPORTED.fullmatch(code) or "not yet implemented" in str(error).lower():
         return UnsupportedError(f"this endpoint does not have {action}")
@@ -110,7 +116,7 @@ def _read_answer(error: exceptions.ClientError, action: str) -> S3UnzipError:
             return kind(text)
     if "does not exist" in text:  # CloudFormation has no error code for a missing stack
         return NotFoundError(text)
-    if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) >= 500:
+    if status >= 500:
         return ServiceFaultError(text)
     return StorageError(text)
 
