@@ -117,12 +117,12 @@ def test_one_failure_stops_no_other(program: Program) -> None:
 def test_the_password_is_asked_for_once(
     program: Program, dry_run: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All archives are opened with the answer."""
-    answers = ["secret"]
+    """All archives are opened with the answer, or none if it is not UTF-8."""
+    answers = ["secret", "\udcfc"]
     monkeypatch.setattr("getpass.getpass", lambda _: answers.pop())
-    program.run(
-        "run", "in/a.zip", "in/b.zip", "out", "--password-file", "-", *dry_run, answer=""
-    ).ends(0)
+    words = ("run", "in/a.zip", "in/b.zip", "out", "--password-file", "-", *dry_run)
+    program.run(*words, answer="").ends(2, "--password-file -: not UTF-8; write the password into")
+    program.run(*words, answer="").ends(0)
     assert not answers
 
 

@@ -318,7 +318,10 @@ def _ask_password(name: str) -> bytes:
         raise UsageError(
             f"{name}: standard input is not a terminal; name a file, or set {PASSWORD_VARIABLE}"
         )
-    secret = getpass.getpass("Password: ").encode()
+    try:
+        secret = getpass.getpass("Password: ").encode()
+    except UnicodeError:
+        raise UsageError(f"{name}: not UTF-8; write the password into a file") from None
     if not secret:
         raise UsageError(f"{name}: no password was given")
     return secret

@@ -177,8 +177,7 @@ class FolderDestination(Destination):
         """
         if self._is_private:
             return 0o600
-        bits = int(metadata.get(MODE_KEY, "0"), 8) & 0o777
-        return bits or 0o666
+        return int(metadata.get(MODE_KEY, "0"), 8) & 0o777 or 0o666
 
     def _explain_write(self, error: OSError, path: str) -> errors.S3UnzipError:
         """Return the error for a write; if a folder is gone, have all folders reopened."""

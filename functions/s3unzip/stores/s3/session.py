@@ -11,6 +11,7 @@ for ever there, so botocore sends all requests of such a process.
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -396,14 +397,12 @@ class Session:
         server = url
         proxy = find_proxy(url)
         if proxy is not None:
-            # The user and password are secret, and any character may be in them.
-            scheme, _, address = proxy.partition("://")
-            server += f" through the proxy {scheme}://{address.rpartition('@')[2]}"
+            # The user and password are secret.
+            server += f" through the proxy {re.sub('//.*@', '//', proxy)}"
         # A typical end of a message from obstore: "error reading a body: Connection reset (os error
         # 104)".
         reason = answer.message.rpartition(": ")[2].partition(" (os error")[0].lower()
-        cause = answer.unreachable or reason or "no answer"
-        fault.trouble = f"no answer from {server} ({cause})"
+        fault.trouble = f"no answer from {server} ({answer.unreachable or reason or 'no answer'})"
         # At this point, the message does not name the server.
         fault.args = (f"{fault}; no answer from {server}",)
         if not self._is_starting:
