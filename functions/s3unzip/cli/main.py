@@ -148,7 +148,9 @@ def explain_mistake(error: click.ClickException) -> str:
         name = error.command_name
         advice = OTHER_NAMES.get(name)
         if "://" in name or name.lower().endswith(".zip"):  # `run` or `ls` was left out
-            advice = f"s3unzip run {name} DEST, or s3unzip ls {name}"
+            from shlex import quote
+
+            advice = f"s3unzip run {quote(name)} DEST, or s3unzip ls {quote(name)}"
         if advice is not None:
             return f"No such command '{name}'; use: {advice}"
     message = error.format_message().rstrip(".")
