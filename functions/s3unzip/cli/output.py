@@ -98,8 +98,9 @@ def _print_verdict(report: Report, title: str, out: TextIO) -> None:
 
 def _print_advice(report: Report, out: TextIO, env_options: str | None) -> None:
     if report.reason:
-        advice = _advise(report.reason, report.run, env_options, message=report.message)
-        out.write(f"  help: {advice}\n")
+        out.write(
+            f"  help: {_advise(report.reason, report.run, env_options, message=report.message)}\n"
+        )
 
 
 def _advise(

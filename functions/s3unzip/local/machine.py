@@ -140,8 +140,9 @@ class Machine:
             context.stores.destination(request.destination).check_ready(size)
 
         archive = loop.KnownArchive(tail=tail)
-        settled = loop.begin(request, context, archive, calls, check=prepare, planned=accept)
-        return self._do_rounds(settled)
+        return self._do_rounds(
+            loop.begin(request, context, archive, calls, check=prepare, planned=accept)
+        )
 
     def _begin_anew(self, run: str) -> None:
         """Lock a run, and delete the records and uploads of any earlier run with the same id."""

@@ -86,8 +86,9 @@ def _explain_denial(error: OSError, folder: Path) -> Exception:
     """Return `error`, or an error with advice if access to the records was denied."""
     if error.errno not in {errno.EACCES, errno.EPERM, errno.EROFS}:
         return error
-    denial = translate_error(error, str(error.filename or folder))
-    return AccessDeniedError(f"{denial}; {HOME_ADVICE}")
+    return AccessDeniedError(
+        f"{translate_error(error, str(error.filename or folder))}; {HOME_ADVICE}"
+    )
 
 
 def was_restarted(home: str, run: str) -> bool:

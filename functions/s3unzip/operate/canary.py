@@ -68,8 +68,9 @@ class Canary:
         self._request = self._runs.defaults.request(key)
         self._template = parse_template(self._request)
         key_of = self._template.key_of()
-        members = canary_members(self._token)
-        self._contents = {key_of(path): content for path, content in members.items()}  # by key
+        self._contents = {  # by key
+            key_of(path): content for path, content in canary_members(self._token).items()
+        }
         self._run = ""  # id of the run; `put` computes it in the same way as the planner
 
     def put(self) -> Answer:

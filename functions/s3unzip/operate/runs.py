@@ -284,8 +284,7 @@ class DeployedRuns(RunList):
         """Return the ids of a day's runs, in order; without a day, the days that have runs."""
         root = f"{self.work_location.key}{RUNS}"
         prefix = f"{root}{day}/" if day else root
-        bucket = self.work_location.bucket
-        pages = self.list_pages("list_objects_v2", bucket, prefix, Delimiter="/")
+        pages = self.list_pages("list_objects_v2", self.work_location.bucket, prefix, Delimiter="/")
         folders = [folder["Prefix"] for page in pages for folder in page.get("CommonPrefixes", ())]
         return [folder.removeprefix(root).rstrip("/") for folder in folders]
 
@@ -331,8 +330,9 @@ class DeployedRuns(RunList):
         """
         number, state = self._find_last(run)
         if state == RUNNING:
-            watch = f"s3unzip watch {run}{self.found_by}"
-            raise UsageError(f"{run}: it is running; wait for its end: {watch}")
+            raise UsageError(
+                f"{run}: it is running; wait for its end: s3unzip watch {run}{self.found_by}"
+            )
         recorded = look_up_run(self.records(run))
         if recorded.report is not None and recorded.report.verdict is Verdict.REJECTED:
             raise NotFoundError(

@@ -221,8 +221,7 @@ def find_unmatched(
     if selected and len(options.include) == 1:  # a selected member must match the only glob
         return names, globs
     for pattern in options.include:
-        fits = compile_name(pattern)
-        if any(map(fits, paths())):
+        if any(map(compile_name(pattern), paths())):
             continue
         near = _show_near(_near_glob(pattern, paths))
         if pattern.startswith("/") and not has_wildcards(pattern):

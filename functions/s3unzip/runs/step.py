@@ -223,8 +223,9 @@ def count_progress(reports: Iterable[TaskReport], next_tasks: Iterable[Task] = (
         counts["bytes_read"] += report.bytes_read
         if report.stage is not Stage.SCAN:  # a scan only reads data that a slice extracts later
             counts.update(bytes_done=report.bytes_done, bytes_written=report.bytes_written)
-        is_counted = report.stage is Stage.DONE or report.member not in ended
-        if is_counted and gives_outcome(report.stage):
+        if gives_outcome(report.stage) and (
+            report.stage is Stage.DONE or report.member not in ended
+        ):
             counts.update(
                 extracted=report.extracted, unchanged=report.unchanged, failed=report.failed
             )

@@ -90,8 +90,9 @@ class Results(Struct):
         self.task_seconds += report.seconds
         self.warnings.update(report.warnings)
         self.fault = report.fault or self.fault
-        times = filter(None, (self.first_object, report.first_object))
-        self.first_object = min(times, default=None)
+        self.first_object = min(
+            filter(None, (self.first_object, report.first_object)), default=None
+        )
         if gives_outcome(report.stage):
             self.add_outcomes(recorded.outcomes, report.task)
 

@@ -8,7 +8,6 @@ import os
 import posixpath
 import re
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Self
 from urllib.parse import unquote, urlsplit
@@ -169,7 +168,8 @@ def check_endpoint(url: str | None, name: str = "--endpoint-url") -> None:
     try:
         parts = urlsplit(url)
         is_http = url.lower().startswith(("http://", "https://"))
-        is_valid = is_http and parts.hostname and parts.port != 0
+        # A password that contains a slash can end the host early.
+        is_valid = is_http and parts.hostname and parts.port != 0 and "@" not in parts.path
     except ValueError:  # a port that is not a number, or a broken IPv6 address
         is_valid = False
     if not is_valid or re.search(r"[\s\x00-\x1f\x7f]", url):
@@ -210,16 +210,13 @@ def find_proxy(url: str) -> str | None:
         return None
     if "://" not in proxy:
         proxy = f"http://{proxy}"
-    with suppress(ValueError):
-        parsed = urlsplit(proxy)
-        # A password that contains a slash can end the address of the proxy early.
-        if (
-            parsed.scheme in {"http", "https"}
-            and (parsed.hostname and parsed.port != 0)
-            and not any("@" in part for part in parsed[2:])
-        ):
-            return proxy
-    raise UsageError(f"{scheme}_proxy: the proxy has no valid URL, such as http://host:port")
+    try:
+        check_endpoint(proxy)
+    except UsageError:
+        raise UsageError(
+            f"{scheme}_proxy: the proxy has no valid URL, such as http://host:port"
+        ) from None
+    return proxy
 
 
 class StoreConfig(Struct, frozen=True, omit_defaults=True):

@@ -368,8 +368,8 @@ def _open_zstd(member: Member, policy: Policy) -> _StreamChain:
     """
     import zstandard  # noqa: PLC0415 - few archives need it
 
-    max_window = max(1024, policy.limits.decoder_memory)  # 1024 is the smallest accepted limit
-    decoder = zstandard.ZstdDecompressor(max_window_size=max_window)
+    # 1024 is the smallest accepted limit.
+    decoder = zstandard.ZstdDecompressor(max_window_size=max(1024, policy.limits.decoder_memory))
 
     def start_frame() -> _SlicedStream:
         frame = decoder.decompressobj()

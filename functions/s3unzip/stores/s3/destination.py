@@ -291,8 +291,9 @@ class S3Destination(Destination):
                 refusal = read_answer(error)
                 # Some servers require an MD5, but botocore sends a CRC-32. Each has its own code.
                 if not (is_unsupported(refusal) or refusal.status in {400, 405, 411}):
-                    call = Call("DeleteObject", self._bucket, batch[0])
-                    raise self._session.explain(error, call) from None
+                    raise self._session.explain(
+                        error, Call("DeleteObject", self._bucket, batch[0])
+                    ) from None
                 self._delete_each(batch)
                 continue
             for failure in answer.get("Errors", ()):  # only the first failure is reported

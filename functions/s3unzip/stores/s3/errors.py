@@ -204,8 +204,7 @@ def read_answer(error: Exception) -> ServerAnswer:
     status = _STATUS.search(text)
     if status is None:
         return _explain_silence(text, details)
-    fields = [_match_xml(pattern, text) for pattern in _XML_FIELDS]
-    return ServerAnswer(int(status[1]), *fields)
+    return ServerAnswer(int(status[1]), *(_match_xml(pattern, text) for pattern in _XML_FIELDS))
 
 
 def _explain_silence(text: str, details: str) -> ServerAnswer:

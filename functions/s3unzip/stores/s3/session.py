@@ -388,8 +388,7 @@ class Session:
         """
         url, _ = self._aws.bucket_url(call.bucket)
         if answer.status is not None:
-            code = answer.code or f"HTTP {answer.status}"
-            fault.trouble = f"{url} answers with errors ({code})"
+            fault.trouble = f"{url} answers with errors ({answer.code or f'HTTP {answer.status}'})"
             return fault
         if answer.message.startswith(NOT_S3):
             fault.trouble = f"{url} answers, but not as S3 does"
