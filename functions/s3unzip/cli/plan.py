@@ -57,8 +57,9 @@ def plan(arguments: Arguments) -> int:
         destination = defaults.destination
         if arguments.dest:
             destination = parse_destination(arguments.dest)
-        options = override_options(defaults.options, arguments.options())
-        request = Request(source, destination, options)
+        request = Request(
+            source, destination, override_options(defaults.options, arguments.options())
+        )
         workers = arguments.workers or environment.tuning.max_workers
         platform = replace(environment.platform, workers=workers)
         tuning = arguments.tuning(platform, environment.tuning)

@@ -201,8 +201,7 @@ def _list_objects(
     location: Location, prefix: str, context: Context, calls: Calls
 ) -> dict[str, StoredObject]:
     """Return the objects of a destination whose keys begin with `prefix`, mapped by key."""
-    destination = context.stores.destination(location)
-    pages = list_pages(destination, prefix, partial(calls.paced, "list"))
+    pages = list_pages(context.stores.destination(location), prefix, partial(calls.paced, "list"))
     return {listed.key: listed for page in pages for listed in page.objects}
 
 

@@ -146,8 +146,9 @@ class PinnedArchive:
         *starts, size = accumulate(sizes, initial=0)  # the last sum is the size of the archive
         # Bytes beyond the archive's size are requested from the last part, and the store refuses
         # the request.
-        spans = map(ByteRange, starts, [*starts[1:], sys.maxsize])
-        self._parts = list(zip(readers, spans, strict=True))
+        self._parts = list(
+            zip(readers, map(ByteRange, starts, [*starts[1:], sys.maxsize]), strict=True)
+        )
         self._end = memoryview(end)
         self._end_start = sys.maxsize  # means that no bytes are in memory
         if end:

@@ -184,8 +184,10 @@ class DirectoryReader:
             if form_bytes[:4] != CENTRAL_SIGNATURE:
                 if len(kinds) == self._location.entries:
                     reject("cd-trailing-bytes", f"no header after the last of {len(kinds)}")
-                message = f"header {len(kinds)} of {self._location.entries} has no signature"
-                reject("cd-bad-signature", message)
+                reject(
+                    "cd-bad-signature",
+                    f"header {len(kinds)} of {self._location.entries} has no signature",
+                )
             name_at = at + CENTRAL_LENGTH
             extra_at = name_at + name_length
             extra_stop = extra_at + extra_length

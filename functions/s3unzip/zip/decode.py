@@ -71,8 +71,9 @@ class MemberDecoder:
         self._lead = bytearray()  # the first bytes of encrypted data, before the content
         decrypted = member
         if member.cipher is not None:
-            length = member.compressed_size - member.cipher.overhead
-            decrypted = replace(member, compressed_size=length)
+            decrypted = replace(
+                member, compressed_size=member.compressed_size - member.cipher.overhead
+            )
         self._codec = CODECS[member.method](decrypted, policy)
         self._max_size = member.size
         if member.is_wrapped:
