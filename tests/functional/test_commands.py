@@ -412,6 +412,8 @@ def test_the_next_command_opens_encrypted_members(sealed: Program) -> None:
     assert sealed.files("to here").keys() == {"p q/a.txt", "p q/inner.zip"}
     (sealed.home / "runs" / report["run"] / "report.json").unlink()  # as if it had not ended
     assert sealed.run("resume", report["run"]).code == 2, "no password is given"
+    (sealed.folder / "my secret.zip").rename(sealed.folder / "a\nb.zip")  # cannot be typed
+    sealed.extract("a\nb.zip", "to here").ends(1).hides("next:")
 
 
 @pytest.mark.parametrize(

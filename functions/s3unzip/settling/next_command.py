@@ -81,9 +81,9 @@ def _after_failures(
 def _run_again(
     report: Report, reached: StoreConfig | None, more_options: str = "", source: str | None = None
 ) -> str | None:
-    """Return the command that runs the archive again; None if the command is too long to type."""
+    """Return the command that runs the archive again; None if the command cannot be typed."""
     command = f"{repeat_command(report, reached, source)} {more_options}".rstrip()
-    if len(command) > MAX_COMMAND:
+    if len(command) > MAX_COMMAND or not command.isprintable():
         return None
     return command
 
