@@ -168,7 +168,7 @@ their logs (embedded metric format). The same lines name the run and the archive
 An archive starts a run when S3 announces `Object Created` through EventBridge and its key begins
 with `ingest.prefix` and ends with `ingest.suffix`: as it is written, in lower case, in upper case
 or capitalised (`.zip`, `.ZIP`, `.Zip`, but not `.zIp`). An event may come twice; the archive is
-extracted once. The queue also takes S3's own notifications (`Records`) and EventBridge's
-`Object Restore Completed`; S3's other events on EventBridge start nothing.
+extracted once. The queue also takes S3's own notifications (`Records`) of created objects. S3's
+other events start nothing.
 """,
 }

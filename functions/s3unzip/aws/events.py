@@ -1,8 +1,8 @@
 """Incoming and outgoing events: archives that were put or scanned, and runs that have finished.
 
-Incoming: EventBridge's "Object Created" and "Object Restore Completed" (key not encoded), S3's own
-notification (key URL-encoded, spaces as "+") and GuardDuty's scan result. Each of these may be
-wrapped in an SNS message. S3's other events, which a topic may also carry, start nothing.
+Incoming: EventBridge's "Object Created" (key not encoded), S3's own notification (key URL-encoded,
+spaces as "+") and GuardDuty's scan result. Each of these may be wrapped in an SNS message. A topic
+may also carry S3's other events, for example of deletions. They start nothing.
 Outgoing: one EventBridge event per run.
 
 The rules of the malware gate (``ingest.scan``):
@@ -172,7 +172,7 @@ def _read_events(message: Mapping[str, Any]) -> Iterator[ArchivePut]:
     match message:
         case {"Type": "Notification", "TopicArn": str(), "Message": str(event)}:
             yield from _read_events(json.loads(event))
-        case {"detail-type": "Object Created" | "Object Restore Completed", "detail": detail}:
+        case {"detail-type": "Object Created", "detail": detail}:
             stored = detail["object"]
             yield ArchivePut(
                 source=Location("s3", detail["bucket"]["name"], stored["key"]),
@@ -182,7 +182,7 @@ def _read_events(message: Mapping[str, Any]) -> Iterator[ArchivePut]:
                 sender=message.get("source", ""),
             )
         case {"Event": "s3:TestEvent"} | {"source": "aws.s3", "detail-type": str()}:
-            return  # the latter is of a deletion, a tag, a storage class
+            return  # the latter is about a deletion, a restored archive, a tag or a storage class
         case {
             "detail-type": "GuardDuty Malware Protection Object Scan Result",
             "source": "aws.guardduty" as sender,
@@ -201,17 +201,21 @@ def _read_events(message: Mapping[str, Any]) -> Iterator[ArchivePut]:
             )
         case {"Records": list(records)}:
             for record in records:
-                stored = record["s3"]["object"]
-                key = unquote_plus(stored["key"])
-                yield ArchivePut(
-                    source=Location("s3", record["s3"]["bucket"]["name"], key),
-                    time=_unix(record["eventTime"]),
-                    etag=_read_etag(stored.get("eTag")),
-                    version_id=stored.get("versionId"),
-                    sender="aws.s3",
-                )
+                if record["eventName"].startswith("ObjectCreated:"):
+                    yield _read_record(record)
         case _:
             raise UsageError(f"the message is not an S3 event; it has {sorted(message)}")
+
+
+def _read_record(record: Mapping[str, Any]) -> ArchivePut:
+    stored = record["s3"]["object"]
+    return ArchivePut(
+        source=Location("s3", record["s3"]["bucket"]["name"], unquote_plus(stored["key"])),
+        time=_unix(record["eventTime"]),
+        etag=_read_etag(stored.get("eTag")),
+        version_id=stored.get("versionId"),
+        sender="aws.s3",
+    )
 
 
 def _read_etag(text: object) -> str | None:

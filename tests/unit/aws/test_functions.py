@@ -163,6 +163,7 @@ def _event_of(
 
 def _record_of(key: str, version: dict[str, Any] | None = None) -> dict[str, Any]:
     return {
+        "eventName": "ObjectCreated:CompleteMultipartUpload",
         "eventTime": "2026-01-01T00:00:01.000Z",
         "s3": {"bucket": {"name": "arrivals"}, "object": {"key": key} | (version or {})},
     }
@@ -214,13 +215,13 @@ def scan_of(key: str, version: dict[str, str], status: str) -> dict[str, Any]:
         (_notification_of({"Records": [_record_of("zips/a+b.zip")]}), ["zips/a b.zip"]),
         (_notification_of(_event_of("zips/a+b.zip")), ["zips/a+b.zip"]),
         (_notification_of({"Service": "Amazon S3", "Event": "s3:TestEvent"}), []),
-        (_event_of("zips/a.zip") | {"detail-type": "Object Restore Completed"}, ["zips/a.zip"]),
         *(
-            (
-                _event_of("zips/a.zip") | {"source": "aws.s3", "detail-type": f"Object {happened}"},
-                [],
-            )
-            for happened in ("Deleted", "Tags Added", "Storage Class Changed")
+            (_event_of("zips/a.zip") | {"source": "aws.s3", "detail-type": f"Object {change}"}, [])
+            for change in ("Deleted", "Tags Added", "Storage Class Changed", "Restore Completed")
+        ),
+        *(
+            ({"Records": [_record_of("zips/a.zip") | {"eventName": name}]}, [])
+            for name in ("ObjectRemoved:Delete", "ObjectRestore:Completed", "ObjectTagging:Put")
         ),
         (_event_of("zips/a b+c%20ü.zip"), ["zips/a b+c%20ü.zip"]),
         ({"Records": [_record_of("zips/a+b%2Bc%C3%BC.zip")]}, ["zips/a b+cü.zip"]),
@@ -236,7 +237,7 @@ def scan_of(key: str, version: dict[str, str], status: str) -> dict[str, Any]:
 def test_events_name_archives(event: dict[str, Any], keys: list[str]) -> None:
     """Keys are decoded as events require; suffixes have the spellings of the rule's patterns.
 
-    Nothing is read of an event that does not say that an archive can be read now.
+    Only an event about a created object names an archive.
     """
     puts = list(read_puts(json.dumps(event), read_worker(VARIABLES)))
     assert [put.source for put in puts] == [Location("s3", "arrivals", key) for key in keys]
