@@ -7,6 +7,7 @@ in the path unless an option or the configuration specifies otherwise.
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from functools import cached_property
@@ -50,9 +51,9 @@ class AwsSession:
         if self.keys.region is None:
             self.keys.region = access.region
         self._lock = threading.RLock()  # threads cannot share `_botocore_session`
-        # Clients by purpose, region (None for the region of the session) and whether signatures
-        # cover bodies.
-        self._s3_clients: dict[tuple[str, str | None, bool], S3Client] = {}
+        # Clients by process, purpose, region (None for the region of the session) and whether
+        # signatures cover bodies. A fork must not use its parent's connections.
+        self._s3_clients: dict[tuple[int, str, str | None, bool], S3Client] = {}
         self.bucket_regions: dict[str, str] = {}  # regions of buckets outside the default region
 
     @cached_property
@@ -160,7 +161,7 @@ class AwsSession:
             region: region of the requests. Defaults to the region of the session.
             signs_payload: whether the signature covers bodies. Otherwise, each body has a CRC-32.
         """
-        key = (purpose, region, signs_payload)
+        key = (os.getpid(), purpose, region, signs_payload)
         with self._lock:
             if key not in self._s3_clients:
                 from s3unzip.stores.s3.botocore_clients import create_s3_client
