@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from obstore.store import ClientConfig, S3Config
 
-PROXIES = frozenset({"http_proxy", "all_proxy"})  # variables; they may also be upper-case
+PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy"})  # variables, in any case
 OWNER_CHECK_LASTS = 300.0  # seconds for which a checked owner is trusted
 
 
@@ -190,7 +190,6 @@ class Session:
 
     def _http_options(self, url: str) -> ClientConfig:
         """Return the HTTP options shared by all obstore clients for `url`."""
-        find_proxy(url)  # refuses an invalid proxy
         options: ClientConfig = {
             "connect_timeout": timedelta(seconds=self.access.connect_seconds),
             "pool_max_idle_per_host": str(self.access.connections),
@@ -198,7 +197,9 @@ class Session:
             "allow_http": url.startswith("http://"),
             "user_agent": "s3unzip",
         }
-        if url.startswith("http://") and PROXIES.isdisjoint(map(str.lower, os.environ)):
+        if not PROXIES.isdisjoint(map(str.lower, os.environ)):
+            find_proxy(url)  # refuses an invalid proxy; its import takes 30 ms
+        elif url.startswith("http://"):
             # Without TLS there are no certificates to check. With this setting, the client does not
             # parse the root certificates, which takes 3 ms.
             options["allow_invalid_certificates"] = True
