@@ -35,13 +35,13 @@ MEMORY_LIMIT = re.compile(r"memorySize\W.*?less than or equal to (\d+)", re.IGNO
 QUICK = Config(connect_timeout=10, read_timeout=30, retries={"total_max_attempts": 3})
 
 
-class _Named(NamedTuple):
-    """A setting that may name something that the stack does not create, and how to find that."""
+class _ResourceSetting(NamedTuple):
+    """A setting that names a resource outside of the stack, and the request for this resource."""
 
     setting: str
     request: str  # ``service.operation``
     argument: str  # of the operation
-    value: str | list[str] | None  # of the setting; None: it is not set
+    value: str | list[str] | None  # of the argument; None: the setting is not set
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ def explain(error: BotoCoreError | ClientError) -> str:
     return f"AWS cannot be reached with this configuration: {error}"
 
 
-def check_bootstrap(account: Account, qualifier: str, words: str) -> None:
+def check_bootstrap(account: Account, qualifier: str, make_arguments: str) -> None:
     """Check that CDK's bootstrap stack is in the account and region.
 
     Without the right to read the parameter, the check passes: the CDK CLI assumes a role that has
@@ -163,7 +163,7 @@ def check_bootstrap(account: Account, qualifier: str, words: str) -> None:
     Args:
         account: the account and the region.
         qualifier: of the bootstrap.
-        words: with which `make bootstrap` has the environment.
+        make_arguments: name the environment in the command of the message: ``ENV=dev``.
     """
     ssm = account.client("ssm")
     try:
@@ -171,7 +171,7 @@ def check_bootstrap(account: Account, qualifier: str, words: str) -> None:
     except ssm.exceptions.ParameterNotFound as error:
         raise RefusedError(
             f"account {account.id} is not prepared for CDK in {account.region}: run "
-            f"`make bootstrap {words}` once, then this command again"
+            f"`make bootstrap {make_arguments}` once, then this command again"
         ) from error
     except ClientError as error:
         if error.response["Error"]["Code"] not in {"AccessDenied", "AccessDeniedException"}:
@@ -188,7 +188,7 @@ def check_named(account: Account, environment: Environment) -> None:
     Raises:
         RefusedError: something does not exist; the message names the setting.
     """
-    for setting, request, argument, value in _name_resources(environment):
+    for setting, request, argument, value in _resource_settings(environment):
         if value is None:
             continue
         service, operation = request.split(".")
@@ -208,8 +208,8 @@ def check_named(account: Account, environment: Environment) -> None:
             continue
 
 
-def _name_resources(environment: Environment) -> list[_Named]:
-    """Return the settings that may name what the stack does not create."""
+def _resource_settings(environment: Environment) -> list[_ResourceSetting]:
+    """Return the settings that name resources outside of the stack."""
     buckets = dict(environment.buckets()).items()
     routes = environment.by_path().items()
     keys = {
@@ -220,12 +220,12 @@ def _name_resources(environment: Environment) -> list[_Named]:
     topics = {"alarms.topic": environment.alarms.topic, "ingest.topic": environment.ingest.topic}
     return [
         *(
-            _Named(f"{name}.existing", "s3.head_bucket", "Bucket", b.existing)
-            for name, b in buckets
+            _ResourceSetting(f"{name}.existing", "s3.head_bucket", "Bucket", bucket.existing)
+            for name, bucket in buckets
         ),
-        *(_Named(name, "kms.describe_key", "KeyId", key) for name, key in keys.items()),
+        *(_ResourceSetting(name, "kms.describe_key", "KeyId", key) for name, key in keys.items()),
         *(
-            _Named(
+            _ResourceSetting(
                 f"{path}password_secret",
                 "secretsmanager.describe_secret",
                 "SecretId",
@@ -234,19 +234,21 @@ def _name_resources(environment: Environment) -> list[_Named]:
             for path, route in routes
         ),
         *(
-            _Named(name, "sns.get_topic_attributes", "TopicArn", arn)
+            _ResourceSetting(name, "sns.get_topic_attributes", "TopicArn", arn)
             for name, arn in topics.items()
         ),
-        _Named("event_bus", "events.describe_event_bus", "Name", environment.event_bus),
+        _ResourceSetting("event_bus", "events.describe_event_bus", "Name", environment.event_bus),
         *(
-            _Named("network.subnets", "ec2.describe_subnets", "SubnetIds", [subnet])
+            _ResourceSetting("network.subnets", "ec2.describe_subnets", "SubnetIds", [subnet])
             for subnet in environment.network.subnets
         ),
         *(
-            _Named("network.security_groups", "ec2.describe_security_groups", "GroupIds", [group])
+            _ResourceSetting(
+                "network.security_groups", "ec2.describe_security_groups", "GroupIds", [group]
+            )
             for group in environment.network.security_groups
         ),
-        _Named(
+        _ResourceSetting(
             "stack.permissions_boundary",
             "iam.get_policy",
             "PolicyArn",

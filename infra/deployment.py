@@ -8,6 +8,7 @@ terminal.
 import argparse
 import os
 import re
+import shlex
 import sys
 import time
 from collections.abc import Callable
@@ -66,11 +67,10 @@ class Wish:
         pairs = (f"env={self.environment.name}", *self.settings)
         return [word for pair in pairs for word in ("-c", pair)]
 
-    def words(self, *more: str) -> str:
-        """Return the words with which another command has this environment, and `more` settings."""
-        settings = " ".join((*self.settings, *more))
-        quote = "'" if '"' in settings else '"'
-        return f"ENV={self.environment.name}" + (settings and f" SET={quote}{settings}{quote}")
+    def make_arguments(self, *extra_settings: str) -> str:
+        """Return the arguments of `make` for this environment with its settings, for a shell."""
+        settings = " ".join((*self.settings, *extra_settings))
+        return f"ENV={self.environment.name}" + (settings and f" SET={shlex.quote(settings)}")
 
 
 def bootstrap(wish: Wish) -> int:
@@ -97,10 +97,10 @@ def package(wish: Wish) -> int:
     environment = wish.environment
     if not wish.bucket:
         raise RefusedError(
-            f"which bucket will hold the asset? make package {wish.words()} BUCKET=name"
+            f"which bucket will hold the asset? make package {wish.make_arguments()} BUCKET=name"
         )
     if not re.fullmatch(BUCKET_NAME, wish.bucket):
-        raise RefusedError(f"BUCKET={wish.bucket}: this is no name of a bucket: BUCKET=artifacts")
+        raise RefusedError(f"BUCKET={wish.bucket}: write the name of a bucket: BUCKET=artifacts")
     from infra.package import write_package  # noqa: PLC0415 - it starts jsii
 
     folder = write_package(environment, wish.bucket)
@@ -119,14 +119,14 @@ def package(wish: Wish) -> int:
 def diff(wish: Wish) -> int:
     """Print what a deployment would change."""
     account = find_account(wish.environment)
-    check_bootstrap(account, wish.environment.stack.qualifier, wish.words())
+    check_bootstrap(account, wish.environment.stack.qualifier, wish.make_arguments())
     return run_cdk(["diff", *wish.context, *fit_account(account, wish)], account.variables)
 
 
 def deploy(wish: Wish) -> int:
     """Create or update the stack; the CLI prints its outputs."""
     account = find_account(wish.environment)
-    check_bootstrap(account, wish.environment.stack.qualifier, wish.words())
+    check_bootstrap(account, wish.environment.stack.qualifier, wish.make_arguments())
     check_named(account, wish.environment)
     _say(f"{wish.environment.stack.name}: account {account.id}, region {account.region}")
     options = [*wish.context, *fit_account(account, wish)]
@@ -134,11 +134,11 @@ def deploy(wish: Wish) -> int:
         options += ["--require-approval", "never"]
     code = run_cdk(["deploy", *options], account.variables)
     if code == 0:
-        _say(f"\nTry it: make put {wish.words()} ARCHIVE=archive.zip")
+        _say(f"\nTry it: make put {wish.make_arguments()} ARCHIVE=archive.zip")
     elif not (wish.yes or sys.stdin.isatty()):
         _say(
             "There is no terminal on which somebody could confirm changes of rights: look with "
-            f"make diff {wish.words()}, then add YES=1"
+            f"make diff {wish.make_arguments()}, then add YES=1"
         )
     return code
 
@@ -190,7 +190,7 @@ def _check_memory(account: Account, wish: Wish) -> None:
     raise RefusedError(
         f"Lambda allows functions of at most {limit:,} MB in this account, less than {names}. "
         "Nothing was deployed. Ask AWS Support for more memory, or deploy with smaller "
-        f"functions: make deploy {wish.words(*settings)}"
+        f"functions: make deploy {wish.make_arguments(*settings)}"
     )
 
 
@@ -200,7 +200,9 @@ def put(wish: Wish) -> int:
     if archive is not None and not archive.is_file():
         raise RefusedError(f"{archive}: there is no such file")
     if archive is None:
-        raise RefusedError(f"which archive? make put {wish.words()} ARCHIVE=path/to/archive.zip")
+        raise RefusedError(
+            f"which archive? make put {wish.make_arguments()} ARCHIVE=path/to/archive.zip"
+        )
     key = wish.key or wish.environment.ingest.prefix
     if key.endswith("/") or not wish.key:
         key += archive.name
@@ -249,7 +251,7 @@ def destroy(wish: Wish) -> int:
     if stack.protected:
         raise RefusedError(
             f"{stack.name} is protected against deletion (stack.retain = true): run "
-            f"`make unprotect {wish.words()}` first if you really want to delete it"
+            f"`make unprotect {wish.make_arguments()}` first if you really want to delete it"
         )
     _say(
         f"This deletes the stack {stack.name} of account {account.id} in {account.region}"
@@ -274,8 +276,8 @@ def _find(wish: Wish) -> tuple[Account, DeployedStack]:
     if stack is None:
         raise RefusedError(
             f"there is no stack {wish.environment.stack.name} in account {account.id}, region "
-            f"{account.region}: create it with `make deploy {wish.words()}`; if it is elsewhere, "
-            "check AWS_PROFILE and AWS_DEFAULT_REGION"
+            f"{account.region}: create it with `make deploy {wish.make_arguments()}`; if it is "
+            "elsewhere, check AWS_PROFILE and AWS_DEFAULT_REGION"
         )
     return account, stack
 
@@ -289,7 +291,7 @@ def _look_up(account: Account, wish: Wish) -> DeployedStack | None:
             f"the stack {stack.name} in account {account.id}, region {account.region} is of the "
             f"environment {stack.outputs['Environment']}: give infra/environments/{name}.toml a "
             "stack.name of its own; if the file was renamed, run once: "
-            f"cdk deploy {' '.join(wish.context)}"
+            f".venv/bin/cdk deploy {shlex.join(wish.context)}"
         )
     return stack
 
