@@ -146,14 +146,14 @@ class Environment(Section):
     def _explain_timeouts(self, tuning: Tuning) -> Iterator[str]:
         """Yield which function would end its work before it has done any."""
         needed = math.ceil(WORK_SECONDS + tuning.margin_seconds)
-        work = {"extract": "a task"}
+        largest_work = {"extract": "a task"}
         if tuning.max_direct_members:
-            work["intake"] = "a small archive"
-        for name, done in work.items():
+            largest_work["intake"] = "a small archive"
+        for name, work in largest_work.items():
             timeout = getattr(self.functions, name).timeout
             if timeout < needed:
                 yield (
-                    f"functions.{name}.timeout: {timeout} s is too little for {done} with "
+                    f"functions.{name}.timeout: {timeout} s is too little for {work} with "
                     f"tuning.margin_seconds ({tuning.margin_seconds:.0f}) to spare: make it "
                     f"{needed} or more, or lower them"
                 )
@@ -237,8 +237,8 @@ class Environment(Section):
                 yield f"{path}password_kms_key: is the key of password_secret, which is not set"
 
     def _explain_network(self) -> Iterator[str]:
-        for missing, other in permutations(("subnets", "security_groups")):
-            if getattr(self.network, other) and not getattr(self.network, missing):
+        for missing, present in permutations(("subnets", "security_groups")):
+            if getattr(self.network, present) and not getattr(self.network, missing):
                 yield f"network.{missing}: functions in a VPC need both subnets and security_groups"
 
     def _explain_after_success(self) -> Iterator[str]:
@@ -278,7 +278,7 @@ class Environment(Section):
 
 SCANNED_DEPTH = 4  # GuardDuty reads 5 levels (its quotas), of which the archive is one
 DEFAULT_INTAKE = 100  # invocations of intake at once, if none are reserved
-# That the intake function needs for the largest archive it extracts itself, and extract for a task.
+# What intake needs for the largest archive that it extracts itself, and extract for a task.
 WORK_SECONDS = 20.0
 # `s3unzip.zip.Limits` gives the bound: 300 bytes for each member, the names, and twice
 # `folder_memory`. With 5,000,000 members 273 bytes for each were measured, short names included.

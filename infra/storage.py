@@ -15,7 +15,7 @@ from infra.sections import BucketSection
 # Until incomplete uploads are aborted: a run of 7 days that is resumed within 14 days, or redriven
 # (Step Functions allows it so long), may still need parts of its first day.
 ABANDONED_DAYS = 28
-UPLOAD_DAYS = 7  # a large archive on a slow line takes days
+UPLOAD_DAYS = 7  # the same for archives: a large one on a slow line takes days
 
 
 class Storage(Construct):
