@@ -64,7 +64,7 @@ MEANINGS = {
     "AlarmsSection.email": "told of every alarm; SNS asks for a confirmation first",
     "RouteDestinationSection.existing": "name of a bucket; without it that of `[destination]`",
     "RouteDestinationSection.prefix": "of the members' keys; unset: that of `[destination]`",
-    "AlarmsSection.topic": "of SNS, to which every alarm is sent, too",
+    "AlarmsSection.topic": "of SNS: every alarm is sent there, too",
     "BucketSection.existing": "name of a bucket of yours; without it one is created",
     "BucketSection.prefix": "only keys that begin so; empty, or ending in a slash",
     "Environment.event_bus": "name of the EventBridge bus that runs are announced on",
@@ -73,6 +73,7 @@ MEANINGS = {
     "FunctionSection.reserved_concurrency": "concurrent executions kept for this function",
     "FunctionSection.timeout": "seconds",
     "IngestSection.suffix": "only keys that end so start runs",
+    "IntakeSection.attempts": "tries of an event, before it is a dead letter",
     "IntakeSection.concurrency": "invocations of intake at once; unset: its reservation, or 100",
     "Limits.decoder_memory": "that one stream's header may ask for",
     "Limits.directory_size": "of the central directory",
@@ -86,7 +87,7 @@ MEANINGS = {
     "Limits.total_size": "declared, of all members",
     "LogsSection.days": "until log events expire",
     "LogsSection.level": "of the functions' logs",
-    "NetworkSection.security_groups": "ids of security groups of the subnets' VPC",
+    "NetworkSection.security_groups": "ids of the security groups of the functions",
     "NetworkSection.subnets": "ids of the subnets of the functions",
     "ObjectPropertiesSection.acl": "a canned one; the roles then have s3:PutObjectAcl",
     "ObjectPropertiesSection.tags": "the roles then have s3:PutObjectTagging",
@@ -102,7 +103,7 @@ MEANINGS = {
     "OptionsSection.on_conflict": "what to do where the destination has the key",
     "RunsSection.max_cost": "dollars; above it the run is refused",
     "StackSection.name": "of the CloudFormation stack",
-    "StackSection.region": "none: the region of the credentials",
+    "StackSection.region": "unset: the region of the credentials",
     "StackSection.tags": "of every resource",
     "Tuning.batch_members": "members of one batch",
     "Tuning.copy_part_bytes": "of one UploadPartCopy",
@@ -165,9 +166,11 @@ their logs (embedded metric format). The same lines name the run and the archive
 [dashboard](../howto/dashboard.md) draws each of them.
 """,
     "events": """\
-An archive starts a run when S3 announces `Object Created` through EventBridge and its key begins
-with `ingest.prefix` and ends with `ingest.suffix`: as it is written, in lower case, in upper case
-or capitalised (`.zip`, `.ZIP`, `.Zip`, but not `.zIp`). An event may come twice; the archive is
+An archive starts a run when S3 announces `Object Created` through EventBridge. With `ingest.scan`
+it starts when GuardDuty announces that the scan found no threat. The archive's key begins with
+`ingest.prefix` and ends with `ingest.suffix`, or has prefix and suffix of a
+[route](../howto/routes.md). A suffix fits as it is written, in lower case, in upper case or
+capitalised (`.zip`, `.ZIP`, `.Zip`, but not `.zIp`). An event may come twice; the archive is
 extracted once. The queue also takes S3's own notifications (`Records`) of created objects. S3's
 other events start nothing.
 """,

@@ -164,20 +164,25 @@ def _environment(section: type[Section], path: str, *, many: bool = False) -> It
         yield from _environment(kind, name, many=is_array)
 
 
+# How a bound of a JSON schema is shown.
+BOUNDS = {
+    "minimum": " from {:,}",
+    "exclusiveMinimum": " above {:,}",
+    "maximum": " to {:,}",
+    "pattern": " `{}`",
+}
+
+
 def _allowed(schema: dict[str, Any]) -> str:
     options = [one for one in schema.get("anyOf", [schema]) if one.get("type") != "null"]
     texts = []
     for one in options:
-        if "enum" in one:
-            texts.append(", ".join(f"`{value}`" for value in one["enum"]))
+        literals = one.get("enum", [one["const"]] if "const" in one else [])
+        if literals:
+            texts.append(", ".join(f"`{value}`" for value in literals))
             continue
-        low = one.get("minimum", one.get("exclusiveMinimum"))
-        high, pattern = one.get("maximum"), one.get("pattern")
-        more = "above" if "exclusiveMinimum" in one else "from"
-        bounds = "" if low is None else f" {more} {low:,}"
-        bounds += "" if high is None else f" to {high:,}"
-        bounds += "" if pattern is None else f" `{pattern}`"
-        texts.append(one.get("type", "table") + bounds)
+        bounds = [form.format(one[name]) for name, form in BOUNDS.items() if name in one]
+        texts.append(one.get("type", "table") + "".join(bounds))
     return " or ".join(texts)
 
 

@@ -87,7 +87,7 @@ def _shown(name: str, value: object) -> str:
         return "`len()`" if name == "__len__" else "iteration"
     if isinstance(value, property):
         return f"`{name}`"
-    taken = [one for one in inspect.signature(value).parameters if one != "self"]  # type: ignore[arg-type]  # a method
+    taken = [one for one in inspect.signature(value).parameters if one not in {"self", "_"}]  # type: ignore[arg-type]  # a method
     return f"`{name}({', '.join(taken)})`"
 
 

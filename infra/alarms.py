@@ -110,7 +110,7 @@ class Alarms(Construct):
             )
         measures = Measures(environment.name)
         self._watch_queues(intake.dead_letters)
-        self._watch_intake(functions, intake, environment.alarms.waiting_seconds)
+        self._watch_intake(functions, intake, environment)
         self._watch_runs(measures, workflow)
         if environment.ingest.scan is not None:
             self._watch_scans(measures)
@@ -134,11 +134,11 @@ class Alarms(Construct):
             )
             self._alarm(name, waiting, advice=LETTERS[name])
 
-    def _watch_intake(self, functions: Functions, intake: Intake, seconds: int) -> None:
+    def _watch_intake(self, functions: Functions, intake: Intake, environment: Environment) -> None:
         self._alarm(
             "ArchivesWait",
             intake.queue.metric_approximate_age_of_oldest_message(statistic="Maximum"),
-            above=seconds,
+            above=environment.alarms.waiting_seconds,
             periods=3,
             advice="An archive has waited in the queue longer than alarms.waiting_seconds. Read "
             "the intake function's log; it may be throttled, or switched off. Messages are kept "

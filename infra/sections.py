@@ -62,7 +62,7 @@ class IngestSection(BucketSection):
     versioned: bool = True  # of an existing bucket: whether versioning is on (used by checks)
     expire_days: Days | None = None  # of a created bucket: days after which archives are deleted
     topic: TopicArn | None = None  # of SNS, to which S3 or another account sends the events
-    scan: Literal["guardduty"] | None = None  # open only archives that were scanned for malware
+    scan: Literal["guardduty"] | None = None  # open only what GuardDuty found clean
     request_payer: bool = False  # pay for reading archives from a Requester Pays bucket
 
     @property
@@ -137,7 +137,7 @@ class IntakeSection(Section):
     batch: Annotated[int, Field(ge=1, le=10)] = 1  # events in one invocation
     # Invocations at once; None: what functions.intake reserves, or 100.
     concurrency: Annotated[int, Field(ge=2, le=1_000)] | None = None
-    attempts: Annotated[int, Field(ge=1, le=1_000)] = 5  # of an event; then it is a dead letter
+    attempts: Annotated[int, Field(ge=1, le=1_000)] = 5  # tries of an event
 
 
 class RunsSection(Section):
