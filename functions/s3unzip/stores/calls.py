@@ -331,7 +331,10 @@ class Calls:
                 return False
             progress.failures += 1
             _log.info(
-                "wait %d, %.1f s, before the next attempt: %s", progress.failures, delay, fault
+                "waiting %.1f s (wait %d) before the next attempt: %s",
+                delay,
+                progress.failures,
+                fault,
             )
             if outage_seconds >= WARN_AFTER:
                 self._faults.warn_once(*request, fault, self._faults.seconds - outage_seconds)
