@@ -245,10 +245,11 @@ class Archive(Mapping[str, ArchiveMember]):
     def __enter__(self) -> Self:
         return self
 
-    def close(self, *_: object) -> None:
-        """Do nothing, because nothing stays open between two reads."""
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
-    __exit__ = close
+    def close(self) -> None:
+        """Do nothing, because nothing stays open between two reads."""
 
     def __reduce__(self) -> tuple[Callable[[], Archive], tuple[()]]:
         """Let another process open the same version again. The pickle contains the password."""
