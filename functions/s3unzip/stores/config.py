@@ -87,8 +87,8 @@ def _parse(text: str) -> Location:
             raise UsageError(f"{text}: no location; did you mean s3://{text[mistake.end() :]}?")
         return Location("file", "", absolute_path(text))
     if scheme == "file":
-        host, _, path_below = path.partition("/")
-        if host not in {"", "localhost"}:
+        host, slash, path_below = path.partition("/")
+        if not slash or host not in {"", "localhost"}:
             raise UsageError(f"{text}: a file:// URL has a whole path: file:///folder/name")
         return Location("file", "", absolute_path(f"/{unquote(path_below)}"))
     kind = find_kind(scheme)

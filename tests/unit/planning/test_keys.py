@@ -94,7 +94,7 @@ def test_sources_are_parsed(text: str, wanted: Location) -> None:
     [
         *((parse_source, f"s3://{rest}") for rest in ("", "bucket", "bucket/", "b!/a.zip")),
         *((parse_source, text) for text in ("ftp://x/y", "https://host")),
-        *((parse_destination, text) for text in ("https://host/x", "s3://out/../x")),
+        *((parse_destination, text) for text in ("https://host/x", "s3://out/../x", "file://")),
     ],
 )
 def test_wrong_places_are_refused(parse: Callable[[str], Location], text: str) -> None:
