@@ -79,7 +79,8 @@ _ADVICE = {
     "name-encoding-guess": "Give the encoding with --encoding if the names look wrong.",
     "name-empty": "Rename the member in the archive. If it has no name at all, extract it with "
     "7-Zip, which names it after the archive.",
-    "name-reserved": "Rename the member, or run without --marker.",
+    "name-reserved": "Rename the member, or run without --marker. If the key is that of the "
+    "archive, give another --prefix.",
     "key-too-long": "Shorten the key with --prefix or --key-template, or rename the member.",
     "encrypted": "Give the password with --password-file or S3UNZIP_PASSWORD; "
     "in an environment set password_secret. Then start again with s3unzip run: s3unzip resume "

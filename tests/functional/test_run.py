@@ -23,6 +23,7 @@ from s3unzip.model import (
     OnConflict,
     Options,
     Report,
+    Request,
     Requests,
     Verdict,
     decode,
@@ -276,6 +277,18 @@ def test_an_archive_cannot_forge_the_marker(
         reasons={"crc-mismatch": 1, **refused},
     )
     assert world.contents() == contents
+
+
+@pytest.mark.parametrize("prefix", ["", "folder/"])
+def test_a_member_does_not_overwrite_its_archive(world: World, prefix: str) -> None:
+    """The member that would have the key of the archive fails; others in the bucket do not."""
+    raw = build(*(Entry(name, name.encode()) for name in ("own.zip", "OWN.zip", "own.zip/a")))
+    world.out.add(f"{prefix}own.zip", raw)
+    location = Location("s3", "out", f"{prefix}own.zip")
+    request = Request(location, Location("s3", "out", prefix), Options(key_template="{member}"))
+    report = world.run_request(request)
+    assert (report.extracted, report.reasons) == (2, {"name-reserved": 1})
+    assert world.contents(prefix)["own.zip"] == raw
 
 
 @pytest.mark.parametrize(

@@ -119,6 +119,8 @@ def _select(request: Request, template: KeyTemplate) -> Selection:
     selection = Selection(template.key_of(), selects=selector(options), limit=options.limit)
     if options.marker:  # no member may have the key of the marker
         selection = selection._replace(reserved=template.marker)
+    if replace(request.destination, key=request.source.key) == request.source:  # in one store
+        selection = selection._replace(archive_key=request.source.key)
     if not request.destination.store.has_folders:
         return selection  # without `folder_key`, folders are not compared with the keys
     if makes_folders(options):

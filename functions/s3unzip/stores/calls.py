@@ -331,10 +331,7 @@ class Calls:
                 return False
             progress.failures += 1
             _log.info(
-                "waiting %.1f s (wait %d) before the next attempt: %s",
-                delay,
-                progress.failures,
-                fault,
+                "wait %d (%.1f s) before the next attempt: %s", progress.failures, delay, fault
             )
             if outage_seconds >= WARN_AFTER:
                 self._faults.warn_once(*request, fault, self._faults.seconds - outage_seconds)

@@ -101,7 +101,7 @@ name-empty-component-normalised 33 KWW An empty segment of the name was dropped.
 dir-is-root 33 KWW A directory is the destination folder itself, so nothing is made.
 key-too-long 34 KMM The key is longer than S3 allows.
 name-s3-special 35 KWW Some S3 clients cannot address the key.
-name-reserved 35 KMM The key is that of the completion marker.
+name-reserved 35 KMM The key is that of the completion marker or of the archive.
 name-trailing-space-dot 35 KWW A segment of the name begins or ends with a space or a dot.
 encrypted 36 IMM The member is encrypted.
 encrypted-directory 36 IRR The central directory is encrypted, which is not supported.
