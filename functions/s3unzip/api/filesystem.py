@@ -66,7 +66,7 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
                 self._target = fsspec.open(source, "rb", protocol=target_protocol, **options)
                 source = self._target.open()
                 options = {}
-            elif protocol == "s3" and not source.startswith(("s3://", "http://", "https://")):
+            elif protocol == "s3" and "://" not in source:
                 source = f"s3://{source}"
         self.archive = open_archive(source, **options, **arguments)
 

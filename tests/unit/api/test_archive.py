@@ -369,6 +369,21 @@ def test_a_chained_url_opens_a_member(path: Path) -> None:
         assert fsspec.filesystem("s3unzip", fo=archive).cat("a/one.txt") == b"one" * 50
 
 
+@pytest.mark.parametrize(
+    ("archive", "protocol"), [("S3://shelf/a.zip", None), ("shelf/a.zip", "s3")]
+)
+def test_the_protocol_of_s3_is_read_here(
+    account: Account, archive: str, protocol: str | None
+) -> None:
+    """In capitals, or beside the bucket and the key, as fsspec names it in a chained URL."""
+    account.client("s3").create_bucket(Bucket="shelf")
+    account.client("s3").put_object(Bucket="shelf", Key="a.zip", Body=RAW)
+    files = fsspec.filesystem(
+        "s3unzip", fo=archive, target_protocol=protocol, endpoint_url=account.url
+    )
+    assert files.cat("a/one.txt") == b"one" * 50
+
+
 def test_members_are_listed_as_files_and_folders(path: Path) -> None:
     """Folders come of the names; a refused member is no file; globs and ranges work."""
     files = fsspec.filesystem("s3unzip", fo=str(path))
