@@ -264,6 +264,7 @@ class LocalRuns(RunList):
                 changed = folder.stat().st_mtime
             except FileNotFoundError:  # another process has just removed it
                 continue
+            # If `before` is not a number, no run is older.
             if not changed < before or self.state(run) == RUNNING:
                 continue
             if self._is_resumable(run):

@@ -71,7 +71,7 @@ class Clock:
             self._clock.sleep(seconds)
 
     def remaining(self) -> float:
-        """Return the seconds until the worker will be stopped, which are 0 after `stop`."""
+        """Return the seconds until the machine stops the worker, or 0 after `stop`."""
         if self._stopped.is_set():
             return 0.0
         return self._remaining()
