@@ -309,6 +309,7 @@ def test_notification_of_s3_itself(pipeline: DeployedPipeline) -> None:
     notification = {
         "Records": [
             {
+                "eventName": "ObjectCreated:Put",
                 "eventTime": time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime()),
                 "s3": {
                     "bucket": {"name": pipeline.outputs["IngestBucket"]},
