@@ -174,7 +174,7 @@ class NameRefusedError(StorageError):
 
 
 class UnsupportedError(StorageError):
-    """The store does not implement the request, or one of its headers."""
+    """The store, or another service of AWS, lacks the request or one of its headers."""
 
     reason = "not-implemented"
 

@@ -60,7 +60,7 @@ from s3unzip.stores.ports import Kind, ObjectFacts
 
 TASKS_FAILED = "tasks-failed"  # reason of a run in which some tasks did not end
 MAX_TRIES = 20  # maximum attempts to write a report; one fails if another writer is faster
-# The first request of each action on an archive.
+# The kind of request that each action on an archive always needs.
 FIRST_REQUESTS: dict[SourceAction, Kind] = {SourceAction.DELETE: "delete", SourceAction.TAG: "get"}
 # The message about a run; the id of the run is inserted.
 OVERTAKEN = f"{{}}: other writers replaced its report before each of {MAX_TRIES} writes"

@@ -85,6 +85,6 @@ else:
         """Load `decode` on first use: it loads the decompressors, which only a worker needs."""
         if name not in {"GzipMember", "MemberDecoder", "decode_whole", "gzip_length"}:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
-        from s3unzip.zip import decode  # noqa: PLC0415 - as said
+        from s3unzip.zip import decode  # noqa: PLC0415 - on first use
 
         return getattr(decode, name)

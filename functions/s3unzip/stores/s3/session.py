@@ -62,7 +62,7 @@ class Session:
         endpoint_option: option to name in the advice if the endpoint does not respond.
     """
 
-    _obstore_process: ClassVar[int | None] = None  # opened the first client of obstore
+    _obstore_process: ClassVar[int | None] = None  # id of the process that uses obstore
 
     def __init__(self, aws: AwsSession, endpoint_option: str = "--endpoint-url") -> None:
         self.access = aws.access
