@@ -215,7 +215,8 @@ class Archive(Mapping[str, ArchiveMember]):
             adapter: Source = source
         else:
             location = parse_source(source)
-            source = str(location)  # a path becomes absolute: a pickle may be opened elsewhere
+            if location.store.is_local:
+                source = location.key  # an absolute path: a pickle may be opened elsewhere
             adapter = context.stores.source(location)
         calls = context.calls()
         tail = read_tail(adapter, location, context, calls)

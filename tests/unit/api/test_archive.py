@@ -5,6 +5,7 @@ import io
 import os
 import pickle
 from collections.abc import Callable
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from s3unzip.model import NestedRun, PlanSummary, Report
 from s3unzip.stores.config import parse_destination
 from tests.support.account import Account
 from tests.support.memory import Told
-from tests.support.servers import HttpServer, WebFiles
+from tests.support.servers import Asked, HttpServer, Reply, WebFiles
 from tests.support.zips import DEFLATE, Entry, build, seal_aes
 
 LARGE = b"0123456789abcdef" * 200_000  # 3.2 MB: read in ranges, not with one request
@@ -335,6 +336,21 @@ def test_an_archive_is_pickled_by_its_place(path: Path) -> None:
     path.write_bytes(RAW + b" ")
     with pytest.raises(SourceChangedError, match="overwritten since it was opened"):
         pickle.loads(pickled)  # noqa: S301 - its own bytes
+
+
+def test_a_presigned_archive_is_opened_again(tmp_path: Path) -> None:
+    """A run and a pickle have the query of the URL, and its user and password."""
+    files = WebFiles({"a.zip": RAW})
+
+    def serve(asked: Asked) -> Reply:
+        is_allowed = asked.path.endswith("?sig=1") and "authorization" in asked.headers
+        return files(asked) if is_allowed else Reply(HTTPStatus.FORBIDDEN)
+
+    with HttpServer(serve) as server:
+        url = server.url.replace("://", "://user:password@")
+        archive = s3unzip.open_archive(f"{url}/a.zip?sig=1", Options(include=("large.*",)))
+        assert archive.extractall(tmp_path).extracted == 1
+        assert pickle.loads(pickle.dumps(archive)).read("large.bin") == LARGE  # noqa: S301 - its own bytes
 
 
 def test_prefixes_and_globs_of_a_bucket(account: Account) -> None:
