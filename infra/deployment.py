@@ -197,12 +197,12 @@ def _check_memory(account: Account, wish: Wish) -> None:
 def put(wish: Wish) -> int:
     """Put an archive into the ingest bucket; wait until its run has begun."""
     archive = wish.archive
-    if archive is not None and not archive.is_file():
-        raise RefusedError(f"{archive}: there is no such file")
     if archive is None:
         raise RefusedError(
             f"which archive? make put {wish.make_arguments()} ARCHIVE=path/to/archive.zip"
         )
+    if not archive.is_file():
+        raise RefusedError(f"{archive}: there is no such file")
     key = wish.key or wish.environment.ingest.prefix
     if key.endswith("/") or not wish.key:
         key += archive.name
@@ -231,7 +231,10 @@ def put(wish: Wish) -> int:
                 f"{stack.outputs['IntakeFunction']}, and docs/deploy.md, Where to look"
             )
         time.sleep(1)
-    _say(f"run {min(begun)} began: .venv/bin/s3unzip watch --env {stack.name.removeprefix(STACK)}")
+    _say(
+        f"run {min(begun)} began: .venv/bin/s3unzip watch --env {stack.name.removeprefix(STACK)} "
+        f"--region {account.region}"
+    )
     return 0
 
 

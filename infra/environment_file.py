@@ -42,7 +42,8 @@ def load_environment(
         return Environment.model_validate({**values, "name": name})
     except ValidationError as error:
         message = first_line(error)
-        if re.split("[: ]", message, maxsplit=1)[0] in (settings or {}):
+        typed = tuple(f"{setting}{end}" for setting in settings or () for end in ".: ")
+        if message.startswith(typed):
             raise EnvironmentFileError(f"-c {message}") from error
         raise EnvironmentFileError(f"{shown}: {message}") from error
 

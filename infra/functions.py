@@ -246,8 +246,9 @@ LATER_VARIABLES = 700  # of them, kept for names of buckets, ARNs and the queue'
 
 def _check_size(variables: Mapping[str, str]) -> None:
     """Refuse settings that do not fit into the variables of a function."""
-    size = LATER_VARIABLES
-    size += sum(len(f"{name}{value}".encode()) for name, value in variables.items())
+    size = LATER_VARIABLES + sum(
+        len(f"{name}{value}".encode()) for name, value in variables.items()
+    )
     if size <= MAX_VARIABLES:
         return
     routes = len(variables[Variable.ROUTES].encode())

@@ -101,7 +101,7 @@ SECONDS = 900.0  # of one command, on a machine ever so busy
 # What each command must have said, by how it begins; the first that fits counts.
 SAYS = {
     "make bootstrap": "bootstrapped",
-    "make put": r"run \S+-archive-\w+ began",
+    "make put": r"run \S+-archive-\w+ began: .*watch --env dev --region eu-west-1",
     "s3unzip watch": "COMPLETED",
     "s3unzip show": r"\d+ members: \d+ extracted",
     "s3unzip doctor": r"canary +5 of 5 members [^✅]*, 0 failures",

@@ -86,6 +86,10 @@ def test_a_wrong_file_is_one_line(tmp_path: Path, before: str, after: str, line:
         ({"runs.max_workers.x": "5"}, "-c runs.max_workers.x: there is no such setting"),
         ({"runs.max_workers": "many"}, "-c runs.max_workers must be a whole number; it is 'many'"),
         ({"options.marker": "yes"}, "-c options.marker must be true or false; it is 'yes'"),
+        (
+            {"alarms.also": '["any"]'},
+            "-c alarms.also.0 must be 'AbortedRuns', 'RejectedArchives' or",
+        ),
         ({"functions.plan.timeout": 901}, "functions.plan.timeout must be at most 900; it is 901"),
         ({"limits.members": 0}, "limits.members must be more than 0; it is 0"),
         (
