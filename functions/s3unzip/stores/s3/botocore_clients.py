@@ -334,10 +334,10 @@ def _parse_page(body: bytes) -> ListPage:
             raise ResponseParserError(f"the list has no size of {key!r}") from None
         # None, because a list contains no CRC-32.
         objects.append(StoredObject(key, size, None, unquoted(element.findtext(etag_tag))))
-    if root.findtext(f"{namespace}IsTruncated") != "true":
-        return objects, None
     # A missing token is returned as "", which `list_page` refuses.
-    return objects, root.findtext(f"{namespace}NextContinuationToken") or ""
+    token = root.findtext(f"{namespace}NextContinuationToken", "")
+    is_truncated = root.findtext(f"{namespace}IsTruncated", str(bool(token))).strip().lower()
+    return objects, None if is_truncated in {"false", "0", ""} else token
 
 
 def _let_requester_pay(params: dict[str, Any], **_: object) -> None:
