@@ -153,6 +153,25 @@ def test_every_range_carries_the_pin(where: Location) -> None:
     ] == [("bytes=0-9", '"etag"', "versionId=v1")]
 
 
+OTHER_RANGES = {
+    "another range": Reply(206, bytes(10), ETAG | {"Content-Range": "bytes 5-14/1000"}),
+    "a range without its size": Reply(206, bytes(10), ETAG | {"Content-Range": "bytes 0-9/*"}),
+    "no range": Reply(206, bytes(10), ETAG),
+    "all bytes": Reply(200, BODY, ETAG),
+}
+
+
+@pytest.mark.parametrize("call", ["read", "read odd"])
+@pytest.mark.parametrize("reply", OTHER_RANGES)
+def test_bytes_of_another_range_are_not_taken(call: str, reply: str) -> None:
+    """Both clients refuse such a response before its first byte."""
+    with (
+        scripted(lambda _: OTHER_RANGES[reply]) as (stores, _),
+        pytest.raises(ServiceFaultError, match="does not follow the protocol of S3"),
+    ):
+        CALLS[call](stores)
+
+
 @pytest.mark.parametrize("call", ["read", "read odd", "copy"])
 def test_a_version_that_may_not_be_read(call: str) -> None:
     """The attempt after the denied one is pinned by the ETag alone, and so are all others."""

@@ -26,7 +26,7 @@ from s3unzip.model import Location, Pin
 from s3unzip.stores.archives import Source
 from s3unzip.stores.calls import count_request, read_until_fault
 from s3unzip.stores.ports import Buffer, Tail
-from s3unzip.stores.s3.errors import Call, get_action, read_answer, s3_errors
+from s3unzip.stores.s3.errors import NOT_S3, Call, get_action, read_answer, s3_errors
 from s3unzip.stores.s3.session import Session
 from s3unzip.zip import ByteRange
 
@@ -43,7 +43,6 @@ _ODD = re.compile(r"(?:^|/)\.{0,2}(?:/|$)|[\x00-\x1f\x7f]")
 _DATE = re.compile(r"[A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9:]{8} GMT")
 _LENGTH = re.compile(r"[0-9]{1,19}")  # int() refuses thousands of digits
 NO_DATE = datetime.fromtimestamp(0, UTC)  # used if a response contains no date
-_WHOLE_SIZE = re.compile(r"/([0-9]{1,19})\Z")  # total size in a Content-Range
 
 
 def needs_botocore(key: str) -> bool:
@@ -72,8 +71,7 @@ def get_object(
     Args:
         span: offsets of the first byte and of the byte after the last one. Defaults to all bytes.
         etag, version: the ETag that the object must have, and the id of the version to read.
-        min_chunk_size: minimum number of bytes in a chunk. If a body breaks, obstore loses the
-            incomplete chunk.
+        min_chunk_size: minimum bytes in a chunk; a body that breaks loses its incomplete chunk.
     """
     if not needs_botocore(call.key):
         options: GetOptions = {}
@@ -87,11 +85,8 @@ def get_object(
         return answer.meta, map(memoryview, answer.stream(min_chunk_size=min_chunk_size))
     from s3unzip.stores.s3.botocore_clients import read_pieces
 
-    request: dict[str, Any] = {
-        "IfMatch": etag,
-        "VersionId": version,
-        "ExpectedBucketOwner": call.owner,
-    }
+    request: dict[str, Any] = {"IfMatch": etag, "VersionId": version}
+    request["ExpectedBucketOwner"] = call.owner
     if span is not None:
         start, stop = span
         request["Range"] = f"bytes={start}-{stop - 1}"
@@ -100,10 +95,13 @@ def get_object(
         Key=call.key,
         **{name: value for name, value in request.items() if value is not None},
     )
-    whole_size = _WHOLE_SIZE.search(body.get("ContentRange", ""))
-    # Without a span, no caller needs the size. With one, the server may fail to report it.
-    size = 0  # unknown
-    if whole_size is not None:
+    size = 0  # without a span, no caller needs the size
+    if span is not None:
+        content_range = body.get("ContentRange", "no range")
+        whole_size = re.fullmatch(rf"bytes {start}-[0-9]+/([0-9]{{1,19}})", content_range)
+        if whole_size is None:  # obstore also refuses such a response
+            body["Body"].close()
+            raise errors.ServiceFaultError(f"{call}: {NOT_S3}: {request['Range']}: {content_range}")
         size = int(whole_size[1])
     return _describe_answer(call, body, size), read_pieces(body)
 
@@ -213,14 +211,15 @@ class S3Source(Source):
         # discover in the meantime that the credentials do not allow reading versions.
         version = self._session.readable_version(location.bucket, pin)
         call = Call(get_action(version), location.bucket, location.key, pinned=True)
-        date = date_of(pin)
-        etag = None
-        if date is None:  # otherwise `pin.etag` is that date
-            etag = pin.etag
+        date = date_of(pin)  # None, unless `pin.etag` is a date
         size = 0
         try:
             meta, chunks = get_object(
-                self._session, call, (want.start, want.stop), etag=etag, version=version
+                self._session,
+                call,
+                (want.start, want.stop),
+                etag=pin.etag if date is None else None,
+                version=version,
             )
             # If the version is pinned by date, the request had no condition.
             if date is not None and (meta["size"], meta["last_modified"]) != (pin.size, date):
@@ -296,8 +295,7 @@ class S3Source(Source):
 
     def tags(self, location: Location, pin: Pin) -> dict[str, str]:
         version, request = _version_request(location, pin)
-        action = "GetObjectTagging" if version is None else "GetObjectVersionTagging"
-        call = Call(action, location.bucket, location.key, pinned=True)
+        call = Call(f"{get_action(version)}Tagging", location.bucket, location.key, pinned=True)
         with self._session.explaining(call):
             answer = self._session.client("control").get_object_tagging(**request)
         return {tag.get("Key", ""): tag.get("Value", "") for tag in answer.get("TagSet", ())}
