@@ -191,9 +191,7 @@ class WebSource(Source):
     def _follow(self, location: Location, headers: dict[str, str]) -> BaseHTTPResponse:
         """Return the response after redirects; send the password only to the host of the URL."""
         first = target = _parse(f"{location.scheme}://{location.bucket}/{location.key}")
-        credentials = {}
-        if first.auth is not None:
-            credentials = make_headers(basic_auth=unquote(first.auth))
+        credentials = make_headers(basic_auth=unquote(first.auth or ""))  # none without a user
         timeout = Timeout(connect=self._config.connect_seconds, read=self._config.stall_seconds)
         for _ in range(MAX_REDIRECTS + 1):
             target_headers = headers
@@ -251,9 +249,7 @@ class WebSource(Source):
         through = ""
         if proxy is not None:
             through = f" through the proxy {parse_url(proxy)._replace(auth=None).url}"
-        cause = error
-        if isinstance(error, ProxyError):
-            cause = error.original_error
+        cause = getattr(error, "original_error", error)  # only a `ProxyError` has another cause
         refusal = _explain_permanent(cause, via_proxy=proxy is not None)
         if refusal is not None:
             return errors.StorageError(f"{location}: {refusal}")

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from s3unzip.errors import AccessDeniedError
 from s3unzip.stores.config import StoreConfig
-from s3unzip.stores.s3 import botocore_clients
+from s3unzip.stores.s3 import botocore_clients, credentials
 from s3unzip.stores.s3.aws_session import AwsSession
 from s3unzip.stores.s3.plain_settings import read_plain_settings
 from s3unzip.stores.s3.session import Session
@@ -111,6 +111,21 @@ def test_keys_are_looked_for_in_the_region_of_the_session(monkeypatch: pytest.Mo
         ),
     )
     assert repr(AwsSession(StoreConfig(region="cn-north-1")).keys.current()) == "Keys(cn-north-1)"
+
+
+def test_a_program_that_gives_no_keys_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The user reads what is waited for, while it is waited for."""
+    goes_on = tmp_path / "goes-on"
+    (tmp_path / "secret.py").write_text(
+        f"import os, time\nwhile not os.path.exists({str(goes_on)!r}):\n    time.sleep(0.01)\n"
+        f"print('{SECRET}')"
+    )
+    monkeypatch.setattr(credentials, "SILENT_SECONDS", 0.0)
+    caplog.handler.addFilter(lambda _: goes_on.write_bytes(b"") == 0)
+    assert AwsSession(StoreConfig(profile="process")).keys.current() is not None
+    assert "waiting for AWS credentials (profile process): for a program" in caplog.text
 
 
 def test_a_file_that_is_no_configuration_is_an_error(tmp_path: Path) -> None:

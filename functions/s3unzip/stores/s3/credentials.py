@@ -18,6 +18,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import threading
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
     from s3unzip.stores.ports import AskForKeys
 
+_log = logging.getLogger("s3unzip.calls")
 # No request is signed with expired keys: botocore renews the keys of a role at least 10 minutes
 # before they expire. obstore requests new keys 5 minutes before the end of `CREDENTIALS_LAST`, and
 # a worker caches the keys from the program for 4 minutes.
@@ -55,6 +57,8 @@ CHAIN_ERRORS: tuple[type[Exception], ...] = (
     TypeError,
     ValueError,
 )
+SILENT_SECONDS = 8.0  # time until the user is told that keys are looked up
+WAITING = "still waiting for AWS credentials (profile %s): for a program, a service or a typed code"
 NO_KEYS = (
     "no AWS credentials; set AWS_PROFILE or AWS_ACCESS_KEY_ID, or read a public archive with "
     "--no-sign-request"
@@ -157,9 +161,8 @@ class ProfileKeys:
     def _look_again(self) -> Keys | None:
         """Return the keys found by a new lookup, or None if there are none."""
         if self._ask is not None:
-            refused = None  # no keys have been refused
-            if self._keys is not None:
-                refused = self._keys.access_key
+            # If there are no keys, none have been refused.
+            refused = getattr(self._keys, "access_key", None)
             return self._ask(KeysRequest(self._profile, refused))
         source = self._open_source(again=True)
         if source is None:
@@ -183,7 +186,16 @@ class ProfileKeys:
         session = botocore_clients.open_session(self._profile, self.region)
         if again:
             botocore_clients.refuse_code(session)
-        credentials = botocore_clients.load_credentials(session)
+        # A program or a service may keep the chain waiting for any time.
+        report = threading.Timer(
+            SILENT_SECONDS, _log.warning, (WAITING, profile_name(self._profile) or "default")
+        )
+        report.daemon = True
+        report.start()
+        try:
+            credentials = botocore_clients.load_credentials(session)
+        finally:
+            report.cancel()
         if credentials is None:
             return None
         return partial(botocore_clients.frozen_keys, credentials, profile_name(self._profile))
