@@ -440,6 +440,14 @@ def test_a_complete_that_tells_of_no_object(body: bytes) -> None:
         WRITES["complete"](stores)
 
 
+@pytest.mark.parametrize("key", ["key", "odd//key"])
+def test_a_put_whose_answer_has_no_etag(key: str) -> None:
+    """The object is stored, and its ETag is unknown."""
+    with scripted(lambda _: Reply(200)) as (stores, asked):
+        assert stores.destination(WHERE).put(key, b"body", FACTS, if_absent=False) is None
+    assert len(asked) == 1
+
+
 @pytest.mark.parametrize("status", [400, 501])
 def test_a_server_without_checksums_of_objects_is_asked_without(status: int) -> None:
     """Backblaze B2 refused the checksum mode of a HEAD; the next HEAD has none."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, unquote_plus, urlencode
 
 import obstore
+from obstore.exceptions import BaseError
 
 from s3unzip.errors import (
     NotFoundError,
@@ -61,6 +62,7 @@ DELETE_BATCH = 1_000  # maximum number of keys in one DeleteObjects request
 # After these responses to Complete, the upload must be restarted (API_CompleteMultipartUpload).
 # VersityGW responds with InvalidPart if the upload was aborted.
 BEGIN_ANEW = frozenset({"ConditionalRequestConflict", "InvalidPart"})
+NO_ETAG = "ETag Header missing"  # in obstore's message about the response to a PUT
 COPY_ABOVE_BYTES = 5 * 1024**2  # UploadPartCopy accepts a range only for a larger source
 _CRC = re.compile(r"[0-9a-fA-F]{1,8}")
 # Four bytes in base64. An object made of parts has "...-3" instead, a checksum of checksums.
@@ -107,15 +109,20 @@ class S3Destination(Destination):
         self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool
     ) -> str | None:
         self._session.confirm_owner(self._bucket, self._config.destination_owner)
-        answer = obstore.put(
-            self._session.writer(self._bucket, self._config.destination_kms_key),
-            key,
-            body,
-            attributes=_attributes(facts),
-            tags=facts.tags,
-            mode="create" if if_absent else "overwrite",
-            use_multipart=False,
-        )
+        try:
+            answer = obstore.put(
+                self._session.writer(self._bucket, self._config.destination_kms_key),
+                key,
+                body,
+                attributes=_attributes(facts),
+                tags=facts.tags,
+                mode="create" if if_absent else "overwrite",
+                use_multipart=False,
+            )
+        except BaseError as error:
+            if NO_ETAG not in str(error):
+                raise
+            return None  # the server has stored the object
         return unquoted(answer["e_tag"])
 
     def replace(self, key: str, body: bytes, facts: ObjectFacts, etag: str | None) -> None:
@@ -136,8 +143,7 @@ class S3Destination(Destination):
         etag: str | None = None,
     ) -> str | None:
         request = self._object_request(facts)
-        if self._session.sends_checksums:
-            request["ChecksumCRC32"] = _encode_checksum(zlib.crc32(body))
+        request["ChecksumCRC32"] = self._checksum(zlib.crc32(body))
         if if_absent:
             request["IfNoneMatch"] = "*"
         if etag is not None:
@@ -335,9 +341,7 @@ class S3Destination(Destination):
             content = bytes(body)
 
         def send() -> Part:
-            checksum = None
-            if self._session.sends_checksums:
-                checksum = _encode_checksum(crc32)
+            checksum = self._checksum(crc32)
             answer = self._send(
                 "bodies",
                 "upload_part",
@@ -373,9 +377,6 @@ class S3Destination(Destination):
         version = self._session.readable_version(source.bucket, pin)
         if version is not None:
             copy_source["VersionId"] = version
-        payer = None
-        if self._config.request_payer:  # this option applies to the bucket of the archive
-            payer = "requester"
         try:
             answer = self._send(
                 "slow",
@@ -386,7 +387,8 @@ class S3Destination(Destination):
                 CopySource=copy_source,
                 CopySourceRange=f"bytes={span.start}-{span.stop - 1}",
                 CopySourceIfMatch=pin.etag,
-                RequestPayer=payer,
+                # This option applies to the bucket of the archive.
+                RequestPayer="requester" if self._config.request_payer else None,
             )
         except s3_errors() as error:
             raise self._explain_copy(error, upload, source, version) from None
@@ -511,6 +513,12 @@ class S3Destination(Destination):
         request = {name: value for name, value in parameters.items() if value is not None}
         return getattr(self._session.client(purpose), operation)(**request)
 
+    def _checksum(self, crc32: int) -> str | None:
+        """Return a CRC-32 as S3 encodes it, or None if requests have no checksums."""
+        if not self._session.sends_checksums:
+            return None
+        return base64.b64encode(crc32.to_bytes(4, "big")).decode()
+
     def _object_request(self, facts: ObjectFacts) -> dict[str, Any]:
         """Return the parameters of a request that stores an object, except its key and bytes."""
         request: dict[str, Any] = {
@@ -568,10 +576,6 @@ def _parse_crc(metadata: str) -> int | None:
     if not _CRC.fullmatch(metadata):
         return None
     return int(metadata, 16)
-
-
-def _encode_checksum(crc32: int) -> str:
-    return base64.b64encode(crc32.to_bytes(4, "big")).decode()
 
 
 def _field(answer: Mapping[str, Any], field: str, key: str) -> Any:
