@@ -20,6 +20,7 @@ import pytest
 from s3unzip.errors import (
     AccessDeniedError,
     ConflictError,
+    NotFoundError,
     S3UnzipError,
     ServiceFaultError,
     SourceChangedError,
@@ -294,6 +295,14 @@ def test_an_archive_in_a_pipe(
     make(Path("a.zip"))
     with pytest.raises(StorageError, match=r"a pipe or a device; .* save it in a file first"):
         files.FileSource().tail(Location("file", "", f"{tmp_path}/a.zip"), 10)
+
+
+def test_a_link_to_no_archive_is_not_its_own_suggestion(tmp_path: Path) -> None:
+    """Only other names are near."""
+    (tmp_path / "a.zip").symlink_to("nowhere.zip")
+    (tmp_path / "A.zip").touch()
+    with pytest.raises(NotFoundError, match=r"a\.zip: no such file or folder; near: 'A\.zip'\Z"):
+        files.FileSource().stat(Location("file", "", f"{tmp_path}/a.zip"))
 
 
 def test_an_archive_that_grows_while_its_end_is_read(

@@ -100,7 +100,8 @@ def _near_names(path: Path) -> str:
         entries = list(itertools.islice(os.scandir(path.parent), 10_000))
     except OSError:
         return ""
-    names = {entry.name.lower(): entry.name for entry in entries}
+    # A link to a missing file has the name itself.
+    names = {entry.name.lower(): entry.name for entry in entries if entry.name != path.name}
     # The cutoff is a similarity, which is 1 for equal names.
     near = difflib.get_close_matches(path.name.lower(), names, n=3, cutoff=0.77)
     return ", ".join(repr(names[name]) for name in near)
