@@ -250,8 +250,7 @@ def _task_seconds(task: Task, platform: Platform, tuning: Tuning, at_once: int) 
     if task.parts == 1:
         calls += LARGE_CALLS
     if task.kind is TaskKind.COPY:
-        rate = rates.S3_REQUEST_COPY * tuning.parts_in_flight
-        return calls * platform.latency + task.size / rate
+        return calls * platform.latency + task.size / rates.S3_REQUEST_COPY / tuning.parts_in_flight
     last_part = min(tuning.part_bytes, task.size) / platform.upload_rate  # sent after inflating all
     seconds = calls * platform.latency + last_part + max(moving, inflating)
     if task.kind is TaskKind.SCAN:  # a segment is read twice: for the scan, then for the extraction

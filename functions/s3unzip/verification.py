@@ -411,8 +411,7 @@ class _ObjectComparison:
 
     def _check_listing(self, differences: Sequence[Difference]) -> None:
         """Raise `UnorderedListError` if the first missing object exists: one HEAD per range."""
-        missing = (each.key for each in differences if each.kind is Kind.MISSING)
-        first = next(missing, None)
+        first = next((each.key for each in differences if each.kind is Kind.MISSING), None)
         if first is not None and self._ask(first) is not None:
             raise UnorderedListError(f"{first}: exists, and the store does not list it there")
 

@@ -140,8 +140,7 @@ def _queue(runs: DeployedRuns, keys: list[str]) -> int:
     """Queue an event for each key of the ingest bucket; return the number of events queued."""
     queued = 0
     now = time.time()  # used for all events, so that old archives do not go ahead of new ones
-    bucket = runs.defaults.own.ingest_bucket
-    events = [(Location("s3", bucket, key), now) for key in keys]
+    events = [(Location("s3", runs.defaults.own.ingest_bucket, key), now) for key in keys]
     try:
         for sent in send_events(runs.client("sqs"), runs.outputs["QueueUrl"], events):
             if sent // REPORT_EVERY > queued // REPORT_EVERY:  # `sent` has passed a multiple

@@ -102,8 +102,7 @@ def _find_candidates(data: bytes, start_bit: int, stop_bit: int) -> Iterator[int
 
 def _find_headers(block: bytes, size: int) -> NDArray[np.int64]:
     """Return the bit offsets of possible headers in the first `size` bytes of `block`."""
-    octets = np.frombuffer(block, np.uint8)
-    windows = np.lib.stride_tricks.sliding_window_view(octets, _WORD_BYTES)
+    windows = np.lib.stride_tricks.sliding_window_view(np.frombuffer(block, np.uint8), _WORD_BYTES)
     words64 = np.ascontiguousarray(windows).view("<u8")[:, 0]  # 64 bits, beginning at each byte
     words32 = words64[:size].astype(np.uint32)
     # First all offsets at bit 0 of a byte, then all offsets at bit 1, and so on.

@@ -287,8 +287,7 @@ def with_properties(facts: ObjectFacts, properties: ObjectProperties) -> ObjectF
 
 def content_type(key: str) -> str:
     """Return the media type for the suffix of a key."""
-    name = key.rpartition("/")[2]
-    stem, _, suffix = name.rpartition(".")
+    stem, _, suffix = key.rpartition("/")[2].rpartition(".")
     if not stem.strip("."):  # ".profile" has no suffix
         return DEFAULT_TYPE
     return _TYPES.get(suffix.lower(), DEFAULT_TYPE)

@@ -119,8 +119,7 @@ class Machine:
         if tail.modified is None:  # the ids of all its runs contain the time of the first
             first_time = None
             if self._stores is not None and self._stores.work.store.is_local:
-                dateless = run_id(request, tail.pin, modified=None)
-                first_time = find_dated(self._stores.work, dateless)
+                first_time = find_dated(self._stores.work, run_id(request, tail.pin, modified=None))
             tail = tail._replace(modified=first_time or context.clock.now())
         run = run_id(request, tail.pin, tail.modified)
 

@@ -200,8 +200,7 @@ def look_up_run(records: RunRecords) -> RecordedRun:
         plan = records.find_plan()
     except UnreadableRecordError:
         return RecordedRun(plan=None, report=report, begins_anew=True)
-    begins_anew = report is not None and report.reason == RECORD_UNREADABLE
-    return RecordedRun(plan, report, begins_anew)
+    return RecordedRun(plan, report, report is not None and report.reason == RECORD_UNREADABLE)
 
 
 def report_unplanned(

@@ -109,8 +109,9 @@ class ObjectRunStore:
         try:
             if stored is None or self.read(name) != old:
                 raise ConflictError(f"{key}: it has changed")
-            etag = stored.etag
-            self._run("put", lambda: self._store.replace(key, new, _facts_of(name), etag))
+            self._run(
+                "put", partial(self._store.replace, key, new, _facts_of(name), etag=stored.etag)
+            )
         except NotFoundError as error:
             raise ConflictError(f"{key}: it is gone") from error
 

@@ -162,8 +162,7 @@ class ProfileKeys:
         """Return the keys found by a new lookup, or None if there are none."""
         if self._ask is not None:
             # If there are no keys, none have been refused.
-            refused = getattr(self._keys, "access_key", None)
-            return self._ask(KeysRequest(self._profile, refused))
+            return self._ask(KeysRequest(self._profile, getattr(self._keys, "access_key", None)))
         source = self._open_source(again=True)
         if source is None:
             return None

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, unquote_plus, urlencode
 
 import obstore
-from obstore.exceptions import BaseError
 
 from s3unzip.errors import (
     NotFoundError,
@@ -62,7 +61,8 @@ DELETE_BATCH = 1_000  # maximum number of keys in one DeleteObjects request
 # After these responses to Complete, the upload must be restarted (API_CompleteMultipartUpload).
 # VersityGW responds with InvalidPart if the upload was aborted.
 BEGIN_ANEW = frozenset({"ConditionalRequestConflict", "InvalidPart"})
-NO_ETAG = "ETag Header missing"  # in obstore's message about the response to a PUT
+# The ends of the messages about a response without an ETag: of obstore, and of `_field`.
+NO_ETAG = ("ETag Header missing from response", "the answer came without its ETag")
 COPY_ABOVE_BYTES = 5 * 1024**2  # UploadPartCopy accepts a range only for a larger source
 _CRC = re.compile(r"[0-9a-fA-F]{1,8}")
 # Four bytes in base64. An object made of parts has "...-3" instead, a checksum of checksums.
@@ -95,34 +95,44 @@ class S3Destination(Destination):
         """Do nothing, because the session keeps its connections open."""
 
     def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> str | None:
-        """Write a whole object; S3 verifies its CRC64NVME. Return its ETag without quotes."""
+        """Write a whole object; S3 verifies its CRC64NVME. Return its ETag without quotes.
+
+        An answer without an ETag may come from a server that has not stored the object.
+        """
 
         def send() -> str | None:
             # obstore does not support ACLs, and does not sign additional headers.
             if facts.acl is not None or needs_botocore(key):
-                return self._put_by_botocore(key, body, facts, if_absent=if_absent)
+                answer = self._put_by_botocore(key, body, facts, if_absent=if_absent)
+                return unquoted(_field(answer, "ETag", key))
             return self._put_by_obstore(key, body, facts, if_absent=if_absent)
 
-        return self._write("put", send, lambda: self._write_call(key, facts, if_absent=if_absent))
+        try:
+            return self._write(
+                "put", send, lambda: self._write_call(key, facts, if_absent=if_absent)
+            )
+        except ServiceFaultError as fault:
+            if not str(fault).endswith(NO_ETAG):
+                raise
+            count_request("head")
+            stored = self.head(key)
+            if stored is None or stored.size != memoryview(body).nbytes:
+                raise
+            return stored.etag
 
     def _put_by_obstore(
         self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool
     ) -> str | None:
         self._session.confirm_owner(self._bucket, self._config.destination_owner)
-        try:
-            answer = obstore.put(
-                self._session.writer(self._bucket, self._config.destination_kms_key),
-                key,
-                body,
-                attributes=_attributes(facts),
-                tags=facts.tags,
-                mode="create" if if_absent else "overwrite",
-                use_multipart=False,
-            )
-        except BaseError as error:
-            if NO_ETAG not in str(error):
-                raise
-            return None  # the server has stored the object
+        answer = obstore.put(
+            self._session.writer(self._bucket, self._config.destination_kms_key),
+            key,
+            body,
+            attributes=_attributes(facts),
+            tags=facts.tags,
+            mode="create" if if_absent else "overwrite",
+            use_multipart=False,
+        )
         return unquoted(answer["e_tag"])
 
     def replace(self, key: str, body: bytes, facts: ObjectFacts, etag: str | None) -> None:
@@ -141,15 +151,14 @@ class S3Destination(Destination):
         *,
         if_absent: bool,
         etag: str | None = None,
-    ) -> str | None:
+    ) -> Any:
         request = self._object_request(facts)
         request["ChecksumCRC32"] = self._checksum(zlib.crc32(body))
         if if_absent:
             request["IfNoneMatch"] = "*"
         if etag is not None:
             request["IfMatch"] = f'"{etag}"'
-        answer = self._send("bodies", "put_object", Key=key, Body=bytes(body), **request)
-        return unquoted(answer.get("ETag"))
+        return self._send("bodies", "put_object", Key=key, Body=bytes(body), **request)
 
     def _write(self, kind: Kind, send: Callable[[], T], make_call: Callable[[], Call]) -> T:
         """Return the result of `send`; if the server refuses checksums, retry without them.

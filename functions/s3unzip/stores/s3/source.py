@@ -100,7 +100,6 @@ def get_object(
         content_range = body.get("ContentRange", "no range")
         whole_size = re.fullmatch(rf"bytes {start}-[0-9]+/([0-9]{{1,19}})", content_range)
         if whole_size is None:  # obstore also refuses such a response
-            body["Body"].close()
             raise errors.ServiceFaultError(f"{call}: {NOT_S3}: {request['Range']}: {content_range}")
         size = int(whole_size[1])
     return _describe_answer(call, body, size), read_pieces(body)
