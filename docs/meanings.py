@@ -105,6 +105,7 @@ MEANINGS = {
     "StackSection.name": "of the CloudFormation stack",
     "StackSection.region": "unset: the region of the credentials",
     "StackSection.tags": "of every resource",
+    "Tuning.max_workers": "concurrent tasks of one run; of an environment: `runs.max_workers`",
     "Tuning.batch_members": "members of one batch",
     "Tuning.copy_part_bytes": "of one UploadPartCopy",
     "Tuning.nested_archives": "how many",
