@@ -148,7 +148,7 @@ FAMILIES = {
             ),
             warnings="fifo-mode",
         ),
-        "zip -e into a pipe": archive(*PIPED_SECRETS, policy=OPENING),
+        "zip -e into a pipe": unread("bsdtar", archive(*PIPED_SECRETS, policy=OPENING)),
         "zip -Z bzip2": by(*FILES, method=BZIP2),
         "zip -0": by(*FILES, method=0),
         "zip -z": by(*FILES, shape=Shape(comment=b"a comment\nof two lines")),
@@ -579,7 +579,7 @@ ROWS = [
     fails(
         "lfh-size-crc-mismatch",
         archive(replace(STREAMED[0], local=TIMED), B),
-        archive(*PIPED_SECRETS, policy=OPENING),
+        FAMILIES["Info-ZIP"]["zip -e into a pipe"],
     ),
     rejects("count-mismatch", by(*FILES, shape=Shape(eocd={"disk_entries": 8}))),
     rejects("count-mismatch", by(*FILES, shape=Shape(eocd={"entries": 3, "disk_entries": 3}))),
