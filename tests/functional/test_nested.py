@@ -3,7 +3,8 @@
 import json
 import random
 import struct
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from threading import Semaphore
 
 import pytest
@@ -132,20 +133,19 @@ def test_budgets(world: World, limit: dict[str, float], reasons: list[str | None
     assert sorted(map(str, tree.reasons.values())) == sorted(map(str, reasons))
 
 
+@dataclass(eq=False)
 class Reversing(MemoryBucket):
     """A bucket that takes the archive a00.zip after all others."""
 
-    def __init__(self, others: int) -> None:
-        super().__init__()
-        self._others = Semaphore(0)
-        self._count = others
+    others: int
+    _taken: Semaphore = field(default_factory=partial(Semaphore, 0))
 
     def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> str:
         if key.endswith("a00.zip"):
-            for _ in range(self._count):
-                assert self._others.acquire(timeout=servers.HANG_SECONDS)
+            for _ in range(self.others):
+                assert self._taken.acquire(timeout=servers.HANG_SECONDS)
         etag = super().put(key, body, facts, if_absent=if_absent)
-        self._others.release()
+        self._taken.release()
         return etag
 
 

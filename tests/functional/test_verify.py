@@ -3,8 +3,9 @@
 import random
 import weakref
 import zipfile
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import boto3
 import pytest
@@ -183,12 +184,12 @@ def test_a_listing_goes_on_over_pages(case: Extracted) -> None:
     assert found.requests.list == 3
 
 
+@dataclass(eq=False)
 class Throttling(MemoryBucket):
     """Refuses the first answers to each kind of question."""
 
-    def __init__(self, times: int) -> None:
-        super().__init__()
-        self.refusals = {"list": times, "head": times}
+    times: int
+    refused: Counter[str] = field(default_factory=Counter)
 
     def head(self, key: str) -> StoredObject | None:
         self._refuse("head")
@@ -201,8 +202,8 @@ class Throttling(MemoryBucket):
             yield listed
 
     def _refuse(self, kind: str) -> None:
-        if self.refusals[kind]:
-            self.refusals[kind] -= 1
+        if self.refused[kind] < self.times:
+            self.refused[kind] += 1
             raise ThrottledError(f"{kind}: slow down")
 
 
@@ -375,13 +376,12 @@ class Key(str):
     __slots__ = ("__weakref__",)
 
 
+@dataclass(eq=False)
 class CrowdedBucket(MemoryBucket):
     """Lists many pages of other objects after its own, and notes how many of their keys live."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.extra: list[weakref.ref[Key]] = []
-        self.most = 0  # keys of earlier pages that live when a page is listed
+    extra: list[weakref.ref[Key]] = field(default_factory=list)
+    most: int = 0  # keys of earlier pages that live when a page is listed
 
     def list_page(self, prefix: str, first: str, last: str, token: str | None) -> ListPage:
         if token is None:

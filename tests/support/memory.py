@@ -63,6 +63,7 @@ from s3unzip.stores.run_store import ObjectRunStore
 from s3unzip.zip import ByteRange, Policy
 
 PIECE = 64 * 1024
+LIMITS = PartLimits(min_bytes=1024, max_bytes=1 << 30, max_parts=10_000, object_bytes=1 << 40)
 MODIFIED = 1_795_466_132.0  # 2026-11-23 20:35:32
 
 
@@ -85,24 +86,21 @@ class Pending:
     parts: dict[int, tuple[Part, bytes]] = field(default_factory=dict)
 
 
+@dataclass(kw_only=True, eq=False)
 class MemoryBucket:
     """Source and destination at once."""
 
-    keeps_metadata = True
-
-    def __init__(self, *, copies: bool = True, part_checksums: bool = False) -> None:
-        self.objects: dict[str, Stored] = {}
-        self.pending: dict[str, Pending] = {}
-        self.puts = 0
-        self.neighbours: dict[str, MemoryBucket] | None = None  # that parts are copied from
-        self.versions: dict[tuple[str, str], Stored] | None = None  # by key and id, where kept
-        self._copies = copies
-        self._part_checksums = part_checksums
-        self._ids = itertools.count(1)
-        self._lock = threading.Lock()
-        self.part_limits = PartLimits(
-            min_bytes=1024, max_bytes=1 << 30, max_parts=10_000, object_bytes=1 << 40
-        )
+    copies: bool = True
+    part_checksums: bool = False
+    objects: dict[str, Stored] = field(default_factory=dict)
+    pending: dict[str, Pending] = field(default_factory=dict)
+    puts: int = 0
+    neighbours: dict[str, MemoryBucket] | None = None  # that parts are copied from
+    versions: dict[tuple[str, str], Stored] | None = None  # by key and id, where kept
+    keeps_metadata: bool = True
+    part_limits: PartLimits = LIMITS
+    _ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     # Source
 
@@ -196,7 +194,7 @@ class MemoryBucket:
     ) -> Part:
         bucket = self if self.neighbours is None else self.neighbours[source.bucket]
         body = bucket.pinned(source, pin).read(span)
-        return self._add_part(upload, number, body, crc32(body) if self._part_checksums else None)
+        return self._add_part(upload, number, body, crc32(body) if self.part_checksums else None)
 
     def complete_upload(self, upload: Upload, parts: Sequence[Part], *, if_absent: bool) -> str:
         with self._lock:
@@ -237,7 +235,7 @@ class MemoryBucket:
         return [part for _, (part, _) in sorted(self._pending(upload).parts.items())]
 
     def copies_from(self, source: Location, pin: Pin) -> bool:
-        return self._copies and not pin.parts
+        return self.copies and not pin.parts
 
     def _stored(self, key: str) -> Stored:
         try:

@@ -4,6 +4,7 @@ import random
 import threading
 import zlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, repeat
 from pathlib import Path
@@ -87,12 +88,11 @@ class WrongCopies(MemoryBucket):
         return part
 
 
+@dataclass(eq=False)
 class SilentCompletes(MemoryBucket):
     """Answers Complete without an ETag: at first `lost` times without doing it."""
 
-    def __init__(self, lost: int) -> None:
-        super().__init__()
-        self.lost = lost
+    lost: int
 
     def complete_upload(self, upload: Upload, parts: Sequence[Part], *, if_absent: bool) -> str:
         self.lost -= 1
@@ -116,15 +116,15 @@ class ForgetfulBucket(MemoryBucket):
         return True
 
 
+@dataclass(eq=False)
 class RefusingCompletes(MemoryBucket):
     """Will not have an object made of parts, or of those that were copied."""
 
-    error: S3UnzipError | None = StorageError("InvalidArgument: multiple checksums in request")
-
-    def __init__(self, *, streamed: bool = False) -> None:
-        super().__init__()
-        self._streamed = streamed
-        self._copied: set[str] = set()
+    streamed: bool = False
+    error: S3UnzipError | None = field(
+        default_factory=lambda: StorageError("InvalidArgument: multiple checksums in request")
+    )
+    _copied: set[str] = field(default_factory=set)
 
     def copy_part(
         self, upload: Upload, number: int, offset: int, source: Location, pin: Pin, span: ByteRange
@@ -133,7 +133,7 @@ class RefusingCompletes(MemoryBucket):
         return super().copy_part(upload, number, offset, source, pin, span)
 
     def complete_upload(self, upload: Upload, parts: Sequence[Part], *, if_absent: bool) -> str:
-        if self.error is not None and (self._streamed or upload.upload_id in self._copied):
+        if self.error is not None and (self.streamed or upload.upload_id in self._copied):
             raise self.error
         return super().complete_upload(upload, parts, if_absent=if_absent)
 
@@ -339,14 +339,13 @@ def test_a_stream_that_cannot_be_decoded_fails(method: int, data: bytes, reason:
     world.assert_absent("big")
 
 
+@dataclass(eq=False)
 class CountingBucket(MemoryBucket):
     """Knows how many bytes of parts were on the wire at once."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.most = 0
-        self._now = 0
-        self._gate = threading.Lock()
+    most: int = 0
+    _now: int = 0
+    _gate: threading.Lock = field(default_factory=threading.Lock)
 
     def upload_part(
         self, upload: Upload, number: int, offset: int, body: Buffer, crc32: int

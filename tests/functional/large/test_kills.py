@@ -3,7 +3,7 @@
 import random
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
@@ -253,13 +253,12 @@ class SparseSource(Source):
             yield self._archive.read(ByteRange(start, min(start + MIB, want.stop)))
 
 
+@dataclass(eq=False)
 class ForgetfulBucket(MemoryBucket):
     """Keeps of large objects only their sizes. What is copied is zeros."""
 
-    def __init__(self, archive: Sparse) -> None:
-        super().__init__()
-        self.sizes: dict[str, int] = {}
-        self._archive = archive
+    archive: Sparse
+    sizes: dict[str, int] = field(default_factory=dict)
 
     def upload_part(
         self, upload: Upload, number: int, offset: int, body: Buffer, crc32: int
@@ -269,7 +268,7 @@ class ForgetfulBucket(MemoryBucket):
     def copy_part(
         self, upload: Upload, number: int, offset: int, source: Location, pin: Pin, span: ByteRange
     ) -> Part:
-        for start, piece in self._archive.pieces.items():
+        for start, piece in self.archive.pieces.items():
             assert span.stop <= start or span.start >= start + len(piece)
         return self._keep(
             upload, Part(number, f'"{number}"', span.length, crc_of_zeros(span.length))

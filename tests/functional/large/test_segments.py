@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import pytest
 from msgspec.structs import replace
@@ -327,14 +328,13 @@ def test_a_damaged_split_member_is_told_once() -> None:
     assert shown.told.members == (0, 0, 1)
 
 
+@dataclass(eq=False)
 class Down(MemoryBucket):
     """Takes a few bodies, then none until the clock has passed a time."""
 
-    def __init__(self, takes: int, seconds: float) -> None:
-        super().__init__()
-        self.takes = takes
-        self.clock = ManualClock()
-        self.until = self.clock.now() + seconds
+    takes: int
+    seconds: float
+    clock: ManualClock = field(default_factory=ManualClock)
 
     def put(
         self, key: str, body: ports.Buffer, facts: ports.ObjectFacts, *, if_absent: bool
@@ -350,7 +350,7 @@ class Down(MemoryBucket):
 
     def _take(self) -> None:
         self.takes -= 1
-        if self.takes < 0 and self.clock.now() < self.until:
+        if self.takes < 0 and self.clock.slept < self.seconds:
             raise errors.ThrottledError("503")
 
 
@@ -383,7 +383,7 @@ def test_a_resumed_run_begins_where_it_stopped(
     before = shown.told.counts["bytes_done"]
     assert 0 < before < shown.work(failed)
     assert shown.told.counts["extracted"] == failed.extracted
-    out.until = 0.0
+    out.seconds = 0.0
     report = shown.resume(failed)
     shown.world.assert_clean(report, m=members[-1].content)
     first = shown.told.shares[0]

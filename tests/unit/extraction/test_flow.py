@@ -4,6 +4,7 @@ import gzip
 import posixpath
 import threading
 import time
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TypeVar
 from zlib import crc32
@@ -172,12 +173,11 @@ def test_an_upload_that_somebody_aborted_is_told_as_gone() -> None:
     assert attempt.outcomes == []
 
 
+@dataclass(eq=False)
 class NotingBucket(MemoryBucket):
     """Notes which parts came as a memoryview, which S3 must copy."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.views: list[int] = []
+    views: list[int] = field(default_factory=list)
 
     def upload_part(
         self, upload: Upload, number: int, offset: int, body: Buffer, crc32: int
