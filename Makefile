@@ -34,7 +34,7 @@ put:  ## ENV=dev ARCHIVE=archive.zip KEY=prefix/: put an archive, and wait until
 unprotect:  ## ENV=prod: allow the stack to be destroyed
 destroy:  ## ENV=dev: delete the stack, its buckets and their objects
 bootstrap synth package diff deploy put unprotect destroy: .venv/bin/cdk
-	@$(RUN) python -m infra.deployment $@ --env "$(ENV)" $(if $(SET),--set '$(SET)') \
+	@$(RUN) python -m infra.deployment $@ --env "$(ENV)" $(if $(SET),--set "$$SET") \
 		$(if $(YES),--yes) $(if $(ARCHIVE),--archive "$(ARCHIVE)") \
 		$(if $(KEY),--key "$(KEY)") $(if $(BUCKET),--bucket "$(BUCKET)")
 

@@ -100,7 +100,7 @@ def package(wish: Wish) -> int:
             f"which bucket will hold the asset? make package {wish.make_arguments()} BUCKET=name"
         )
     if not re.fullmatch(BUCKET_NAME, wish.bucket):
-        raise RefusedError(f"BUCKET={wish.bucket}: write the name of a bucket: BUCKET=artifacts")
+        raise RefusedError(f"BUCKET={wish.bucket} is no name of a bucket: write BUCKET=artifacts")
     from infra.package import write_package  # noqa: PLC0415 - it starts jsii
 
     folder = write_package(environment, wish.bucket)
@@ -155,7 +155,7 @@ def fit_account(account: Account, wish: Wish) -> list[str]:
     _check_memory(account, wish)
     environment = wish.environment
     reserved = {name: section.reserved_concurrency for name, section in environment.functions}
-    stack = _look_up(account, wish)
+    stack = _find_own_stack(account, wish)
     free = account.unreserved_concurrency(stack.functions if stack else ())
     if free is None:
         return []
@@ -275,7 +275,7 @@ def destroy(wish: Wish) -> int:
 def _find(wish: Wish) -> tuple[Account, DeployedStack]:
     """Return the account and the stack of an environment; refuse one that is not deployed."""
     account = find_account(wish.environment)
-    stack = _look_up(account, wish)
+    stack = _find_own_stack(account, wish)
     if stack is None:
         raise RefusedError(
             f"there is no stack {wish.environment.stack.name} in account {account.id}, region "
@@ -285,7 +285,7 @@ def _find(wish: Wish) -> tuple[Account, DeployedStack]:
     return account, stack
 
 
-def _look_up(account: Account, wish: Wish) -> DeployedStack | None:
+def _find_own_stack(account: Account, wish: Wish) -> DeployedStack | None:
     """Return the stack of an environment, None if there is none; refuse another environment's."""
     name = wish.environment.name
     stack = find_stack(account, wish.environment.stack.name)

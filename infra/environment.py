@@ -144,7 +144,7 @@ class Environment(Section):
         return self
 
     def _explain_timeouts(self, tuning: Tuning) -> Iterator[str]:
-        """Yield which function would end its work before it has done any."""
+        """Yield which function has too little time for its work."""
         needed = math.ceil(WORK_SECONDS + tuning.margin_seconds)
         largest_work = {"extract": "a task"}
         if tuning.max_direct_members:

@@ -61,14 +61,21 @@ def test_make_passes_the_words_on(tmp_path: Path) -> None:
     """What `make put` is given reaches the command, and its line the terminal."""
     if not COMMAND.is_file():
         pytest.skip("no CDK CLI: make it with `make cdk`")
-    words = ("ENV=dev", "SET=ingest.suffix=.jar ingest.prefix=in/", "ARCHIVE=README.md", "KEY=a/")
+    words = (
+        "ENV=dev",
+        "SET=ingest.suffix=.jar ingest.prefix=o'brien/",
+        "ARCHIVE=README.md",
+        "KEY=a/",
+    )
     done = run_process(
         ["make", "put", *words],
         make_checkout(tmp_path / "checkout"),
         make_machine(tmp_path / "bin"),
     )
     assert done.returncode == 2, done.stdout + done.stderr  # make's own, for a failed command
-    assert done.stderr.startswith(b"a/README.md: only keys of in/*.jar start runs: name another on")
+    assert done.stderr.startswith(
+        b"a/README.md: only keys of o'brien/*.jar start runs: name another on"
+    )
 
 
 def _embedded(**quotas: str) -> Any:
@@ -133,7 +140,7 @@ small_account = _account_of("new_account")
         (
             ["package", "--env=dev", "--bucket=s3://a/"],
             {},
-            "BUCKET=s3://a/: write the name of a buc",
+            "BUCKET=s3://a/ is no name of a bucket",
         ),
         (["put", "--env=dev", "--archive=none.zip"], {}, "none.zip: there is no such file"),
         (
