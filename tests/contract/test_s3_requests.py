@@ -450,6 +450,10 @@ def test_a_put_whose_answer_has_no_etag(key: str) -> None:
         head = Reply(200)
         with pytest.raises(ServiceFaultError, match="ETag"):
             destination.put(key, b"body", FACTS, if_absent=False)
+        for older in ({"x-amz-meta-zip-crc32": "1"}, {"x-amz-checksum-crc32": "AAAAAA=="}):
+            head = Reply(200, b"text", older)
+            with pytest.raises(ServiceFaultError, match="ETag"):
+                destination.put(key, b"body", FACTS, if_absent=False)
     assert [request.method for request in asked][:2] == ["PUT", "HEAD"]
 
 

@@ -115,8 +115,13 @@ class S3Destination(Destination):
             if not str(fault).endswith(NO_ETAG):
                 raise
             count_request("head")
-            stored = self.head(key)
-            if stored is None or stored.size != memoryview(body).nbytes:
+            stored = self.head(key)  # an older object may have the same size
+            if (
+                stored is None
+                or stored.size != memoryview(body).nbytes
+                or stored.crc32 not in {None, _parse_crc(facts.metadata.get(CRC_KEY, ""))}
+                or stored.checksum not in {None, zlib.crc32(body)}
+            ):
                 raise
             return stored.etag
 
