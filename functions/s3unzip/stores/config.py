@@ -108,7 +108,7 @@ def _parse(text: str) -> Location:
                 f"{scheme}://{host.partition(':')[0]}:...: the port is no number; a slash in a "
                 "password is written %2F"
             )
-        return Location(scheme, host, key)
+        return Location(scheme, host, key.partition("#")[0])  # a fragment is not sent
     raise UsageError(f"{text}: {scheme}:// is not known; {SCHEMES_TEXT}")
 
 

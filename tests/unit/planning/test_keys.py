@@ -80,6 +80,8 @@ def test_no_key_leaves_the_prefix(path: str, template: str) -> None:
     [
         ("s3://bucket/a/b.zip", Location("s3", "bucket", "a/b.zip")),
         ("https://host:8/a.zip?sig=1", Location("https", "host:8", "a.zip?sig=1")),
+        ("https://host/a.zip?sig=1#sha256=0f", Location("https", "host", "a.zip?sig=1")),
+        ("s3://bucket/a#b.zip", Location("s3", "bucket", "a#b.zip")),
         ("/tmp/x/../a.zip", Location("file", "", "/tmp/a.zip")),
         ("file:///tmp/a%20b.zip", Location("file", "", "/tmp/a b.zip")),
     ],
