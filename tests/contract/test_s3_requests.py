@@ -416,6 +416,24 @@ def test_a_server_that_deletes_one_by_one(refusal: Reply) -> None:
 
 
 @pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("InternalError", ServiceFaultError),
+        ("SlowDown", ThrottledError),
+        ("AccessDenied", StorageError),
+    ],
+)
+def test_one_object_of_many_is_not_deleted(code: str, kind: type[S3UnzipError]) -> None:
+    """S3 answers 200 and names the object; a fault that may pass can be retried."""
+    error = f"<Error><Key>b</Key><Code>{code}</Code><Message>m</Message></Error>"
+    body = f"<DeleteResult>{error}</DeleteResult>".encode()
+    with scripted(lambda _: Reply(200, body)) as (stores, _), pytest.raises(S3UnzipError) as caught:
+        stores.destination(WHERE).delete(["a", "b"])
+    assert type(caught.value) is kind
+    assert str(caught.value).startswith(f"s3:DeleteObject s3://bucket/b: {code}: m")
+
+
+@pytest.mark.parametrize(
     ("finish", "methods"),
     [
         (lambda source, where: source.delete(where, VERSION), ["DELETE"]),

@@ -42,6 +42,8 @@ from s3unzip.stores.ports import (
 from s3unzip.stores.s3.errors import (
     PAGE_FIELD,
     Call,
+    ServerAnswer,
+    explain_answer,
     get_action,
     is_unsupported,
     read_answer,
@@ -317,9 +319,9 @@ class S3Destination(Destination):
                 self._delete_each(batch)
                 continue
             for failure in answer.get("Errors", ()):  # only the first failure is reported
-                raise StorageError(
-                    f"s3:DeleteObject s3://{self._bucket}/{failure.get('Key')}: "
-                    f"{failure.get('Code')}: {failure.get('Message')}"
+                raise explain_answer(
+                    ServerAnswer(200, failure.get("Code", ""), failure.get("Message", "")),
+                    Call("DeleteObject", self._bucket, failure.get("Key", "")),
                 )
 
     def _delete_each(self, keys: Sequence[str]) -> None:

@@ -173,8 +173,8 @@ _CUSTOMER_KEY = "form of Server Side Encryption"  # in S3's message about an obj
 _DENIED_ACTION = re.compile(r"not authorized to perform: ([a-z0-9-]+:[A-Za-z]+)")
 # obstore calls our credential provider in the thread of the request, and turns any exception of
 # the provider into its own UnauthenticatedError with this text.
-_PROVIDER = "External AWS credential provider: "
-_INTERRUPTED = re.compile(rf"[\w ]+ for path {_PROVIDER}KeyboardInterrupt\b")
+PROVIDER = "External AWS credential provider: "
+_INTERRUPTED = re.compile(rf"[\w ]+ for path {PROVIDER}KeyboardInterrupt\b")
 
 
 class ServerAnswer(NamedTuple):
@@ -345,7 +345,11 @@ def translate_error(error: Exception, call: Call) -> S3UnzipError:
         refusal = _explain_setting(error, call)
         if refusal is not None:
             return refusal
-    answer = read_answer(error)
+    return explain_answer(read_answer(error), call)
+
+
+def explain_answer(answer: ServerAnswer, call: Call) -> S3UnzipError:
+    """Return the error for a response to `call`."""
     return _error_class(answer, call)(_describe(answer, call))
 
 
@@ -367,11 +371,6 @@ def _explain_setting(error: Exception, call: Call) -> S3UnzipError | None:
     if isinstance(error, exceptions.BotoCoreError) and not isinstance(error, no_answer):
         return StorageError(f"{call}: {error}")
     return None
-
-
-def is_provider_error(error: Exception) -> bool:
-    """Return whether obstore sent no request because our credential provider failed."""
-    return isinstance(error, UnauthenticatedError) and _PROVIDER in str(error)
 
 
 def is_misplaced(answer: ServerAnswer) -> bool:

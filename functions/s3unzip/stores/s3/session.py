@@ -34,13 +34,13 @@ from s3unzip.stores.s3.credentials import NO_KEYS
 from s3unzip.stores.s3.errors import (
     EXPIRED,
     NOT_S3,
+    PROVIDER,
     REFUSED_KEYS,
     UNTRUSTED,
     Call,
     ServerAnswer,
     is_misplaced,
     is_missing_right,
-    is_provider_error,
     read_answer,
     s3_errors,
     translate_error,
@@ -293,7 +293,7 @@ class Session:
         If an endpoint cannot be reached when a program starts, the error does not allow a retry.
         """
         keys = self._aws.keys
-        if keys.failure is not None and is_provider_error(error):  # `error` contains only the text
+        if keys.failure is not None and PROVIDER in str(error):  # `error` contains only the text
             return keys.failure
         answer = read_answer(error)
         # The response to a HEAD has no body, and thus no error code. A GET returns the code.
