@@ -96,8 +96,7 @@ for module_info in pkgutil.walk_packages(s3unzip.__path__, f"{PACKAGE}."):
             import_module(module_info.name)
 
 
-@contextmanager
-def substituted(scheduler: Scheduler) -> Iterator[None]:
+def _substitute(patch: pytest.MonkeyPatch, scheduler: Scheduler) -> None:
     """Let the product run on the threads, the clock and the rng of `scheduler`."""
     rng = scheduler.rng
 
@@ -115,14 +114,8 @@ def substituted(scheduler: Scheduler) -> Iterator[None]:
     )
     chance = SimpleNamespace(Random=make_rng, uniform=rng.uniform, random=rng.random)
     exchanged = LASTING | dict(zip(map(id, OF_SCHEDULE), (clock, chance, make_uuid), strict=True))
-    places = _find_places(len(sys.modules))
-    try:
-        for names, name, real in places:
-            names[name] = exchanged[id(real)]
-        yield
-    finally:
-        for names, name, real in places:
-            names[name] = real
+    for names, name, real in _find_places(len(sys.modules)):
+        patch.setitem(names, name, exchanged[id(real)])
 
 
 @lru_cache(maxsize=1)
@@ -348,7 +341,8 @@ def deployed(
     settings = _choose_tuning(world, kind, tuning)
     gc.disable()  # a generator that is closed at a random moment would take a step
     try:
-        with pytest.MonkeyPatch.context() as patch, substituted(world.scheduler):
+        with pytest.MonkeyPatch.context() as patch:
+            _substitute(patch, world.scheduler)
             for name, value in variables.items():
                 patch.setenv(name, value)
             if kind == EQUAL:

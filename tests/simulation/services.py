@@ -13,7 +13,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -270,17 +270,17 @@ class Message:
         self.changed.wake()
 
 
+@dataclass(eq=False)
 class Services:
     """What delivers and answers between the functions, and who mends what failed."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.executions: dict[str, Execution] = {}  # by name
-        self.dead_letters: list[str] = []
-        self.undelivered: list[Json] = []  # events that the settle function did not take
-        self.news_seconds = 0.0  # that the news of a failed execution needs
-        self._messages: list[Message] = []
-        self._numbers = itertools.count(1)
+    world: World
+    executions: dict[str, Execution] = field(default_factory=dict)  # by name
+    dead_letters: list[str] = field(default_factory=list)
+    undelivered: list[Json] = field(default_factory=list)  # events that settle did not take
+    news_seconds: float = 0.0  # that the news of a failed execution needs
+    _messages: list[Message] = field(default_factory=list)
+    _numbers: Iterator[int] = field(default_factory=partial(itertools.count, 1))
 
     # SQS
 

@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
@@ -19,11 +20,11 @@ from tests.simulation.world import Fiber, ProcessDiedError, current, is_over
 T = TypeVar("T")
 
 
+@dataclass(eq=False)
 class Waiters:
     """Fibers that wait for the same thing, the longest first."""
 
-    def __init__(self) -> None:
-        self._fibers: deque[Fiber] = deque()
+    _fibers: deque[Fiber] = field(default_factory=deque)
 
     def wait(self, seconds: float | None = None) -> bool:
         fiber = current()

@@ -29,7 +29,7 @@ from s3unzip.stores.ports import Buffer, Clock, Kind, PinnedArchive, Upload
 from s3unzip.stores.run_store import MemoryRunStore
 from s3unzip.zip.values import ByteRange
 from tests.simulation.promises import Promises
-from tests.support.memory import MemoryArchive, MemoryBucket, MemorySource
+from tests.support.memory import MemoryBucket, MemorySource
 
 READ, WRITE, DROP = "GetObject", "PutObject", "AbortMultipartUpload"
 # The right that each request needs; a method that is not here makes none.
@@ -90,7 +90,8 @@ class SimulatedSource(Simulated):
     """Archives in the ingest bucket, or at the destination where they are nested."""
 
     def pinned(self, location: Location, pin: Pin, end: bytes = b"") -> PinnedArchive:
-        reader = SimulatedArchive(self._world, self._inner.bucket.pinned(location, pin))  # type: ignore[attr-defined]  # a MemorySource
+        archive: object = self._inner.bucket.pinned(location, pin)  # type: ignore[attr-defined]  # a MemorySource
+        reader = SimulatedArchive(self._world, archive, ARCHIVE)
         return PinnedArchive([reader.stream], [pin.size], end)
 
     def tell(self, name: str, given: tuple[Any, ...], value: Any) -> None:
@@ -100,9 +101,6 @@ class SimulatedSource(Simulated):
 
 class SimulatedArchive(Simulated):
     """One version of an archive."""
-
-    def __init__(self, world: World, archive: MemoryArchive) -> None:
-        super().__init__(world, archive, ARCHIVE)
 
     def stream(self, want: ByteRange) -> Iterator[Buffer]:
         """Yield a range in two pieces, between which the body may break."""
@@ -162,25 +160,25 @@ class SimulatedWork(Simulated):
             world.promises.record_deleted(self._run, deleted)
 
 
+@dataclass(frozen=True)
 class SimulatedStores:
     """Opens the stores of one account."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    world: World
 
     def end_startup(self) -> None:
         """Do nothing: no program begins here."""
 
     def source(self, location: Location) -> Any:
-        world = self._world
+        world = self.world
         bucket = world.members if location.bucket == "members" else world.ingest
         return SimulatedSource(world, MemorySource(bucket), SOURCE)
 
     def destination(self, location: Location) -> Any:
-        return SimulatedDestination(self._world, self._world.members, DESTINATION)
+        return SimulatedDestination(self.world, self.world.members, DESTINATION)
 
     def run_store(self, run: str, calls: Calls | None = None) -> SimulatedWork:
-        return SimulatedWork(self._world, run, calls)
+        return SimulatedWork(self.world, run, calls)
 
 
 START = 1_800_000_000.0  # Unix seconds at which each schedule begins
@@ -195,16 +193,16 @@ class StuckError(Exception):
     """The schedule never ends, or its fibers wait for each other."""
 
 
+@dataclass(eq=False)
 class Process:
     """Fibers that live and die together."""
 
-    def __init__(self, name: str, attempt: object = None) -> None:
-        self.name = name
-        self.attempt = attempt  # what it is an attempt at
-        self.alive = True
-        self.began = 0  # at which step
-        self.number = 0  # of the invocations of its function
-        self.fibers: list[Fiber] = []
+    name: str
+    attempt: object = None  # what it is an attempt at
+    alive: bool = True
+    began: int = 0  # at which step
+    number: int = 0  # of the invocations of its function
+    fibers: list[Fiber] = field(default_factory=list)
 
 
 class Fiber(greenlet):
@@ -220,20 +218,20 @@ class Fiber(greenlet):
         self.woken = False  # by somebody, not by its timer
 
 
+@dataclass(eq=False)
 class Scheduler:
     """Runs fibers, one at a time."""
 
-    def __init__(self, rng: random.Random) -> None:
-        self.rng = rng
-        self.now = START
-        self.steps = 0
-        self.ended = False  # set by whoever has seen enough
-        self.preemptive = False  # whether threads also take turns at each lock, queue and event
-        self._hub = getcurrent()
-        self._ready: list[Fiber] = []
-        self._timers: list[tuple[float, int, Fiber]] = []
-        self._processes: list[Process] = []
-        self._numbers = itertools.count(1)
+    rng: random.Random
+    now: float = START
+    steps: int = 0
+    ended: bool = False  # set by whoever has seen enough
+    preemptive: bool = False  # whether threads also take turns at each lock, queue and event
+    _hub: greenlet = field(default_factory=getcurrent)
+    _ready: list[Fiber] = field(default_factory=list)
+    _timers: list[tuple[float, int, Fiber]] = field(default_factory=list)
+    _processes: list[Process] = field(default_factory=list)
+    _numbers: Iterator[int] = field(default_factory=partial(itertools.count, 1))
 
     def spawn(self, process: Process, target: Callable[[], Any]) -> Fiber:
         fiber = Fiber(self, process, partial(_run_until_killed, target), self._hub)
