@@ -29,6 +29,7 @@ from moto.core.request import (
     should_preserve_original_header_name,
 )
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from werkzeug.test import run_wsgi_app
 
 from s3unzip.settings import Variable
 from tests.support.servers import HOST, Asked, HttpServer, Reply
@@ -50,19 +51,13 @@ class Moto:
         vars(self._app)["get_backend_for_host"] = cache(self._app.get_backend_for_host)
 
     def __call__(self, asked: Asked) -> Reply:
-        head: list[tuple[int, dict[str, str]]] = []
-
-        def start(status: str, headers: list[tuple[str, str]], *_: object) -> None:
-            # Of an answer to HEAD the length is the object's, and stands in its headers.
-            names = {name.title(): value for name, value in headers}
-            head.append((int(status.partition(" ")[0]), names))
-
         with self._turn:
             if asked.headers.get("x-amz-expected-bucket-owner", OWNER) != OWNER:
                 return Reply(403, b"<Error><Code>AccessDenied</Code></Error>", {})  # as in S3
-            body = b"".join(self._app(_environ(asked), start))
-        status, headers = head[-1]
-        return Reply(status, body, headers)
+            body, status, headers = run_wsgi_app(self._app, _environ(asked), buffered=True)
+        # Of an answer to HEAD the length is the object's, and stands in its headers.
+        names = {name.title(): value for name, value in headers.items()}
+        return Reply(int(status.partition(" ")[0]), b"".join(body), names)
 
 
 def _environ(asked: Asked) -> dict[str, Any]:

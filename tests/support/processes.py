@@ -123,16 +123,6 @@ class Program:
         return [str(run.relative_to(folder)) for run in folder.glob("*/*")]
 
 
-def run_command(
-    words: Sequence[str], folder: Path, variables: Mapping[str, str]
-) -> subprocess.CompletedProcess[str]:
-    """Run `s3unzip` to its end in `folder`, with these variables and no others."""
-    done = run_process([*COMMAND, *words], folder, variables)
-    return subprocess.CompletedProcess(
-        done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
-    )
-
-
 def run_process(
     command: Sequence[str | Path], folder: Path, variables: Mapping[str, str]
 ) -> subprocess.CompletedProcess[bytes]:

@@ -20,7 +20,7 @@ from s3unzip.model import HEADER_BYTES, OnConflict, Options, Outcome, Pin, PlanS
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.printable import printable, printable_name, show_bytes, show_count, show_seconds
 from s3unzip.stores.config import parse_destination, parse_source
-from tests.support.processes import run_command
+from tests.support.processes import COMMAND, run_process
 from tests.support.servers import looks
 
 SELECTED, BYTES = 1_000, 100_000_000
@@ -332,5 +332,5 @@ def test_an_ignored_signal_stays_ignored() -> None:
 def test_ctrl_c_while_a_command_is_imported(module: str, tmp_path: Path) -> None:
     """One line and the exit code, from the first import that takes time."""
     (tmp_path / f"{module}.py").write_text("raise KeyboardInterrupt")
-    done = run_command(["ls", "a.zip"], tmp_path, os.environ)
-    assert (done.returncode, done.stderr) == (130, "s3unzip: stopped\n")
+    done = run_process([*COMMAND, "ls", "a.zip"], tmp_path, os.environ)
+    assert (done.returncode, done.stderr) == (130, b"s3unzip: stopped\n")
