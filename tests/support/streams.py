@@ -3,7 +3,6 @@
 import random
 import zlib
 from collections.abc import Callable, Iterable
-from functools import cache
 from itertools import pairwise
 
 from hypothesis import strategies as st
@@ -71,18 +70,6 @@ ENCODERS: dict[str, Encoder] = {
     "isal-2": _isal(2),
     "isal-3": _isal(3),
 }
-
-
-@cache
-def log_lines(count: int, seed: int = 0) -> bytes:
-    """Return log lines, about 60 bytes each: copies reach back for ever."""
-    rng = random.Random(seed)
-    paths = [f"/api/v{rng.randrange(3)}/{rng.randrange(500)}" for _ in range(40)]
-    return b"".join(
-        f"2026-01-{rng.randrange(28) + 1:02d} {rng.choice(paths)} {rng.randrange(10**6)} "
-        f"{rng.choice((200, 304, 404))}\n".encode()
-        for _ in range(count)
-    )
 
 
 def _words(size: int, rng: random.Random) -> bytes:

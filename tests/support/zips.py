@@ -472,10 +472,5 @@ def log_lines(size: int, seed: int = 1) -> bytes:
 @cache
 def mixed_files(size: int, seed: int = 2) -> bytes:
     """Return stretches of text, of noise, of zeros and of text again."""
-    dice = random.Random(seed)
-    pieces = bytearray()
-    while len(pieces) < size:
-        pieces += log_lines(200_000, dice.randrange(4))
-        pieces += dice.randbytes(30_000)
-        pieces += bytes(20_000)
-    return bytes(pieces[:size])
+    stretch = log_lines(200_000) + random.Random(seed).randbytes(30_000) + bytes(20_000)
+    return (stretch * (size // len(stretch) + 1))[:size]

@@ -30,7 +30,8 @@ from s3unzip.deflate import (
 )
 from s3unzip.deflate.boundary import LOOKAHEAD, READ_BYTES, find_boundary
 from s3unzip.deflate.segments import FIRST_WINDOW, PIECE_SIZE, SECOND_WINDOW
-from tests.support.streams import DATA, ENCODER_NAMES, ENCODERS, log_lines, mixed, scan
+from tests.support.streams import DATA, ENCODER_NAMES, ENCODERS, mixed, scan
+from tests.support.zips import log_lines
 from tests.unit.deflate.blocks import DYNAMIC, STORED, walk
 
 SAMPLE = mixed([("words", 6_000), ("noise", 3_000), ("zeros", 4_000), ("echo", 9_000)], 5)
@@ -128,10 +129,10 @@ def test_broken_streams_are_values(later: bytes, code: str, *, has_stop: bool) -
 
 def test_noise_makes_the_window_irrelevant() -> None:
     """Log lines copy from copies for ever; after 32 KiB of noise nothing of the window matters."""
-    data = ENCODERS["zlib-9"](log_lines(20_000))
+    data = ENCODERS["zlib-9"](log_lines(700_000))
     tail = scan(data, walk(data)[3].start_bit, None)
     assert sum(one != two for one, two in zip(tail.first, tail.second or b"", strict=True)) > 1_000
-    raw = log_lines(20_000) + random.Random(8).randbytes(70_000) + log_lines(3_000)
+    raw = log_lines(700_000) + random.Random(8).randbytes(70_000) + log_lines(105_000)
     data = ENCODERS["zlib-6"](raw)
     tail = scan(data, walk(data)[2].start_bit, None)
     assert (tail.second, tail.resolve(b"", len(raw))) == (None, raw[-WINDOW_SIZE:])
@@ -207,7 +208,7 @@ def test_segments_below_a_window_carry_it_along(raw: bytes, encoder: str, step: 
 
 
 SAMPLES: dict[str, Callable[[], bytes]] = {
-    "logs": cache(lambda: log_lines(30_000)),
+    "logs": cache(lambda: log_lines(1_050_000)),
     "mixed": cache(
         lambda: mixed([("words", 300_000), ("noise", 300_000), ("echo", 300_000)] * 2, 3)
     ),
@@ -232,7 +233,7 @@ def test_every_encoder(encoder: str, data: str) -> None:
 )
 def test_segments_that_are_found(encoder: str, segments: list[int]) -> None:
     """Ordinary encoders give as many as are asked for; without dynamic blocks there is one."""
-    data = ENCODERS[encoder](log_lines(30_000) * 4)
+    data = ENCODERS[encoder](log_lines(1_050_000) * 4)
     layout = cut(len(data), -(-len(data) // 4))
     scans = _scans_of(data, layout)
     assert [scan.start_bit // 8 // layout.distance for scan in scans] == segments
@@ -248,7 +249,7 @@ def test_no_data_is_no_stream(call: Callable[[], object]) -> None:
 
 def test_stored_stretch_joins_the_segment_before() -> None:
     """A stretch of noise in the middle makes one longer segment, and no gap."""
-    raw = log_lines(20_000) + random.Random(9).randbytes(3_000_000) + log_lines(20_000)
+    raw = log_lines(700_000) + random.Random(9).randbytes(3_000_000) + log_lines(700_000)
     data = ENCODERS["zlib-6"](raw)
     layout = cut(len(data), 350_000)
     scans = _scans_of(data, layout)
@@ -259,7 +260,7 @@ def test_stored_stretch_joins_the_segment_before() -> None:
 
 def test_false_boundary_is_passed_by() -> None:
     """A scan that misses a false boundary continues to the next; the false scan is left out."""
-    raw = log_lines(40_000)
+    raw = log_lines(1_400_000)
     data = ENCODERS["zlib-6"](raw)
     blocks = walk(data)
     first, second, third = (blocks[number].start_bit for number in (3, 5, 8))
@@ -275,7 +276,7 @@ def test_false_boundary_is_passed_by() -> None:
 
 def test_stream_at_the_very_end_deceives_the_search_alone() -> None:
     """A compressed file in a stored block at the end looks real; the scan before it finds out."""
-    logs = log_lines(10_000)
+    logs = log_lines(350_000)
     inner = ENCODERS["zlib-6"](random.Random(2).randbytes(40_000).hex().encode())
     encoder = zlib.compressobj(6, zlib.DEFLATED, -15)
     head = encoder.compress(logs) + encoder.flush(zlib.Z_FULL_FLUSH) + b"\x01"
@@ -292,7 +293,7 @@ def test_stream_at_the_very_end_deceives_the_search_alone() -> None:
 @pytest.mark.parametrize("numbers", [(), (0,), (1, 2), (0, 2), (0, 1)])
 def test_missing_scan_does_not_link(numbers: tuple[int, ...]) -> None:
     """A gap between scans is refused, at the beginning, in the middle and at the end."""
-    data = ENCODERS["zlib-6"](log_lines(40_000))
+    data = ENCODERS["zlib-6"](log_lines(1_400_000))
     scans = _scans_of(data, cut(len(data), -(-len(data) // 3)))
     with pytest.raises(DeflateError, match="no scan starts at bit"):
         list(link_segments([scans[number] for number in numbers], len(data)))
@@ -300,7 +301,7 @@ def test_missing_scan_does_not_link(numbers: tuple[int, ...]) -> None:
 
 def test_bytes_after_the_stream_do_not_link() -> None:
     """Compressed data that the stream does not use gives a finding."""
-    data = ENCODERS["zlib-6"](log_lines(1_000)) + b"more"
+    data = ENCODERS["zlib-6"](log_lines(35_000)) + b"more"
     with pytest.raises(
         DeflateError, match=r"compressed-trailing-bytes.*ends after \d+ of \d+ compressed bytes"
     ):
@@ -309,7 +310,7 @@ def test_bytes_after_the_stream_do_not_link() -> None:
 
 def test_data_changed_after_the_scan_is_refused() -> None:
     """An extraction that does not repeat its scan ends as an error."""
-    data = ENCODERS["zlib-6"](log_lines(20_000))
+    data = ENCODERS["zlib-6"](log_lines(700_000))
     first, second, *_ = link_segments(_scans_of(data, cut(len(data), len(data) // 3)), len(data))
     false = second.start_bit - 77
     for wrong in (
@@ -327,7 +328,7 @@ def test_data_changed_after_the_scan_is_refused() -> None:
 
 def test_reading_is_little_more_than_the_stream() -> None:
     """A scan reads its own segment once, and otherwise only where it searches for boundaries."""
-    data = ENCODERS["zlib-6"](log_lines(100_000))
+    data = ENCODERS["zlib-6"](log_lines(3_500_000))
     layout, lengths = cut(len(data), len(data) // 3), list[int]()
 
     def read(span: Span) -> list[bytes]:
@@ -357,7 +358,7 @@ def test_first_boundary_is_found(raw: bytes, encoder: str, place: int) -> None:
 
 def test_range_is_half_open() -> None:
     """The first bit of a search counts, the one that it stops at does not."""
-    data = ENCODERS["zlib-6"](log_lines(14_000))
+    data = ENCODERS["zlib-6"](log_lines(490_000))
     first, second, *_ = _boundaries(data)[1:]
     ranges = [(first, second + 1), (first + 1, second + 1), (first + 1, second)]
     assert [find_boundary(data, *bits, at_end=True) for bits in ranges] == [first, second, None]
@@ -375,7 +376,7 @@ def test_windows_agree_with_the_whole() -> None:
 def test_stream_within_the_stream_is_not_taken() -> None:
     """Headers of a compressed file held in stored blocks are not boundaries of the outer stream."""
     inner = ENCODERS["zlib-6"](random.Random(3).randbytes(1_000_000).hex().encode())
-    data = ENCODERS["zlib-6"](inner + log_lines(8_000))
+    data = ENCODERS["zlib-6"](inner + log_lines(280_000))
     assert [block.kind for block in walk(data)].count(STORED) > 20
     outer = next(bit for bit in _boundaries(data) if bit >= 8 * 10_000)
     assert outer > 8 * (len(inner) - 50_000)
@@ -384,7 +385,7 @@ def test_stream_within_the_stream_is_not_taken() -> None:
 
 def test_truncated_stream_has_no_boundary_at_its_end() -> None:
     """Where the data ends in the middle of a block, no header is believed near it."""
-    data = ENCODERS["zlib-6"](log_lines(8_000))
+    data = ENCODERS["zlib-6"](log_lines(280_000))
     last = _boundaries(data)[-1]
     assert [
         find_boundary(one, last, last + 1, at_end=True) for one in (data[: last // 8 + 500], data)
