@@ -84,7 +84,7 @@ def run_in_memory(archive: Archive, tuning: Tuning) -> Result:
     assert set(world.out.objects) == {
         member.key for member in members.values() if member.code is None
     }
-    nested = world.run_nested_here(report) if options.nested_depth else ()
+    nested = list(world.machine.run_nested(report)) if options.nested_depth else ()
     return Result(
         None, members, {run.reason for run in nested if run.reason}.union(report.warnings)
     )

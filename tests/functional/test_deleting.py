@@ -212,7 +212,7 @@ def test_a_run_that_is_resumed_after_the_action_leaves_it(
     asked = world.request(build(*ENTRIES))
     bucket = world.buckets.bucket(asked.source.bucket)
     ruled = Request(asked.source, asked.destination, asked.options, after_success=rule)
-    report = world.run_here(ruled)
+    report = world.machine.run(ruled)
     assert report.after_success is not None
     assert report.after_success.state is SourceState.DONE
     left = bucket.objects.get(asked.source.key)
@@ -220,7 +220,7 @@ def test_a_run_that_is_resumed_after_the_action_leaves_it(
     assert report.pin is not None
     assert run_ids.run_id(asked, report.pin, 0.0) == run_ids.run_id(ruled, report.pin, 0.0)
     world.request(build(*ENTRIES))
-    later = world.resume_here(report.run, failed=failed)
+    later = world.machine.resume(report.run, failed=failed)
     assert later.verdict is Verdict.COMPLETED
     assert later.after_success == report.after_success
     assert bucket.objects[asked.source.key].facts.metadata == {}
@@ -231,7 +231,9 @@ def test_a_run_without_a_plan_is_resumed_with_the_rule_of_its_environment(
 ) -> None:
     """Its report names no rule: without this one the archive would stay as it is for ever."""
     rule = AfterSuccess(SourceAction.TAG, tags={"a": "done"})
-    failed = structs.replace(world.run_here(world.request(build(*ENTRIES))), verdict=Verdict.FAILED)
+    failed = structs.replace(
+        world.machine.run(world.request(build(*ENTRIES))), verdict=Verdict.FAILED
+    )
     store = world.records(failed.run).store
     store.delete([RUN])
     store.write(REPORT, [encode(failed)])

@@ -45,7 +45,7 @@ class Tree:
     def __init__(self, archive: bytes, options: Options, world: World | None = None) -> None:
         self.world = world or World()
         self.report = self.world.run_request(self.world.request(archive, options))
-        self.nested = self.world.run_nested_here(self.report)
+        self.nested = list(self.world.machine.run_nested(self.report))
 
     @property
     def keys(self) -> set[str]:
@@ -166,7 +166,7 @@ def test_an_archive_on_record_twice_takes_no_place_of_another(world: World) -> N
     twice = [outcome for outcome in records.outcome_lines() if outcome.index == 0]
     late = TaskReport("stream-00000000", TaskKind.STREAM, members=1, extracted=1)
     records.write_outcomes(late, twice)
-    refused, *opened = world.run_nested_here(report)
+    refused, *opened = world.machine.run_nested(report)
     assert (refused.key, refused.reason) == ("archive/a02.zip", "nested-budget")
     assert [one.verdict for one in opened] == [Verdict.COMPLETED] * 2
 
@@ -184,7 +184,7 @@ def test_an_object_that_was_replaced_is_not_opened(world: World) -> None:
     world.out.objects["archive/inner.zip"] = replace(
         world.out.objects["archive/inner.zip"], body=wrap(3)
     )
-    assert [one.reason for one in world.run_nested_here(report)] == ["nested-changed"]
+    assert [one.reason for one in world.machine.run_nested(report)] == ["nested-changed"]
 
 
 def test_the_password_opens_inner_archives() -> None:

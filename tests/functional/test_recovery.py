@@ -282,7 +282,7 @@ def test_a_damaged_record_ends_in_a_verdict(
     if place == "aws":
         report = go_on_aws(world, begin(request, world.context), request)
     else:
-        report = world.run_here(request)
+        report = world.machine.run(request)
     assert harm.at == DONE
     assert not (
         record.startswith(("outcomes/batch", "outcomes/scan", "outcomes/slice", "split/"))
@@ -301,10 +301,10 @@ def test_a_damaged_record_ends_in_a_verdict(
         )
     elif record == "run.json" and report.verdict is Verdict.FAILED:
         with pytest.raises(S3UnzipError, match=r"run\.json"):
-            world.resume_here(report.run)
-        ended = world.run_here(request)
+            world.machine.resume(report.run)
+        ended = world.machine.run(request)
     else:
-        ended = world.resume_here(report.run)
+        ended = world.machine.resume(report.run)
     assert (ended.verdict, ended.failed) == (Verdict.COMPLETED_WITH_ERRORS, 1)
     assert (world.contents(), world.out.pending) == (MEMBERS | {"huge": HUGE}, {})
 
@@ -329,14 +329,14 @@ def test_a_damaged_end_is_followed_by_another(world: World, record: str, damage:
 def test_records_of_another_version_begin_anew(world: World) -> None:
     """The number is on record; a version that does not read it says so, and has a way out."""
     request = world.request(build(Entry("a", b"a")))
-    report = world.run_here(request)
+    report = world.machine.run(request)
     stored = world.buckets.records.objects[f"runs/{report.run}/run.json"]
     assert decode(stored.body, dict[str, Any])["format"] == RECORDS_FORMAT
     stored.body = stored.body.replace(b'"format":5', b'"format":99')
     words = "another version of s3unzip wrote its records: they have format 99, this version reads"
     with pytest.raises(UnreadableRecordError, match=words):
-        world.resume_here(report.run)
-    world.assert_clean(world.run_here(request), a=b"a")
+        world.machine.resume(report.run)
+    world.assert_clean(world.machine.run(request), a=b"a")
     stored = world.buckets.records.objects[f"runs/{report.run}/run.json"]
     stored.body = stored.body.replace(b'"format":5', b'"older":5')
     with pytest.raises(UnreadableRecordError, match=words.replace("99", "3")):
@@ -380,11 +380,11 @@ def test_a_run_waits_for_its_stores_once(
         monkeypatch.setattr(world.out, name, _fail)
     if not failing:
         monkeypatch.setattr(MemoryArchive, "stream", _fail)
-    report = world.run_here(request)
+    report = world.machine.run(request)
     assert (report.verdict, report.reason) == (Verdict.FAILED, "service-fault")
     # The clock adds the waits of threads that wait at once. Two budgets would be a second round.
     seconds = world.tuning.retry_seconds
     assert seconds / 2 < clock.slept < 2 * seconds
     monkeypatch.undo()
-    assert world.resume_here(report.run).verdict is Verdict.COMPLETED
+    assert world.machine.resume(report.run).verdict is Verdict.COMPLETED
     assert world.out.pending == {}

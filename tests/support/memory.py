@@ -31,7 +31,6 @@ from s3unzip.extraction.task import run_task
 from s3unzip.local.machine import Machine
 from s3unzip.model import (
     Location,
-    NestedRun,
     Options,
     Outcome,
     Part,
@@ -256,18 +255,20 @@ class MemoryBucket:
             return part
 
 
+@dataclass(frozen=True, slots=True)
 class MemoryArchive:
     """One pinned version."""
 
-    def __init__(self, bucket: MemoryBucket, key: str, pin: Pin) -> None:
-        self._bucket, self._key, self._pin = bucket, key, pin
+    bucket: MemoryBucket
+    key: str
+    pin: Pin
 
     def read(self, want: ByteRange) -> bytes:
-        stored = self._bucket.objects.get(self._key)
-        if self._pin.version_id is not None and self._bucket.versions is not None:
-            stored = self._bucket.versions.get((self._key, self._pin.version_id))
-        if stored is None or stored.etag != self._pin.etag:
-            raise SourceChangedError(f"{self._key} changed")
+        stored = self.bucket.objects.get(self.key)
+        if self.pin.version_id is not None and self.bucket.versions is not None:
+            stored = self.bucket.versions.get((self.key, self.pin.version_id))
+        if stored is None or stored.etag != self.pin.etag:
+            raise SourceChangedError(f"{self.key} changed")
         assert 0 <= want.start <= want.stop <= len(stored.body), want
         return stored.body[want.start : want.stop]
 
@@ -387,14 +388,14 @@ TINY = Tuning(
 WHOLE = replace(TINY, split_from=1 << 40)  # nothing is split
 
 
+@dataclass(eq=False)
 class Told(Progress):
     """Keeps what a run tells."""
 
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-        self.failures: list[Outcome] = []
-        self.phases: list[str] = []
-        self.troubles: list[str] = []
+    counts: Counter[str] = field(default_factory=Counter)
+    failures: list[Outcome] = field(default_factory=list)
+    phases: list[str] = field(default_factory=list)
+    troubles: list[str] = field(default_factory=list)
 
     def finished(self, counts: Mapping[str, int]) -> None:
         assert all(count > 0 for count in counts.values()), "progress never goes back"
@@ -498,15 +499,10 @@ class World:
             step = settle(step.next, self.context)
         return step.report
 
-    def run_here(self, request: Request) -> Report:
-        """Extract what a request asks for as this machine does, after-success action included."""
-        return Machine(self.context).run(request)
-
-    def resume_here(self, run: str, *, failed: bool = False) -> Report:
-        return Machine(self.context).resume(run, failed=failed)
-
-    def run_nested_here(self, report: Report) -> list[NestedRun]:
-        return list(Machine(self.context).run_nested(report))
+    @property
+    def machine(self) -> Machine:
+        """What extracts as this machine does, after-success action included."""
+        return Machine(self.context)
 
     def records(self, run: str) -> RunRecords:
         return RunRecords.open(self.stores or self.buckets, run)

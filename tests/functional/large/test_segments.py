@@ -222,12 +222,11 @@ def _every_change(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attempt, "PROGRESS_SECONDS", 0.0)
 
 
+@dataclass(eq=False)
 class Share(Told):
     """Keeps what a run tells, and how much of the work was done each time."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.shares: list[int] = []
+    shares: list[int] = field(default_factory=list)
 
     def finished(self, counts: Mapping[str, int]) -> None:
         super().finished(counts)
@@ -252,13 +251,13 @@ class Shown:
         self, *members: zips.Entry, options: Options | None = None, **expected: object
     ) -> Report:
         return check_fields(
-            self.world.run_here(self.world.request(zips.build(*members), options)), expected
+            self.world.machine.run(self.world.request(zips.build(*members), options)), expected
         )
 
     def resume(self, report: Report, *, failed: bool = False) -> Report:
         """Do what a run left; what is told begins anew."""
         self.told = self.world.progress = Share()
-        return self.world.resume_here(report.run, failed=failed)
+        return self.world.machine.resume(report.run, failed=failed)
 
     def work(self, report: Report) -> int:
         return self.world.records(report.run).read_plan().work

@@ -41,9 +41,9 @@ TWO_MEMBERS = build(Entry("a", b"1"), Entry("d/b", b"2"))
 def test_a_second_run_of_an_archive_begins_anew(world: World) -> None:
     """What the first run left is forgotten, its objects are written again, in the same phases."""
     world.progress = told = Told()
-    first = world.run_here(world.request(TWO_MEMBERS))
+    first = world.machine.run(world.request(TWO_MEMBERS))
     world.out.objects.clear()
-    again = world.run_here(world.request(TWO_MEMBERS))
+    again = world.machine.run(world.request(TWO_MEMBERS))
     assert (first.verdict, again.verdict, again.run) == (*[Verdict.COMPLETED] * 2, first.run)
     assert (again.extracted, len(world.out.objects), told.phases) == (
         2,
