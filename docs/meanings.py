@@ -44,7 +44,7 @@ EVENT_FIELDS = {
     "route": "Name of the environment's route that took it; null where none did.",
     "version_id": "Its version; null in a bucket without versions, or where it was never read.",
     "destination": "The prefix that members were written below.",
-    "report": "Where `report.json` is; beside it `report.html`, which direct runs do not have.",
+    "report": "Where `report.json` is, and `report.html` unless a direct run is `COMPLETED`.",
     "members": "Entries of the archive's directory.",
     "extracted": "Members written.",
     "unchanged": "Members that the destination had already.",
