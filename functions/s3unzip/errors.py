@@ -203,6 +203,7 @@ class ServiceFaultError(S3UnzipError):
     trouble = ""  # a line for a waiting user: which URL does not answer, or returns errors
     gave_up = False  # whether the call was retried until the time budget was spent
     is_down = False  # whether the store answered no other call in that time
+    wait_seconds = 0.0  # time that the server asks the client to wait
 
     def again(self) -> ServiceFaultError:
         """Return the fault for a later call that is not made because the budget is spent."""

@@ -208,6 +208,21 @@ def test_every_status_has_one_meaning(status: int, kind: type[S3UnzipError]) -> 
     assert "SECRET" not in str(caught.value)
 
 
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [("7", 7.0), ("7.5", 7.0), ("-7", 0.0), ("", 0.0), ("Wed, 21 Oct 2015 07:28:00 GMT", 0.0)],
+)
+def test_a_server_says_how_long_to_wait(status: int, header: str, seconds: float) -> None:
+    """The next attempt waits for so many seconds; a date says nothing without its clock."""
+    with (
+        _serving(lambda _: Reply(status, headers={"Retry-After": header})) as (where, _, source),
+        pytest.raises(ThrottledError) as caught,
+    ):
+        source.stat(where)
+    assert caught.value.wait_seconds == seconds
+
+
 def test_a_silent_server_and_a_closed_port_can_be_retried() -> None:
     """Both can be retried, and neither message has the query."""
     over = threading.Event()

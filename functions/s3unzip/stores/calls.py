@@ -32,7 +32,7 @@ from msgspec import Struct
 
 from s3unzip.errors import ExpiredKeysError, S3UnzipError, ServiceFaultError, ThrottledError
 from s3unzip.model import Requests
-from s3unzip.stores.fault_budget import FaultBudget, draw_delay
+from s3unzip.stores.fault_budget import LONGEST_DELAY, FaultBudget, draw_delay
 from s3unzip.stores.ports import PIECE, Buffer, Clock, Kind, PinnedArchive, Store
 from s3unzip.zip import ByteRange
 
@@ -319,7 +319,9 @@ class Calls:
         store = request[0]
         failing_since = self._count_fault(progress, request, fault)
         while not self._ended.is_set():
-            delay = draw_delay(progress.failures, self._random)
+            delay = max(
+                draw_delay(progress.failures, self._random), min(fault.wait_seconds, LONGEST_DELAY)
+            )
             # The duration of the outage at the end of the delay.
             outage_seconds = self._clock.now() - failing_since + delay
             if outage_seconds > self._faults.seconds:

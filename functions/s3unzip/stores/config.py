@@ -186,9 +186,10 @@ def runs_home() -> Location:
 
     If ``S3UNZIP_HOME`` is not set, the folder follows the XDG base directory specification.
     """
-    home = os.environ.get("S3UNZIP_HOME")
-    if not home:
-        home = f"{os.environ.get('XDG_STATE_HOME') or '~/.local/state'}/s3unzip"
+    home = (
+        os.environ.get("S3UNZIP_HOME")
+        or f"{os.environ.get('XDG_STATE_HOME') or '~/.local/state'}/s3unzip"
+    )
     return Location("file", "", f"{absolute_path(home)}/")
 
 

@@ -389,7 +389,12 @@ def _refusal(answer: BaseHTTPResponse, location: Location) -> errors.S3UnzipErro
         )
     text = f"{location}: HTTP {status}{_reason(answer)}"
     if status in {429, 503}:
-        return errors.ThrottledError(text)
+        fault = errors.ThrottledError(text)
+        # A date is ignored, because the clocks may differ.
+        fault.wait_seconds = float(
+            re.sub("[^0-9].*", "", answer.headers.get("Retry-After", "")) or 0
+        )
+        return fault
     if status >= 500 or status == 408:  # 408: Request Timeout
         return errors.ServiceFaultError(text)
     error, advice = REFUSALS.get(

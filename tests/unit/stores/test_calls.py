@@ -154,6 +154,24 @@ def test_delays_double_up_to_the_longest(attempt: int, longest: float) -> None:
     assert 0 <= min(delays) < longest * 0.6 < max(delays) <= longest
 
 
+@pytest.mark.parametrize(("asked", "waited"), [(7.0, 7.0), (3_600.0, LONGEST_DELAY)])
+def test_a_server_that_asks_for_a_wait_gets_it(
+    clock: ManualClock, calls: Calls, asked: float, waited: float
+) -> None:
+    """The first retry waits as long as the server asks, up to the longest delay."""
+    fault = ThrottledError("slow down")
+    fault.wait_seconds = asked
+    replies = iter([fault, None])
+
+    def call() -> None:
+        reply = next(replies)
+        if reply is not None:
+            raise reply
+
+    calls.run("get", call)
+    assert clock.slept == waited
+
+
 def test_a_step_that_has_failed_tries_nothing_again_until_it_is_reopened(
     clock: ManualClock, calls: Calls
 ) -> None:
