@@ -195,7 +195,8 @@ class S3Source(Source):
         if not (etag or modified or version):
             raise errors.StorageError(
                 f"{call}: the store gives neither an ETag nor a version nor a date, so a change "
-                "during a run could not be detected; copy the archive elsewhere"
+                "during a run could not be detected; check that the endpoint is a server of S3, or "
+                "copy the archive elsewhere"
             )
         if not etag and modified is not None:
             from email.utils import format_datetime
