@@ -340,12 +340,12 @@ REFUSALS = {
 }
 
 
+@dataclass(frozen=True)
 class Shop:
     """The command line, a folder and a store for what it extracts."""
 
-    def __init__(self, program: processes.Program, s3: memory_server.MemoryS3) -> None:
-        self.program = program
-        self.s3 = s3
+    program: processes.Program
+    s3: memory_server.MemoryS3
 
     def extract(self, raw: bytes, place: str, *options: str) -> tuple[int, dict[str, int]]:
         archive, where = "x.zip", "out"

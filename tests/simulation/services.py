@@ -43,11 +43,7 @@ FUNCTIONS: dict[str, tuple[Callable[[Any, Any], Any], float]] = {
 
 
 class NamedError(Exception):
-    """What an invocation failed with, under the name that Retry and Catch match."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.name = name
+    """What an invocation failed with: the name that Retry and Catch match."""
 
 
 class Limited(Invocation):
@@ -153,7 +149,7 @@ class Execution:
                 self._world.note(self._state)
                 self._state, self._data = self._step(states[self._state], self._data)
         except NamedError as error:
-            self._world.note(f"{self._state} failed: {error.name}")
+            self._world.note(f"{self._state} failed: {error}")
             self._end("FAILED")
         else:
             self._end("SUCCEEDED")
@@ -194,7 +190,7 @@ class Execution:
         except NamedError as error:
             inline = processor["ProcessorConfig"]["Mode"] == "INLINE"
             assert not inline or "States.ALL" in task["Catch"][0]["ErrorEquals"]
-            self._world.note(f"{item['task']['id']} is left: {error.name}")
+            self._world.note(f"{item['task']['id']} is left: {error}")
 
     def _attempt(self, state: Json, data: Json) -> Json:
         scheduler = self._world.scheduler
@@ -232,7 +228,7 @@ def _retry_wait(state: Json, error: NamedError, tried: dict[int, int]) -> float 
     """Return the longest wait before the next attempt, None if there is none."""
     for number, rule in enumerate(state["Retry"]):
         done = tried.get(number, 0)
-        if {error.name, "States.TaskFailed"}.intersection(rule["ErrorEquals"]):
+        if {str(error), "States.TaskFailed"}.intersection(rule["ErrorEquals"]):
             if done >= rule["MaxAttempts"]:
                 return None
             tried[number] = done + 1
@@ -319,7 +315,7 @@ class Services:
         try:
             answer = invoke(self.world, "intake", {"Records": [record]})
         except NamedError as error:
-            if error.name == "Lambda.TooManyRequestsException":
+            if str(error) == "Lambda.TooManyRequestsException":
                 message.hide_until(self.world.scheduler.now + 10)
             return
         lost = self.world.faults.injects(Fault.TWICE, "delete message")

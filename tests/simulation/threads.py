@@ -42,12 +42,12 @@ class Waiters:
             count -= 1
 
 
+@dataclass(eq=False)
 class Lock:
     """`threading.Lock`; threads may take turns at it, if that is explored."""
 
-    def __init__(self) -> None:
-        self._held = False
-        self._waiters = Waiters()
+    _held: bool = False
+    _waiters: Waiters = field(default_factory=Waiters)
 
     def __enter__(self) -> None:
         if not is_over() and current().scheduler.preemptive:

@@ -52,13 +52,13 @@ RECORDS: dict[str, Kind] = {  # what a request is counted as
 }
 
 
+@dataclass(eq=False)
 class Simulated:
     """An adapter over memory whose requests meet the faults of the schedule."""
 
-    def __init__(self, world: World, inner: object, rights: Mapping[str, str]) -> None:
-        self._world = world
-        self._inner = inner
-        self._rights = rights
+    _world: World
+    _inner: Any
+    _rights: Mapping[str, str]
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._inner, name)
@@ -90,8 +90,7 @@ class SimulatedSource(Simulated):
     """Archives in the ingest bucket, or at the destination where they are nested."""
 
     def pinned(self, location: Location, pin: Pin, end: bytes = b"") -> PinnedArchive:
-        archive: object = self._inner.bucket.pinned(location, pin)  # type: ignore[attr-defined]  # a MemorySource
-        reader = SimulatedArchive(self._world, archive, ARCHIVE)
+        reader = SimulatedArchive(self._world, self._inner.bucket.pinned(location, pin), ARCHIVE)
         return PinnedArchive([reader.stream], [pin.size], end)
 
     def tell(self, name: str, given: tuple[Any, ...], value: Any) -> None:

@@ -18,12 +18,12 @@ GIB = 1 << 30
 _PIECE = 16 << 20
 
 
+@dataclass(eq=False)
 class Sparse:
     """Bytes that are zeros, but for some pieces."""
 
-    def __init__(self) -> None:
-        self.pieces: dict[int, bytes] = {}
-        self.size = 0
+    pieces: dict[int, bytes] = field(default_factory=dict)
+    size: int = 0
 
     def add(self, piece: bytes, zeros: int = 0) -> int:
         """Append a piece and zeros; return where the piece lies."""

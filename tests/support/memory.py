@@ -277,11 +277,11 @@ class MemoryArchive:
             yield self.read(want._replace(start=start, stop=min(start + PIECE, want.stop)))
 
 
+@dataclass(eq=False)
 class MemorySource(archives.Source):
     """The reading side of a bucket, which knows one version of each archive to delete or tag."""
 
-    def __init__(self, bucket: MemoryBucket) -> None:
-        self.bucket = bucket
+    bucket: MemoryBucket
 
     def tail(self, location: Location, length: int) -> Tail:
         return self.bucket.tail(location, length)

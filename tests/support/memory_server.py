@@ -25,11 +25,7 @@ METADATA = "x-amz-meta-"
 
 
 class RefusalError(Exception):
-    """An answer that is an error."""
-
-    def __init__(self, status: int, code: str) -> None:
-        super().__init__(code)
-        self.status, self.code = status, code
+    """An answer that is an error: its status and code."""
 
 
 class MemoryS3(HttpServer):
@@ -55,7 +51,7 @@ class MemoryS3(HttpServer):
             with self._lock:
                 return self._answer(asked)
         except RefusalError as refusal:
-            return s3_error(refusal.status, refusal.code)
+            return s3_error(*refusal.args)
         except (errors.ConflictError, errors.SourceChangedError):
             return s3_error(412, "PreconditionFailed")
         except errors.NotFoundError as missing:

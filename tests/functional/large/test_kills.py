@@ -46,6 +46,7 @@ class KilledError(BaseException):
     """The worker is gone: no handler of the pipeline may take it for a fault."""
 
 
+@dataclass(eq=False)
 class Lifetime:
     """So many calls, and no more.
 
@@ -53,28 +54,28 @@ class Lifetime:
     before its request is out, or before the answer is in.
     """
 
-    def __init__(self, calls: float = float("inf"), *, answered: bool = False) -> None:
-        self.calls = 0
-        self._most = calls
-        self._answered = answered
-        self._lock = threading.Lock()
+    most: float = float("inf")
+    answered: bool = False
+    calls: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def spend(self) -> bool:
         """Count one call; say whether the worker dies after it has taken effect."""
         with self._lock:
             self.calls += 1
-            if self.calls < self._most:
+            if self.calls < self.most:
                 return False
-            if self.calls == self._most and self._answered:
+            if self.calls == self.most and self.answered:
                 return True
         raise KilledError
 
 
+@dataclass(eq=False)
 class Dying:
     """Stores, or an adapter of them, each of whose requests spends a part of a lifetime."""
 
-    def __init__(self, inner: object, life: Lifetime) -> None:
-        self._inner, self._life = inner, life
+    _inner: object
+    _life: Lifetime
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._inner, name)
@@ -234,11 +235,11 @@ WIDE = deflated("wide.bin", WRAP + 9)  # 4 MB of data
 SMALL = [MacFile("a.bin", 5), MacFile("b.bin", 7)]
 
 
+@dataclass(eq=False)
 class SparseSource(Source):
     """An archive that is mostly zeros."""
 
-    def __init__(self, archive: Sparse) -> None:
-        self._archive = archive
+    _archive: Sparse
 
     def stat(self, location: Location) -> Tail:
         return Tail(b"", Pin(self._archive.size, '"sparse"'), MODIFIED)
@@ -292,24 +293,15 @@ class ForgetfulBucket(MemoryBucket):
             yield listed._replace(size=self.sizes.get(listed.key, listed.size))
 
 
-class SparseStores(MemoryStores):
-    """A sparse archive, and a bucket for what is in it."""
-
-    def __init__(self, archive: Sparse) -> None:
-        super().__init__(out=ForgetfulBucket(archive))
-        self._source = SparseSource(archive)
-
-    def source(self, location: Location) -> SparseSource:  # type: ignore[override]  # reads the same
-        return self._source
-
-
 class Mac:
     """A world with one archive of macOS."""
 
     def __init__(self, *files: MacFile, **tuning: int) -> None:
         self.files = files
-        self.stores = SparseStores(build_mac(*files))
-        self.world = World(replace(settings.Tuning(), **tuning), self.stores)
+        archive = build_mac(*files)
+        stores = MemoryStores(out=ForgetfulBucket(archive))
+        vars(stores)["source"] = lambda _: SparseSource(archive)
+        self.world = World(replace(settings.Tuning(), **tuning), stores)
 
     def run(self, on_conflict: OnConflict = OnConflict.OVERWRITE) -> Report:
         return self.world.run_request(
