@@ -350,6 +350,7 @@ TRIED_HERE = {
         for code in SEALED
     },
     "exists": {"--prefix", "--on-conflict"},
+    "name-reserved": {"--prefix"},
     **{code: {"s3unzip resume"} for code in FAULTS},
     "store-refused": {"s3unzip resume", "--failed"},
     "record-unreadable": {"s3unzip resume"},
@@ -389,6 +390,16 @@ def _names_tried(code: str) -> set[str]:
     if code in LIMITED:
         names |= {LIMITS, _limit_of(LIMITED[code])}
     return names | TRIED_HERE.get(code, set())
+
+
+def test_a_member_does_not_overwrite_its_archive(shop: Shop) -> None:
+    """The member fails; what is advised extracts it."""
+    shop.program.add("own.zip", Entry("own.zip", b"1"), Entry("b", b"2"))
+    raw = (shop.program.folder / "own.zip").read_bytes()
+    shop.program.extract("own.zip", ".", "--prefix", "").ends(1, "name-reserved")
+    assert shop.program.files(".")["own.zip"] == raw
+    shop.program.extract("own.zip", ".", "--prefix", "another").ends(0)
+    assert shop.program.files("another") == {"own.zip": b"1", "b": b"2"}
 
 
 def test_a_member_without_a_name(shop: Shop) -> None:

@@ -351,16 +351,6 @@ def test_empty_folders_are_created(program: Program, options: str, found: str) -
     program.run("verify", "a.zip", "out", *words).ends(0)
 
 
-def test_a_member_does_not_overwrite_its_archive(program: Program) -> None:
-    """The member fails; what is advised extracts it."""
-    program.add("own.zip", Entry("own.zip", b"1"), Entry("b", b"2"))
-    raw = (program.folder / "own.zip").read_bytes()
-    program.extract("own.zip", ".", "--prefix", "").ends(1, "name-reserved")
-    assert program.files(".")["own.zip"] == raw
-    program.extract("own.zip", ".", "--prefix", "another").ends(0)
-    assert program.files("another") == {"own.zip": b"1", "b": b"2"}
-
-
 def test_a_file_with_the_name_of_a_folder_stays(program: Program) -> None:
     """A warning names the folder that cannot be created; the run completes."""
     program.add("e.zip", Entry("empty/"), Entry("deep/below/"))
