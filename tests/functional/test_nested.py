@@ -1,7 +1,10 @@
 """Archives as real producers write them, and archives inside of archives: depth, budgets."""
 
 import json
+import os
 import random
+import re
+import signal
 import struct
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -77,6 +80,28 @@ def test_each_is_a_run_of_its_own() -> None:
     report = decode(tree.world.buckets.run_store(str(nested.run)).read("report.json"), Report)
     assert (report.verdict, report.source.key) == (Verdict.COMPLETED, "archive/inner.zip")
     assert report.pin == tree.world.out.head_source(report.source)
+
+
+def test_a_stopped_command_is_resumed_with_the_archives_inside(
+    program: processes.Program, s3: memory_server.MemoryS3
+) -> None:
+    """Ctrl-C in an inner archive names the outer run, whose `resume` extracts what is inside."""
+    inner = build(Entry("m.txt", b"inner"))
+    program.add("a.zip", Entry("1.zip", build(Entry("2.zip", inner))), Entry("3.zip", inner))
+    program.variables["AWS_ENDPOINT_URL"] = s3.url
+
+    def interrupt(asked: servers.Asked) -> None:
+        if asked.method == "GET" and asked.path.endswith("/1/2.zip"):
+            s3.spoil = lambda _: None
+            os.kill(os.getpid(), signal.SIGINT)
+
+    s3.spoil = interrupt
+    ended = program.extract("a.zip", "s3://out", "--nested", "2").ends(130)
+    (command,) = re.findall("continue with: s3unzip (resume .*-a-.*)", ended.err)
+    program.run(*command.split(), "-w", "1").ends(0, "nested COMPLETED  a/1/2.zip")
+    members = {key for key in s3.buckets["out"].objects if key.endswith("m.txt")}
+    assert members == {"a/1/2/m.txt", "a/3/m.txt"}
+    program.run(*command.split()).ends(0, "nothing is left to do")
 
 
 def test_inner_archives_that_cannot_be_opened() -> None:

@@ -238,17 +238,25 @@ class RunOutput(RunDisplay):
 
     Args:
         reached: the connections to the run's stores, for the printed command that repeats the run.
+        rates: whether to print the rates of the run.
         max_extra: maximum number of objects that ``--delete-extra`` may delete.
     """
 
     def __init__(
-        self, *, quiet: bool, json: bool, reached: StoreConfig | None, max_extra: int = 0
+        self,
+        *,
+        quiet: bool,
+        json: bool,
+        reached: StoreConfig | None,
+        rates: bool = True,
+        max_extra: int = 0,
     ) -> None:
         super().__init__(quiet=quiet)
         self.nested_runs: list[NestedRun] = []
         self.objection = ""  # why extra objects are kept
         self._json = json
         self._reached = reached
+        self._rates = rates
         self._max_extra = max_extra
 
     def may_delete(self, extra: Sequence[StoredObject]) -> bool:
@@ -281,7 +289,7 @@ class RunOutput(RunDisplay):
         if self._json:
             print_json(report)
         if not self._quiet:
-            print_report(report, sys.stderr, reached=self._reached)
+            print_report(report, sys.stderr, rates=self._rates, reached=self._reached)
         else:
             print_problem(report)
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from s3unzip.cli.arguments import DAY, Arguments
 from s3unzip.cli.commands import PLACES, SERVER, command
-from s3unzip.cli.output import exit_code, print_report
+from s3unzip.cli.output import RunOutput, exit_code, print_report
 from s3unzip.cli.progress import RunDisplay, failed_line
 from s3unzip.cli.terminal import print_json, text_stream, warn, write_table
 from s3unzip.context import Context
@@ -26,7 +26,7 @@ from s3unzip.model import Outcome, PlanSummary, Report, Request, Status, Verdict
 from s3unzip.options import read_options
 from s3unzip.planning.select import members_folder
 from s3unzip.printable import choose_form, printable, show_count, show_seconds, show_time
-from s3unzip.runs.records import PAGE
+from s3unzip.runs.records import NESTED, PAGE
 from s3unzip.runs.run_list import RUNNING, ListedRun, RunList, RunProgress, RunSnapshot, RunWatcher
 from s3unzip.runs.step import STOPPED, Step
 from s3unzip.stores.config import StoreConfig, runs_home
@@ -295,42 +295,58 @@ def _resume_here(arguments: Arguments) -> int:
     from s3unzip.local.machine import open_machine
     from s3unzip.local.recovery import may_have_lost
 
-    tuning = arguments.tuning()
     password = arguments.password()
     local = LocalRuns(arguments.config())
     run_id = local.find(arguments.run)
     run = _require_plan(run_id, local).run
     # After a power failure, files that are on record may be missing.
-    may_lack_members = may_have_lost(
+    if not may_have_lost(
         local.work_location.key, run_id, local.stores.destination(run.destination)
-    )
-    if not may_lack_members and _is_complete(run_id, local, json=arguments.json):
+    ) and _is_complete(run_id, local, json=arguments.json):
         return 0
     if run.options.password_ref is not None and password is None:
         raise UsageError(f"{run.id} was started with a password: give --password-file")
     policy = make_policy(run.options, password, run.destination)
-    display = RunDisplay()
     stores = _recall_config(arguments, local.connections(run_id))
     check_buckets(stores, run.source, run.destination)
     with (
-        open_machine(stores, policy, tuning, arguments.processes, progress=display) as machine,
-        display,
+        RunOutput(  # without rates: the run was not active all the time from its start to its end
+            quiet=False, json=arguments.json, reached=stores.without_environment(), rates=False
+        ) as output,
+        open_machine(
+            stores, policy, arguments.tuning(), arguments.processes, progress=output
+        ) as machine,
     ):
-        report = machine.resume(run_id, display.planned, failed=arguments.failed)
-    if arguments.json:
-        print_json(report)
-    # Print no rates: the run was not active all the time between its start and its end.
-    print_report(report, sys.stderr, rates=False, reached=stores.without_environment())
-    return exit_code(report)
+        report = machine.resume(run_id, output.planned, failed=arguments.failed)
+        output.reported(report)
+        if arguments.failed or _lacks_nested(report, local):
+            for nested in machine.run_nested(report):
+                output.nested(nested)
+    return exit_code(report, output.nested_runs)
+
+
+def _lacks_nested(report: Report, run_list: RunList) -> bool:
+    """Return whether a run of this machine ended before all archives inside its archive did."""
+    return (
+        run_list.environment is None
+        and report.options.nested_depth > 0
+        and not any(run_list.records(report.run).store.names(NESTED))
+    )
 
 
 def _is_complete(run: str, run_list: RunList, *, json: bool) -> bool:
     """Return whether a run is complete, so that resume has nothing to do; if so, print that.
 
-    A run is not complete while the deletion or tagging of its archive is pending or has failed.
+    A run is not complete while nested archives are left, or while the deletion or tagging of its
+    archive is pending or has failed.
     """
     report = run_list.records(run).find_report()
-    if report is None or report.verdict is not Verdict.COMPLETED or report.archive_left:
+    if (
+        report is None
+        or report.verdict is not Verdict.COMPLETED
+        or report.archive_left
+        or _lacks_nested(report, run_list)
+    ):
         return False
     sys.stderr.write(f"{report.run}: COMPLETED already, nothing is left to do\n")
     if json:

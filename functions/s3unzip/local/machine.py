@@ -43,7 +43,7 @@ from s3unzip.planning.plan import Plan
 from s3unzip.planning.reading import Reading, read_tail
 from s3unzip.pricing import Job, Platform, local
 from s3unzip.run_ids import run_id
-from s3unzip.runs.records import RunRecords
+from s3unzip.runs.records import NESTED, RunRecords
 from s3unzip.runs.step import STOPPED, Step, stop_for
 from s3unzip.settings import Tuning, machine_tuning, make_tuning
 from s3unzip.settling import loop
@@ -200,25 +200,30 @@ class Machine:
         """Extract the archives that a run extracted, level by level; yield the result of each.
 
         All nested archives share one budget: each can use what the archives before it left. The
-        results are also written to ``nested.jsonl`` of the outer run.
+        results are also written to ``nested.jsonl`` of each outer run, that of `report` last: it
+        shows that all nested archives have had their turn.
         """
         if not has_nested(report):
             return
         inner = self._open_inner()
         context = inner.context
-        budget = first_budget(context.tuning)
+        budget = report.options.nested_budget or first_budget(context.tuning)
         outer_reports = deque([report])
+        ended: list[tuple[RunRecords, list[NestedRun]]] = []
         while outer_reports:
             records = RunRecords.open(context.stores, outer_reports.popleft().run)
+            records.store.delete([NESTED])  # `resume` may repeat nested archives
             run = records.read_plan().run
             outcomes, results = find_nested(run, context, budget.archives)
             yield from results
             for outcome in outcomes:
                 try:
                     nested = inner.run(nested_request(run, outcome.key, budget))
-                except InterruptedRunError:
-                    records.write_nested(results)
-                    raise
+                except (InterruptedRunError, KeyboardInterrupt) as interrupt:
+                    raise InterruptedRunError(
+                        f"stopped: the archives inside {report.source} are not all extracted; "
+                        f"continue with: s3unzip resume {report.run}"
+                    ) from interrupt
                 except S3UnzipError as error:
                     result = NestedRun(outcome.key, reason="not-begun", message=str(error))
                 else:
@@ -234,6 +239,8 @@ class Machine:
                         outer_reports.append(nested)
                 results.append(result)
                 yield result
+            ended.append((records, results))
+        for records, results in reversed(ended):
             records.write_nested(results)
 
     def _open_inner(self) -> Machine:

@@ -360,8 +360,7 @@ class RunRecords:
 
     def write_nested(self, nested: Sequence[NestedRun]) -> None:
         """Write the results of the nested archives of the run."""
-        if nested:
-            self.store.write(NESTED, join_lines(nested))
+        self.store.write(NESTED, join_lines(nested))
 
     def forget(self, *, keep: Sequence[str] = ()) -> None:
         """Delete the records of the run that are listed in `RECORDS`, except those in `keep`."""

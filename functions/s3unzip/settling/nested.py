@@ -157,7 +157,8 @@ def nested_requests(run: Run, report: Report, context: Context) -> Iterator[Requ
     if own_budget is not None:  # the run is nested; its archive has already been subtracted
         budget = replace(spend(own_budget, report, context), archives=own_budget.archives)
     archives, refused = find_nested(run, context, budget.archives)
-    RunRecords.open(context.stores, run.id).write_nested(refused)
+    if refused:
+        RunRecords.open(context.stores, run.id).write_nested(refused)
     runs = max(1, len(archives))  # 1 avoids a division by zero
     share = Budget(
         (budget.archives - len(archives)) // runs,  # these archives are already spent
