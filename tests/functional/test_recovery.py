@@ -115,6 +115,20 @@ def test_after_a_start_of_the_machine_contents_are_read(
     ended.says("nothing is left to do")
 
 
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+@pytest.mark.parametrize("record", ["members.jsonl", "rounds/00.jsonl"])
+def test_a_member_and_a_record_of_its_plan_are_lost(
+    program: Program, archive: Path, record: str, loss: Loss
+) -> None:
+    """A power failure can take both: nobody knows what else is lost, so the run begins anew."""
+    records = _extract(program)
+    loss(records / record)
+    (program.folder / "out" / "small.txt").unlink()
+    restart(records)
+    program.run("resume", "latest", "-w", "1").ends(0, "4 members: 4 extracted")
+    assert program.files("out") == CONTENTS
+
+
 @pytest.mark.parametrize("restarted", [False, True])
 def test_parts_of_a_split_member_are_written_again(
     program: Program, archive: Path, *, restarted: bool

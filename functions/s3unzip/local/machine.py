@@ -43,7 +43,7 @@ from s3unzip.planning.plan import Plan
 from s3unzip.planning.reading import Reading, read_tail
 from s3unzip.pricing import Job, Platform, local
 from s3unzip.run_ids import run_id
-from s3unzip.runs.records import NESTED, RunRecords
+from s3unzip.runs.records import NESTED, REPORT, RunRecords
 from s3unzip.runs.step import STOPPED, Step, stop_for
 from s3unzip.settings import Tuning, machine_tuning, make_tuning
 from s3unzip.settling import loop
@@ -189,11 +189,20 @@ class Machine:
         if show is not None:
             show(plan)
         run_step = Step(plan.run, self.context, self.context.calls())
-        with suppress(UnreadableRecordError):  # if unreadable, the run begins anew
+        try:
             remove_leftovers(run_step)
             if self._home is not None:
                 forget_lost(run_step, self._home)
                 note_start(self._home, run)
+        except UnreadableRecordError as damage:
+            # Any member on record may be lost. With a report of the damage, the run begins anew.
+            run_step.records.store.delete([REPORT])
+            run_step.records.put_report(
+                loop.report_unplanned(
+                    run, plan.run, plan.run.pin, stop_for(damage), now=run_step.started
+                ),
+                over=None,
+            )
         return self._do_rounds(loop.resume(run, self.context, failed=failed))
 
     def run_nested(self, report: Report) -> Iterator[NestedRun]:

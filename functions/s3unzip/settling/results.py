@@ -274,6 +274,10 @@ def forget_outcomes(step: Step, is_forgotten: Callable[[Outcome], bool]) -> int:
         count += forgotten
         if forgotten and recorded.report.stage is Stage.DONE:  # the record has only this member
             records.delete_outcomes(task_id)
+        elif forgotten and task_id not in rows:
+            raise UnreadableRecordError(
+                f"{step.run.id}: {task_id} is in no round: a record of a round is damaged"
+            )
         elif forgotten:
             indexes = {outcome.index for outcome in remaining}
             statuses = Counter(outcome.status for outcome in remaining)
