@@ -377,10 +377,9 @@ def _report_interruption(
     if settled.report is None:
         loop.settle(settled.next, context)  # writes the report, because the run has a stop
     report = records.read_report()
-    done = report.extracted + report.unchanged
     return InterruptedRunError(
-        f"stopped: {done:,} of {records.read_plan().selected:,} members are in {run.destination}; "
-        f"continue with: s3unzip resume {run.id}"
+        f"stopped: {report.extracted + report.unchanged:,} of {records.read_plan().selected:,} "
+        f"members are in {run.destination}; continue with: s3unzip resume {run.id}"
     )
 
 

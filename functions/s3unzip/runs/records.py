@@ -353,11 +353,6 @@ class RunRecords:
         else:
             self.store.replace(REPORT, over, encode(report))
 
-    def nested(self) -> list[NestedRun]:
-        """Return the results of the nested archives of the run."""
-        lines = (self._find_bytes(NESTED) or b"").splitlines()
-        return [self._decode(NESTED, line, NestedRun) for line in lines]
-
     def write_nested(self, nested: Sequence[NestedRun]) -> None:
         """Write the results of the nested archives of the run."""
         self.store.write(NESTED, join_lines(nested))

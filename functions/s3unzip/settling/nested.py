@@ -8,7 +8,7 @@ more runs or more data than the settings allow.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from heapq import nsmallest
 from operator import attrgetter
 
@@ -95,9 +95,6 @@ def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], 
         elif not prefix:
             reason = "nested-no-stem"
             message = "its members have no prefix: nothing is left of its name without .zip"
-        elif prefixes[prefix] > 1:
-            reason = "nested-prefix-taken"
-            message = f"{prefixes[prefix]} archives would be extracted to {prefix}"
         elif prefix in taken_messages:
             reason = "nested-prefix-taken"
             message = taken_messages[prefix]
@@ -169,15 +166,19 @@ def nested_requests(run: Run, report: Report, context: Context) -> Iterator[Requ
         yield nested_request(run, outcome.key, share)
 
 
-def _find_taken(records: RunRecords, prefixes: Collection[str]) -> dict[str, str]:
-    """Return the prefixes that members of the outer archive use, each with a sentence on how."""
-    taken: dict[str, str] = {}
+def _find_taken(records: RunRecords, prefixes: Counter[str]) -> dict[str, str]:
+    """Return the prefixes of several archives or of other members, each with a sentence on how."""
+    taken = {
+        prefix: f"{archives} archives would be extracted to {prefix}"
+        for prefix, archives in prefixes.items()
+        if archives > 1
+    }
     if not prefixes:  # the records do not need to be read
         return taken
     for outcome in records.outcome_lines():
         key = outcome.key
         if key + "/" in prefixes:
-            taken[key + "/"] = f"a member of the outer archive is called {key}"
+            taken.setdefault(key + "/", f"a member of the outer archive is called {key}")
         at = key.find("/")  # each slash ends a prefix of the key
         while at >= 0:
             prefix = key[: at + 1]
