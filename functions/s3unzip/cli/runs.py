@@ -306,7 +306,6 @@ def _resume_here(arguments: Arguments) -> int:
         return 0
     if run.options.password_ref is not None and password is None:
         raise UsageError(f"{run.id} was started with a password: give --password-file")
-    policy = make_policy(run.options, password, run.destination)
     stores = _recall_config(arguments, local.connections(run_id))
     check_buckets(stores, run.source, run.destination)
     with (
@@ -314,7 +313,11 @@ def _resume_here(arguments: Arguments) -> int:
             quiet=False, json=arguments.json, reached=stores.without_environment(), rates=False
         ) as output,
         open_machine(
-            stores, policy, arguments.tuning(), arguments.processes, progress=output
+            stores,
+            make_policy(run.options, password, run.destination),
+            arguments.tuning(),
+            arguments.processes,
+            progress=output,
         ) as machine,
     ):
         report = machine.resume(run_id, output.planned, failed=arguments.failed)

@@ -161,14 +161,16 @@ class Machine:
         from s3unzip.estimate import check_budget, estimate  # noqa: PLC0415 - rarely needed
 
         run = plan.summary.run
-        expected = estimate(
-            run,
-            [*plan.tasks, *plan.copies],
-            describe_machine(run, self._stores, self._workers.processes),
-            self.context.tuning,
-            workers=plan.summary.workers,
+        check_budget(
+            estimate(
+                run,
+                [*plan.tasks, *plan.copies],
+                describe_machine(run, self._stores, self._workers.processes),
+                self.context.tuning,
+                workers=plan.summary.workers,
+            ),
+            max_cost,
         )
-        check_budget(expected, max_cost)
 
     def resume(
         self,
