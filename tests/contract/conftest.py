@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 
 from embedded.ministack import EmbeddedAws
+from s3unzip.model import Location
 from s3unzip.stores.config import StoreConfig
+from s3unzip.stores.open import OpenedStores
 from s3unzip.stores.s3 import aws_session, session
-from tests.contract.places import Place, folder_place, memory_place, s3_place
+from tests.contract.places import Place, s3_place
+from tests.support.memory import MemoryStores
 from tests.support.servers import VERSITY, find_versitygw, require_embedded_aws, run_versitygw
 
 
@@ -30,8 +33,12 @@ def versitygw() -> Iterator[str]:
 
 @pytest.fixture(autouse=True)
 def aws_variables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Give every test the local servers' credentials and no one's configuration."""
-    for name in ("AWS_PROFILE", "AWS_ENDPOINT_URL", "AWS_SESSION_TOKEN", "AWS_REGION"):
+    """Give every test the local servers' credentials, no one's configuration and no proxy."""
+    for name in (
+        *("AWS_PROFILE", "AWS_ENDPOINT_URL", "AWS_SESSION_TOKEN", "AWS_REGION"),
+        *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
+        *("http_proxy", "https_proxy", "all_proxy", "no_proxy"),
+    ):
         monkeypatch.delenv(name, raising=False)
     variables = VERSITY | {
         "AWS_CONFIG_FILE": str(tmp_path / "none"),
@@ -49,9 +56,17 @@ def place(
 ) -> Place:
     kind: str = request.param
     if kind == "memory":
-        return memory_place()
+        return Place("memory", MemoryStores(), Location("mem", "bucket", ""))
     if kind == "folder":
-        return folder_place(tmp_path_factory.mktemp(kind))
+        scratch = tmp_path_factory.mktemp(kind)
+        return Place(
+            "folder",
+            OpenedStores(StoreConfig(Location("file", "", f"{scratch}/work/"))),
+            Location("file", "", f"{scratch}/out/"),
+            keeps_metadata=False,
+            copies=False,
+            takes_any_key=False,
+        )
     url: str = request.getfixturevalue(kind)
     return s3_place(kind, session_of(url), takes_any_key=kind == "ministack")
 

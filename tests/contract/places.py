@@ -14,7 +14,7 @@ from s3unzip.stores import Stores, archives, config, listing, run_store
 from s3unzip.stores.open import OpenedStores
 from s3unzip.stores.ports import Buffer, Destination, ObjectFacts, StoredObject
 from s3unzip.stores.s3.session import Session
-from tests.support import memory, servers
+from tests.support import servers
 
 FACTS = ObjectFacts("application/json", {"zip-crc32": "0000000a", "mtime": "1700000000"})
 
@@ -89,23 +89,6 @@ def list_all(
 
 
 _numbers = itertools.count(1)
-
-
-def memory_place() -> Place:
-    """Return the store in memory that other tests stand on."""
-    return Place("memory", memory.MemoryStores(), Location("mem", "bucket", ""))
-
-
-def folder_place(scratch: Path) -> Place:
-    """Return a folder."""
-    return Place(
-        "folder",
-        OpenedStores(config.StoreConfig(Location("file", "", f"{scratch}/work/"))),
-        Location("file", "", f"{scratch}/out/"),
-        keeps_metadata=False,
-        copies=False,
-        takes_any_key=False,
-    )
 
 
 def s3_place(name: str, session: Session, *, takes_any_key: bool) -> Place:

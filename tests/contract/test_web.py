@@ -265,8 +265,6 @@ def test_a_server_whose_etags_differ_from_answer_to_answer() -> None:
 
 def test_proxies_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests go through them, and an error names the proxy without its user."""
-    for name in ("NO_PROXY", "no_proxy"):
-        monkeypatch.delenv(name, raising=False)
     where = Location("http", "archives.example", "a.zip")
     encrypted = Location("https", "archives.example", "a.zip")
     with HttpServer(lambda asked: _files()(replace(asked, path="/a.zip"))) as proxy:
@@ -288,8 +286,6 @@ def test_proxies_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_proxy_that_wants_a_login(monkeypatch: pytest.MonkeyPatch) -> None:
     """It will want it again: the error is final, and says where a user and a password go."""
-    for name in ("NO_PROXY", "no_proxy"):
-        monkeypatch.delenv(name, raising=False)
     refusal = b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n"
     with raw_server(lambda one: one.sendall(refusal)) as proxy:
         monkeypatch.setenv("https_proxy", f"http://{proxy}")

@@ -14,8 +14,6 @@ import json
 import sys
 import urllib.request
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from threading import Lock
@@ -32,7 +30,7 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_ba
 from werkzeug.test import run_wsgi_app
 
 from s3unzip.settings import Variable
-from tests.support.servers import HOST, Asked, HttpServer, Reply
+from tests.support.servers import HOST, Asked, Reply
 
 OWNER = "123456789012"  # the account that owns all buckets of moto
 
@@ -230,10 +228,3 @@ class Account:
                 Environment={"Variables": self.variables},
             )["FunctionName"]
         )
-
-
-@contextmanager
-def run_account() -> Iterator[Account]:
-    """Run moto in this process; yield the account behind it."""
-    with HttpServer(Moto()) as server:
-        yield Account(server.url, server.asked)

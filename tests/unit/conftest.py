@@ -6,15 +6,16 @@ from collections.abc import Iterator
 import pytest
 
 from s3unzip.aws.environment import open_client, open_worker
-from tests.support.account import CREDENTIALS, Account, run_account
+from tests.support.account import CREDENTIALS, Account, Moto
 from tests.support.memory import World
+from tests.support.servers import HttpServer
 
 
 @pytest.fixture(scope="session")
 def moto_account() -> Iterator[Account]:
-    """One server a session: it takes longer to start than most tests."""
-    with run_account() as account:
-        yield account
+    """One moto a session: it takes longer to start than most tests."""
+    with HttpServer(Moto()) as server:
+        yield Account(server.url, server.asked)
 
 
 @pytest.fixture
