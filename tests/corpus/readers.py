@@ -22,8 +22,7 @@ METHODS = {
     "bsdtar": {STORED, DEFLATE, BZIP2, LZMA, XZ, ZSTD, AES_METHOD},
     "7zz": {STORED, DEFLATE, DEFLATE64, BZIP2, LZMA, XZ, ZSTD, AES_METHOD},
 }
-IS_LONG = os.environ.get("CORPUS") == "long"
-READERS = ["zipfile", *filter(shutil.which, COMMANDS if IS_LONG else ())]
+READERS = ["zipfile", *filter(shutil.which, COMMANDS)]
 
 
 def can_read(reader: str, archive: Archive) -> bool:

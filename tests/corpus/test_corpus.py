@@ -74,18 +74,14 @@ def test_the_command_gives_the_labels(tuning: str, tmp_path: Path) -> None:
     assert different == {}
 
 
-@pytest.mark.parametrize("reader", readers.READERS)
-def test_independent_readers_agree(reader: str, tmp_path: Path) -> None:
-    """Each extracts every sound archive as the label says, but for those that it is known not to.
-
-    `make corpus` asks all readers that are installed, the suite Python's own.
-    """
+def test_zipfile_agrees(tmp_path: Path) -> None:
+    """It extracts every sound archive as the label says, but for those that it is known not to."""
     different = {}
     for number, (name, archive) in enumerate(ARCHIVES.items()):
-        if readers.can_read(reader, archive):
+        if readers.can_read("zipfile", archive):
             folder = tmp_path / str(number)
             folder.mkdir()
-            different[name] = readers.compare(archive, reader, folder)
+            different[name] = readers.compare(archive, "zipfile", folder)
     assert {name: words for name, words in different.items() if words} == {}
 
 
