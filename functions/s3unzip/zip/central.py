@@ -277,7 +277,7 @@ class DirectoryReader:
             self._judge("name-empty", f"it is {show_name(self._raw_name)!r}")
         if form.findings or form.is_encrypted:
             member = self._read_encryption(form, extras, member)
-        if member.method and not (member.compressed_size or member.size or member.crc32):
+        if not (member.compressed_size or member.size or member.crc32) and member.method:
             self._warnings["stream-absent"] += 1
             member = replace(member, method=records.METHOD_STORED)
         # In an archive with ZIP64 records, no size is cut to 32 bits.
