@@ -275,10 +275,10 @@ def _near_suffix(pattern: str, paths: Iterable[str]) -> tuple[str, ...]:
     import difflib  # noqa: PLC0415 - needed only after a mistake
 
     suffix = PurePosixPath(pattern).suffix
+    if not suffix:
+        return ()
     by_suffix: dict[str, list[str]] = {}
     for path in islice(paths, MAX_COMPARED):
         by_suffix.setdefault(PurePosixPath(path).suffix, []).append(path)
-    if not suffix:
-        return ()
     nearest = difflib.get_close_matches(suffix, filter(None, by_suffix), 1)  # at most one suffix
     return tuple(path for near in nearest for path in by_suffix[near][:MAX_NEAR])

@@ -31,7 +31,7 @@ from s3unzip.stores.s3.plain_settings import (
     ENVIRONMENT,
     SENDABLE,
     AwsSettings,
-    advise,
+    advise_renewal,
     profile_name,
     profile_option,
 )
@@ -138,7 +138,7 @@ def frozen_keys(credentials: Credentials, profile: str) -> Keys:
         str(frozen.secret_key),
         frozen.token,
         frozen.account_id,
-        advice=advise(credentials.method, profile),
+        advice=advise_renewal(credentials.method, profile),
         is_fixed=credentials.method == ENVIRONMENT,
     )
 
@@ -200,9 +200,9 @@ def explain(error: Exception, profile: str) -> errors.S3UnzipError:
         case exceptions.ClientError():
             advice = "the right to do so, or the trust of the role, may be missing"
         case exceptions.SSOError() | exceptions.TokenRetrievalError():
-            advice = advise("sso", profile)
+            advice = advise_renewal("sso", profile)
         case exceptions.LoginError():
-            advice = advise("login", profile)
+            advice = advise_renewal("login", profile)
         case exceptions.RefreshWithMFAUnsupportedError():
             cause = "they have expired, and new ones need a code"
             advice = "start the command again, or s3unzip resume"

@@ -149,7 +149,7 @@ def _make_keys(values: Profile, method: str, profile: str) -> Keys | None:
         secret_key,
         token or None,
         variables.get("AWS_ACCOUNT_ID") if is_fixed else None,
-        advice=advise(method, profile),
+        advice=advise_renewal(method, profile),
         is_fixed=is_fixed,
     )
 
@@ -161,7 +161,7 @@ def profile_option(profile: str) -> str:
     return f" --profile {shlex.quote(profile)}"
 
 
-def advise(method: str, profile: str) -> str:
+def advise_renewal(method: str, profile: str) -> str:
     """Return advice on how to get new keys.
 
     Args:
@@ -174,8 +174,8 @@ def advise(method: str, profile: str) -> str:
         "sso": f"log in again: aws sso login{option}",
         "login": f"log in again: aws login{option}",
     }
-    default = f"get new credentials for the profile {profile}" if profile else "get new credentials"
-    return advice.get(method, default)
+    general = f"get new credentials for the profile {profile}" if profile else "get new credentials"
+    return advice.get(method, general)
 
 
 def _read_files(profile: str) -> Profile | None:
