@@ -23,7 +23,7 @@ from typing import Any
 from bench.measure import median, print_figure
 from embedded.deploy import start_aws, synthesize
 from embedded.pipeline import DeployedPipeline
-from s3unzip.aws.environment import read_worker
+from s3unzip.aws.environment import read_config
 from s3unzip.model import Location, Pin, Report, Request, Verdict, decode
 from s3unzip.run_ids import run_id
 from tests.support.zips import DEFLATE, Entry, build
@@ -152,7 +152,7 @@ def time_direct_run(pipeline: DeployedPipeline, number: int) -> tuple[float, Rep
     told = pipeline.client("lambda").get_function_configuration(
         FunctionName=pipeline.outputs["IntakeFunction"]
     )
-    own = read_worker(told["Environment"]["Variables"]).own
+    own = read_config(told["Environment"]["Variables"]).own
     body = make_archive(number)
     began = time.perf_counter()
     put = s3.put_object(Bucket=bucket, Key=key, Body=body)

@@ -7,7 +7,7 @@ import msgspec
 
 from docs.declarations import read_declarations
 from docs.meanings import EVENT_FIELDS
-from s3unzip.aws.environment import read_worker
+from s3unzip.aws.environment import read_config
 from s3unzip.aws.events import EVENT_TITLES, event_detail
 from s3unzip.model import Location, Options, Pin, Report, Route, Verdict
 from s3unzip.settings import Variable
@@ -74,7 +74,7 @@ def _structs(kind: object, home: type | None = None) -> Iterator[tuple[str, type
 
 
 def _detail(pin: Pin | None) -> dict[str, Any]:
-    worker = read_worker(
+    worker = read_config(
         {
             Variable.DESTINATION: "s3://destination/",
             Variable.TRIGGER_BUCKET: "ingest",

@@ -18,7 +18,7 @@ from infra.environment_file import (
     load_environment,
     select_settings,
 )
-from s3unzip.aws.environment import read_worker
+from s3unzip.aws.environment import read_config
 from s3unzip.model import (
     AfterSuccess,
     GzipForm,
@@ -302,7 +302,7 @@ def test_after_success(
         "extract": set(),
     }
     name = Variable.AFTER_SUCCESS
-    assert read_worker({**NEEDED, name.value: made.variables("settle")[name]}).after_success == rule
+    assert read_config({**NEEDED, name.value: made.variables("settle")[name]}).after_success == rule
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -434,7 +434,7 @@ def test_the_functions_read_routes(routes: Synthesized) -> None:
         Variable.TRIGGER_BUCKET.value: "arrivals",
         Variable.DESTINATION.value: "s3://members/",
     }
-    config = read_worker({**text, **NEEDED, **buckets})
+    config = read_config({**text, **NEEDED, **buckets})
     acme, daily = config.request("acme/a.zip"), config.request("globex/daily/a.ZIP")
     assert (acme.destination, acme.options, acme.route) == (
         Location("s3", "acme-members", "in/"),

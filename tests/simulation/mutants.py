@@ -149,8 +149,8 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
     "aws/executions.py": [
         (
             "double-event",
-            'announce(open_client("events"), config, report)',
-            '[announce(open_client("events"), config, report) for _ in "ab"]',
+            'publish_run_event(open_client("events"), config, report)',
+            '[publish_run_event(open_client("events"), config, report) for _ in "ab"]',
         ),
         (
             "equal-id-is-the-same-archive",

@@ -362,7 +362,7 @@ def deployed(
 
 
 def _forget() -> None:
-    worker, client = environment.open_worker, environment.open_client
+    worker, client = environment.load_config, environment.open_client
     for cached in (worker, client, environment._open_session, extract._read_run):
         cached.cache_clear()
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from s3unzip.aws.environment import open_client, open_worker
+from s3unzip.aws.environment import load_config, open_client
 from tests.support.account import CREDENTIALS, Account, Moto
 from tests.support.memory import World
 from tests.support.servers import HttpServer
@@ -26,10 +26,10 @@ def account(moto_account: Account, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     for name, value in {**CREDENTIALS, **variables}.items():
         monkeypatch.setenv(name, value)
     moto_account.reset()
-    for cached in (open_client, open_worker):
+    for cached in (open_client, load_config):
         cached.cache_clear()
     yield moto_account
-    for cached in (open_client, open_worker):
+    for cached in (open_client, load_config):
         cached.cache_clear()
 
 

@@ -1,4 +1,4 @@
-"""The settings of a function, from its environment variables, and the secret with its password.
+"""The settings of a Lambda function from its environment variables, and the password of archives.
 
 The settings are read once per cold start. If a setting is wrong, the first invocation fails with a
 single line that names the variable. `infra` checks the settings at synthesis.
@@ -40,7 +40,7 @@ if TYPE_CHECKING:  # the stubs are not deployed
     from mypy_boto3_secretsmanager import SecretsManagerClient
 
 T = TypeVar("T")
-D = TypeVar("D")  # the type of a default value
+D = TypeVar("D")  # type of a default value
 
 CLIENT_OPTIONS: dict[str, Any] = {  # options for the clients of AWS's control plane
     "connect_timeout": 5,
@@ -168,13 +168,14 @@ class LambdaConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         settings = run or self.own
         route = settings.route
         stores = self.stores
-        if route is not None:  # all routes share the same clients
+        if route is not None:  # the route has its own access; all routes share one session
             access = msgspec.structs.replace(
                 self.access,
                 destination_owner=route.destination_owner,
                 destination_kms_key=route.destination_kms_key,
             )
-            stores = OpenedStores(access, self.stores.session(self.access.at_destination()))
+            session = self.stores.session(self.access.at_destination())
+            stores = OpenedStores(access, session)
         return Context(
             stores=stores,
             clock=Clock(remaining=lambda: invocation.get_remaining_time_in_millis() / 1_000),
@@ -192,9 +193,9 @@ class LambdaConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         environment itself is read if the options refer to no secret, and if a route and its secret
         were removed after the run began.
         """
-        readable = {defaults.options.password_ref for defaults in self.all_defaults}
+        readable = {defaults.options.password_ref for defaults in self.all_defaults} - {None}
         secret = options.password_ref
-        if secret is None or secret not in readable:
+        if secret not in readable:
             secret = self.own.options.password_ref
         return Policy(
             lenient=options.lenient,
@@ -236,13 +237,13 @@ def open_client(service: Literal["events", "secretsmanager", "sqs", "stepfunctio
 
 
 @cache
-def open_worker() -> LambdaConfig:
-    """Return the configuration of this process, which is the same object each time."""
-    return read_worker(os.environ)
+def load_config() -> LambdaConfig:
+    """Return the settings in the environment variables of this process, which are read once."""
+    return read_config(os.environ)
 
 
-def read_worker(variables: Mapping[str, str]) -> LambdaConfig:
-    """Return the configuration from environment variables, without a request to AWS."""
+def read_config(variables: Mapping[str, str]) -> LambdaConfig:
+    """Return the settings in `variables`; nothing is requested from AWS."""
     tuning = make_tuning(_read_json(variables, Variable.TUNING, dict[str, Any], {}))
     memory = _read_json(variables, Variable.WORKER_MEMORY, int, LAMBDA_VCPU_MB)
     own = _read_own(variables)
@@ -298,7 +299,7 @@ def _read_own(variables: Mapping[str, str]) -> RunDefaults:
 
 def _read_routes(variables: Mapping[str, str], own: RunDefaults) -> tuple[RunDefaults, ...]:
     """Return the defaults of each route, in order; values that a route omits come from `own`."""
-    # Without the environment's password: `_policy` uses it for routes without their own.
+    # `own.options` would add the environment's password. `_policy` adds it where it is needed.
     own_options = msgspec.to_builtins(_read_json(variables, Variable.OPTIONS, Options, Options()))
     return tuple(
         RunDefaults(
@@ -350,7 +351,7 @@ def read_secret(ref: str, client: SecretsManagerClient) -> bytes:
     ``#FIELD`` at the end, they refer to one field of a secret that is a JSON object, the form in
     which the console creates secrets.
     """
-    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - few need it
+    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - rarely needed
 
     name, _, field = ref.removeprefix(SECRET_SCHEME).partition("#")
     if not ref.startswith(SECRET_SCHEME) or not name:
@@ -358,20 +359,20 @@ def read_secret(ref: str, client: SecretsManagerClient) -> bytes:
             f"password reference {ref!r}: only {SECRET_SCHEME}NAME is supported here"
         )
     try:
-        answer = client.get_secret_value(SecretId=name)
+        response = client.get_secret_value(SecretId=name)
     except ClientError as error:
         code = error.response.get("Error", {}).get("Code", "")
-        kind = SECRET_ERRORS.get(code, errors.ServiceFaultError)
+        error_type = SECRET_ERRORS.get(code, errors.ServiceFaultError)
         message = f"secret {name}: {code}"
-        if kind is errors.AccessDeniedError:
+        if error_type is errors.AccessDeniedError:
             message += (
                 "; the function needs secretsmanager:GetSecretValue, and kms:Decrypt of its key"
             )
-        raise kind(message) from error
+        raise error_type(message) from error
     except BotoCoreError as error:
         raise errors.ServiceFaultError(f"secret {name}: {type(error).__name__}") from error
-    # A secret is either text or binary.
-    value = answer.get("SecretString", "").encode() or answer.get("SecretBinary", b"")
+    # A secret is either text or binary; the response contains only one of the two.
+    value = response.get("SecretString", "").encode() or response.get("SecretBinary", b"")
     if field:
         value = _read_field(name, value, field)
     if not value:

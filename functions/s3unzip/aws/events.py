@@ -32,7 +32,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote_plus
 
-from s3unzip.aws.environment import LambdaConfig, open_client, open_worker
+from s3unzip.aws.environment import LambdaConfig, load_config, open_client
 from s3unzip.aws.telemetry import add_metrics, logger
 from s3unzip.errors import ServiceFaultError, UsageError
 from s3unzip.model import Location, Pin, Report, Verdict
@@ -71,8 +71,8 @@ EVENT_COUNTS = ("members", "extracted", "unchanged", "failed", "missing", "bytes
 MESSAGE_CHARACTERS = 1_000
 
 
-def admit(source: Location, status: str, threats: Sequence[str] = ()) -> bool:
-    """Return whether an archive may be opened after its scan; if not, log and count the archive."""
+def passes_scan(source: Location, status: str, threats: Sequence[str] = ()) -> bool:
+    """Return whether the scan status allows an archive to be opened; log and count it if not."""
     if status == CLEAN:
         return True
     add_metrics(ArchivesWithheld=1)
@@ -100,11 +100,15 @@ class ArchivePut(NamedTuple):
     threats: tuple[str, ...] = ()  # names of the threats that were found
 
     def is_of(self, pin: Pin) -> bool:
-        """Return whether the event is about this version, judging by version id and ETag."""
-        has_etag = self.etag == (pin.etag or "").strip('"')
+        """Return whether the event is about this version.
+
+        The version ids must be equal, and also the ETags if the event contains one. If either side
+        has no version id, only the ETags are compared.
+        """
+        is_etag_equal = self.etag == (pin.etag or "").strip('"')
         if self.version_id in UNVERSIONED or pin.version_id is None:
-            return has_etag
-        return self.version_id == pin.version_id and (self.etag is None or has_etag)
+            return is_etag_equal
+        return self.version_id == pin.version_id and (self.etag is None or is_etag_equal)
 
     def is_older(self, tail: Tail) -> bool:
         """Return whether the event's version is older than the current one, which has this `tail`.
@@ -119,7 +123,10 @@ class ArchivePut(NamedTuple):
 
 
 def read_puts(body: str, config: LambdaConfig) -> Iterator[ArchivePut]:
-    """Yield the archives in the body of one queue message; S3's other events contain none.
+    """Yield the archives in the body of one queue message.
+
+    Archives that no trigger covers, or that wait for the result of their scan, are left out. S3's
+    other events, such as deletions, contain no archives.
 
     Raises:
         UsageError: the message is not an event, or one of its events cannot refer to an archive.
@@ -134,11 +141,11 @@ def read_puts(body: str, config: LambdaConfig) -> Iterator[ArchivePut]:
         if not config.covers(put.source):
             continue
         # For events that commands queue, the intake function reads the scan tag instead.
-        waits_for_scan = config.scan and put.scan is None and not put.sender.startswith(OWN_SENDERS)
+        needs_result = bool(config.scan) and not put.sender.startswith(OWN_SENDERS)
         fault = _find_fault(put)
         if fault is not None:
             faults.append(f"{put.source.key[:100]!r} {fault}")
-        elif waits_for_scan:
+        elif needs_result and put.scan is None:
             logger.info("archive waits for the result of its scan", key=put.source.key)
         else:
             yield put
@@ -157,7 +164,7 @@ def _find_fault(put: ArchivePut) -> str | None:
         return f"is not a valid S3 key: character {error.start + 1} is half of a surrogate pair"
     if size > MAX_KEY:
         return f"is not a valid S3 key: it has {size:,} bytes, at most {MAX_KEY:,} are allowed"
-    if put.scan is not None and (put.etag or put.version_id) is None:
+    if put.scan is not None and put.etag is None and put.version_id is None:
         return "has a scan result that does not name a version"
     return None
 
@@ -176,13 +183,13 @@ def _read_events(message: Mapping[str, Any]) -> Iterator[ArchivePut]:
             stored = detail["object"]
             yield ArchivePut(
                 source=Location("s3", detail["bucket"]["name"], stored["key"]),
-                time=_unix(message["time"]),
+                time=_parse_time(message["time"]),
                 etag=_read_etag(stored.get("etag")),
                 version_id=stored.get("version-id"),
                 sender=message.get("source", ""),
             )
         case {"Event": "s3:TestEvent"} | {"source": "aws.s3", "detail-type": str()}:
-            return  # the latter is about a deletion, a restored archive, a tag or a storage class
+            return  # S3 tests the notification, or reports a deletion, a restore or a tag
         case {
             "detail-type": "GuardDuty Malware Protection Object Scan Result",
             "source": "aws.guardduty" as sender,
@@ -192,7 +199,7 @@ def _read_events(message: Mapping[str, Any]) -> Iterator[ArchivePut]:
             result = detail["scanResultDetails"]
             yield ArchivePut(
                 source=Location("s3", scanned["bucketName"], scanned["objectKey"]),
-                time=_unix(message["time"]),
+                time=_parse_time(message["time"]),
                 etag=_read_etag(scanned.get("eTag")),
                 version_id=scanned.get("versionId"),
                 sender=sender,
@@ -211,7 +218,7 @@ def _read_record(record: Mapping[str, Any]) -> ArchivePut:
     stored = record["s3"]["object"]
     return ArchivePut(
         source=Location("s3", record["s3"]["bucket"]["name"], unquote_plus(stored["key"])),
-        time=_unix(record["eventTime"]),
+        time=_parse_time(record["eventTime"]),
         etag=_read_etag(stored.get("eTag")),
         version_id=stored.get("versionId"),
         sender="aws.s3",
@@ -227,7 +234,7 @@ def _read_etag(text: object) -> str | None:
     return None
 
 
-def _unix(time: str) -> float:
+def _parse_time(time: str) -> float:
     return datetime.fromisoformat(time).timestamp()
 
 
@@ -235,26 +242,31 @@ def redeliver_later(receipt: str, attempts: int, error: Exception) -> None:
     """Log that an attempt at a message failed; make SQS redeliver the message after some seconds.
 
     With the default of five attempts, a message that always fails is in the dead-letter queue after
-    215 s plus the time that the attempts take. Each wait is shortened at random by up to half, so
-    that a burst of messages does not return at the same moment.
+    at most 215 s plus the time that the attempts take. Each wait is shortened at random by up to
+    half, so that the messages of a burst do not return at the same moment.
+
+    Args:
+        receipt: the receipt handle of the message.
+        attempts: how often the message has been received, including this time.
+        error: why the attempt failed.
     """
-    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - few need it
+    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - rarely needed
 
     seconds = USAGE_WAIT
     if not isinstance(error, UsageError):
-        # 15, 30, 60, 110, 110, ... seconds; the 10 only keeps the shift small
-        longest = min(MAX_WAIT, FIRST_WAIT << min(attempts - 1, 10))
+        doublings = min(attempts - 1, 10)  # bounded, because `attempts` may be large
+        longest = min(MAX_WAIT, FIRST_WAIT * 2**doublings)  # 15, 30, 60, 110, 110, ... seconds
         seconds = round(longest * random.uniform(0.5, 1.0))  # noqa: S311 - not a secret
     logger.exception("archive not taken", attempts=attempts, next_seconds=seconds)
     try:
         open_client("sqs").change_message_visibility(
-            QueueUrl=open_worker().queue, ReceiptHandle=receipt, VisibilityTimeout=seconds
+            QueueUrl=load_config().queue, ReceiptHandle=receipt, VisibilityTimeout=seconds
         )
     except (BotoCoreError, ClientError) as fault:
         logger.warning("visibility of a message not changed: %s", fault)
 
 
-def announce(client: EventBridgeClient, config: LambdaConfig, report: Report) -> None:
+def publish_run_event(client: EventBridgeClient, config: LambdaConfig, report: Report) -> None:
     """Publish the event for a run that has ended."""
     run_ended: PutEventsRequestEntryTypeDef = {
         "Source": SOURCE,
@@ -266,10 +278,10 @@ def announce(client: EventBridgeClient, config: LambdaConfig, report: Report) ->
         "EventBusName": config.event_bus,
     }
     # PutEvents succeeds even if it refuses an event.
-    answer = client.put_events(Entries=[run_ended])
-    if answer["FailedEntryCount"]:
-        why = "{ErrorCode}, {ErrorMessage}".format_map(answer["Entries"][0])
-        raise ServiceFaultError(f"EventBridge did not accept the event: {why}")
+    response = client.put_events(Entries=[run_ended])
+    if response["FailedEntryCount"]:
+        refusal = "{ErrorCode}, {ErrorMessage}".format_map(response["Entries"][0])
+        raise ServiceFaultError(f"EventBridge did not accept the event: {refusal}")
 
 
 def event_detail(config: LambdaConfig, report: Report) -> dict[str, Any]:

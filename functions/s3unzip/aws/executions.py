@@ -37,7 +37,7 @@ from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from s3unzip.aws.environment import LambdaConfig, open_client
-from s3unzip.aws.events import CLEAN, announce, read_scan_tag
+from s3unzip.aws.events import CLEAN, publish_run_event, read_scan_tag
 from s3unzip.aws.telemetry import bind_run, logger, record_archive, record_source
 from s3unzip.context import Context
 from s3unzip.errors import (
@@ -316,8 +316,8 @@ def end_run(
         logger.info("nested archives", started=len(requests))
     if check_replaced:
         follow_newer(report, config, context)
-    record_archive(report, first=is_first)
-    announce(open_client("events"), config, report)
+    record_archive(report, is_first=is_first)
+    publish_run_event(open_client("events"), config, report)
     if report.archive_left:
         try:
             finished = finish_source(config.after_success, report, context)

@@ -6,7 +6,7 @@ from typing import Any
 from aws_lambda_powertools.utilities.typing import LambdaContext
 from msgspec import Struct
 
-from s3unzip.aws.environment import convert_input, open_worker
+from s3unzip.aws.environment import convert_input, load_config
 from s3unzip.aws.telemetry import bind_run, lambda_function, record_task
 from s3unzip.extraction.task import run_task
 from s3unzip.model import Run, Task
@@ -26,11 +26,11 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     task_input = convert_input(event, TaskInput)
     bind_run(task_input.run)
     run = _read_run(task_input.run)
-    record_task(run_task(run, task_input.task, open_worker().context(context, run)))
+    record_task(run_task(run, task_input.task, load_config().context(context, run)))
     return {}
 
 
 @lru_cache(maxsize=16)
 def _read_run(run: str) -> Run:
     """Return a run by its id; cached, because a plan never changes."""
-    return RunRecords.open(open_worker().stores, run).require_plan().run
+    return RunRecords.open(load_config().stores, run).require_plan().run

@@ -43,8 +43,8 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from msgspec.structs import replace
 
 from s3unzip import errors
-from s3unzip.aws.environment import LambdaConfig, open_worker
-from s3unzip.aws.events import ArchivePut, admit, read_puts, read_scan_tag, redeliver_later
+from s3unzip.aws.environment import LambdaConfig, load_config
+from s3unzip.aws.events import ArchivePut, passes_scan, read_puts, read_scan_tag, redeliver_later
 from s3unzip.aws.executions import (
     ArrivedArchive,
     end_run,
@@ -114,7 +114,7 @@ def _take_message(message: dict[str, Any], lambda_context: LambdaContext) -> boo
     """Handle the archives of one message; return False if SQS must redeliver the message."""
     attempts = int(message["attributes"]["ApproximateReceiveCount"])
     try:
-        config = open_worker()
+        config = load_config()
         for put in read_puts(message["body"], config):
             request = config.request(put.source.key, put.time)
             context = config.context(lambda_context, request)
@@ -142,7 +142,7 @@ def _take_archive(put: ArchivePut, request: Request, invocation: Invocation, att
         invocation: the current invocation of the function.
         attempts: how often the message has been received, including this time.
     """
-    if put.scan is not None and not admit(put.source, put.scan, put.threats):
+    if put.scan is not None and not passes_scan(put.source, put.scan, put.threats):
         return
     # If the event is new, no function has begun to extract the archive.
     is_new = attempts == 1 and time.time() - put.time < NEW_SECONDS
@@ -182,7 +182,7 @@ def _may_open(put: ArchivePut, archive: ArrivedArchive, invocation: Invocation) 
     """Return whether the malware gate allows the current version to be opened."""
     pin = archive.tail.pin
     if put.scan is None:
-        return not invocation.config.scan or admit(
+        return not invocation.config.scan or passes_scan(
             put.source, read_scan_tag(put.source, pin, invocation.config, invocation.calls)
         )
     if not put.is_of(pin):

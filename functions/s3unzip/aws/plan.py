@@ -4,7 +4,7 @@ from typing import Any
 
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from s3unzip.aws.environment import convert_input, open_worker
+from s3unzip.aws.environment import convert_input, load_config
 from s3unzip.aws.executions import RunInput, end_run, find_run, state_of
 from s3unzip.aws.telemetry import bind_run, lambda_function, record_plan
 from s3unzip.errors import UsageError
@@ -21,7 +21,7 @@ def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
     run_input = convert_input(event, RunInput)
     if not run_input.run:
         raise UsageError(f"the input has no run; it has {sorted(event)}")
-    config = open_worker()
+    config = load_config()
     bind_run(run_input.run)
     if run_input.request is not None:
         context = config.context(invocation, run_input.request)

@@ -18,7 +18,7 @@ from typing import Any
 from aws_lambda_powertools.utilities.typing import LambdaContext
 from msgspec.structs import replace
 
-from s3unzip.aws.environment import LambdaConfig, convert_input, open_worker
+from s3unzip.aws.environment import LambdaConfig, convert_input, load_config
 from s3unzip.aws.executions import (
     RunInput,
     end_run,
@@ -51,7 +51,7 @@ def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
     A state with ``wait`` belongs to an execution that waited until the functions of another
     execution had ended.
     """
-    config = open_worker()
+    config = load_config()
     if "detail" in event:
         run_input = _read_input(event["detail"])
         context = config.context(invocation, find_run(config, run_input.run))

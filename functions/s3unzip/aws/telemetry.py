@@ -11,10 +11,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, wraps
-from typing import TypeVar
+from typing import Any
 
 import aws_lambda_powertools.tracing.tracer as powertools
 from aws_lambda_powertools import Logger, Metrics, Tracer
+from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from s3unzip.model import (
     PlanSummary,
@@ -28,11 +29,10 @@ from s3unzip.model import (
 from s3unzip.runs.step import STOPPED
 from s3unzip.settings import METRICS, NAMESPACE, SERVICE, Variable
 
-E = TypeVar("E")  # type of an event
-C = TypeVar("C")  # type of a context
-R = TypeVar("R")  # type of a response
+# Called with the event and Lambda's context of an invocation; returns the response.
+Handler = Callable[[dict[str, Any], LambdaContext], dict[str, Any]]
 
-ENDS = {  # the metric that counts the ends of runs, for each verdict
+END_METRICS = {  # the metric that counts the ends of runs with this verdict
     Verdict.COMPLETED: "ArchivesCompleted",
     Verdict.COMPLETED_WITH_ERRORS: "ArchivesWithErrors",
     Verdict.REJECTED: "ArchivesRejected",
@@ -67,7 +67,7 @@ metrics = Metrics(namespace=NAMESPACE, service=SERVICE)
 metrics.set_default_dimensions(environment=os.environ.get(Variable.ENVIRONMENT) or "none")
 
 
-def lambda_function(handler: Callable[[E, C], R]) -> Callable[[E, C], R]:
+def lambda_function(handler: Handler) -> Handler:
     """Log, trace and measure each invocation of a Lambda function, including invocations that fail.
 
     Powertools' ``log_metrics`` is not used: it would print a warning for each invocation without
@@ -75,29 +75,27 @@ def lambda_function(handler: Callable[[E, C], R]) -> Callable[[E, C], R]:
     """
 
     @wraps(handler)
-    def measured(event: E, context: C) -> R:
+    def measured(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         try:
             return handler(event, context)
         finally:
             if metrics.metric_set:
                 metrics.flush_metrics()
             else:
-                metrics.clear_metrics()  # the next invocation must not inherit the id of the run
+                metrics.clear_metrics()  # drop the metadata, which names the run
 
     @logger.inject_lambda_context(clear_state=True)
     @wraps(handler)
-    def invoke(event: E, context: C) -> R:
+    def invoke(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         if not is_sampled():
             # This prevents a later sampled invocation from being marked as a cold start. The X-Ray
             # SDK is not imported here, because the import takes a tenth of a cold start.
             powertools.is_cold_start = False
             return measured(event, context)
-        traced: Callable[[E, C], R] = _open_tracer().capture_lambda_handler(
-            measured, capture_response=False
-        )
+        traced: Handler = _open_tracer().capture_lambda_handler(measured, capture_response=False)
         return traced(event, context)
 
-    logged: Callable[[E, C], R] = invoke
+    logged: Handler = invoke  # the type that the decorator of Powertools hides
     return logged
 
 
@@ -158,18 +156,20 @@ def record_task(report: TaskReport) -> None:
     logger.info("task", **{name: getattr(report, name) for name in fields})
 
 
-def record_archive(report: Report, *, first: bool = True) -> None:
+def record_archive(report: Report, *, is_first: bool = True) -> None:
     """Record the metrics of a run that has ended, and log its failures by reason.
 
-    Every end of a run is counted. Only the duration to the `first` end is measured, because a run
-    that is resumed days later is not slow.
+    Args:
+        report: the report of the run.
+        is_first: whether the run had no report before. Only then is its duration measured, because
+            a run that is resumed days later is not slow.
     """
-    metric = STOPPED_RUNS if report.reason == STOPPED else ENDS[report.verdict]
+    metric = STOPPED_RUNS if report.reason == STOPPED else END_METRICS[report.verdict]
     # The other metrics are set to zero: the dashboard would show no data for missing values.
-    add_metrics(**{name: float(name == metric) for name in (*ENDS.values(), STOPPED_RUNS)})
-    if first:
+    add_metrics(**{name: float(name == metric) for name in (*END_METRICS.values(), STOPPED_RUNS)})
+    if is_first:
         add_metrics(RunDuration=max(0.0, report.finished - report.started))
-    if first and report.event_time is not None:
+    if is_first and report.event_time is not None:
         seconds = max(0.0, report.finished - report.event_time)
         size = max(report.bytes_in, report.bytes_out) / PACE_BYTES
         # An archive that is smaller than one unit is counted as one unit.

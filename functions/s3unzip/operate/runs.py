@@ -20,7 +20,7 @@ from typing import Any
 from botocore import exceptions, xform_name
 from msgspec.structs import replace
 
-from s3unzip.aws.environment import CLIENT_OPTIONS, LambdaConfig, read_worker
+from s3unzip.aws.environment import CLIENT_OPTIONS, LambdaConfig, read_config
 from s3unzip.errors import (
     AccessDeniedError,
     NotFoundError,
@@ -235,7 +235,7 @@ class DeployedRuns(RunList):
     @cached_property
     def defaults(self) -> LambdaConfig:
         """The settings shared by all runs of the environment."""
-        return read_worker(self.variables)
+        return read_config(self.variables)
 
     def connections(self, run: str) -> StoreConfig:  # noqa: ARG002 - the same for all runs
         """Return how to reach the environment, whose functions apply the settings of a run."""

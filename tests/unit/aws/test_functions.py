@@ -18,19 +18,19 @@ from botocore.config import Config
 from msgspec.structs import replace
 from mypy_boto3_secretsmanager import SecretsManagerClient
 
-from s3unzip.aws.environment import read_secret, read_worker
+from s3unzip.aws.environment import read_config, read_secret
 from s3unzip.aws.events import (
     EVENT_TITLES,
     MESSAGE_CHARACTERS,
-    admit,
-    announce,
     event_detail,
+    passes_scan,
+    publish_run_event,
     read_puts,
 )
 from s3unzip.aws.executions import start_over_newest
 from s3unzip.aws.telemetry import (
     CLIENT_LIBRARIES,
-    ENDS,
+    END_METRICS,
     STOPPED_RUNS,
     add_metrics,
     metrics,
@@ -79,7 +79,7 @@ VARIABLES: dict[str, str] = {
 
 def test_worker_is_what_the_variables_say() -> None:
     """Each variable ends where it belongs."""
-    worker = read_worker(VARIABLES)
+    worker = read_config(VARIABLES)
     assert (worker.work, worker.own.destination, worker.own.options.on_conflict) == (
         Location("s3", "work", "s3unzip/"),
         Location("s3", "out", "members/"),
@@ -94,7 +94,7 @@ def test_worker_is_what_the_variables_say() -> None:
 def test_commands_find_the_environment_by_its_stack(stack: str, name: str) -> None:
     """`--env` takes the whole name of a stack that is not named after its environment."""
     machine = f"arn:aws:states:us-east-1:000000000000:stateMachine:{stack}"
-    worker = read_worker({**VARIABLES, Variable.STATE_MACHINE: machine})
+    worker = read_config({**VARIABLES, Variable.STATE_MACHINE: machine})
     assert (worker.context(Invocation()).environment, worker.environment) == (name, "test")
 
 
@@ -116,7 +116,7 @@ def test_only_requests_for_the_archive_name_the_payer(
     """Requests for the archive say who pays; those of the destination do not."""
     with HttpServer(lambda _: Reply(200, b"", {"ETag": '"e"'})) as server:
         reach(server)
-        worker = read_worker({**VARIABLES, Variable.REQUEST_PAYER: setting})
+        worker = read_config({**VARIABLES, Variable.REQUEST_PAYER: setting})
         archive = Location("s3", "arrivals", "zips/a.zip")
         worker.stores.source(archive).stat(archive)
         worker.stores.destination(worker.own.destination).head("members/a")
@@ -128,7 +128,7 @@ def test_only_requests_for_the_archive_name_the_payer(
 def test_destination_in_the_scope_is_refused(place: str) -> None:
     """Members that could start runs are refused before the first plan; both places are named."""
     with pytest.raises(UsageError, match=r"s3://arrivals/.* \(s3://arrivals/zips/\*\.zip\)|\.\."):
-        read_worker({**VARIABLES, Variable.DESTINATION: f"s3://arrivals/{place}"})
+        read_config({**VARIABLES, Variable.DESTINATION: f"s3://arrivals/{place}"})
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_destination_in_the_scope_is_refused(place: str) -> None:
 def test_wrong_variable_is_one_line(name: Variable, value: str, line: str) -> None:
     """What is wrong is named."""
     with pytest.raises(UsageError, match=line):
-        read_worker({**VARIABLES, name: value})
+        read_config({**VARIABLES, name: value})
 
 
 def _event_of(
@@ -239,7 +239,7 @@ def test_events_name_archives(event: dict[str, Any], keys: list[str]) -> None:
 
     Only an event about a created object names an archive.
     """
-    puts = list(read_puts(json.dumps(event), read_worker(VARIABLES)))
+    puts = list(read_puts(json.dumps(event), read_config(VARIABLES)))
     assert [put.source for put in puts] == [Location("s3", "arrivals", key) for key in keys]
     assert all(put.time == 1767225601.0 for put in puts)
 
@@ -284,7 +284,7 @@ def test_an_event_is_older_than_the_archive_that_is_there(
     is_older: bool,  # noqa: FBT001 - a case
 ) -> None:
     """Its version says so, or its ETag; without them its time, as S3 has whole seconds."""
-    (parsed,) = read_puts(json.dumps(put), read_worker(VARIABLES))
+    (parsed,) = read_puts(json.dumps(put), read_config(VARIABLES))
     assert parsed.is_older(Tail(b"", stored, modified=1767225660.0)) is is_older
 
 
@@ -298,7 +298,7 @@ def test_a_scan_names_its_version(
 ) -> None:
     """The result, its threats and the version come out of GuardDuty's event, as it is or by SNS."""
     event = scan_of("zips/a b.zip", {"eTag": "a" * 32, "versionId": "1"}, status)
-    (put,) = read_puts(json.dumps(wrap(event)), read_worker(VARIABLES))
+    (put,) = read_puts(json.dumps(wrap(event)), read_config(VARIABLES))
     source = Location("s3", "arrivals", "zips/a b.zip")
     assert (put.source, put.scan, put.threats) == (source, status, threats)
     pins = [
@@ -309,7 +309,7 @@ def test_a_scan_names_its_version(
 
 def test_a_scan_without_versions_is_bound_by_the_etag() -> None:
     """Without versions the ETag alone says what was scanned; without an ETag nothing does."""
-    worker = read_worker(VARIABLES)
+    worker = read_config(VARIABLES)
     event = scan_of("zips/a.zip", {"eTag": "a" * 32}, "NO_THREATS_FOUND")
     (put,) = read_puts(json.dumps(event), worker)
     assert put.is_of(HERE)
@@ -332,7 +332,7 @@ def test_a_scan_without_versions_is_bound_by_the_etag() -> None:
 )
 def test_with_a_gate_uploads_start_nothing(event: dict[str, Any], count: int) -> None:
     """S3's own events wait for the scan; commands queue archives whose tag is read."""
-    puts = read_puts(json.dumps(event), read_worker({**VARIABLES, Variable.SCAN: "guardduty"}))
+    puts = read_puts(json.dumps(event), read_config({**VARIABLES, Variable.SCAN: "guardduty"}))
     assert len(list(puts)) == count
 
 
@@ -359,7 +359,7 @@ def test_with_a_gate_uploads_start_nothing(event: dict[str, Any], count: int) ->
 def test_unknown_messages_are_refused(body: str) -> None:
     """A message that is not an S3 event is an error, so that it ends among the dead letters."""
     with pytest.raises(UsageError):
-        list(read_puts(body, read_worker(VARIABLES)))
+        list(read_puts(body, read_config(VARIABLES)))
 
 
 @pytest.mark.parametrize(
@@ -372,7 +372,7 @@ def test_unknown_messages_are_refused(body: str) -> None:
 def test_a_key_that_s3_cannot_have_is_refused_at_once(key: str, fault: str) -> None:
     """S3 is not asked for it; the archives beside it in the message are taken."""
     puts = read_puts(
-        json.dumps({"Records": [_record_of(key), _record_of("zips/b.zip")]}), read_worker(VARIABLES)
+        json.dumps({"Records": [_record_of(key), _record_of("zips/b.zip")]}), read_config(VARIABLES)
     )
     assert next(puts).source.key == "zips/b.zip"
     with pytest.raises(UsageError, match=fault):
@@ -384,7 +384,7 @@ def test_a_version_that_cannot_be_read_starts_nothing(reach: Callable[[HttpServe
     refusal = Reply(400, b"<Error><Code>InvalidRequest</Code></Error>")  # as without a key of SSE-C
     with HttpServer(lambda _: refusal) as server:
         reach(server)
-        config = read_worker({**VARIABLES, Variable.OPTIONS: "{}"})
+        config = read_config({**VARIABLES, Variable.OPTIONS: "{}"})
         context = config.context(Invocation())
         start_over_newest(config.request("zips/a.zip"), "cause", config, context)
     assert {asked.method for asked in server.asked} == {"GET", "HEAD"}
@@ -405,7 +405,7 @@ def _client(service: Any, server: HttpServer, region: str = "eu-west-1") -> Any:
 def test_event_of_a_run(verdict: Verdict) -> None:
     """Every verdict has a title, and the size of the event is bounded for every archive."""
     detail = event_detail(
-        read_worker(VARIABLES), replace(REPORT, verdict=verdict, message="x" * 10**6)
+        read_config(VARIABLES), replace(REPORT, verdict=verdict, message="x" * 10**6)
     )
     assert EVENT_TITLES[verdict].startswith("Archive ")
     assert (len(detail["message"]), detail["report"]) == (
@@ -419,7 +419,7 @@ def test_an_event_names_the_archive_in_its_partition(region: str, aws: str) -> N
     """Rules of users match the ARN, which in China is another."""
     answer = json.dumps({"FailedEntryCount": 0, "Entries": [{}]}).encode()
     with HttpServer(lambda _: Reply(200, answer)) as server:
-        announce(_client("events", server, region), read_worker(VARIABLES), REPORT)
+        publish_run_event(_client("events", server, region), read_config(VARIABLES), REPORT)
     (entry,) = json.loads(server.asked[0].body)["Entries"]
     assert entry["Resources"] == [f"arn:{aws}:s3:::arrivals/a.zip"]
 
@@ -500,7 +500,7 @@ TASK = TaskReport(
     "batch-1", TaskKind.BATCH, members=3, extracted=3, requests=REQUESTS, put_seconds=0.14
 )
 
-EVERY_END = (*ENDS.values(), STOPPED_RUNS)
+EVERY_END = (*END_METRICS.values(), STOPPED_RUNS)
 
 
 def report_of(verdict: Verdict) -> Report:
@@ -532,7 +532,7 @@ def test_every_metric_is_emitted() -> None:
     record_plan(PLANNED)
     record_task(TASK)
     add_metrics(DirectHandovers=1)
-    assert not admit(RUN.source, "THREATS_FOUND", ("EICAR-Test-File (not a virus)",))
+    assert not passes_scan(RUN.source, "THREATS_FOUND", ("EICAR-Test-File (not a virus)",))
     with timed("SettleDuration"):
         record_archive(report_of(Verdict.COMPLETED))
     record_source(SourceResult(SourceAction.DELETE, SourceState.DONE))
@@ -561,7 +561,7 @@ PLAN_METRICS = {"PlanDuration", "MembersFailed", *REQUESTED}
             },
         ),
         (lambda: record_archive(REPORT), {*EVERY_END, "RunDuration"}),
-        (lambda: record_archive(report_of(Verdict.COMPLETED), first=False), {*EVERY_END}),
+        (lambda: record_archive(report_of(Verdict.COMPLETED), is_first=False), {*EVERY_END}),
     ],
     ids=["plan", "no event", "task", "no event of an archive", "resumed days later"],
 )
@@ -591,7 +591,7 @@ def test_mean_latency_of_puts(puts: int, latency: list[float] | None) -> None:
 @pytest.mark.parametrize(
     ("verdict", "reason", "metric"),
     [
-        *((verdict, None, ENDS[verdict]) for verdict in Verdict),
+        *((verdict, None, END_METRICS[verdict]) for verdict in Verdict),
         (Verdict.FAILED, STOPPED, STOPPED_RUNS),  # by somebody: no alarm of failures rings
     ],
 )

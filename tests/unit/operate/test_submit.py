@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from s3unzip.aws.environment import open_worker
+from s3unzip.aws.environment import load_config
 from s3unzip.cli import deployed
 from s3unzip.errors import ServiceFaultError
 from s3unzip.model import Location, Route, Verdict
@@ -335,7 +335,7 @@ def test_a_run_keeps_its_route(routed: Site, monkeypatch: pytest.MonkeyPatch) ->
     run = routed.begin("acme/a.zip")
     changed = [{**ROUTES[0], "bucket": "another", "kms_key": f"{KEY}1", "options": {}}]
     monkeypatch.setenv(Variable.ROUTES, json.dumps(changed))
-    open_worker.cache_clear()
+    load_config.cache_clear()
     routed.work(run)
     assert (routed.report(run).verdict, _key_of_good(routed)) == (
         Verdict.COMPLETED,
