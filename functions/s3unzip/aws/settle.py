@@ -13,6 +13,7 @@ The rules:
   more with the current version.
 """
 
+import time
 from typing import Any
 
 from aws_lambda_powertools.utilities.typing import LambdaContext
@@ -30,7 +31,7 @@ from s3unzip.aws.executions import (
     next_state,
     state_of,
 )
-from s3unzip.aws.telemetry import bind_run, lambda_function, logger, timed
+from s3unzip.aws.telemetry import add_metrics, bind_run, lambda_function, logger
 from s3unzip.context import Context
 from s3unzip.errors import UnreadableRecordError, UsageError
 from s3unzip.model import Next, Stop, Verdict, decode
@@ -66,8 +67,9 @@ def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
     state = convert_input({**event["state"], "list": ""}, Next)
     bind_run(state.run)
     context = config.context(invocation, find_run(config, state.run))
-    with timed("SettleDuration"):
-        settled = settle(state, context)
+    started = time.perf_counter()
+    settled = settle(state, context)
+    add_metrics(SettleDuration=time.perf_counter() - started)
     if settled.report is not None:
         end_run(settled.report, config, context, is_first=settled.is_first)
     return next_state(settled.next, config, event["execution"])

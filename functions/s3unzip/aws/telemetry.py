@@ -7,9 +7,7 @@ as in the dashboard and the alarms of `infra`.
 
 import logging
 import os
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache, wraps
 from typing import Any
 
@@ -118,14 +116,6 @@ def bind_run(run: str, archive: str = "") -> None:
     metrics.add_metadata("run", run)
     if archive:
         metrics.add_metadata("archive", archive)
-
-
-@contextmanager
-def timed(name: str) -> Iterator[None]:
-    """Record the duration of a successful step as the metric `name`."""
-    started = time.perf_counter()
-    yield
-    add_metrics(**{name: time.perf_counter() - started})
 
 
 def record_plan(plan: PlanSummary) -> None:
