@@ -108,18 +108,18 @@ class Account:
     asked: list[Asked] = field(default_factory=list)
     variables: dict[str, str] = field(default_factory=dict)  # of its plan function
     outputs: dict[str, str] = field(default_factory=dict)
-    _clients: dict[str, Any] = field(default_factory=dict)
+    _clients: dict[tuple[str, str], Any] = field(default_factory=dict)  # by service and region
 
-    def client(self, service: str) -> Any:
-        if service not in self._clients:
-            self._clients[service] = boto3.client(
+    def client(self, service: str, region: str = REGION) -> Any:
+        if (service, region) not in self._clients:
+            self._clients[service, region] = boto3.client(
                 service,  # type: ignore[call-overload]  # the stubs want each name spelt out
                 endpoint_url=self.url,
-                region_name=REGION,
+                region_name=region,
                 aws_access_key_id="test",
                 aws_secret_access_key="test",
             )
-        return self._clients[service]
+        return self._clients[service, region]
 
     def reset(self) -> None:
         request = urllib.request.Request(f"{self.url}/moto-api/reset", method="POST")  # noqa: S310 - ours

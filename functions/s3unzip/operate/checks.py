@@ -34,6 +34,7 @@ FUNCTION = "AWS::Lambda::Function"
 # The beginnings of the logical names of the functions that write members.
 WRITERS = ("FunctionsIntake", "FunctionsPlan", "FunctionsExtract", "FunctionsSettle")
 BUCKETS = ("Ingest", "Destination", "Work")  # as named by the outputs of the stack
+AWS_KEYS = "alias/aws/"  # the aliases of keys that AWS manages, which need no rights of the roles
 ANY_OWNER = "*"
 TOPIC_OUTPUT = "IngestTopic"  # exists if the events of archives come from a topic of SNS
 
@@ -259,17 +260,23 @@ def check_key(runs: DeployedRuns) -> Answer:
 def _explain_key(runs: DeployedRuns, key: str) -> Answer | None:
     """Return the reason why a key cannot be used, or None if it can be used."""
     try:
-        metadata = runs.ask("kms:DescribeKey", KeyId=key)["KeyMetadata"]
+        metadata = runs.ask("kms:DescribeKey", arn=key, KeyId=key)["KeyMetadata"]
     except NotFoundError:
         return Answer(FAILURE, f"{key} does not exist", "set kms_key to a key that does")
     state = metadata.get("KeyState", "Unknown")
     if state != "Enabled":
-        advice = "enable the key, or cancel its deletion: every PUT and GET fails without it"
-        return Answer(FAILURE, f"{key} is {state}", advice)
+        return Answer(
+            FAILURE,
+            f"{key} is {state}",
+            "enable the key, or cancel its deletion: every PUT and GET fails without it",
+        )
     usage = metadata.get("KeyUsage", "ENCRYPT_DECRYPT")
     if usage != "ENCRYPT_DECRYPT":
-        advice = "set kms_key to a symmetric key for encryption"
-        return Answer(FAILURE, f"{key} is a key for {usage}", advice)
+        return Answer(
+            FAILURE,
+            f"{key} is a key for {usage}",
+            "set kms_key to a symmetric key for encryption",
+        )
     return None
 
 
@@ -290,10 +297,12 @@ def _compare_encryption(
     # A bucket has exactly one rule.
     (rule,) = encryption["ServerSideEncryptionConfiguration"]["Rules"]
     default = rule["ApplyServerSideEncryptionByDefault"]
-    actual = default.get("KMSMasterKeyID")
-    if "kms" not in default["SSEAlgorithm"] or actual is None:  # no key, or a key that AWS manages
+    actual = default.get("KMSMasterKeyID", AWS_KEYS)
+    if "kms" not in default["SSEAlgorithm"] or AWS_KEYS in actual:
         return None
-    # A key is identified by its ARN or by its id, which is the end of the ARN.
+    # A bucket may name its key by its ARN, by its id, which is the end of the ARN, or by an alias.
+    if "alias/" in actual:
+        actual = runs.ask("kms:DescribeKey", arn=actual, KeyId=actual)["KeyMetadata"]["Arn"]
     if key is not None and actual.rpartition("/")[2] == key.rpartition("/")[2]:
         return None
     return Answer(
@@ -316,8 +325,11 @@ def check_secret(
     try:
         password = read_password(runs, defaults)
     except (NotFoundError, UsageError) as error:
-        advice = f"put the password into the secret, or correct {setting} and deploy again"
-        return Answer(FAILURE, str(error), advice)
+        return Answer(
+            FAILURE,
+            str(error),
+            f"put the password into the secret, or correct {setting} and deploy again",
+        )
     if password is None:
         return Answer(
             OK, "password_secret is not set: encrypted members fail, others do not need it"

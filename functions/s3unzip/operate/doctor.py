@@ -141,7 +141,7 @@ def _check_topic(runs: DeployedRuns, topic: str) -> Answer:
     """Is the queue subscribed to the topic from which the events of archives come?"""
     try:
         (subscription,) = runs.names(SUBSCRIPTION, "IntakeQueue")
-        runs.ask("sns:GetSubscriptionAttributes", SubscriptionArn=subscription)
+        runs.ask("sns:GetSubscriptionAttributes", arn=subscription, SubscriptionArn=subscription)
     except (NotFoundError, ValueError):
         return Answer(
             FAILURE, f"the queue is not subscribed to {topic}: no archive will start a run", AGAIN

@@ -138,7 +138,7 @@ class DeployedRuns(RunList):
         self._connections = access.without_environment()  # a shell already has the variables
         self.found_by = environment_options(environment, self._connections)
         self._session = AwsSession(access)
-        self._clients: dict[str, Any] = {}
+        self._clients: dict[tuple[str, str | None], Any] = {}  # by service and other region
         with asking(f"environment {environment}"):  # reports wrong settings
             self.client("cloudformation")
         self.stack = self._find_stack()
@@ -169,28 +169,30 @@ class DeployedRuns(RunList):
             "check --env, --profile and --region"
         )
 
-    def client(self, service: str) -> Any:
-        """Return the client for a service in the account and region of the stack."""
-        if service not in self._clients:
-            self._clients[service] = self._session.client(
-                service, endpoint_url=self._endpoint_url, **CLIENT_OPTIONS
+    def client(self, service: str, arn: str = "") -> Any:
+        """Return the client for a service in the region of the stack, or in that of `arn`."""
+        region = None
+        if arn.startswith("arn:") and arn.split(":")[3] != self.region:
+            region = arn.split(":")[3]
+        if (service, region) not in self._clients:
+            self._clients[service, region] = self._session.client(
+                service, region=region, endpoint_url=self._endpoint_url, **CLIENT_OPTIONS
             )
-        return self._clients[service]
+        return self._clients[service, region]
 
-    def ask(self, request: str, **parameters: object) -> Any:
+    def ask(self, request: str, *, arn: str = "", **parameters: object) -> Any:
         """Send one request and return the response.
 
         Args:
             request: ``service:Operation``.
+            arn: the ARN of a resource that may be in another region than the stack.
             parameters: the arguments of the operation.
         """
         service, _, operation = request.partition(":")
+        if service == "states":  # the IAM actions of Step Functions begin so
+            service = "stepfunctions"
         with asking(IAM_ACTIONS.get(request, request)):
-            # The IAM actions of Step Functions begin with "states".
-            return getattr(
-                self.client("stepfunctions" if service == "states" else service),
-                xform_name(operation),
-            )(**parameters)
+            return getattr(self.client(service, arn), xform_name(operation))(**parameters)
 
     @cached_property
     def resources(self) -> tuple[Any, ...]:

@@ -67,7 +67,7 @@ def answering(
     """Let these services of an environment be answered by a function."""
     with HttpServer(answer) as server:
         for service in services:
-            runs._clients[service] = boto3.client(
+            runs._clients[service, None] = boto3.client(
                 service,  # type: ignore[call-overload]  # the stubs want each name spelt out
                 endpoint_url=server.url,
                 region_name=REGION,
@@ -75,7 +75,7 @@ def answering(
             )
         yield
     for service in services:
-        del runs._clients[service]  # the account's own is made when it is next asked for
+        del runs._clients[service, None]  # the account's own is made when it is next asked for
 
 
 def check(runs: DeployedRuns, name: str, status: CheckStatus, *words: str) -> None:

@@ -283,20 +283,26 @@ KEYS: dict[str, dict[str, str]] = {
 
 
 @pytest.mark.parametrize(
-    ("state", "expected", "word"),
+    ("state", "region", "expected", "word"),
     [
-        ("none", OK, "not set"),
-        ("enabled", OK, "are enabled"),
-        ("disabled", FAILURE, "is Disabled"),
-        ("signing", FAILURE, "is a key for SIGN_VERIFY"),
-        ("missing", FAILURE, "does not exist"),
+        ("none", "us-east-1", OK, "not set"),
+        ("enabled", "us-east-1", OK, "are enabled"),
+        ("enabled", "eu-west-1", OK, "are enabled"),  # that of a destination there
+        ("disabled", "us-east-1", FAILURE, "is Disabled"),
+        ("signing", "us-east-1", FAILURE, "is a key for SIGN_VERIFY"),
+        ("missing", "us-east-1", FAILURE, "does not exist"),
     ],
 )
 def test_the_kms_key_is_checked(
-    runs: DeployedRuns, account: Account, state: str, expected: CheckStatus, word: str
+    runs: DeployedRuns,
+    account: Account,
+    state: str,
+    region: str,
+    expected: CheckStatus,
+    word: str,
 ) -> None:
-    """A key that cannot encrypt fails every PUT."""
-    kms = account.client("kms")
+    """A key that cannot encrypt fails every PUT; the region of the key is asked for it."""
+    kms = account.client("kms", region)
     arns = {name: kms.create_key(**how)["KeyMetadata"]["Arn"] for name, how in KEYS.items()}
     arns["missing"] = "arn:aws:kms:us-east-1:123456789012:key/00000000-0000-0000-0000-000000000000"
     kms.disable_key(KeyId=arns["disabled"].rpartition("/")[2])
@@ -304,21 +310,36 @@ def test_the_kms_key_is_checked(
     check(runs, "kms key", expected, word)
 
 
+ALIAS = "alias/members"
+ALIAS_ARN = f"arn:aws:kms:us-east-1:123456789012:{ALIAS}"
+
+
 @pytest.mark.parametrize(
-    ("setting", "expected", "word"),
+    ("name", "setting", "expected", "word"),
     [
-        ("none", FAILURE, "is encrypted with"),
-        ("another", FAILURE, "set destination.kms_key to this key"),
-        ("the same", OK, "are enabled"),
+        ("", "none", FAILURE, "is encrypted with"),
+        ("", "another", FAILURE, "set destination.kms_key to this key"),
+        ("", "the same", OK, "are enabled"),
+        (ALIAS, "the same", OK, "are enabled"),
+        (ALIAS_ARN, "the same", OK, "are enabled"),
+        (ALIAS_ARN, "another", FAILURE, ":key/"),  # an alias is no value of the setting
+        # The console of S3 sets this one for "AWS managed key".
+        (ALIAS_ARN.replace("members", "aws/s3"), "none", OK, "with a key of yours"),
     ],
 )
 def test_a_bucket_with_a_key_that_no_setting_names(
-    runs: DeployedRuns, account: Account, setting: str, expected: CheckStatus, word: str
+    runs: DeployedRuns,
+    account: Account,
+    name: str,
+    setting: str,
+    expected: CheckStatus,
+    word: str,
 ) -> None:
     """Each write into it would be refused, because the roles have no rights on its key."""
     kms = account.client("kms")
     keys = [kms.create_key()["KeyMetadata"]["Arn"] for _ in range(2)]
-    default = {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": keys[0]}
+    kms.create_alias(AliasName=ALIAS, TargetKeyId=keys[0])
+    default = {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": name or keys[0]}
     account.client("s3").put_bucket_encryption(
         Bucket="members",
         ServerSideEncryptionConfiguration={
@@ -417,9 +438,11 @@ def test_a_destination_of_another_account(
         check(runs, "rights", expected, word)
 
 
-def test_events_that_come_by_a_topic(runs: DeployedRuns, account: Account) -> None:
-    """The bucket sends none itself, and it may be of another account and region."""
-    sns, queue = account.client("sns"), "arn:aws:sqs:us-east-1:123456789012:intake"
+@pytest.mark.parametrize("region", ["us-east-1", "eu-west-1"])
+def test_events_that_come_by_a_topic(runs: DeployedRuns, account: Account, region: str) -> None:
+    """The bucket sends none itself; it and its topic may be of another account and region."""
+    sns = account.client("sns", region)
+    queue = "arn:aws:sqs:us-east-1:123456789012:intake"
     topic = sns.create_topic(Name="arrivals")["TopicArn"]
     runs.outputs["IngestTopic"] = topic
     arn = sns.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=queue)["SubscriptionArn"]
