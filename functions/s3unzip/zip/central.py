@@ -1,9 +1,8 @@
 """Read the headers of the central directory (APPNOTE 4.3.12) into an index, and check it.
 
-The headers of a directory have only a few different forms (signature, versions, flags, method) and
-traits (disk, attributes). Each pair of form and traits is therefore interpreted once, and cached by
-its bytes. `keys` checks the keys; `local` and `decode` compare the directory with the data in the
-archive.
+The form of a header is its signature, versions, flags, method, disk and attributes. Most headers of
+an archive have the same form, so each form is interpreted once and cached by its bytes. `keys`
+checks the keys; `local` and `decode` compare the directory with the data in the archive.
 """
 
 import stat
@@ -24,9 +23,9 @@ from s3unzip.zip.keys import KeyChecker, Selection
 from s3unzip.zip.members import (
     FAILED,
     FOLDER,
-    NAMELESS,
-    PLACELESS,
+    KEYLESS,
     SELECTED,
+    SKIPPED_FOLDER,
     UNSELECTED,
     HeaderTable,
     Index,
@@ -53,7 +52,9 @@ from s3unzip.zip.records import (
 )
 from s3unzip.zip.values import FLAG_WRAPPED, WRAP, Cipher, Member, Reads, reject
 
-_FORM = struct.Struct("<4sHHHHHHI")  # the form and the traits of a header
+# The fixed fields of a header (4.3.12). The two fields with strings are the form of the header.
+_FIXED = struct.Struct("<12sIIIIHHH8sI")
+_FORM = struct.Struct("<4sHHHHHHI")
 
 # The maximum length of a stream without content, by method. Some writers store such a stream for a
 # directory. Empty streams of other methods have up to 32 bytes (xz).
@@ -64,7 +65,7 @@ _MAX_UNWRAPPED = WRAP // records.MAX_DEFLATE_RATIO
 
 
 class _HeaderForm(NamedTuple):
-    """The values that are derived from the form and the traits of a header."""
+    """The values that are derived from the form of a header."""
 
     method: int
     flags: int
@@ -77,7 +78,7 @@ class _HeaderForm(NamedTuple):
 
 @lru_cache(maxsize=1 << 12)
 def _read_form(raw: bytes) -> _HeaderForm:
-    """Interpret the form and the traits of a header; `raw` is the form followed by the traits."""
+    """Interpret the form of a header, whose fields are packed in `raw` without gaps."""
     _, made_by, needed, flags, method, disk, _, attributes = _FORM.unpack(raw)
     host = made_by >> 8  # 4.4.2: the upper byte is the system that wrote the attributes
     mode = attributes >> 16  # Unix systems store the mode in the upper half
@@ -121,11 +122,6 @@ def _read_form(raw: bytes) -> _HeaderForm:
     )
 
 
-# The fixed fields of a header (4.3.12). `_read_form` interprets two of them: the form (signature,
-# versions, flags, method) and the traits (disk, attributes).
-_FIXED = struct.Struct("<12sIIIIHHH8sI")
-
-
 class DirectoryReader:
     """Reads the bytes of a directory in pieces of any size, and checks the resulting index.
 
@@ -142,13 +138,16 @@ class DirectoryReader:
         self._warnings = Counter(location.warnings)
         self._unread = b""
         self._position = location.start  # offset of `_unread`
-        # The name in the header that `_read` is interpreting, the absolute offset of its local
-        # header, and the first finding that fails its member.
+        # Of the header that `_read` is interpreting: the name, and the offset of the local header.
         self._raw_name = b""
         self._offset = 0
-        self._failure: tuple[str, str] | None = None
         self._wrapped_bytes = 0  # total compressed size of the members with `FLAG_WRAPPED`
-        self._on_last_disk = 0  # number of headers that begin on the last disk of the directory
+        # If the archive is split, the headers that begin on the last disk of the directory are
+        # counted. Otherwise no header is behind this offset.
+        self._last_disk_start = location.stop
+        if location.disks.is_split:
+            self._last_disk_start = location.disks.starts[location.disks.disk_of(location.stop)]
+        self._on_last_disk = 0
         # Whether declared offsets are relative to the start of a disk, or are modulo 4 GiB.
         self._has_relative_offsets = location.is_wrapped or location.disks.is_split
         self._declared_size = 0  # total size of the members
@@ -168,20 +167,16 @@ class DirectoryReader:
         at = 0
         length = len(data)
         limit = self._policy.limits.members
-        disks = self._location.disks
-        # The position in `data` at which the last disk of the directory begins.
-        last_disk_at = length  # an archive that is not split needs no count for the last disk
-        if disks.is_split:
-            last_disk_at = disks.starts[disks.disk_of(self._location.stop)] - self._position
+        last_disk_at = self._last_disk_start - self._position
         kinds = self._table.kinds
         while length - at >= CENTRAL_LENGTH:
             (
-                form_bytes, dos_time, crc32, compressed, size,
-                name_length, extra_length, comment_length, traits, offset,
+                form_start, dos_time, crc32, compressed, size,
+                name_length, extra_length, comment_length, form_end, offset,
             ) = _FIXED.unpack_from(data, at)  # fmt: skip
             if len(kinds) >= limit:
                 reject("too-many-entries", f"the limit is {limit}")
-            if form_bytes[:4] != CENTRAL_SIGNATURE:
+            if form_start[:4] != CENTRAL_SIGNATURE:
                 if len(kinds) == self._location.entries:
                     reject("cd-trailing-bytes", f"no header after the last of {len(kinds)}")
                 reject(
@@ -198,8 +193,7 @@ class DirectoryReader:
             extras = NO_EXTRAS
             if extra_length:
                 extras = walk_extras(data[extra_at:extra_stop])
-            self._failure = None  # `_read` sets it if the member fails, and adds to the table
-            form = _read_form(form_bytes + traits)
+            form = _read_form(form_start + form_end)
             sizes = Sizes(size, compressed, offset, form.disk)
             self._read(form, sizes, extras, dos_time=dos_time, crc32=crc32)
             if at >= last_disk_at:
@@ -219,7 +213,7 @@ class DirectoryReader:
     def _read(
         self, form: _HeaderForm, sizes: Sizes, extras: Extras, *, dos_time: int, crc32: int
     ) -> None:
-        """Interpret and judge the header whose name is `_raw_name`; add it to the table."""
+        """Interpret and check the header whose name is `_raw_name`; add it to the table."""
         if SENTINEL_32 in (sizes.size, sizes.compressed, sizes.offset) or form.disk == SENTINEL_16:
             sizes = resolve_zip64(extras, sizes)
         self._offset = sizes.offset + self._location.prefix
@@ -233,8 +227,8 @@ class DirectoryReader:
             mtime = read_dos_time(dos_time)
         name = self._read_name(form, extras)
         is_folder = False
-        # A folder without a trailing slash needs a valid name, or no path (the destination itself).
-        if name.is_directory or (form.is_folder and (name.failure is None or not name.path)):
+        # A name without a trailing slash must be valid, or empty (the destination folder itself).
+        if name.is_directory or (form.is_folder and name.failure in (None, "name-empty")):
             is_empty = _is_empty(form, crc32, sizes)
             is_folder = self._judge_folder(name, sizes, is_empty=is_empty)
             if is_empty:  # ignore the declared sizes
@@ -261,10 +255,9 @@ class DirectoryReader:
             self._judge_out_of_bounds(stop, lacks_value=sizes.lacks_value)
         kind = SELECTED
         if is_folder:
-            kind = FOLDER if name.path else PLACELESS  # without a path: the destination itself
-        if self._failure:
-            kind = NAMELESS if is_folder or name.failure else FAILED  # NAMELESS members have no key
-            self._table.faults[member.index] = self._failure
+            kind = FOLDER if name.path else SKIPPED_FOLDER  # without a path: the destination itself
+        if member.index in self._table.faults:  # a failed folder or an invalid name has no key
+            kind = KEYLESS if is_folder or name.failure else FAILED
         self._table.add(kind, member)
 
     def _judge_file(self, form: _HeaderForm, extras: Extras, member: Member) -> Member:
@@ -274,10 +267,12 @@ class DirectoryReader:
         the size are declared, the size is a guess.
         """
         if not member.path:
-            self._judge("name-empty", f"it is {show_name(self._raw_name)!r}")
-        if form.findings or form.is_encrypted:
+            self._judge_member("name-empty", f"it is {show_name(self._raw_name)!r}")
+        for code, message in form.findings:
+            self._judge_member(code, message)
+        if form.is_encrypted:
             member = self._read_encryption(form, extras, member)
-        if not (member.compressed_size or member.size or member.crc32) and member.method:
+        if member.method and member.compressed_size == member.size == member.crc32 == 0:
             self._warnings["stream-absent"] += 1
             member = replace(member, method=records.METHOD_STORED)
         # In an archive with ZIP64 records, no size is cut to 32 bits.
@@ -286,10 +281,9 @@ class DirectoryReader:
             self._wrapped_bytes += member.compressed_size
             size = wrapped.guess_size(member.size, member.compressed_size)
             member = replace(member, size=size, flags=member.flags | FLAG_WRAPPED)
-        size = member.size
-        # The two sizes of a stored member are nearly always equal. Then only the limit is checked.
-        needs_check = member.method or member.cipher or size != member.compressed_size
-        if needs_check or size > self._policy.limits.member_size:
+        # Equal sizes of a member without encryption are only compared with the limit.
+        has_equal_sizes = member.size == member.compressed_size and member.cipher is None
+        if not has_equal_sizes or member.size > self._policy.limits.member_size:
             self._check_sizes(form, member)
         return member
 
@@ -301,22 +295,22 @@ class DirectoryReader:
         code = wrapped.UNPROVEN if self._location.is_wrapped else "member-out-of-bounds"
         self._judge_archive(code, message)
 
-    def _judge(self, code: str, message: str) -> None:
-        """Fail the member, or count a warning."""
+    def _judge_member(self, code: str, message: str) -> None:
+        """Count a warning, or fail the member of the header that `_read` is interpreting."""
         if self._policy.tolerates(code):
             self._warnings[code] += 1
-        elif self._failure is None:
-            self._failure = code, message
+        else:  # the first fault of a member is reported
+            self._table.faults.setdefault(len(self._table.kinds), (code, message))
 
     def _judge_archive(self, code: str, message: str) -> None:
-        """Refuse the archive, or count a warning."""
+        """Count a warning, or refuse the archive, because of the header that `_read` interprets."""
         if not self._policy.tolerates(code):
             raise RejectedError(Finding(code, message, self._offset, show_name(self._raw_name)))
         self._warnings[code] += 1
 
     def _set_absolute_offset(self, sizes: Sizes) -> None:
         """Set `_offset` from an offset that is relative to a disk, or is modulo 4 GiB."""
-        # The offset of the first member is used as declared.
+        # Members follow each other; the offset of the first member is used as declared.
         if self._location.is_wrapped and self._table.stops:
             self._offset = wrapped.place_after(sizes.offset, self._table.stops[-1])
             return
@@ -328,15 +322,17 @@ class DirectoryReader:
     def _check_extras(self, form: _HeaderForm, extras: Extras, sizes: Sizes) -> None:
         """Judge malformed extra fields, and a sentinel without a value."""
         if extras.overrun:
-            self._judge("cd-extra-malformed", "an extra field is longer than its block")
+            self._judge_member("cd-extra-malformed", "an extra field is longer than its block")
         if extras.stray:
             self._warnings["extra-trailing-bytes"] += 1
         zip64_fields = len(extras.of(ZIP64))
         if zip64_fields > 1:
-            self._judge("zip64-extra-duplicate", f"{zip64_fields} ZIP64 extra fields")
-        if sizes.lacks_value and (zip64_fields or not self._can_be_literal(form, sizes)):
-            code = "zip64-extra-malformed" if zip64_fields else "zip64-extra-missing"
-            self._judge(code, "a field is at its ZIP64 sentinel without a value")
+            self._judge_member("zip64-extra-duplicate", f"{zip64_fields} ZIP64 extra fields")
+        message = "a field is at its ZIP64 sentinel without a value"
+        if sizes.lacks_value and zip64_fields:
+            self._judge_member("zip64-extra-malformed", message)
+        elif sizes.lacks_value and not self._can_be_literal(form, sizes):
+            self._judge_member("zip64-extra-missing", message)
 
     def _can_be_literal(self, form: _HeaderForm, sizes: Sizes) -> bool:
         """Return whether the sentinels in a header without a ZIP64 field can be actual sizes.
@@ -360,8 +356,11 @@ class DirectoryReader:
         encoded, is_utf8 = self._choose_name(form, extras)
         name = read_name(encoded, is_utf8=is_utf8, policy=self._policy)
         self._warnings.update(name.warnings)
-        if name.failure and name.path:  # only a directory can lack a path; see `_judge_file`
-            self._judge(name.failure, f"it cannot be written; its bytes are {encoded[:40].hex()}")
+        # A directory may have no name of its own, so `_judge_file` reports "name-empty".
+        if name.failure not in (None, "name-empty"):
+            self._judge_member(
+                name.failure, f"it cannot be written; its bytes are {encoded[:40].hex()}"
+            )
         # A raw name is stored only if it differs from the path or is not ASCII.
         if name.path.isascii() and name.path.encode("ascii") == raw:
             return name
@@ -396,7 +395,9 @@ class DirectoryReader:
         A header that is a directory only by its attributes, or by a backslash at the end of its
         name, is treated as a file if it has content, so that no data is lost.
         """
-        has_slash = name.is_directory and not (name.path and self._raw_name.endswith(b"\\"))
+        has_slash = name.is_directory
+        if name.path and self._raw_name.endswith(b"\\"):
+            has_slash = False
         if not name.is_directory:
             self._warnings["dir-attr-without-slash"] += 1
         if is_empty:
@@ -405,35 +406,36 @@ class DirectoryReader:
             if not name.path:
                 self._warnings["dir-is-root"] += 1
         elif has_slash:
-            self._judge(
+            self._judge_member(
                 "dir-with-data", f"a directory of {sizes.size} bytes, {sizes.compressed} compressed"
             )
         return is_empty or has_slash
 
     def _read_encryption(self, form: _HeaderForm, extras: Extras, member: Member) -> Member:
-        """Judge the findings about the form; return the member with its cipher and its method."""
-        for code, message in form.findings:
-            self._judge(code, message)
-        if not form.is_encrypted:
-            return member
+        """Check the encryption; return the member with its cipher and its compression method.
+
+        The member is returned unchanged if it fails, or if there is no password.
+        """
         if form.flags & (records.FLAG_STRONG_ENCRYPTION | records.FLAG_MASKED_HEADER):
-            self._judge("strong-encryption", "s3unzip cannot read it, even with a password")
+            self._judge_member("strong-encryption", "s3unzip cannot read it, even with a password")
             return member
         if self._policy.password is None:
-            self._judge("encrypted", "no password is given")
+            self._judge_member("encrypted", "no password is given")
             return member
         method = form.method
         cipher = Cipher()
         if method == records.METHOD_AES:
             aes = read_aes(extras)
             if aes is None or not form.flags & records.FLAG_ENCRYPTED:
-                self._judge("encryption-malformed", "method 99 (AES) without its field or its flag")
+                self._judge_member(
+                    "encryption-malformed", "method 99 (AES) without its field or its flag"
+                )
                 return member
             method, cipher = aes
         if method not in records.METHODS:
-            self._judge("unsupported-method", records.describe_method(method))
+            self._judge_member("unsupported-method", records.describe_method(method))
         if member.compressed_size < cipher.overhead:
-            self._judge(
+            self._judge_member(
                 "encryption-malformed",
                 f"{member.compressed_size} bytes, but the encryption alone needs {cipher.overhead}",
             )
@@ -449,14 +451,14 @@ class DirectoryReader:
         if member.cipher is not None:
             length -= member.cipher.overhead
         if member.method == records.METHOD_STORED and size != length and has_plain_length:
-            self._judge("stored-size-mismatch", f"stored, {length} bytes for {size}")
+            self._judge_member("stored-size-mismatch", f"stored, {length} bytes for {size}")
         if size > limits.member_size:
-            self._judge(
+            self._judge_member(
                 "bomb-member-size", f"declares {size} bytes, the limit is {limits.member_size}"
             )
         if member.method != records.METHOD_STORED and size > member.compressed_size * limits.ratio:
             code = "bomb-ratio" if member.method == records.METHOD_DEFLATE else "high-ratio"
-            self._judge(code, f"declares {size} bytes in {member.compressed_size}")
+            self._judge_member(code, f"declares {size} bytes in {member.compressed_size}")
 
     def finish(self) -> Reads[Index]:
         """Check that the directory ends after a complete header; return the checked index.
@@ -502,9 +504,9 @@ class DirectoryReader:
         wrapped.lengthen_members(table, long_members)
         for number in long_members:
             self._wrapped_bytes += table.compressed_sizes[number]
-            code, _ = table.faults.get(number, ("", ""))
+            failure_code, _ = table.faults.get(number, ("", ""))
             # Discard this fault: it was derived from only the lower 32 bits of both sizes.
-            if code == "bomb-ratio":
+            if failure_code == "bomb-ratio":
                 del table.faults[number]
                 table.kinds[number] = SELECTED
             # Only members that have a key can fail here, as `KeyChecker.finish` expects.
@@ -541,10 +543,10 @@ class DirectoryReader:
 def _is_empty(form: _HeaderForm, crc32: int, sizes: Sizes) -> bool:
     """Return whether a directory has no content, whatever size it declares.
 
-    Some writers declare the size of the folder on the disk. The CRC-32 of an empty file is 0. A
-    stream that is not longer than `_EMPTY_STREAM` allows cannot have content with this CRC-32. But
-    encrypted data and streams of other methods can. A directory that is encrypted or has another
-    method must therefore have no compressed bytes if it declares a size.
+    Some writers declare the size of the folder on the disk. A directory has no content if its
+    CRC-32 is 0 and its data is not longer than an empty stream. Encrypted data and streams of
+    methods that `_EMPTY_STREAM` does not contain can have content at that length. Then a directory
+    that declares a size must have no data at all.
     """
     if crc32:
         return False

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from s3unzip.errors import Finding, RejectedError
 from s3unzip.zip.checks import Policy
-from s3unzip.zip.members import FAILED, FOLDER, NAMELESS, PLACELESS, SELECTED, HeaderTable
+from s3unzip.zip.members import FAILED, FOLDER, KEYLESS, SELECTED, SKIPPED_FOLDER, HeaderTable
 from s3unzip.zip.names import cut_name, fold_form, fold_key, utf8_length
 from s3unzip.zip.values import reject
 
@@ -51,7 +51,7 @@ def _hash_folders(
                     hashes.clear()
                 hashes.add(key_hash)
                 yield key_hash
-                path = path[: max(0, path.rfind("/"))]
+                path = path.rpartition("/")[0]
 
 
 class KeyChecker:
@@ -88,10 +88,10 @@ class KeyChecker:
                 self._check_directory(number)
                 continue
             # The options select members. A folder that is not created is not a member.
-            if is_selective and kind != PLACELESS and not self._selects(number):
+            if is_selective and kind != SKIPPED_FOLDER and not self._selects(number):
                 table.leave_out(number, max_bytes)
                 continue
-            if kind > FAILED:  # only the first two kinds, SELECTED and FAILED, have a key
+            if kind not in (SELECTED, FAILED):  # no other kind has a key
                 table.cut_path(number)
                 continue
             key = key_of(table.path(number))
@@ -101,7 +101,7 @@ class KeyChecker:
                     number,
                     "key-too-long",
                     f"the key would have {length} bytes, the limit is {max_bytes}",
-                    NAMELESS,
+                    KEYLESS,
                 )
                 table.cut_path(number)
                 continue
@@ -113,8 +113,9 @@ class KeyChecker:
             if key == self._selection.archive_key:
                 table.fail_header(number, "name-reserved", "the archive itself has this key")
             keys.append(key)
-            if is_selective:  # a failed member does not count towards the limit
-                self._selected_count += table.kinds[number] == SELECTED
+            # A failed member does not count towards the limit of the selection.
+            if is_selective and table.kinds[number] == SELECTED:
+                self._selected_count += 1
         # Nearly always, all keys are ASCII. Then `str.lower` has the same result and is faster.
         fold = str.lower if all(map(str.isascii, keys)) else fold_key
         self._hashes.extend(map(hash, map(fold, keys)))
@@ -138,14 +139,15 @@ class KeyChecker:
         path = table.path(number)
         if hash(path) in self._directories:
             self.warnings["dup-directory"] += 1
+        # When the memory is used up, later repetitions are not noticed (see `Limits`).
         elif len(self._directories) < self._policy.limits.folder_memory // _HASH_BYTES:
             self._directories.add(hash(path))
         if utf8_length(path) > self._policy.limits.key_bytes:
-            table.kinds[number] = PLACELESS  # skipped: all keys below it are too long, too
+            table.kinds[number] = SKIPPED_FOLDER  # skipped: all keys below it are too long, too
             table.cut_path(number)
 
     def finish(self) -> None:
-        """Judge keys that are equal to each other or to a folder; free the memory for all keys.
+        """Check for keys that are equal to each other or to a folder; free the memory for all keys.
 
         Raises:
             RejectedError: two members have the same key, and the policy is not lenient.
@@ -153,11 +155,14 @@ class KeyChecker:
         hashes = set(self._hashes)
         if len(hashes) < len(self._hashes):  # at least two keys have the same hash
             for numbers in self._group_repeated():
-                self._judge_group(numbers)
+                self._compare_keys(numbers)
+        if hash("soap") in hashes:  # some S3 clients cannot address this key
+            self.warnings["name-s3-special"] += 1
         clashes = self._find_clashes(hashes)
+        self.warnings["file-dir-prefix-conflict"] += len(clashes)
         del hashes, self._hashes, self._directories
         if clashes and self._selection.folder_key is not None:
-            self._judge_folders(clashes, self._selection.folder_key)
+            self._resolve_clashes(clashes, self._selection.folder_key)
 
     def _group_repeated(self) -> Iterator[Sequence[int]]:
         """Yield the numbers, in ascending order, of members whose folded keys have equal hashes."""
@@ -169,12 +174,12 @@ class KeyChecker:
             if len(member_numbers) > 1:
                 yield member_numbers
 
-    def _judge_group(self, numbers: Sequence[int]) -> None:
-        """Judge members whose folded keys have the same hash.
+    def _compare_keys(self, numbers: Sequence[int]) -> None:
+        """Compare the keys of members whose folded keys have the same hash.
 
-        If two keys are equal, the archive is refused, but under a lenient policy the later member
-        is kept. If any keys differ from the first key only in case or Unicode form, one warning is
-        counted.
+        If two keys are equal, the archive is refused; under a lenient policy, the earlier member is
+        dropped instead. If a key differs from the first key only in case or Unicode form, one
+        warning is counted.
         """
         last_numbers: dict[str, int] = {}  # number of the last member with each key
         for number in numbers:
@@ -186,7 +191,7 @@ class KeyChecker:
         first, *later = last_numbers
         for key in later:
             if fold_key(key) == fold_key(first):
-                is_same_case = fold_form(key) == fold_form(first)  # in one Unicode form
+                is_same_case = fold_form(key) == fold_form(first)
                 self.warnings["unicode-collision" if is_same_case else "case-collision"] += 1
                 break
 
@@ -201,19 +206,11 @@ class KeyChecker:
         self._table.drop(earlier)
 
     def _find_clashes(self, hashes: set[int]) -> set[int]:
-        """Return the hashes of folded keys that are also hashes of folders of other keys.
-
-        Count warnings about these keys, and about a key that S3 treats in a special way.
-        """
+        """Return the hashes of folded keys that are also hashes of folders of other keys."""
         parents = (key.rpartition("/")[0] for key in self._keys(SELECTED, FAILED))
         folders = chain(parents, map(self._selection.key_of, self._selected_folders()))
         folder_hashes = _hash_folders(folders, self._policy.limits.folder_memory, fold_key)
-        clashes = {key_hash for key_hash in folder_hashes if key_hash in hashes}
-        if clashes:
-            self.warnings["file-dir-prefix-conflict"] += len(clashes)
-        if hash("soap") in hashes:  # some S3 clients cannot address this key
-            self.warnings["name-s3-special"] += 1
-        return clashes
+        return hashes.intersection(folder_hashes)
 
     def _keys(self, *kinds: int) -> Iterator[str]:
         return map(self._selection.key_of, self._table.paths(*kinds))
@@ -224,13 +221,14 @@ class KeyChecker:
             if selects is None or selects(f"{path}/"):
                 yield path
 
-    def _judge_folders(self, clashes: set[int], folder_key: Callable[[str], str | None]) -> None:
-        """Judge members whose keys are also folders, for a destination whose keys are paths.
+    def _resolve_clashes(self, clashes: set[int], folder_key: Callable[[str], str | None]) -> None:
+        """Make members whose keys are also folders into folders, or fail them.
 
-        A member without content becomes the folder, because some writers list folders as empty
-        files. A member with content fails if there are other members below its key, because the
-        destination cannot contain both a file and a folder with the same path. The member fails in
-        every run, so that the result does not depend on the order in which members are written.
+        This is for destinations in which a key is the path of a file, such as the local disk. A
+        member without content becomes the folder, because some writers list folders as empty files.
+        A member with content fails if there are other members below its key, because no file and
+        folder can have the same path. The member fails in every run, so that the result does not
+        depend on the order in which members are written.
         """
         table = self._table
         # `clashes` contains hashes of folded keys. From here on, keys are compared without folding.

@@ -27,12 +27,12 @@ M = TypeVar("M")
 # The kinds of headers. Only members of the first two kinds have a key to compare.
 SELECTED = 0  # the member can be read, and the options select it
 FAILED = 1
-NAMELESS = 2  # the member failed, and its name cannot be a key
+KEYLESS = 2  # the member failed, and it is a folder or its name cannot be a key
 FOLDER = 3
-PLACELESS = 4  # a folder that is not created: the destination itself, or its name is too long
+SKIPPED_FOLDER = 4  # not created: the folder is the destination itself, or its name is too long
 UNSELECTED = 5  # the member can be read, but the options do not select it
 DROPPED = 6  # the member failed and is not selected, or a later member has the same key
-_FILE_KINDS = (SELECTED, FAILED, NAMELESS, UNSELECTED, DROPPED)
+_FILE_KINDS = (SELECTED, FAILED, KEYLESS, UNSELECTED, DROPPED)
 
 # The values of a header that only `HeaderTable.member` reads: the time, the CRC-32, the method and
 # the mode (0 if unknown).
@@ -99,12 +99,11 @@ class HeaderTable:
 
     def cut_path(self, number: int) -> None:
         """Keep only the beginning of a name that does not become a key."""
-        cut = cut_name(self.path(number))
+        member = self.member(number)
         # `wrapped` compares the beginning of the declared name with local headers.
-        self._raw_names[number] = self.member(number).name_bytes[:SHOWN_NAME]
-        self._paths[number] = cut
-        if not cut.isascii():
-            self._paths[number] = _encode(cut)
+        self._raw_names[number] = member.name_bytes[:SHOWN_NAME]
+        path = cut_name(member.path)
+        self._paths[number] = path if path.isascii() else _encode(path)
 
     def leave_out(self, number: int, max_bytes: int) -> None:
         """Mark a header as not selected; cut its name if it is longer than `max_bytes`."""
@@ -178,7 +177,8 @@ class HeaderTable:
         Members that share bytes are refused.
         """
         offsets = self.offsets
-        order: Sequence[int] = range(len(offsets))  # nearly always already in order of offsets
+        order: Sequence[int] = range(len(offsets))
+        # The headers are nearly always in order already: no offset is greater than the next one.
         if any(map(gt, offsets, islice(offsets, 1, None))):
             order = array("I", sorted(order, key=offsets.__getitem__))
         bounds = array("Q", map(offsets.__getitem__, islice(order, 1, None)))
@@ -195,13 +195,13 @@ class HeaderTable:
         return order
 
     def _refuse_overlap(self, order: Sequence[int], bounds: array[int]) -> None:
-        """Refuse members that share bytes.
+        """Refuse members that share bytes; correct the `bounds` of members that are listed twice.
 
         A member that is listed twice does not overlap itself: the upper bound for its last header
         applies to all of its headers.
         """
         offsets = self.offsets
-        # Iterate backwards, to copy the bound of the last of several equal headers to the others.
+        # Iterate backwards, so that the bound of the last header reaches all earlier ones.
         for at in range(len(order) - 2, -1, -1):
             number, next_number = order[at : at + 2]
             is_same = offsets[number] == offsets[next_number]
@@ -275,8 +275,8 @@ class Index(Struct, frozen=True):
     contains the members to extract. `failures` contains the selected members that fail before their
     data is read, in directory order. `first` is the offset of the first local header, or of the
     directory if there are no local headers. `warnings` contains the number of warnings for each
-    code. For each of its compressed bytes, a member that `is_wrapped` can have `inflation` bytes
-    more than it declares.
+    code. A member that `is_wrapped` can have more bytes than it declares, up to `inflation` bytes
+    for each of its compressed bytes.
     """
 
     table: HeaderTable
@@ -295,7 +295,7 @@ class Index(Struct, frozen=True):
     @property
     def directories(self) -> int:
         """The number of directories."""
-        return self.table.kinds.count(FOLDER) + self.table.kinds.count(PLACELESS)
+        return self.table.kinds.count(FOLDER) + self.table.kinds.count(SKIPPED_FOLDER)
 
     @property
     def excluded(self) -> int:
