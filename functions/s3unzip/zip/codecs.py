@@ -40,7 +40,7 @@ _DEFLATE64_SLICE = 256
 # A zstd block of 4 bytes yields up to 128 KiB, so a slice of 512 bytes yields at most 16 MiB.
 _ZSTD_SLICE = 512
 
-# The error messages of ISA-L begin with these texts, which are meaningless to a user.
+# The error messages of ISA-L begin with these codes, which are meaningless to a user.
 _IGZIP_FAULTS = {
     "Error -1": "deflate: a block has an impossible header",
     "Error -2": "deflate: a code has no symbol",
@@ -195,7 +195,7 @@ class _StreamChain:
         self._input = memoryview(b"")  # pushed bytes that no stream has received
         # The last slice that a stream received, followed by the bytes in `_input`.
         self._slice_and_rest = memoryview(b"")
-        self._late = 0  # number of bytes pushed after the last stream
+        self._dropped = 0  # number of bytes after the last stream, which are not kept
 
     @property
     def ended(self) -> bool:
@@ -203,11 +203,11 @@ class _StreamChain:
 
     @property
     def spare(self) -> int:
-        return self._late + len(self._input)
+        return self._dropped + len(self._input)
 
     def push(self, data: Buffer) -> None:
-        if self._late:
-            self._late += len(data)
+        if self._dropped:
+            self._dropped += len(data)
             return
         if self._input:  # input after a stream that is too short to be recognised as a magic
             data = b"".join((self._input, data))
@@ -253,7 +253,7 @@ class _StreamChain:
             self._stream = self._start()
             return True
         if len(self._input) >= self._magic_length:
-            self._late += len(self._input)
+            self._dropped += len(self._input)
             self._input = memoryview(b"")
         return False
 

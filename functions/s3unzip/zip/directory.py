@@ -37,9 +37,10 @@ _MAX_NAME = 4096
 class DirectoryLocation(Struct, frozen=True):
     """The location of the central directory, in absolute offsets in an archive of `size` bytes.
 
-    Add `prefix` to every offset in the archive. `entries` is the declared number of headers; use it
-    only for comparison, and never to allocate memory. `held` is the end of the directory, which the
-    tail already contains: read only the `missing` bytes, then feed `held`. `entries_here` is the
+    Add `prefix` to every offset that the archive declares. `entries` is the declared number of
+    headers; use it only for comparison, and never to allocate memory. `held` contains the last
+    bytes of the directory, which were read with the tail: read only the `missing` bytes, and then
+    pass both to a `DirectoryReader`. `entries_here` is the
     declared number of headers that begin on the last disk of the directory. Without ZIP64 records,
     both numbers are modulo 65,536, because several writers use 16-bit counts for any number of
     members. If the archive `is_wrapped`, offsets are modulo 2^32 (see `wrapped`).
@@ -83,11 +84,11 @@ def locate_directory(
     prefix = yield from _find_prefix(archive, end)
     start = end.record.directory_offset + prefix
     is_zip64 = end.locator_shift is not None
-    can_wrap = prefix % WRAP == 0 and not is_zip64 and not end.disks.is_split
     # A multiple of 4 GiB is either a real prefix or the missing upper bits of the declared offsets.
-    is_wrapped = (
-        prefix > 0 and can_wrap and (yield from _has_wrapped_offsets(archive, start, prefix))
-    )
+    can_wrap = prefix % WRAP == 0 and not is_zip64
+    is_wrapped = False
+    if prefix and can_wrap:
+        is_wrapped = yield from _has_wrapped_offsets(archive, start, prefix)
     if is_wrapped:
         archive.warnings.append("offsets-wrapped")
         prefix = 0
@@ -174,17 +175,18 @@ def _find_prefix(archive: ArchiveBytes, end: DirectoryEnd) -> Reads[int]:
         )
     if prefix == 0:
         return 0
+    can_have_prefix = not end.disks.is_split  # nothing precedes the parts of a split archive
+    # The directory is either at its declared offset or directly before its end record.
     at_declared = yield from archive.read(declared, min(declared + 4, end.stop))
-    # The directory is either at its declared offset or directly before its end record. An empty
-    # directory has no signature to show its position.
-    is_empty = size == 0 and at_declared != records.CENTRAL_SIGNATURE
     at_adjusted = b""
-    if size >= records.CENTRAL_LENGTH and not end.disks.is_split:
+    if can_have_prefix and size >= records.CENTRAL_LENGTH:
         at_adjusted = yield from archive.read(declared + prefix, declared + prefix + 4)
         if at_declared == records.CENTRAL_SIGNATURE == at_adjusted:
             reject("cd-ambiguous", f"directories at {declared} and {declared + prefix}", declared)
-    # There are no bytes before the parts of a split archive.
-    if end.disks.is_split or not (is_empty or at_adjusted == records.CENTRAL_SIGNATURE):
+    # An empty directory has no signature that shows its position.
+    is_empty = size == 0 and at_declared != records.CENTRAL_SIGNATURE
+    is_adjusted = is_empty or at_adjusted == records.CENTRAL_SIGNATURE
+    if not can_have_prefix or not is_adjusted:
         reject(
             "gap-before-eocd",
             f"{prefix} bytes between the directory and its end record",
@@ -256,7 +258,7 @@ def inspect_prefix(tail: bytes, location: DirectoryLocation, first: int) -> Read
         return []
     archive = ArchiveBytes(tail, location.size)
     first_bytes = yield from archive.read(0, min(first, EOCD_ROOM))
-    if first_bytes in SPANNING_SIGNATURES and not location.prefix:
+    if first_bytes in SPANNING_SIGNATURES and not location.prefix:  # a split archive
         return []
     hidden_at = _find_record(first_bytes, 0, first)
     if hidden_at is None and first > EOCD_ROOM:

@@ -172,10 +172,9 @@ def read_end(archive: ArchiveBytes, disks: Disks) -> Reads[DirectoryEnd]:
 
 
 def _read_window(archive: ArchiveBytes) -> Reads[bytes]:
-    """Return enough of the last bytes of an archive to contain an end record.
+    """Return the last `EOCD_ROOM` bytes of an archive; refuse an archive without an end record.
 
-    If all of these bytes are NULs, `_MAX_PADDING` more bytes are returned. Refuses an archive
-    without an end record.
+    If all of these bytes are NULs, `_MAX_PADDING` more bytes are returned.
     """
     size = archive.size
     window = yield from archive.read(max(0, size - EOCD_ROOM), size)
@@ -221,9 +220,9 @@ def _find_eocd(archive: ArchiveBytes, window: bytes) -> Reads[int]:
             f"an end record inside the comment of the one at {offset}",
             base + inner_at,
         )
-    if last_stop != len(window):
+    if last_stop != len(window):  # padding follows the end record
         container = yield from _describe_container(archive)
-        if container:  # the padding of a tar file follows its last member
+        if container:  # for example a tar file, whose own padding follows the archive
             archive.judge("trailing-data", f"padding{container}", base + last_stop)
         archive.warnings.append("trailing-padding")
     return offset
@@ -250,7 +249,10 @@ def _find_complete_eocd(archive: ArchiveBytes, window: bytes, stops: dict[int, i
 
 
 def _describe_container(archive: ArchiveBytes) -> Reads[str]:
-    """Return the words for a file of another format that contains a ZIP archive, or ""."""
+    """Return the end of a message about a file that contains a ZIP archive, such as a tar file.
+
+    Returns "" if the format of the file is not one of `_CONTAINERS`.
+    """
     first_bytes = yield from archive.read(0, min(archive.size, _FORMAT_LENGTH))
     name = _guess_format(first_bytes)
     return f"; the first bytes look like {name}" if name in _CONTAINERS else ""
@@ -295,7 +297,7 @@ def _join_zip64(
     locator_disk, locator_offset, disk_count = _ZIP64_LOCATOR.unpack(raw)
     declared = disks.absolute(locator_disk, locator_offset)
     directory = disks.absolute(eocd.directory_disk, eocd.directory_offset)
-    # Here, the bytes that look like a locator are inside the directory.
+    # The directory contains the bytes that look like a locator, and needs no ZIP64 record.
     if not needs_zip64 and directory + eocd.directory_size > locator_at:
         yield from _refuse_ambiguous(archive, declared, locator_at)
         return DirectoryEnd(_place_directory(disks, eocd, at), at, disks)
@@ -331,9 +333,11 @@ def _place_directory(disks: Disks, record: EndRecord, at: int) -> EndRecord:
 
 
 def _refuse_ambiguous(archive: ArchiveBytes, declared: int, locator_at: int) -> Reads[None]:
-    """Refuse a locator inside a directory that needs no ZIP64 record, if it leads to such a record.
+    """Refuse a locator inside a directory that needs no ZIP64 record, if there is such a record.
 
-    Otherwise, the bytes only look like a locator, and are the end of a name or comment.
+    The record is looked for at the offset that the locator declares, and directly before the
+    locator. If there is none, the bytes only look like a locator: they are part of a name or of a
+    comment.
     """
     last_at = locator_at - ZIP64_EOCD_LENGTH
     for record_at in (declared, last_at):
@@ -378,10 +382,11 @@ def _find_zip64_record(archive: ArchiveBytes, declared: int, locator_at: int) ->
     plain_at = locator_at - ZIP64_EOCD_LENGTH
     record_at = plain_at
     raw = yield from archive.read(plain_at, plain_at + ZIP64_LEAD)
-    if declared <= plain_at and not raw.startswith(ZIP64_EOCD_SIGNATURE):
+    is_too_high = declared > plain_at  # a record at that offset would not end at the locator
+    if not is_too_high and not raw.startswith(ZIP64_EOCD_SIGNATURE):
         record_at = declared
         raw = yield from archive.read(declared, declared + ZIP64_LEAD)
-    if declared > plain_at or not raw.startswith(ZIP64_EOCD_SIGNATURE):
+    if is_too_high or not raw.startswith(ZIP64_EOCD_SIGNATURE):
         message = f"it points at {declared}, but no record from there ends at {locator_at}"
         reject("zip64-locator-mismatch", message, locator_at)
     _check_zip64_length(archive, raw, record_at, locator_at)

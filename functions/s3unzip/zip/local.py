@@ -82,7 +82,7 @@ class OpenedMember(NamedTuple):
     is_complete: bool = False
 
 
-# The values that a header or a descriptor declares: CRC-32, compressed size and size.
+# Describes the values of a header or a descriptor: CRC-32, compressed size and size.
 _describe_content = "CRC {:08x}, {} compressed bytes for {}".format
 
 
@@ -157,9 +157,9 @@ def _is_plain_copy(header: LocalHeader, name: bytes, member: Member) -> bool:
 def _compare_content(member: Member, header: LocalHeader, extras: records.Extras) -> bool:
     """Refuse a CRC-32 or a size that differs from the directory; return whether all are equal.
 
-    A header that announces a descriptor can contain zeros or sentinels instead of these values. If
-    the member is also encrypted, Info-ZIP writes the time, shifted by 16 bits, instead of the
-    CRC-32, and for a stored member the length without the encryption.
+    If a descriptor follows the data, the header can contain zeros or sentinels instead of these
+    values. If the member is also encrypted, Info-ZIP writes the time, shifted by 16 bits, instead
+    of the CRC-32, and for a stored member the length without the encryption.
     """
     sizes = records.resolve_zip64(extras, records.Sizes(header.size, header.compressed))
     local = (header.crc32, sizes.compressed, sizes.size)
@@ -171,8 +171,8 @@ def _compare_content(member: Member, header: LocalHeader, extras: records.Extras
         if member.cipher is not None:
             length = member.compressed_size - member.cipher.overhead
             streamed = (header.time << 16, length, member.size)
-    for value, *accepted in zip(local, declared, streamed, strict=True):
-        if value not in accepted and value not in placeholders:
+    for value, declared_value, streamed_value in zip(local, declared, streamed, strict=True):
+        if value not in (declared_value, streamed_value, *placeholders):
             member.fail_size(
                 "lfh-size-crc-mismatch",
                 f"{_describe_content(*local)}; in the directory {_describe_content(*declared)}",
@@ -216,7 +216,7 @@ def _check_coding(member: Member, header: LocalHeader, extras: records.Extras) -
 
 
 def _check_extras(member: Member, extras: records.Extras, policy: Policy) -> Iterator[str]:
-    """Refuse several ZIP64 fields, and the Unicode path of a different file; yield warnings."""
+    """Refuse several ZIP64 fields, or the Unicode path of a different file; yield warnings."""
     if extras.overrun:
         yield "lfh-extra-malformed"
     zip64_fields = len(extras.of(records.ZIP64))

@@ -55,7 +55,7 @@ def drive(reads: Reads[T], read: Callable[[ByteRange], bytes]) -> T:
         byte_range = next(reads)
         while True:
             byte_range = reads.send(read(byte_range))
-    except StopIteration as end:
+    except StopIteration as end:  # raised when the generator returns
         value: T = end.value
         return value
 
@@ -93,8 +93,8 @@ class Member(Struct, frozen=True, array_like=True, gc=False):
 
     `index` is the number of the member in the central directory. `path` is the normalised name.
     `raw_name` is the declared name, or None if that name is `path` in ASCII. `offset` is the
-    absolute offset of the local header. `stop` is the offset of the next listed local header, or of
-    the directory: the member must end at or before this offset. `method` is the compression method
+    absolute offset of the local header. The member must end at or before `stop`, which is the
+    offset of the next listed local header or of the directory. `method` is the compression method
     (APPNOTE 4.4.5), even if there is a `cipher`. `flags` are the 16 bits of APPNOTE 4.4.4,
     `records.FLAG_REPARSE` and `FLAG_WRAPPED`. With `FLAG_WRAPPED`, only the lower 32 bits of `size`
     are certain. `mtime` is in Unix seconds, from the extended timestamp if there is one, and
@@ -139,8 +139,9 @@ class Member(Struct, frozen=True, array_like=True, gc=False):
 
     def with_crc(self, crc32: int) -> Member:
         """Return the member with the given CRC-32, as if the directory declared that CRC-32."""
-        # AE-2 becomes AE-1, which declares the CRC-32, as ZipCrypto (version 0) already does.
-        cipher = self.cipher and self.cipher._replace(version=min(self.cipher.version, 1))
+        cipher = self.cipher
+        if cipher is not None and cipher.version == 2:
+            cipher = cipher._replace(version=1)  # AE-1, which declares the CRC-32
         return replace(self, crc32=crc32, cipher=cipher)
 
     def finding(self, code: str, message: str, at: int | None = None) -> Finding:

@@ -56,7 +56,7 @@ def guess_size(size: int, compressed: int) -> int:
 
 
 def find_long_members(table: HeaderTable, start: int) -> Reads[dict[int, int]]:
-    """Return the number of 4 GiB wraps to add to each long member's length, by header number.
+    """Return how many 4 GiB wraps to add to each long member's length, by header number.
 
     The offsets in `table` are the smallest possible offsets, and the directory begins at `start`.
     The function first looks for the local headers before and after each multiple of 4 GiB. They
@@ -67,27 +67,28 @@ def find_long_members(table: HeaderTable, start: int) -> Reads[dict[int, int]]:
     Raises:
         RejectedError: the local headers do not prove that there is only one interpretation.
     """
-    total = (start - table.stops[-1]) // WRAP  # number of 4 GiB wraps that the sizes lack in total
+    total = (start - table.stops[-1]) // WRAP  # number of wraps that all sizes together lack
     # How many 4 GiB wraps to add to the smallest possible offset, by number of the local header.
-    times = {0: 0, len(table.offsets): total}
+    wraps = {0: 0, len(table.offsets): total}
     probes = _Probes(table, start)
-    min_times = 0  # the number of wraps never decreases from one header to the next
+    min_wraps = 0  # the number of wraps never decreases from one header to the next
     for number in _find_crossings(table):
-        min_times = yield from probes.find(number, range(min_times, total + 1))
-        times[number] = min_times
-    if times[0]:  # changed only if the first header is also the last header
+        min_wraps = yield from probes.find_wraps(number, range(min_wraps, total + 1))
+        wraps[number] = min_wraps
+    if wraps[0]:  # changed only if the first header is also the last header
         reject(UNPROVEN, "the first local header is not at its declared offset", table.offsets[0])
     lengths: dict[int, int] = {}
-    spans = list(pairwise(sorted(times)))  # header numbers: the first, and the one after the last
+    spans = list(pairwise(sorted(wraps)))  # header numbers: the first, and the one after the last
     while spans:
         first, stop = spans.pop()
-        if times[first] == times[stop]:  # no member in the span is longer than declared
+        if wraps[first] == wraps[stop]:  # no member in the span is longer than declared
             continue
         if first + 1 == stop:  # only this member is longer than declared
-            lengths[first] = times[stop] - times[first]
+            lengths[first] = wraps[stop] - wraps[first]
             continue
         middle = (first + stop) // 2
-        times[middle] = yield from probes.find(middle, range(times[first], times[stop] + 1))
+        candidates = range(wraps[first], wraps[stop] + 1)
+        wraps[middle] = yield from probes.find_wraps(middle, candidates)
         spans += (first, middle), (middle, stop)
     return lengths
 
@@ -115,26 +116,26 @@ class _Probes:
         self._start = start
         self._probes_left = MAX_PROBES
 
-    def find(self, number: int, times: range) -> Reads[int]:
-        """Return the number of 4 GiB wraps to add to the smallest possible offset of the header.
+    def find_wraps(self, number: int, candidates: range) -> Reads[int]:
+        """Return how many 4 GiB wraps to add to the smallest possible offset of a local header.
 
-        `times` contains the numbers to try. Refuses the archive unless exactly one is correct.
+        `candidates` contains the numbers to try. Refuses the archive unless exactly one is correct.
         """
         member = self._table.member(number)
         name = member.name_bytes  # only the beginning of the name if it was cut
-        self._probes_left -= len(times)
+        self._probes_left -= len(candidates)
         if self._probes_left < 0:
             reject(UNPROVEN, f"local headers at more than {MAX_PROBES:,} places", member.offset)
         fitting: list[int] = []
-        for factor in times:
-            at = member.offset + factor * WRAP
+        for wraps in candidates:
+            at = member.offset + wraps * WRAP
             raw = yield ByteRange(at, min(at + records.LOCAL_LENGTH + len(name), self._start))
             if is_local_header(raw, name):
-                fitting.append(factor)
+                fitting.append(wraps)
         if len(fitting) != 1:
             reject(
                 UNPROVEN,
-                f"{len(fitting)} of {len(times)} places have the header of {member.path!r}",
+                f"{len(fitting)} of {len(candidates)} places have the header of {member.path!r}",
                 member.offset,
             )
         return fitting[0]
