@@ -19,8 +19,6 @@ Rules:
 
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from importlib import import_module
-from threading import Thread
 from typing import Final, Self
 
 from isal.isal_zlib import crc32_combine
@@ -160,16 +158,11 @@ def _extend_tail(tail: bytes, outputs: Iterable[bytes]) -> bytes:
     return tail
 
 
-def preload() -> None:
-    """Start importing `boundary`, and therefore numpy, in a thread; `locate` waits for it."""
-    Thread(target=import_module, args=["s3unzip.deflate.boundary"], daemon=True).start()
-
-
 def locate(layout: Segmentation, segment: int, read: Read) -> int | None:
     """Return the first bit of `segment`, or None if it joins the previous segment."""
     if segment == 0:
         return 0
-    # numpy takes 60 ms to import; `preload` imports it while the caller waits for its first bytes.
+    # Only scans need numpy, which takes 60 ms to import.
     from s3unzip.deflate.boundary import locate_boundary  # noqa: PLC0415
 
     return locate_boundary(layout, segment, read)

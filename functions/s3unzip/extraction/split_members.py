@@ -26,10 +26,11 @@ docs/deflate-splitting.md explains the method.
 import math
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from importlib import import_module
+from threading import Thread
 from typing import NamedTuple
 
 from s3unzip import deflate
-from s3unzip.deflate.splitting import preload
 from s3unzip.errors import (
     ArchiveError,
     ConflictError,
@@ -74,7 +75,8 @@ def scan_member(attempt: TaskAttempt, row: PlannedMember) -> None:
 
     A segment without a boundary has no record: linking joins it to the preceding segment.
     """
-    preload()  # a thread imports numpy, which only scans need, while the first reads wait for S3
+    # A thread imports numpy, which only scans need, while the first reads wait for S3.
+    Thread(target=import_module, args=["s3unzip.deflate.boundary"], daemon=True).start()
     task = attempt.task
     try:
         data = open_part(attempt, row)
