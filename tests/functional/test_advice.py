@@ -5,6 +5,7 @@ A help that names an option, a variable, a setting or a command without a trial 
 """
 
 import json
+import os
 import re
 import shlex
 from dataclasses import replace
@@ -19,7 +20,15 @@ from s3unzip.zip import CHECKS, Limits
 from tests.corpus import families, labels, ways
 from tests.support import memory_server, processes
 from tests.support.servers import Asked, Reply, s3_error
-from tests.support.zips import DEFLATE, Entry, build, seal_aes, seal_zipcrypto
+from tests.support.zips import (
+    DEFLATE,
+    Entry,
+    build,
+    build_split,
+    part_names,
+    seal_aes,
+    seal_zipcrypto,
+)
 
 LENIENT = "--lenient"
 LIMITS = "S3UNZIP_LIMITS"
@@ -392,20 +401,40 @@ def _names_tried(code: str) -> set[str]:
     return names | TRIED_HERE.get(code, set())
 
 
-def test_a_member_does_not_overwrite_its_archive(shop: Shop) -> None:
-    """The member fails; what is advised extracts it."""
-    shop.program.add("own.zip", Entry("own.zip", b"1"), Entry("b", b"2"))
-    raw = (shop.program.folder / "own.zip").read_bytes()
-    shop.program.extract("own.zip", ".", "--prefix", "").ends(1, "name-reserved")
-    assert shop.program.files(".")["own.zip"] == raw
-    shop.program.extract("own.zip", ".", "--prefix", "another").ends(0)
-    assert shop.program.files("another") == {"own.zip": b"1", "b": b"2"}
+@pytest.mark.parametrize("name", ["own.z01", "own.zip", "OWN.ZIP"])
+@pytest.mark.parametrize(
+    ("source", "folder"),
+    [("own.zip", "."), ("own.zip", "alias"), ("alias/own.zip", "."), ("link.zip", ".")],
+)
+def test_a_member_does_not_overwrite_its_archive(
+    shop: Shop, source: str, folder: str, name: str
+) -> None:
+    """A member with a path of the archive, or of a part, fails; what is advised extracts it."""
+    program = shop.program
+    (program.folder / "alias").symlink_to(".")
+    (program.folder / "link.zip").symlink_to("own.zip")
+    (program.folder / "link.z01").symlink_to("own.z01")
+    for part_name, part in zip(
+        part_names("own", 2),
+        build_split(Entry("b" * 99), Entry(name, b"1"), sizes=[100]),
+        strict=True,
+    ):
+        (program.folder / part_name).write_bytes(part)
+    os.link(program.folder / "own.zip", program.folder / "OWN.ZIP")  # as on disks without case
+    raw = program.files()
+    program.extract(source, folder, "--prefix", "").ends(1, "name-reserved")
+    assert program.files().items() >= raw.items()
+    (program.folder / "another").mkdir()
+    (program.folder / "another" / name).symlink_to(f"../{name}")  # a link is replaced
+    program.extract(source, ".", "--prefix", "another").ends(0)
+    assert program.files("another")[name] == b"1"
+    assert program.files().items() >= raw.items()
 
 
 def test_a_member_without_a_name(shop: Shop) -> None:
     """7-Zip and Perl write one from standard input; no tool renames it."""
-    archive = shop.program.add("a.zip", Entry("", b"content"))
-    shop.program.run("test", str(archive)).ends(1).prints("with 7-Zip, which names it after")
+    shop.program.add("a.zip", Entry("", b"content"))
+    shop.program.run("test", "a.zip").ends(1).prints("with 7-Zip, which names it after")
 
 
 @pytest.mark.parametrize("code", [code for code, names in NAMED.items() if names])

@@ -104,8 +104,9 @@ def read_range(run_step: Step, byte_range: ByteRange) -> Iterator[memoryview]:
 
 def open_data(run_step: Step, row: PlannedMember) -> MemberData:
     """Read and check the local header of a large member; add the warnings to the step."""
-    read = partial(run_step.calls.read, run_step.archive)
-    opened = open_local(row.member, read, run_step.context.policy)
+    opened = open_local(
+        row.member, partial(run_step.calls.read, run_step.archive), run_step.context.policy
+    )
     run_step.warnings.update(opened.warnings)
     return MemberData(run_step, row, opened)
 
@@ -328,8 +329,9 @@ def _copy_parts(
     with ThreadPoolExecutor(
         attempt.context.tuning.parts_in_flight, thread_name_prefix="copy"
     ) as pool:
-        copied = pool.map(copy, count(first_number), starts, sizes)
-        for part, start in zip(copied, starts, strict=True):
+        for part, start in zip(
+            pool.map(copy, count(first_number), starts, sizes), starts, strict=True
+        ):
             parts.append(part)
             attempt.count_passed(data.row.share_of_work(start, start + part.size))
     return tuple(parts)

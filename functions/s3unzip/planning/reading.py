@@ -23,7 +23,13 @@ from s3unzip.planning.select import (
     parse_template,
     selector,
 )
-from s3unzip.stores.archives import Source, blaming_parts, check_parts, read_whole_tail
+from s3unzip.stores.archives import (
+    Source,
+    blaming_parts,
+    check_parts,
+    read_whole_tail,
+    recognise,
+)
 from s3unzip.stores.calls import Calls, read_ahead
 from s3unzip.stores.ports import Tail
 from s3unzip.zip import (
@@ -65,8 +71,9 @@ def read_tail(source: Source, location: Location, context: Context, calls: Calls
 def read_archive(request: Request, context: Context, calls: Calls) -> Reading:
     """Read and check the directory of the archive in `request`."""
     source = context.stores.source(request.source)
-    tail = read_tail(source, request.source, context, calls)
-    return read_directory(source, tail, request, context, calls=calls)
+    return read_directory(
+        source, read_tail(source, request.source, context, calls), request, context, calls=calls
+    )
 
 
 def read_directory(
@@ -96,7 +103,7 @@ def read_directory(
     policy = _narrow_to_budget(context.policy, request.options.nested_budget)
     # `drive` reads each range that a function of `zip` requests.
     location = drive(tail.locate_directory(policy), read)
-    directory = DirectoryReader(location, policy, _select(request, template))
+    directory = DirectoryReader(location, policy, _select(request, template, tail.pin))
     tuning = context.tuning
     missing = read_ahead(read, location.missing, tuning.directory_piece, tuning.directory_readers)
     with blaming_parts(location.disks):  # an overlap shows a part of the wrong size
@@ -113,14 +120,14 @@ def read_directory(
     )
 
 
-def _select(request: Request, template: KeyTemplate) -> Selection:
+def _select(request: Request, template: KeyTemplate, pin: Pin) -> Selection:
     """Return the functions with which the directory reader selects members and makes keys."""
     options = request.options
     selection = Selection(template.key_of(), selects=selector(options), limit=options.limit)
     if options.marker:  # no member may have the key of the marker
         selection = selection._replace(reserved=template.marker)
     if replace(request.destination, key=request.source.key) == request.source:  # in one store
-        selection = selection._replace(archive_key=request.source.key)
+        selection = selection._replace(is_archive=recognise(request.source, pin))
     if not request.destination.store.has_folders:
         return selection  # without `folder_key`, folders are not compared with the keys
     if makes_folders(options):

@@ -14,10 +14,12 @@ Rules:
 * `ports.PinnedArchive` joins the parts into one address space.
 """
 
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Protocol
 
 from msgspec import Struct
@@ -35,6 +37,7 @@ from s3unzip.zip import (
     count_disks,
     find_boundaries,
     find_data_stop,
+    fold_key,
 )
 from s3unzip.zip.records import EOCD_SIGNATURE, LOCAL_LENGTH, LOCAL_SIGNATURE
 
@@ -115,9 +118,8 @@ def read_end(
     tail = calls.run("get", lambda: source.tail(location, length), store)
     if not tail.missing:
         return tail
-    size = tail.pin.size
-    archive = source.pinned(location, tail.pin)
-    data = calls.read(archive, ByteRange(size - tail.missing, size), store)
+    lost = ByteRange(tail.pin.size - tail.missing, tail.pin.size)
+    data = calls.read(source.pinned(location, tail.pin), lost, store)
     return tail._replace(data=tail.data + data, missing=0)
 
 
@@ -129,7 +131,8 @@ def read_whole_tail(
     If the parts cannot be joined, the tail contains a refusal.
     """
     parts = _Parts(source, location, calls, max_parts)
-    if is_first_piece(location):
+    piece = _PIECE.search(_file_name(location))
+    if piece is not None and int(piece[1]) == 1:
         return parts.read_pieces(length)
     tail = read_end(source, location, calls, length)
     count = count_disks(tail.data)  # number of parts according to the end record
@@ -163,8 +166,11 @@ class _Parts(Struct, frozen=True):
                 tail, "too-many-parts", f"{count:,} parts, the limit is {self.max_parts:,}"
             )
         if locate_part(self.location, 1, count) is None:  # the name fits no naming scheme
-            message = f"it has {count:,} parts; name it NAME.zip, beside NAME.z01 and the others"
-            return _refuse(tail, "part-missing", message)
+            return _refuse(
+                tail,
+                "part-missing",
+                f"it has {count:,} parts; name it NAME.zip, beside NAME.z01 and the others",
+            )
         earlier = range(1, count)  # `tail` belongs to part `count`
         parts = list(map_ahead(lambda number: self._stat(number, count), earlier, PARTS_AT_ONCE))
         missing = [number for number, part in zip(earlier, parts, strict=True) if part is None]
@@ -174,8 +180,8 @@ class _Parts(Struct, frozen=True):
             if len(missing) > 1:
                 message += f", and {len(missing) - 1:,} more"
             return _refuse(tail, "part-missing", message)
-        pins = [part.pin for part in parts if part is not None]
-        return tail._replace(pin=_join_pins([*pins, tail.pin], tail.pin))
+        pins = [part.pin for part in (*parts, tail) if part is not None]
+        return tail._replace(pin=_join_pins(pins, tail.pin))
 
     def read_pieces(self, length: int) -> Tail:
         """Return the tail of an archive that was cut into pieces; `location` is the first piece."""
@@ -183,8 +189,9 @@ class _Parts(Struct, frozen=True):
         # At most one piece beyond the limit is requested. The number of pieces is not yet known,
         # and the name of a piece does not depend on it, so the number of the piece is passed as the
         # count.
-        numbers = range(2, self.max_parts + 2)
-        for part in map_ahead(lambda number: self._stat(number, number), numbers, PARTS_AT_ONCE):
+        for part in map_ahead(
+            lambda number: self._stat(number, number), range(2, self.max_parts + 2), PARTS_AT_ONCE
+        ):
             if part is None:
                 break
             pieces.append(part)
@@ -198,9 +205,13 @@ class _Parts(Struct, frozen=True):
         # If the archive begins like a ZIP file but has no end record, its last pieces are missing.
         beginning = self.calls.read(archive, ByteRange(0, min(len(LOCAL_SIGNATURE), pin.size)))
         if beginning == LOCAL_SIGNATURE and EOCD_SIGNATURE not in data:
-            next_name = _name_part(self.location, len(pieces) + 1, len(pieces) + 1)
-            message = f"{next_name}, after {len(pieces):,} without the archive's end"
-            return _refuse(tail, "part-missing", message)
+            count = len(pieces)
+            return _refuse(
+                tail,
+                "part-missing",
+                f"{_name_part(self.location, count + 1, count + 1)}, after {count:,} without the "
+                "archive's end",
+            )
         return tail
 
     def _stat(self, number: int, count: int) -> Tail | None:
@@ -300,10 +311,28 @@ def locate_part(location: Location, number: int, count: int) -> Location | None:
     return replace(location, key=path + question_mark + query)
 
 
-def is_first_piece(location: Location) -> bool:
-    """Return whether the name belongs to the first piece of a file that was cut into pieces."""
-    piece = _PIECE.search(_file_name(location))
-    return piece is not None and int(piece[1]) == 1
+def recognise(location: Location, pin: Pin) -> Callable[[str], bool]:
+    """Return the function that tests whether a key is that of the archive, or of one of its parts.
+
+    A file can have several paths, because of links, and of file systems that ignore case.
+    """
+    count = len(pin.parts or ())
+    parts = [locate_part(location, number, count) for number in range(1, count + 1)]
+    keys = {part.key for part in (*parts, location) if part is not None}
+    if not location.store.is_local:
+        return keys.__contains__
+    by_name = {
+        fold_key(path.name): path for key in keys for path in (Path(key), Path(key).resolve())
+    }
+
+    def is_part(key: str) -> bool:
+        path = by_name.get(fold_key(key.rpartition("/")[2]))
+        # A symbolic link to the archive would be replaced, so it is not the archive.
+        return path is not None and (
+            key in keys or (os.path.lexists(key) and os.path.samestat(os.lstat(key), path.stat()))
+        )
+
+    return is_part
 
 
 def advise_name(location: Location) -> str | None:

@@ -25,7 +25,8 @@ class Selection(NamedTuple):
 
     key_of: Callable[[str], str] = str  # returns the destination key for the path of a member
     reserved: str | None = None  # a key to which the run itself writes
-    archive_key: str | None = None  # the key of the archive, if it is at the destination
+    # Whether a key is that of the archive itself; none is if the archive is in another store.
+    is_archive: Callable[[str], bool] = frozenset[str]().__contains__
     selects: Callable[[str], bool] | None = None  # whether a path is selected; None selects all
     limit: int | None = None  # the maximum number of members to select, in directory order
     # Returns the key for a folder that the archive lists, or None if the folder is not created. The
@@ -110,7 +111,7 @@ class KeyChecker:
                 table.fail_header(
                     number, "name-reserved", "the run writes its completion marker under this key"
                 )
-            if key == self._selection.archive_key:
+            if self._selection.is_archive(key):
                 table.fail_header(number, "name-reserved", "the archive itself has this key")
             keys.append(key)
             # A failed member does not count towards the limit of the selection.
