@@ -233,8 +233,11 @@ def test_incomplete_uploads_are_listed_and_dropped(
     """Who knows only the prefix finds an upload; aborted it is gone, and may be aborted again."""
     upload, parts = begun
     prefixes = (place.root.key, upload.key, place.key("other/"))
-    listed = [list(place.destination.uploads(prefix)) for prefix in prefixes]
-    assert listed == [[upload], [upload], []]
+    assert [list(place.destination.uploads(prefix)) for prefix in prefixes] == [
+        [upload],
+        [upload],
+        [],
+    ]
     for _ in range(2):
         place.destination.abort_upload(upload)
         assert list(place.destination.uploads(place.root.key)) == []
@@ -299,8 +302,8 @@ def test_write_and_read(place: Place) -> None:
     for name, count in (("plan.jsonl", 1_000), ("outcomes/index.jsonl", 0)):
         assert work.write(name, (LINE for _ in range(count))) == count * len(LINE)
         assert work.read(name) == b"".join(work.stream(name)) == LINE * count
-    spans = [(len(LINE), 2 * len(LINE)), (3, 3)]
-    assert [work.read("plan.jsonl", span) for span in spans] == [LINE, b""]
+    assert work.read("plan.jsonl", (len(LINE), 2 * len(LINE))) == LINE
+    assert work.read("plan.jsonl", (3, 3)) == b""
     assert list(work.names("outcomes/")) == ["outcomes/index.jsonl"]
 
 
@@ -372,8 +375,8 @@ def test_names_are_sorted_and_of_one_run(place: Place) -> None:
     for name in reversed(names):
         place.work.write(name, [b"1"])
     place.stores.run_store("run-2").write("outcomes/c.jsonl", [b"1"])
-    listed = [list(place.work.names(prefix)) for prefix in ("", "outcomes/", "outcomes/a")]
-    assert listed == [names, names[1:3], names[1:2]]
+    for prefix, listed in (("", names), ("outcomes/", names[1:3]), ("outcomes/a", names[1:2])):
+        assert list(place.work.names(prefix)) == listed
     assert list(place.stores.run_store("run-3").names("")) == []
 
 

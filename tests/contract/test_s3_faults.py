@@ -274,9 +274,11 @@ def test_a_put_has_type_metadata_and_checksum() -> None:
 )
 def test_an_upload_that_must_be_begun_anew(status: int, code: str) -> None:
     """A race was lost, or somebody dropped the upload: it is dropped, and reported as gone."""
-    replies = {"DELETE": Reply(204), "POST": s3_error(status, code)}
     with (
-        scripted(lambda one: replies[one.method]) as (stores, asked),
+        scripted(lambda one: Reply(204) if one.method == "DELETE" else s3_error(status, code)) as (
+            stores,
+            asked,
+        ),
         pytest.raises(NotFoundError, match=code),
     ):
         CALLS["complete"](stores)
@@ -452,8 +454,7 @@ def test_an_owner_that_is_not_confirmed(status: int) -> None:
 
 def test_the_owner_is_checked_before_the_first_put() -> None:
     """Nothing is sent to a bucket of another account; the check holds for a while."""
-    answer = Reply(200, headers={"ETag": '"x"'})
-    with scripted(lambda _: answer, destination_owner=OWNER) as (stores, asked):
+    with scripted(lambda _: Reply(200, headers=ETAG), destination_owner=OWNER) as (stores, asked):
         for call in ("put", "put", "put", "part"):
             CALLS[call](stores)
     owners = [request.headers.get("x-amz-expected-bucket-owner") for request in asked]
@@ -476,8 +477,7 @@ def test_a_bucket_of_another_account(call: str) -> None:
 @pytest.mark.parametrize(("key", "owner"), [("key", None), ("odd//key", OWNER)])
 def test_a_read_confirms_no_owner_by_another_request(key: str, owner: str | None) -> None:
     """Each read takes one GET, which names the owner where botocore sends it."""
-    answer = Reply(200, b"body", {"ETag": '"x"'})
-    with scripted(lambda _: answer, destination_owner=OWNER) as (stores, asked):
+    with scripted(lambda _: Reply(200, b"body", ETAG), destination_owner=OWNER) as (stores, asked):
         assert b"".join(stores.destination(WHERE).read(key)) == b"body"
     assert [get.headers.get("x-amz-expected-bucket-owner") for get in asked] == [owner]
 

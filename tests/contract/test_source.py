@@ -418,8 +418,11 @@ def test_a_pinned_version_outlives_an_overwrite(s3: Place) -> None:
     assert read(s3.source, where, pin, 3, 9) == b"oldold"
     assert read(s3.source, where, pin, 0, len(old)) == old
     upload = _upload(s3, "copy")
-    part = s3.destination.copy_part(upload, 1, 0, where, pin, ByteRange(0, len(old)))
-    s3.destination.complete_upload(upload, [part], if_absent=False)
+    s3.destination.complete_upload(
+        upload,
+        [s3.destination.copy_part(upload, 1, 0, where, pin, ByteRange(0, len(old)))],
+        if_absent=False,
+    )
     assert b"".join(s3.destination.read(upload.key)) == old
 
 
@@ -428,8 +431,11 @@ def test_type_encoding_and_metadata_are_stored(s3: Place) -> None:
     facts = ports.ObjectFacts("text/csv", {"zip-crc32": "cbf43926", "mode": "644"}, "gzip")
     s3.fill("single", b"123456789", facts)
     upload = _upload(s3, "parts", facts)
-    part = s3.destination.upload_part(upload, 1, 0, b"123456789", 0xCBF43926)
-    s3.destination.complete_upload(upload, [part], if_absent=True)
+    s3.destination.complete_upload(
+        upload,
+        [s3.destination.upload_part(upload, 1, 0, b"123456789", 0xCBF43926)],
+        if_absent=True,
+    )
     for name in ("single", "parts"):
         answer = _control(s3).head_object(Bucket=s3.root.bucket, Key=s3.key(name))
         stored = ports.ObjectFacts(

@@ -75,8 +75,12 @@ class MemoryS3(HttpServer):
         bucket, query = self.buckets[asked.bucket], asked.query
         if asked.method == "POST" and "delete" in query:
             root = ET.fromstring(asked.body)  # noqa: S314 - of a test's client
-            bucket.delete([node.text or "" for node in root.iter() if node.tag.endswith("Key")])
-            return _xml("DeleteResult", "")
+            keys = [node.text or "" for node in root.iter() if node.tag.endswith("Key")]
+            bucket.delete(keys)
+            return _xml(
+                "DeleteResult",
+                "".join(f"<Deleted><Key>{escape(key)}</Key></Deleted>" for key in keys),
+            )
         if "uploads" in query:
             return _xml("ListMultipartUploadsResult", _list_uploads(bucket, query))
         if asked.method == "GET":

@@ -102,9 +102,11 @@ def _near_names(path: Path) -> str:
         return ""
     # A link to a missing file has the name itself.
     names = {entry.name.lower(): entry.name for entry in entries if entry.name != path.name}
-    # The cutoff is a similarity, which is 1 for equal names.
-    near = difflib.get_close_matches(path.name.lower(), names, n=3, cutoff=0.77)
-    return ", ".join(repr(names[name]) for name in near)
+    return ", ".join(
+        repr(names[name])
+        # The cutoff is a similarity, which is 1 for equal names.
+        for name in difflib.get_close_matches(path.name.lower(), names, n=3, cutoff=0.77)
+    )
 
 
 def make_folders(path: Path, mode: int) -> None:

@@ -65,8 +65,12 @@ class ObjectRunStore:
         return len(body)
 
     def _put(self, name: str, body: bytes, *, if_absent: bool) -> None:
-        key = self._home.key + name
-        self._run("put", lambda: self._store.put(key, body, _facts_of(name), if_absent=if_absent))
+        self._run(
+            "put",
+            lambda: self._store.put(
+                self._home.key + name, body, _facts_of(name), if_absent=if_absent
+            ),
+        )
 
     def _upload(self, name: str, bodies: Iterable[bytes]) -> int:
         """Write a large object in parts; return its size in bytes."""

@@ -254,11 +254,9 @@ class WebSource(Source):
         if refusal is not None:
             return errors.StorageError(f"{location}: {refusal}")
         reason = self._explain(error, cause)
-        text = f"{type(error).__name__}: {reason}"
+        text = reason
         is_unreachable = isinstance(cause, NewConnectionError | ConnectTimeoutError)
-        if isinstance(error, ReadTimeoutError):
-            text = reason
-        elif is_unreachable or isinstance(error, ProxyError):
+        if is_unreachable or isinstance(error, ProxyError):
             text = f"cannot connect{through}: {reason}"
         if is_unreachable and time.monotonic() < self._startup_ends:
             return errors.StorageError(

@@ -62,8 +62,9 @@ class AwsSession:
         from s3unzip.stores.s3.botocore_clients import SharedCredentials, open_session
 
         session = open_session(self.access.profile, self.access.region)
-        credentials = SharedCredentials(self.keys.current, self.keys.require)
-        session.register_component("credential_provider", credentials)
+        session.register_component(
+            "credential_provider", SharedCredentials(self.keys.current, self.keys.require)
+        )
         return session
 
     @cached_property
@@ -145,9 +146,10 @@ class AwsSession:
     def _access_point_url(self, arn: str) -> str:
         """Return the URL of an access point, which only botocore can derive from an ARN."""
         _refuse_ip_address(urlsplit(self.endpoint_url or ""), "give the alias of the access point")
-        client = self.s3_client("control", self.bucket_region(arn))
         # The path and query are dropped, so any key will do.
-        signed = client.generate_presigned_url("head_object", {"Bucket": arn, "Key": "-"})
+        signed = self.s3_client("control", self.bucket_region(arn)).generate_presigned_url(
+            "head_object", {"Bucket": arn, "Key": "-"}
+        )
         return urlsplit(signed)._replace(path="", query="").geturl()
 
     def s3_client(

@@ -121,7 +121,7 @@ class S3Destination(Destination):
             if (
                 stored is None
                 or stored.size != memoryview(body).nbytes
-                or stored.crc32 not in {None, _parse_crc(facts.metadata.get(CRC_KEY, ""))}
+                or stored.crc32 != _parse_crc(facts.metadata.get(CRC_KEY, ""))
                 or stored.checksum not in {None, zlib.crc32(body)}
             ):
                 raise
@@ -307,7 +307,7 @@ class S3Destination(Destination):
                 answer = self._send(
                     "control",
                     "delete_objects",
-                    Delete={"Objects": [{"Key": key} for key in batch], "Quiet": True},
+                    Delete={"Objects": [{"Key": key} for key in batch], "Quiet": False},
                 )
             except s3_errors() as error:
                 refusal = read_answer(error)
@@ -322,6 +322,10 @@ class S3Destination(Destination):
                 raise explain_answer(
                     ServerAnswer(200, failure.get("Code", ""), failure.get("Message", "")),
                     Call("DeleteObject", self._bucket, failure.get("Key", "")),
+                )
+            if len(answer.get("Deleted", ())) < len(batch):
+                raise ServiceFaultError(
+                    f"s3://{self._bucket}/{batch[0]}: the answer does not list the deleted objects"
                 )
 
     def _delete_each(self, keys: Sequence[str]) -> None:

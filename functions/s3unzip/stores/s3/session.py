@@ -251,16 +251,14 @@ class Session:
             next(obstore.list(self.reader(bucket), ".s3unzip-reach", chunk_size=1), None)
         except s3_errors() as error:
             answer = read_answer(error)
-            refusal: errors.S3UnzipError | None
             if answer.status == 404:
-                refusal = errors.NotFoundError(
+                raise errors.NotFoundError(
                     f"s3://{bucket}: there is no such bucket; check its name, the region and the "
                     "endpoint"
-                )
-            elif answer.code == UNTRUSTED or answer.status == 407:
-                refusal = translate_error(error, Call("ListBucket", bucket))
-            else:
-                refusal = self._explain_unreachable(answer, bucket, f"s3://{bucket}")
+                ) from None
+            if answer.code == UNTRUSTED or answer.status == 407:
+                raise translate_error(error, Call("ListBucket", bucket)) from None
+            refusal = self._explain_unreachable(answer, bucket, f"s3://{bucket}")
             if refusal is not None:
                 raise refusal from None
         self._checked.add(bucket)
