@@ -28,6 +28,8 @@ from s3unzip.store_kinds import StoreKind, find_kind
 from s3unzip.zip import Member
 
 T = TypeVar("T")
+# The exceptions about bytes that are not JSON of a type; RecursionError: nested too deeply.
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 KEY_FIELD = re.compile(r"\{([^{}]*)\}")  # a field in a key template
 MEMBER_FIELDS = frozenset({"member", "dir", "name", "stem", "suffix"})
 ARCHIVE_FIELDS = frozenset({"archive_stem", "archive_dir", "archive_key", "bucket"})
@@ -66,7 +68,7 @@ def decode(line: bytes | str, kind: type[T]) -> T:
     """Return the value of type `kind` that is encoded in `line`."""
     try:
         return _decoder(kind).decode(line)  # type: ignore[arg-type, no-any-return]  # a `kind`
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise UsageError(f"not a {kind.__name__}: {error}") from error
 
 
@@ -74,7 +76,7 @@ def decode_lines(data: bytes, kind: type[T]) -> list[T]:
     """Return the value of type `kind` in each line of `data`; twice as fast as line by line."""
     try:
         return _decoder(kind).decode_lines(data)  # type: ignore[arg-type, no-any-return]  # a list
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise UsageError(f"not lines of {kind.__name__}: {error}") from error
 
 

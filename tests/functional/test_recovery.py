@@ -203,6 +203,7 @@ ARCHIVE = build(
 DAMAGES: dict[str, Callable[[bytes], bytes | None]] = {
     "lost": lambda _: None,
     "empty": lambda _: b"",
+    "nested": lambda _: b'{"":' + b"[" * 100_000,
     "cut": lambda data: data[: len(data) // 2],
     "cut after a line": lambda data: data[: data.find(b"\n") + 1],
     "flipped": lambda data: data[: len(data) // 2] + b"\xff" + data[len(data) // 2 + 1 :],
