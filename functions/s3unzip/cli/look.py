@@ -153,9 +153,8 @@ def _print_members(members: Iterable[ArchiveMember]) -> Counter[str]:
             f"{mtime:16} {member.crc32:08x}  {name}\n"
         )
     write("--------           --------- ----                            ----\n")
-    percent = _saved_percent(size, compressed)
     write(
-        f"{size:8}           {compressed:9} {percent:4}{'':28}{count} "
+        f"{size:8}           {compressed:9} {_saved_percent(size, compressed):4}{'':28}{count} "
         f"{choose_form(count, 'file', 'files')}\n"
     )
     return refused
