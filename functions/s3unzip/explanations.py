@@ -1,10 +1,9 @@
 """Reason codes in plain words: the finding and the advice.
 
 The command line, the report page and docs/reference/checks.md take their texts from here.
-`settling.next_command` calls `find_help` to choose the command that it prints.
+`settling.next_command` chooses the command that is printed after a report.
 """
 
-from enum import Enum, auto
 from typing import NamedTuple
 
 from s3unzip.zip import CHECKS, Action, Phase
@@ -14,18 +13,7 @@ class Explanation(NamedTuple):
     """The explanation of a code in words."""
 
     sentence: str  # the finding
-    advice: str  # an action for the user, with a command if one helps
-
-
-class Help(Enum):
-    """The kind of command that helps after members have failed with a code."""
-
-    SHOW = auto()  # no command helps; the printed one lists the members
-    RETRY = auto()
-    RETRY_WITH_PASSWORD = auto()
-    RUN_OTHERWISE = auto()  # run again with other options, which the user must choose
-    RUN_WITH_LINK = auto()  # run again with another link: a run keeps the link with which it began
-    RUN_WITH_PASSWORD = auto()  # the plan refused the members, so a retry does not read them
+    advice: str  # what the user can do, with a command if there is one
 
 
 NEW_COPY = "Fetch the archive again, or ask its author for a sound copy."
@@ -181,23 +169,6 @@ OTHER = {
         "Continue the run: s3unzip resume RUN.",
     ),
 }
-
-
-# The command that helps after a run or its members have failed with a code. With any other code,
-# members fail again until the archive is replaced.
-_HELP = {
-    "encrypted": Help.RUN_WITH_PASSWORD,
-    "link-refused": Help.RUN_WITH_LINK,
-    "not-implemented": Help.RUN_OTHERWISE,
-    "wrong-password": Help.RETRY_WITH_PASSWORD,
-    "aes-mac-mismatch": Help.RETRY_WITH_PASSWORD,
-    "store-refused": Help.RETRY,
-}
-
-
-def find_help(code: str) -> Help:
-    """Return the kind of command that helps after members have failed with `code`."""
-    return _HELP.get(code, Help.SHOW)
 
 
 def explain(code: str) -> Explanation:

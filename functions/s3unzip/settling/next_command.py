@@ -5,11 +5,14 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from s3unzip.explanations import Help, find_help
 from s3unzip.model import OnConflict, Options, Report, Run, Verdict
 from s3unzip.options import type_options
 from s3unzip.stores.config import StoreConfig
 
+# Reason codes of members that a retry may extract. With any other code, members would fail again
+# until the archive is replaced.
+MAY_HAVE_WRONG_PASSWORD = frozenset({"wrong-password", "aes-mac-mismatch"})
+RETRYABLE = MAY_HAVE_WRONG_PASSWORD | {"store-refused"}
 PASSWORD = "--password-file FILE"  # noqa: S105 - a placeholder
 FAILURES_SHOWN = 5  # maximum number of members that a report names for each reason
 MAX_COMMAND = 2_000  # maximum length in characters; a longer command is not suggested
@@ -23,17 +26,17 @@ def next_command(
     Args:
         report: the report of the run.
         environment: the run's environment; None or empty for a run on this machine.
-        reached: the options to reach the environment or, for a run on this machine, its stores;
-            None stands for the defaults. The records of a run on this machine contain them, so its
-            `resume` command does not repeat them.
+        reached: how the environment is reached or, for a run on this machine, how its stores are
+            reached. None: as by default. A `resume` command on this machine does not repeat these
+            options, because the records of the run contain them.
     """
     resume = f"s3unzip resume {report.run}{environment_options(environment, reached)}"
     match report.verdict:
         case Verdict.COMPLETED_WITH_ERRORS:
-            return _after_failures(report, environment, reached)
-        case Verdict.FAILED if find_help(report.reason or "") is Help.RUN_WITH_LINK:
+            return _command_after_failures(report, environment, reached)
+        case Verdict.FAILED if report.reason == "link-refused":  # `resume` would use the old link
             return _run_again(report, reached, source="NEW-URL")
-        case Verdict.FAILED if find_help(report.reason or "") is not Help.RUN_OTHERWISE:
+        case Verdict.FAILED if report.reason != "not-implemented":  # that needs other options
             return resume
         case Verdict.COMPLETED if report.archive_left:
             return resume
@@ -43,11 +46,11 @@ def next_command(
 
 
 def environment_options(environment: str | None, reached: StoreConfig | None = None) -> str:
-    """Return the options that select an environment, with a space before them.
+    """Return the options that select an environment, with a leading space.
 
     Args:
-        environment: None or empty means this machine, which needs no options; the result is empty.
-        reached: how the environment is reached.
+        environment: None or empty: this machine, which needs no options, so the result is empty.
+        reached: how the environment is reached; None: as by default.
     """
     if not environment:
         return ""
@@ -57,21 +60,23 @@ def environment_options(environment: str | None, reached: StoreConfig | None = N
     return f" {shlex.join(options)}"
 
 
-def _after_failures(
+def _command_after_failures(
     report: Report, environment: str | None, reached: StoreConfig | None
 ) -> str | None:
     """Return a command that may extract the failed members, or else a command that lists them.
 
     Returns None if no command can extract the failed members and the report names all of them.
     """
-    helps = {find_help(code) for code in report.reasons}
+    codes = report.reasons.keys()
     options = environment_options(environment, reached)
     retry: str | None = f"s3unzip resume {report.run} --failed{options}"
-    if Help.RUN_WITH_PASSWORD in helps and not report.options.password_ref and not environment:
+    # The plan refuses encrypted members if it has no password, so `resume` does not read them. An
+    # environment has its password in a secret, not in an option.
+    if "encrypted" in codes and not (report.options.password_ref or environment):
         retry = _run_again(report, reached, PASSWORD)
-    elif Help.RETRY_WITH_PASSWORD in helps and not environment:  # environments use stored secrets
+    elif codes & MAY_HAVE_WRONG_PASSWORD and not environment:
         retry = f"{retry} {PASSWORD}"
-    elif not helps & {Help.RETRY_WITH_PASSWORD, Help.RETRY}:
+    elif not codes & RETRYABLE:
         retry = None
     if retry is None and max(report.reasons.values(), default=0) > FAILURES_SHOWN:
         return f"s3unzip show {report.run} --failures{options}"
@@ -81,7 +86,7 @@ def _after_failures(
 def _run_again(
     report: Report, reached: StoreConfig | None, more_options: str = "", source: str | None = None
 ) -> str | None:
-    """Return the command that runs the archive again; None if the command cannot be typed."""
+    """Return the command that runs the archive again; None if it is too long or unprintable."""
     command = f"{repeat_command(report, reached, source)} {more_options}".rstrip()
     if len(command) > MAX_COMMAND or not command.isprintable():
         return None
@@ -97,8 +102,8 @@ def repeat_command(
 
     Args:
         run: the run or its report.
-        reached: how the stores of the run are reached; None means by the default options.
-        source: what to type for the archive; None means the location of the archive.
+        reached: how the stores of the run are reached; None: as by default.
+        source: what to type for the archive; None: its location.
     """
     command = ["s3unzip", "run", source or str(run.source), str(run.destination)]
     command += _list_options(run.options)
@@ -113,7 +118,7 @@ def _list_options(options: Options) -> Iterator[str]:
     if on_conflict is OnConflict.OVERWRITE:
         on_conflict = OnConflict.SKIP_UNCHANGED
     yield from ("--on-conflict", on_conflict.value)
-    # `type_options` omits defaults such as OVERWRITE, so that the rule is not typed twice.
+    # OVERWRITE is the default, which `type_options` leaves out. The option is thus not typed twice.
     yield from type_options(replace(options, on_conflict=OnConflict.OVERWRITE))
     if options.objects is not None:
         yield from type_options(options.objects)
