@@ -11,17 +11,13 @@ three, it grows with the cube. `re` is therefore used only for patterns that lea
 reads each character once. The automaton takes about 4 us for a typical name, and `re` takes 0.2 us.
 """
 
-from __future__ import annotations
-
 import re
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, reduce
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from s3unzip.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
 
 WILDCARDS = frozenset("*?[")
 MAX_TRANSITIONS = 20_000  # maximum number of transitions that an automaton keeps: about 4 MB
@@ -33,7 +29,7 @@ _WILD = {_ANY_FOLDER: "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]", _SLASHE
 
 
 # A compiled pattern: a function that returns a true value if the pattern matches the whole path.
-Glob: TypeAlias = "Callable[[str], object]"
+Glob: TypeAlias = Callable[[str], object]
 
 
 def has_wildcards(text: str) -> bool:

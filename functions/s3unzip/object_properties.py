@@ -5,19 +5,15 @@ https://docs.aws.amazon.com/AmazonS3/latest/userguide/UsingMetadata.html and
 https://docs.aws.amazon.com/AmazonS3/latest/userguide/storage-class-intro.html
 """
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping, Sequence
+from typing import Annotated
 
 from msgspec import Struct
 
 from s3unzip.errors import UsageError
 from s3unzip.globs import compile_glob
 from s3unzip.options import HelpSection, RunOption
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 # The storage classes in which an object can be written to a general purpose bucket.
 STORAGE_CLASSES = (

@@ -9,8 +9,6 @@ Rules:
   archive in the records with its own archive (`check_same_archive`).
 """
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime
 from typing import NamedTuple

@@ -5,19 +5,14 @@ theirs from the command line. The functions emit `METRICS`, and the stack's dash
 read them. This module reads no files and is independent of AWS.
 """
 
-from __future__ import annotations
-
 import math
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import fields, replace
 
 from s3unzip.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 KIB = 1 << 10
 MIB = 1 << 20
