@@ -1,8 +1,8 @@
-"""Cut the work: choose how each member is extracted, and which members share a task.
+"""Cut the work into tasks: choose how each member is extracted, and which members share a task.
 
-Members are sorted by their offset in the archive. Small members are grouped into batches. A batch
-has bounds on bytes read, bytes written, members and estimated seconds, and ends at the first bound
-that it reaches. A large member has one or more tasks. This module does no I/O.
+Members are taken in the order of their offsets in the archive. Small members are grouped into
+batches. A batch ends when it reaches one of its bounds on members, bytes read, bytes written and
+estimated seconds. A large member has one or more tasks of its own. This module does no I/O.
 """
 
 import math
@@ -17,11 +17,13 @@ from s3unzip.zip import Member
 from s3unzip.zip.records import METHOD_DEFLATE, METHOD_STORED, is_encrypted
 
 MAX_SLICES = 1_000  # maximum per member; a multipart upload may have 10,000 parts
-FEW_SEGMENTS = 16  # few enough for their tasks and 40 others to fit into an inline Map
-# In compressed bytes. In a shorter segment, most of the time would go into finding a boundary.
+FEW_SEGMENTS = 16  # few enough for an inline Map, even with other tasks
+# In compressed bytes. In a shorter segment, finding the boundary would take most of the time.
 MIN_SEGMENT = 16 * MIB
 TASK_OVERHEAD = 0.15  # seconds for dispatch, outcomes and the first byte
-INLINE_SPARE = 1.05  # factor: batches end at whole members, so some are smaller than their share
+# Factor for the share of a batch. A batch ends at a whole member, so it is often smaller than its
+# share; without the factor, there would be one batch too many.
+INLINE_SPARE = 1.05
 
 
 class Load(NamedTuple):
@@ -33,7 +35,7 @@ class Load(NamedTuple):
 
 
 def small_seconds(load: Load, tuning: Tuning) -> float:
-    """Estimate how many seconds one worker needs for small members.
+    """Return the estimated seconds that one worker needs for small members.
 
     PUTs, computing, reading and writing overlap, so the slowest of them determines the time.
     """
@@ -46,18 +48,20 @@ def small_seconds(load: Load, tuning: Tuning) -> float:
 
 
 def _inline_share(seconds: float, tuning: Tuning) -> float:
-    """Return the seconds that each batch takes if one inline Map runs all batches concurrently.
+    """Return the seconds of each batch if one inline Map runs all batches concurrently.
 
-    Returns 0 if no inline Map should run the batches.
+    Returns 0 if an inline Map cannot run them all concurrently, or would take longer than a
+    Distributed Map.
 
     Args:
-        seconds: estimated time that one worker needs for all small members.
+        seconds: estimated seconds that one worker needs for all small members.
         tuning: the settings; `max_few_tasks` is the maximum number of tasks in an inline Map.
     """
-    if not 0 < tuning.max_few_tasks <= tuning.max_workers:  # too few workers to do all concurrently
+    max_batches = tuning.max_few_tasks
+    if max_batches == 0 or max_batches > tuning.max_workers:
         return 0.0
-    share = INLINE_SPARE * seconds / tuning.max_few_tasks
-    # Smaller batches in a Distributed Map end sooner, although the Map itself takes time.
+    share = INLINE_SPARE * seconds / max_batches
+    # Starting a Distributed Map takes time, but it could then run smaller batches.
     if share > tuning.batch_min_seconds + rates.MAP_SECONDS:
         return 0.0
     return share
@@ -68,10 +72,10 @@ class TaskCutter:
 
     Args:
         tuning: the settings with the sizes of tasks.
-        work: the sums over all members. Batches of a small archive are smaller, so that each worker
-            gets some.
+        work: the sums over all members. They determine the size of batches: in a small archive,
+            batches are smaller, so that each worker gets some.
         can_copy: whether the destination can copy from the source.
-        inflates: whether members are inflated; False keeps them compressed.
+        inflates: whether members are inflated; False: they stay compressed.
     """
 
     def __init__(
@@ -81,16 +85,18 @@ class TaskCutter:
         self._tuning = tuning
         self._can_copy = can_copy
         self._inflates = inflates
-        # Segments of a small archive are shorter, so that each worker gets one. But there are at
-        # most `FEW_SEGMENTS` such segments, because each of them costs a search for a boundary.
+        # In a small archive, segments are shorter, so that each worker gets one. But no more than
+        # `FEW_SEGMENTS` are made in this way, because each costs a search for its boundary.
         equal_share = math.ceil(work.bytes_in / min(FEW_SEGMENTS, tuning.max_workers))
-        self._max_segment = min(tuning.segment_bytes, max(MIN_SEGMENT, equal_share))  # compressed
+        # In compressed bytes.
+        self._max_segment = min(tuning.segment_bytes, max(MIN_SEGMENT, equal_share))
         self._max_batch = _choose_max_batch(work, tuning)
         self.tasks: list[Task] = []
         self.copies: list[Task] = []  # slices of stored members that several tasks copy
         self.members_by_kind: Counter[TaskKind] = Counter()
         self._batches = 0
-        # The batch that is not full yet, and its position in members.jsonl and in the archive.
+        # The batch that is not full yet: its sums, the offset of its first row in members.jsonl,
+        # and the bytes [start, stop) of the archive.
         self._batch = Load(0, 0, 0)
         self._row_start = 0
         self._start = 0
@@ -101,33 +107,31 @@ class TaskCutter:
 
         Args:
             added: the next members, in archive order.
-            starts: offsets of their rows in members.jsonl, and the offset of the end of the last
-                row.
+            starts: the offset of each member's row in members.jsonl, and last, the offset at which
+                the last row ends.
         """
         large_from = self._tuning.small_member  # minimum size of a large member, in bytes
         max_members, max_in, max_out = self._max_batch
+        # The sums of the batch are local variables, because this loop runs once per member.
         members, bytes_in, bytes_out = self._batch
-        # The sums are local variables, because this loop runs once per member.
         for index, member in enumerate(added):
             compressed = member.compressed_size
             size = member.size
             is_large = size >= large_from or compressed >= large_from
-            # A large member ends the batch; so does a member that exceeds a bound of the batch.
-            if is_large or (
-                members
-                and (
-                    members >= max_members
-                    or bytes_in + compressed > max_in
-                    or bytes_out + size > max_out
-                )
-            ):
+            has_room = (
+                members < max_members
+                and bytes_in + compressed <= max_in
+                and bytes_out + size <= max_out
+            )
+            # An empty batch takes any small member.
+            if is_large or (members and not has_room):
                 self._batch = Load(members, bytes_in, bytes_out)
                 self.end_batch(starts[index])
+                members = bytes_in = bytes_out = 0
+                self._row_start = starts[index]
                 if is_large:
                     self._add_large(member, (starts[index], starts[index + 1]))
-                # A large member has its own task, so the next batch begins after this member.
-                self._row_start = starts[index + is_large]
-                members = bytes_in = bytes_out = 0
+                    self._row_start = starts[index + 1]  # the next batch begins after this member
             if not is_large:
                 if not members:  # the first member of its batch
                     self._start = member.offset
@@ -138,10 +142,10 @@ class TaskCutter:
         self._batch = Load(members, bytes_in, bytes_out)
 
     def end_batch(self, row_stop: int) -> None:
-        """Make the task of the current batch, unless it is empty.
+        """Make the task of the current batch; nothing if the batch is empty.
 
         Args:
-            row_stop: offset in members.jsonl at which the rows of the batch end.
+            row_stop: the offset in members.jsonl at which the rows of the batch end.
         """
         batch = self._batch
         if not batch.members:
@@ -161,7 +165,7 @@ class TaskCutter:
         self.members_by_kind[TaskKind.BATCH] += batch.members
 
     def _add_large(self, member: Member, rows: tuple[int, int]) -> None:
-        """Make the task of a large member, or one task per slice.
+        """Make the task of a large member, or one task for each of its slices.
 
         `rows` contains the offsets in members.jsonl at which the row of the member begins and ends.
         """
@@ -176,11 +180,11 @@ class TaskCutter:
             if is_sliced:
                 task_id += f"-{part:04d}"
             length = stop - start
-            # The share of the slice in the content; `max`, because the member may be empty.
+            # The share of the slice in the content; `max` avoids a division by 0.
             size = member.size * length // max(1, member.compressed_size)
-            moved = max(length, size)  # in bytes; reading and writing overlap
-            if kind is TaskKind.COPY:  # S3 copies each part at about the rate of an upload
-                moved = length // self._tuning.parts_in_flight
+            bytes_moved = max(length, size)  # reading and writing overlap
+            if kind is TaskKind.COPY:  # S3 copies several parts at once, each as fast as an upload
+                bytes_moved = length // self._tuning.parts_in_flight
             tasks.append(
                 Task(
                     id=task_id,
@@ -189,7 +193,7 @@ class TaskCutter:
                     members=1,
                     span=(start, stop),
                     size=size,
-                    seconds=round(TASK_OVERHEAD + moved / self._tuning.worker_bandwidth, 3),
+                    seconds=round(TASK_OVERHEAD + bytes_moved / self._tuning.worker_bandwidth, 3),
                     part=part,
                     parts=len(slices),
                     member=member.index,
@@ -197,16 +201,16 @@ class TaskCutter:
             )
 
     def _choose_kind_and_slices(self, member: Member) -> tuple[TaskKind, list[tuple[int, int]]]:
-        """Return how a large member is extracted, and the slices of its data, one per task."""
+        """Return how a large member is extracted, and [start, stop) of its data for each task."""
         tuning = self._tuning
         compressed = member.compressed_size
         min_length = math.ceil(compressed / MAX_SLICES)
         can_divide = self._inflates and not is_encrypted(member.flags)
         is_plain = member.method == METHOD_STORED and member.size == compressed
         if can_divide and is_plain and self._can_copy and member.size >= tuning.copy_from:
-            return TaskKind.COPY, _slices(compressed, max(tuning.copy_task_bytes, min_length))
+            return TaskKind.COPY, _slice_evenly(compressed, max(tuning.copy_task_bytes, min_length))
         if can_divide and member.method == METHOD_DEFLATE and compressed >= tuning.split_from:
-            slices = _slices(compressed, max(self._max_segment, min_length))
+            slices = _slice_evenly(compressed, max(self._max_segment, min_length))
             if len(slices) > 1:  # for a single slice, a scan gains nothing
                 return TaskKind.SCAN, slices
         return TaskKind.STREAM, [(0, compressed)]
@@ -215,25 +219,25 @@ class TaskCutter:
 def _choose_max_batch(work: Load, tuning: Tuning) -> Load:
     """Return the bounds of a batch.
 
-    For a small archive, each worker gets about four batches, or one if an inline Map does them.
+    In a small archive, each worker gets about four batches, or one if an inline Map runs them.
     """
-    whole = small_seconds(work, tuning)  # duration with a single worker
-    share = max(whole / (4 * tuning.max_workers), _inline_share(whole, tuning))
+    total_seconds = small_seconds(work, tuning)  # with a single worker
+    share = max(total_seconds / (4 * tuning.max_workers), _inline_share(total_seconds, tuning))
     seconds = min(tuning.batch_seconds, max(tuning.batch_min_seconds, share))
     members = min(
         tuning.batch_members,
         int(seconds * tuning.puts_in_flight / tuning.put_seconds),
         int(seconds / tuning.member_seconds),
     )
-    max_moved = int(seconds * tuning.worker_bandwidth)
+    max_bytes = int(seconds * tuning.worker_bandwidth)
     return Load(
         max(1, members),
-        bytes_in=min(tuning.batch_bytes, max_moved),
-        bytes_out=min(tuning.batch_output, max_moved),
+        bytes_in=min(tuning.batch_bytes, max_bytes),
+        bytes_out=min(tuning.batch_output, max_bytes),
     )
 
 
-def _slices(length: int, max_length: int) -> list[tuple[int, int]]:
+def _slice_evenly(length: int, max_length: int) -> list[tuple[int, int]]:
     """Cut [0, length) into equal slices of at most `max_length` bytes; [0, 0) is one slice."""
     count = max(1, math.ceil(length / max_length))
     width = max(1, math.ceil(length / count))
@@ -241,11 +245,11 @@ def _slices(length: int, max_length: int) -> list[tuple[int, int]]:
 
 
 def order_tasks(tasks: Iterable[Task]) -> list[Task]:
-    """Return the order in which tasks start.
+    """Return tasks in the order in which they start.
 
-    The longest tasks come first, because they determine when the run ends. Batches that start
-    together are far apart in the archive, because neighbouring members have similar keys, which
-    would all use one partition of the destination.
+    Large members come first, the longest task before the others, because the longest task can
+    determine when the run ends. Batches that start together are far apart in the archive: the keys
+    of neighbouring members are similar, so their PUTs would all go to one partition of S3.
     """
     large = [task for task in tasks if task.kind is not TaskKind.BATCH]
     batches = [task for task in tasks if task.kind is TaskKind.BATCH]
@@ -255,10 +259,10 @@ def order_tasks(tasks: Iterable[Task]) -> list[Task]:
 
 
 def choose_workers(tasks: Sequence[Task], tuning: Tuning) -> int:
-    """Return the number of tasks to run concurrently.
+    """Return the number of tasks to run concurrently, which is also the number of workers.
 
-    The number is low enough for the destination to accept the PUTs of all tasks, and for each
-    worker to have enough work to be worth starting.
+    The destination must accept the PUTs of all these tasks, and each worker must have enough work
+    to be worth starting.
     """
     puts = sum(task.members for task in tasks if task.kind is TaskKind.BATCH)
     seconds = sum(task.seconds for task in tasks)

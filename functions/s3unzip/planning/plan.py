@@ -1,10 +1,9 @@
 """Plan: read an archive's directory, refuse bad archives and members, cut the work into tasks.
 
-The plan writes the input of the workers: ``members.jsonl``, the first round and finally
-``run.json``. If the archive is refused, nothing is written, and the report is returned.
+A plan writes ``members.jsonl``, from which the workers read their members. `settling.loop` then
+writes the first round and ``run.json``. If the archive is refused, nothing is written, and the
+report of the refusal is returned.
 """
-
-from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -36,7 +35,8 @@ from s3unzip.runs.records import FOLDERS, MEMBERS, PLAN_TASK, RunRecords, join_l
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import Tail
 
-# Below 700 new tuples (2,000 in Python 3.13), the number that triggers the garbage collector.
+# Number of rows that are encoded together. It is less than the 700 new tuples (2,000 in Python
+# 3.13) that trigger the garbage collector.
 ROWS_AT_ONCE = 512
 OVER_BUDGET = "budget"  # reason code of a run that would cost too much
 
@@ -62,11 +62,11 @@ def make_plan(
 
     Args:
         request: the archive, the destination and the options.
-        tail: the end of the archive; the version of the tail is the one that is planned.
-        records: the records of the run, including its id.
+        tail: the end of the archive, which also determines the version that is planned.
+        records: the records of the run.
         context: the context of this process.
-        calls: the object that counts and retries the requests.
-        check: function that is called with the directory before anything is written; it may raise
+        calls: the object that sends, counts and retries the requests.
+        check: function that is called with the directory before anything is written. It may raise
             an error to end the plan.
     """
     run = Run(
@@ -95,15 +95,14 @@ def make_plan(
         tasks,
         cutter.copies,
     )
-    return _refuse_cost(plan, context) or plan
+    return _check_cost(plan, context)
 
 
 def _write_members(
     request: Request, reading: Reading, cutter: TaskCutter, records: RunRecords
 ) -> None:
     """Write the member list, the outcomes of refused members and the folders; cut the tasks."""
-    # Writing the lines also passes the members to the cutter.
-    records.store.write(MEMBERS, member_lines(reading, cutter))
+    records.store.write(MEMBERS, cut_and_encode(reading, cutter))
     if reading.index.failures:
         count = len(reading.index.failures)
         report = TaskReport(task=PLAN_TASK, kind=TaskKind.BATCH, members=count, failed=count)
@@ -135,11 +134,11 @@ def _reject(run: Run, reason: str, message: str, context: Context) -> Report:
     )
 
 
-def _refuse_cost(plan: Plan, context: Context) -> Report | None:
-    """Return the report of a run that would cost too much, or None if the run may begin."""
+def _check_cost(plan: Plan, context: Context) -> Plan | Report:
+    """Return the plan, or the report of a refusal if the run would cost too much."""
     limit = context.max_cost
     if limit is None or context.platform is None:
-        return None
+        return plan
     from s3unzip.estimate import estimate  # noqa: PLC0415 - few plans need it
 
     summary = plan.summary
@@ -152,7 +151,7 @@ def _refuse_cost(plan: Plan, context: Context) -> Report | None:
     )
     cost = expected.cost.total
     if cost <= limit:
-        return None
+        return plan
     message = (
         f"the estimate is {show_dollars(cost, limit)} for {summary.selected:,} members, "
         f"above the limit of {show_dollars(limit, cost)}: raise "
@@ -188,11 +187,11 @@ def _summarize(
 
 
 def preview_plan(request: Request, context: Context) -> tuple[Reading, list[Task]]:
-    """Read the directory and cut the tasks of a run, without writing anything."""
+    """Return the directory and all tasks of a run, without writing anything."""
     reading = read_archive(request, context, context.calls())
     cutter = make_cutter(request, reading, context)
-    for _ in member_lines(reading, cutter):  # passes the members to the cutter
-        pass  # the rows themselves are not used
+    for _ in cut_and_encode(reading, cutter):
+        pass  # only the cutter is used, not the rows
     return reading, [*order_tasks(cutter.tasks), *cutter.copies]
 
 
@@ -208,26 +207,26 @@ def make_cutter(request: Request, reading: Reading, context: Context) -> TaskCut
     )
 
 
-def member_lines(reading: Reading, cutter: TaskCutter) -> Iterator[bytes]:
-    """Yield the rows of the selected members, in chunks, and pass the members to the cutter.
+def cut_and_encode(reading: Reading, cutter: TaskCutter) -> Iterator[bytes]:
+    """Pass the selected members to the cutter, and yield their rows in chunks of several lines.
 
-    A row is a plain tuple with the fields of a `PlannedMember`: for a million members, each
-    microsecond per member adds a second.
+    The rows are tuples with the fields of a `PlannedMember`, because tuples are faster to make: for
+    a million members, each microsecond per member adds a second.
     """
     members = iter(reading.index.selected)
     key_of = reading.template.key_of()
     has_plain_keys = reading.template.plain
     encode_rows = msgspec.json.Encoder().encode_lines
-    position = 0
+    position = 0  # offset in members.jsonl
     while chunk := list(itertools.islice(members, ROWS_AT_ONCE)):
         # If each key is the prefix and the path, a row is a tuple of only the member.
         rows: Iterator[tuple[object, ...]] = zip(chunk)
         if not has_plain_keys:
             rows = ((member, key_of(member.path)) for member in chunk)
-        lines = encode_rows(rows)  # JSON escapes the newlines of names
+        lines = encode_rows(rows)  # one line per row, because JSON escapes the newlines in names
         lengths = map(len, lines.splitlines(keepends=True))
         starts = list(itertools.accumulate(lengths, initial=position))
         cutter.add(chunk, starts)
-        position = starts[-1]
+        position = starts[-1]  # where the last row ends
         yield lines
     cutter.end_batch(position)

@@ -1,11 +1,9 @@
 """Read the directory of an archive, and select the members that a run extracts.
 
 One suffix GET returns the tail, the size and the version of the archive. The tail of a small
-archive contains the whole directory. A larger directory is read in parallel ranges of that
-version, and parsed as it arrives. `open_local` reads the local header of one member.
+archive contains the whole directory. A larger directory is read in concurrent ranges of the same
+version, and is parsed while it arrives. `open_local` reads the local header of one member.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -53,8 +51,8 @@ class Reading(Struct, frozen=True):
 
     pin: Pin
     index: Index
-    template: KeyTemplate
-    bytes_read: int
+    template: KeyTemplate  # makes the keys of the members
+    bytes_read: int  # from the archive
 
 
 def read_tail(source: Source, location: Location, context: Context, calls: Calls) -> Tail:
@@ -85,12 +83,16 @@ def read_directory(
     calls: Calls,
     template: KeyTemplate | None = None,
 ) -> Reading:
-    """Read and check the directory of the archive that ends in `tail`.
+    """Read and check the directory of an archive.
 
     Args:
         source: the store that contains the archive of `request`.
-        template: the template of the keys, which are checked against each other. None: the template
-            in the options.
+        tail: the end of the archive.
+        request: the archive, the destination and the options.
+        context: the context of this process.
+        calls: the object that sends, counts and retries the requests.
+        template: makes the keys of the members, which must differ. None: the template in the
+            options.
 
     Raises:
         RejectedError: the archive is refused.
@@ -103,10 +105,10 @@ def read_directory(
     policy = _narrow_to_budget(context.policy, request.options.nested_budget)
     # `drive` reads each range that a function of `zip` requests.
     location = drive(tail.locate_directory(policy), read)
-    directory = DirectoryReader(location, policy, _select(request, template, tail.pin))
+    directory = DirectoryReader(location, policy, _make_selection(request, template, tail.pin))
     tuning = context.tuning
     missing = read_ahead(read, location.missing, tuning.directory_piece, tuning.directory_readers)
-    with blaming_parts(location.disks):  # an overlap shows a part of the wrong size
+    with blaming_parts(location.disks):  # members overlap if a part has the wrong size
         for data in chain(missing, (location.held,)):  # the end of the directory is in the tail
             directory.feed(data)
         index = drive(directory.finish(), read)
@@ -120,13 +122,14 @@ def read_directory(
     )
 
 
-def _select(request: Request, template: KeyTemplate, pin: Pin) -> Selection:
-    """Return the functions with which the directory reader selects members and makes keys."""
+def _make_selection(request: Request, template: KeyTemplate, pin: Pin) -> Selection:
+    """Return how the directory reader selects members, makes keys and refuses equal keys."""
     options = request.options
     selection = Selection(template.key_of(), selects=selector(options), limit=options.limit)
     if options.marker:  # no member may have the key of the marker
         selection = selection._replace(reserved=template.marker)
-    if replace(request.destination, key=request.source.key) == request.source:  # in one store
+    if replace(request.destination, key=request.source.key) == request.source:
+        # The archive is in the store of the destination: no member may replace it.
         selection = selection._replace(is_archive=recognise(request.source, pin))
     if not request.destination.store.has_folders:
         return selection  # without `folder_key`, folders are not compared with the keys
@@ -136,8 +139,8 @@ def _select(request: Request, template: KeyTemplate, pin: Pin) -> Selection:
 
 
 def _narrow_to_budget(policy: Policy, budget: Budget | None) -> Policy:
-    """Return `policy` with limits of at most what remains of a budget for nested archives."""
-    if budget is None:
+    """Return `policy` with limits that are not above a budget for nested archives."""
+    if budget is None:  # the archive is not nested
         return policy
     limits = replace(
         policy.limits,
@@ -148,10 +151,10 @@ def _narrow_to_budget(policy: Policy, budget: Budget | None) -> Policy:
 
 
 def folder_keys(reading: Reading, options: Options) -> Iterator[str]:
-    """Yield the keys of the folders that are in the archive and that the options select.
+    """Yield the keys of the archive's folders that the options select.
 
-    Yields nothing if the options name members or limit the number of members. Globs are compared
-    with the full path of a folder, which ends in a slash.
+    Yields nothing if the options name members or limit their number. Globs are compared with the
+    full path of a folder, which ends in a slash.
     """
     if not makes_folders(options):
         return
@@ -164,7 +167,7 @@ def folder_keys(reading: Reading, options: Options) -> Iterator[str]:
 
 
 def open_local(member: Member, read: Callable[[ByteRange], bytes], policy: Policy) -> OpenedMember:
-    """Read and check a local header with one short range; a long header requires a second range."""
+    """Read and check a local header in one short range; only a long header needs a second one."""
     max_stop = min(member.stop, member.offset + MAX_HEADER)
     for length in (HEAD_LENGTH, MAX_HEADER):
         header = read(ByteRange(member.offset, min(member.offset + length, max_stop)))

@@ -32,15 +32,15 @@ MAX_NEAR = 3
 
 
 class KeyTemplate(Struct, frozen=True):
-    """How keys are made: a constant prefix, then text and fields that depend on the member.
+    """How keys are made: a constant prefix, then a text with fields that depend on the member.
 
-    The fields of the member are its path ``{member}``, its folder ``{dir}``, its last part
-    ``{name}``, and the ``{stem}`` and ``{suffix}`` of the name. The fields of the archive are
+    The fields of the member are its path ``{member}``, its folder ``{dir}``, the last part of its
+    path ``{name}``, and the ``{stem}`` and ``{suffix}`` of the name. The fields of the archive are
     ``{archive_stem}``, ``{archive_dir}``, ``{archive_key}`` and ``{bucket}``.
     """
 
     prefix: str
-    fields: str  # is "{member}" in nearly every run
+    fields: str  # the text after the prefix; "{member}" in nearly every run
     archive: dict[str, str]  # values of the fields of the archive
     ending: str = ""  # ".gz" if members stay compressed
     strip: int = 0  # number of leading folders of the path that the key leaves out
@@ -67,13 +67,13 @@ class KeyTemplate(Struct, frozen=True):
         Returns None if the keys of the members do not contain their folders (``{name}``), or if
         `strip` leaves out the whole path.
         """
-        parts = path.strip("/").split("/", self.strip)
+        parts = path.strip("/").split("/", self.strip)  # the last part holds all further folders
         if self.fields != "{member}" or len(parts) <= self.strip:
             return None
         return self.prefix + parts[-1]
 
     def _render(self, path: str) -> str:
-        """Return the key of a member; fields may be empty, so double slashes are merged."""
+        """Return the key of a member."""
         if path.count("/") < self.strip:  # the member is not extracted, but its key must be unique
             return f"{self.prefix}/{path}"
         path = path.split("/", self.strip)[-1]
@@ -81,6 +81,7 @@ class KeyTemplate(Struct, frozen=True):
         stem, suffix = posixpath.splitext(name)
         member = {"member": path, "dir": folder, "name": name, "stem": stem, "suffix": suffix}
         after_prefix = _fill(self.fields, self.archive | member)
+        # An empty field, such as the folder of a member at the top, leaves a double slash.
         return self.prefix + re.sub(r"/{2,}", "/", after_prefix).lstrip("/") + self.ending
 
 
@@ -88,7 +89,7 @@ PATHS = KeyTemplate("", "{member}", {})  # the key of each member is its path
 
 
 def parse_template(request: Request | Report) -> KeyTemplate:
-    """Return the key template of `request`.
+    """Return the template with which a run makes its keys.
 
     Raises:
         UsageError: keys would lie outside the prefix of the destination.
@@ -103,15 +104,16 @@ def parse_template(request: Request | Report) -> KeyTemplate:
     }
     if text.startswith("/") or ".." in _fill(text, archive).split("/"):
         raise UsageError(f"key template {text!r} leaves the destination's prefix")
-    # All keys of the run are identical up to the first field of the member; every template has one.
+    # All keys of the run begin with the text before the first field of the member. Every template
+    # has such a field.
     first_field = min(
         field.start() for field in KEY_FIELD.finditer(text) if field[1] in MEMBER_FIELDS
     )
     prefix = _fill(text[:first_field], archive).lstrip("/")
     if request.destination.store.has_folders:
-        prefix = re.sub(r"(?<![^/])\.?/", "", prefix)  # "./a//" is "a/", as in paths
+        prefix = re.sub(r"(?<![^/])\.?/", "", prefix)  # "./a//" becomes "a/", as in a path
     return KeyTemplate(
-        request.destination.key + prefix,  # the key of a folder is its path
+        request.destination.key + prefix,
         text[first_field:],
         archive,
         ending=".gz" if request.options.as_gzip is GzipForm.SUFFIX else "",
@@ -120,7 +122,7 @@ def parse_template(request: Request | Report) -> KeyTemplate:
 
 
 def members_folder(run: Request | Report) -> Location:
-    """Return the folder or the prefix of a run's members, which ends in a slash or is empty.
+    """Return the folder or the prefix that contains a run's members; it ends in a slash.
 
     If the archive was refused, the run has no members, and the destination itself is returned.
     """
@@ -128,15 +130,15 @@ def members_folder(run: Request | Report) -> Location:
     if isinstance(run, Report) and run.verdict is Verdict.REJECTED:
         return destination
     prefix = parse_template(run).prefix
-    # `rfind` returns -1 if there is no slash: then the folder is empty.
+    # Without a slash, `rfind` returns -1, and the key is empty: the whole bucket.
     return replace(destination, key=prefix[: prefix.rfind("/") + 1])
 
 
 def _escape_dots(path: str) -> str:
-    """Return the path of an archive with each part ``.`` or ``..`` escaped.
+    """Return the path of an archive with the dots of each part ``.`` or ``..`` escaped.
 
-    S3 allows such parts in a key. Without the escapes, the name of an archive could lead outside
-    the destination.
+    S3 allows such parts in a key. If they were not escaped, the name of an archive could lead out
+    of the destination.
     """
     parts = path.strip("/").split("/")
     return "/".join(part.replace(".", "%2E") if part in NO_NAMES else part for part in parts)
@@ -148,7 +150,7 @@ def _fill(text: str, values: dict[str, str]) -> str:
 
 
 def selector(options: Options) -> Callable[[str], bool] | None:
-    """Return the function that tests whether a path is selected; None: all paths are selected."""
+    """Return a function that tests whether a path is selected; None: every path is selected."""
     strip = options.strip_components
     if not (options.include or options.exclude or options.names or strip):
         return None
@@ -157,8 +159,9 @@ def selector(options: Options) -> Callable[[str], bool] | None:
     names = frozenset(options.names)
 
     def is_selected(path: str) -> bool:
-        # From a path with too few folders, `strip_components` leaves nothing.
-        if (names and path not in names) or path.count("/") < strip:
+        if names and path not in names:
+            return False
+        if path.count("/") < strip:  # nothing would be left of the path
             return False
         if include and not any(matches(path) for matches in include):
             return False
@@ -168,10 +171,10 @@ def selector(options: Options) -> Callable[[str], bool] | None:
 
 
 def makes_folders(options: Options) -> bool:
-    """Return whether a run into a folder makes the folders of the archive, including empty ones.
+    """Return whether a run makes all folders of the archive that are selected, even empty ones.
 
-    If the options name members or limit their number, only folders that contain selected members
-    are made.
+    If the options name members or limit their number, the run makes only the folders that contain
+    its members.
     """
     return not options.names and options.limit is None
 
@@ -183,26 +186,29 @@ def check_selection(options: Options, index: Index) -> list[str]:
         NothingSelectedError: a name matches no member, or nothing is selected.
     """
     is_empty = not index.selected and not index.failures
-    names, globs = find_unmatched(options, lambda: index.paths, len(index.selected))
-    refused = names
-    if is_empty and not names:  # nothing is selected, so the globs are refused below
-        refused = globs
-    if refused:
-        raise NothingSelectedError("; ".join(refused) + "; s3unzip ls lists them all")
+    missing_names, unmatched_globs = find_unmatched(
+        options, lambda: index.paths, len(index.selected)
+    )
+    causes = missing_names
+    if is_empty and not missing_names:  # nothing is selected because of the globs
+        causes = unmatched_globs
+    if causes:
+        raise NothingSelectedError("; ".join(causes) + "; s3unzip ls lists them all")
     if is_empty and index.excluded:
         excluding = " ".join(f"--exclude {glob}" for glob in options.exclude) or "the options"
         raise NothingSelectedError(
             f"nothing is selected: all {index.excluded:,} members are excluded by {excluding}"
         )
-    return globs
+    return unmatched_globs
 
 
 def find_unmatched(
     options: Options, paths: Callable[[], Iterable[str]], selected: int
 ) -> tuple[list[str], list[str]]:
-    """Return sentences about the names and the globs that match no member.
+    """Return the names that no member has, and the globs that match no member.
 
-    A rooted pattern without wildcards, such as ``/a.txt``, is a name.
+    Each is a sentence for the user. A pattern with a leading slash and without wildcards, such as
+    ``/a.txt``, is a name.
 
     Args:
         options: the names and globs.
@@ -218,10 +224,11 @@ def find_unmatched(
         if name in missing
     ]
     globs: list[str] = []
-    if selected and len(options.include) == 1:  # a selected member must match the only glob
+    if selected and len(options.include) == 1:  # every selected member matches the only glob
         return names, globs
     for pattern in options.include:
-        if any(map(compile_name(pattern), paths())):
+        matches = compile_name(pattern)
+        if any(map(matches, paths())):
             continue
         near = _show_near(_near_glob(pattern, paths))
         if pattern.startswith("/") and not has_wildcards(pattern):
@@ -240,27 +247,29 @@ def _show_near(near: Sequence[str]) -> str:
 def near_names(name: str, paths: Iterable[str]) -> tuple[str, ...]:
     """Return the paths that `name` might mean, ignoring case.
 
-    These are the paths that are equal to `name`, or that end in a slash and `name`. If there are
-    none, paths with a similar spelling are returned.
+    These are the paths that end in `name`, as a whole part or several. If there are none, paths
+    with a similar spelling are returned.
     """
     import difflib  # noqa: PLC0415 - needed only after a mistake
 
     compared = list(islice(paths, MAX_COMPARED))
-    low = name.lower()
-    with_ending = [path for path in compared if f"/{path.lower()}".endswith(f"/{low}")]
+    lower_name = name.lower()
+    with_ending = [path for path in compared if f"/{path.lower()}".endswith(f"/{lower_name}")]
     if with_ending:
         return tuple(with_ending[:MAX_NEAR])
-    # The time to compare two names grows with about the square of their length, so long names are
+    # The time to compare two names grows with about the square of their length, so a long name is
     # compared with fewer paths.
-    by_low = {path.lower(): path for path in compared[: MAX_PAIRS // max(1, len(low) ** 2)]}
-    return tuple(map(by_low.__getitem__, difflib.get_close_matches(low, by_low, MAX_NEAR)))
+    max_paths = MAX_PAIRS // max(1, len(lower_name) ** 2)
+    by_lower = {path.lower(): path for path in compared[:max_paths]}
+    similar = difflib.get_close_matches(lower_name, by_lower, MAX_NEAR)
+    return tuple(by_lower[path] for path in similar)
 
 
 def _near_glob(pattern: str, paths: Callable[[], Iterable[str]]) -> tuple[str, ...]:
     """Return the names that `pattern` matches if case is ignored.
 
-    If there are none, similar names are returned; if these do not exist either, names with a
-    similar suffix.
+    If there are none, similar names are returned, and if there are none of these either, names with
+    a similar suffix.
     """
     matches = compile_glob(pattern, any_case=True)
     return (
@@ -280,5 +289,5 @@ def _near_suffix(pattern: str, paths: Iterable[str]) -> tuple[str, ...]:
     by_suffix: dict[str, list[str]] = {}
     for path in islice(paths, MAX_COMPARED):
         by_suffix.setdefault(PurePosixPath(path).suffix, []).append(path)
-    nearest = difflib.get_close_matches(suffix, filter(None, by_suffix), 1)  # at most one suffix
-    return tuple(path for near in nearest for path in by_suffix[near][:MAX_NEAR])
+    similar = difflib.get_close_matches(suffix, filter(None, by_suffix), 1)  # at most one suffix
+    return tuple(path for near in similar for path in by_suffix[near][:MAX_NEAR])
