@@ -72,11 +72,10 @@ from s3unzip.settling.loop import (
     Settled,
     begin,
     look_up_run,
-    report_unplanned,
     settle,
 )
 from s3unzip.settling.nested import has_nested
-from s3unzip.settling.report import may_replace, write_report
+from s3unzip.settling.report import may_replace, report_unplanned, write_report
 from s3unzip.stores import Stores
 from s3unzip.stores.calls import Calls, map_ahead
 from s3unzip.stores.ports import Tail
@@ -442,4 +441,4 @@ class _MemoryRun:
             record_plan(plan)
         for name, data in self._memory.objects.items():
             if name.startswith(OUTCOMES) or not (only_outcomes or name in {REPORT, PAGE}):
-                records.keep(name, data)
+                records.write_encoded(name, data)

@@ -54,7 +54,7 @@ from s3unzip.settling.nested import (
     nested_request,
     spend,
 )
-from s3unzip.settling.report import finish_source
+from s3unzip.settling.report import finish_source, report_unplanned
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.folder import FolderDestination
 from s3unzip.stores.open import sign_in
@@ -200,7 +200,7 @@ class Machine:
             # Any member on record may be lost. With a report of the damage, the run begins anew.
             run_step.records.store.delete([REPORT])
             run_step.records.put_report(
-                loop.report_unplanned(
+                report_unplanned(
                     run, plan.run, plan.run.pin, stop_for(damage), now=run_step.started
                 ),
                 over=None,

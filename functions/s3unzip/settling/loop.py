@@ -1,4 +1,4 @@
-"""The loop of a run: `begin` plans it, `settle` ends a round and returns the next or the report.
+"""The loop of a run: `begin` plans it; `settle` ends a round, and begins the next or ends the run.
 
 The same functions run on one machine, in the intake function for a small archive, and as states of
 the state machine. A round is a list of tasks. Later rounds contain the tasks that did not end, the
@@ -11,14 +11,13 @@ The rules of the loop:
   decides again. ``run.json`` is the last record of a plan, so a plan that exists is complete.
 - A step that is interrupted leaves records that the next step completes. A task without a complete
   record is repeated in the next round; three rounds without progress end the run.
-- Each run that ends has a verdict, written by `settling.report`.
+- Each run that ends has a report with a verdict, written by `settling.report`.
 - If records cannot be read, the run ends as FAILED, with that reason. When such a run is resumed,
   it begins anew: its records except the report are deleted, and it is planned again. Members that
   were written are written again, with the same bytes.
-- Finding another archive's records under the run's id is an error: two runs have the same id.
+- If the records under the run's id are of another archive, two runs have the same id. This is an
+  error.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import groupby
@@ -49,7 +48,12 @@ from s3unzip.planning.reading import Reading, read_tail
 from s3unzip.run_ids import check_same_archive, run_id
 from s3unzip.runs.records import PAGE, RECORD_UNREADABLE, REPORT, STOP, RunRecords, round_name
 from s3unzip.runs.step import RUN_FAULTS, Step, stop_for
-from s3unzip.settling.report import make_report, write_marker, write_report
+from s3unzip.settling.report import (
+    make_report,
+    report_unplanned,
+    write_marker,
+    write_report,
+)
 from s3unzip.settling.results import (
     Results,
     do_split_members,
@@ -64,9 +68,10 @@ from s3unzip.stores.ports import Tail
 from s3unzip.zip import ByteRange
 
 MAX_IDLE_ROUNDS = 3  # maximum number of consecutive rounds in which no task ends
-EXECUTION_FAILED = "execution-failed"  # reason of a run whose execution failed
-NOTHING_DONE = -1  # less than any count of ended tasks: the first round after a resume is not idle
-NOT_READABLE = "not-readable"  # reason of a run whose archive the store refuses to return
+EXECUTION_FAILED = "execution-failed"  # reason code of a run whose execution failed
+# A value of `Next.done` below every count of ended tasks: the round before a resume is never idle.
+NOTHING_DONE = -1
+NOT_READABLE = "not-readable"  # reason code of a run whose archive the store refuses to return
 
 
 class Settled(NamedTuple):
@@ -79,11 +84,11 @@ class Settled(NamedTuple):
 
 
 class KnownArchive(Struct, frozen=True):
-    """What the caller knows about the archive of a run; None for anything that is unknown."""
+    """What the caller of `begin` knows about an archive; None for each value that is unknown."""
 
-    run: str | None = None  # the id of the run
-    pin: Pin | None = None
-    tail: Tail | None = None
+    run: str | None = None  # the id of its run
+    pin: Pin | None = None  # the version that the run must read
+    tail: Tail | None = None  # its end, if it has been read
 
 
 def begin(
@@ -100,10 +105,10 @@ def begin(
     Args:
         request: the archive, the destination and the options.
         context: the stores, the clock and the limits.
-        archive: what the caller knows about the archive's version; None if nothing is known.
-        calls: the requests of this step so far; None if the step begins here.
-        check: called with the directory before anything is written; may raise an exception.
-        planned: called with the plan before it is written; may raise an exception.
+        archive: what the caller knows about the archive; None: nothing.
+        calls: counts the requests of this step; None: the step has sent no requests yet.
+        check: called with the directory before anything is written; it may raise an error.
+        planned: called with the plan before it is written; it may raise an error.
     """
     archive = archive or KnownArchive()
     calls = calls or context.calls()
@@ -115,27 +120,28 @@ def begin(
         begins_anew = recorded.begins_anew
         if recorded.plan is not None and not begins_anew:
             return resume(archive.run, context, calls)
-        refusal = recorded.report
-        if refusal is not None and refusal.verdict is not Verdict.FAILED:
-            return Settled(Next(archive.run, "done"), refusal, is_first=False)
-    plan = _make_plan(request, archive, context, calls, begins_anew=begins_anew, check=check)
+        report = recorded.report
+        if report is not None and report.verdict is not Verdict.FAILED:
+            # A small archive leaves only a report, and so does a refused one: the run has ended.
+            return Settled(Next(archive.run, "done"), report, is_first=False)
+    plan = _plan_archive(request, archive, context, calls, begins_anew=begins_anew, check=check)
     if isinstance(plan, Report):
         records = RunRecords.open(context.stores, plan.run, calls)
         report, is_first = write_report(plan, records, began, page_for=context)
-        if archive.run is None:  # even if an earlier run has a better report, which stays on record
+        if archive.run is None:  # return the refusal, even if a better report stays on record
             report = plan
         return Settled(Next(plan.run, "done"), report, is_first=is_first)
     if planned is not None:
         planned(plan)
     settled = _write_plan(plan, context, calls)
     if begins_anew:  # earlier workers may have left uploads behind
-        planning = Step(plan.summary.run, context, calls)
-        results = read_results(planning, plan.summary)
-        drop_uploads(planning, results.large, results.uploads)
+        step = Step(plan.summary.run, context, calls)
+        results = read_results(step, plan.summary)
+        drop_uploads(step, results.large, results.uploads)
     return settled
 
 
-def _make_plan(
+def _plan_archive(
     request: Request,
     archive: KnownArchive,
     context: Context,
@@ -144,27 +150,31 @@ def _make_plan(
     begins_anew: bool,
     check: Callable[[Reading], None] | None,
 ) -> Plan | Report:
-    """Return the plan of an archive or the report of its refusal; delete records without a plan."""
+    """Return the plan of an archive, or the report of a run that cannot begin.
+
+    Records that an interrupted plan left behind are deleted. If `begins_anew` is true, all records
+    except the report are deleted.
+    """
     try:
         tail = archive.tail or _read_tail(request, archive.pin, context, calls)
     except SourceChangedError as change:
-        if archive.run is None:
+        if archive.run is None:  # there is no run yet to report on
             raise
         now = context.clock.now()
         return report_unplanned(archive.run, request, archive.pin, stop_for(change), now=now)
     run = archive.run or run_id(request, tail.pin, tail.modified)
     records = RunRecords.open(context.stores, run, calls)
-    # Outcomes without a plan were left by a plan that was interrupted or cannot be read.
+    # Outcomes without a plan were left by a plan that was interrupted.
     if archive.run is not None and (begins_anew or records.list_outcomes()):
         records.forget(keep=(REPORT, PAGE))
     return make_plan(request, tail, records=records, context=context, calls=calls, check=check)
 
 
 def _read_tail(request: Request, pin: Pin | None, context: Context, calls: Calls) -> Tail:
-    """Return the end of the current archive.
+    """Return the end of the archive, which must have the version `pin` unless `pin` is None.
 
     Raises:
-        SourceChangedError: the version `pin`, which the caller knows, was deleted or replaced.
+        SourceChangedError: the version `pin` was deleted or replaced.
     """
     try:
         tail = read_tail(context.stores.source(request.source), request.source, context, calls)
@@ -183,55 +193,41 @@ class RecordedRun(NamedTuple):
 
     plan: PlanSummary | None
     report: Report | None
-    begins_anew: bool  # whether to plan the run anew because its records cannot be read
+    begins_anew: bool  # whether the run must be planned anew, because its records cannot be read
 
     @property
     def run(self) -> Run | Report | None:
-        """The record that contains the archive, the destination and the options."""
+        """The record with the archive, the destination and the options; None: there is none."""
         if self.plan is None:
             return self.report
         return self.plan.run
 
 
 def look_up_run(records: RunRecords) -> RecordedRun:
-    """Return the plan and the report of a run."""
+    """Return what is on record about a run: its plan and its report."""
     report = records.find_report()
     try:
         plan = records.find_plan()
     except UnreadableRecordError:
         return RecordedRun(plan=None, report=report, begins_anew=True)
+    # The run may have ended because other records could not be read.
     return RecordedRun(plan, report, report is not None and report.reason == RECORD_UNREADABLE)
 
 
-def report_unplanned(
-    run: str, request: Request, pin: Pin | None, stop: Stop, *, now: float
-) -> Report:
-    """Return the report of a run that has no plan."""
-    return Report.of(
-        run,
-        request,
-        pin,
-        stop.verdict,
-        reason=stop.reason,
-        message=stop.message,
-        started=now,
-        finished=now,
-    )
-
-
 def _write_plan(plan: Plan, context: Context, calls: Calls) -> Settled:
-    """Write the first round and the plan; settle a run without tasks immediately.
+    """Write the first round and then the plan; settle a run without tasks immediately.
 
     Before that, the upload of each member that is copied in slices is created. If a fault ends the
     run at that point, the stop is recorded and the copies stay in the round: settling links them
     later.
     """
-    records = RunRecords.open(context.stores, plan.summary.run.id, calls)
+    run = plan.summary.run
+    records = RunRecords.open(context.stores, run.id, calls)
     tasks = list(plan.tasks)
-    done = plan.summary.failed  # number of members that have their outcome
+    done = plan.summary.failed  # number of members with an outcome
     try:
-        for _, copies in groupby(plan.copies, key=lambda task: task.rows):
-            linked = link_copies(Step(plan.summary.run, context, calls), list(copies))
+        for _, copies in groupby(plan.copies, key=lambda task: task.rows):  # of each member
+            linked = link_copies(Step(run, context, calls), list(copies))
             tasks += linked
             if not linked:  # the member already has its outcome
                 done += 1
@@ -244,7 +240,7 @@ def _write_plan(plan: Plan, context: Context, calls: Calls) -> Settled:
         stores = to_builtins(context.reached.recorded())
     records.write_plan(replace(plan.summary, requests=calls.requests, stores=stores))
     if not tasks:
-        return settle(Next(plan.summary.run.id, "few"), context, calls)
+        return settle(Next(run.id, "few"), context, calls)
     return Settled(replace(_state_for_round(records, tasks, number=0, context=context), done=done))
 
 
@@ -261,9 +257,9 @@ def resume(
     Args:
         run: the id of the run.
         context: the stores, the clock and the limits.
-        calls: the requests of this step so far; None if the step begins here.
+        calls: counts the requests of this step; None: the step has sent no requests yet.
         failed: whether to extract the failed members again.
-        after_success: the rule for the archive, used if the run has a report but no plan.
+        after_success: the action on the archive, used if the run has a report but no plan.
     """
     calls = calls or context.calls()
     records = RunRecords.open(context.stores, run, calls)
@@ -293,10 +289,15 @@ def resume(
 
 
 def repeat_request(run: Run | Report, after_success: AfterSuccess | None) -> Request:
-    """Return the request that begins a run anew; a report needs the rule for its archive."""
+    """Return the request that begins a run anew.
+
+    Args:
+        run: the run or its report.
+        after_success: the action on the archive, which a report does not contain.
+    """
     if isinstance(run, Run):
         after_success = run.after_success
-    elif run.options.nested_budget is not None:  # the archive is an extracted member: it is kept
+    elif run.options.nested_budget is not None:  # a nested archive is a member, which is kept
         after_success = None
     return Request(
         run.source,
@@ -309,12 +310,12 @@ def repeat_request(run: Run | Report, after_success: AfterSuccess | None) -> Req
 
 
 def settle(state: Next, context: Context, calls: Calls | None = None) -> Settled:
-    """Read the results of a round; write the next round or the report.
+    """End a round: read its results, and write the next round or the report.
 
     Args:
         state: the state that `begin` or the last `settle` returned.
         context: the stores, the clock and the limits.
-        calls: the requests of this step so far; None if the step begins here.
+        calls: counts the requests of this step; None: the step has sent no requests yet.
     """
     calls = calls or context.calls()
     plan = RunRecords.open(context.stores, state.run, calls).require_plan()
@@ -340,8 +341,8 @@ def settle_failed(  # noqa: PLR0913 - all known facts
         run: the id of the run.
         stop: why the execution ended. A recorded stop takes precedence, because it is more precise.
         context: the stores, the clock and the limits.
-        began, ended: the start and end of the execution, in Unix seconds.
-        request, pin: from the input of the execution; used in the report if there is no plan.
+        began, ended: the start and the end of the execution, in Unix seconds.
+        request, pin: from the input of the execution; they are reported if there is no plan.
 
     Returns:
         The report that is now on record, and whether it is the first report of the run.
@@ -374,7 +375,7 @@ def settle_failed(  # noqa: PLR0913 - all known facts
 
 
 def _finish_round(step: Step, plan: PlanSummary, results: Results, state: Next) -> Settled:
-    """Write the next round if tasks remain; otherwise write the report and end the run.
+    """Write the next round if tasks remain; otherwise, write the report and end the run.
 
     Before that, split members are linked or finished; their new tasks and outcomes are added to
     `results`. The run also ends if it has a stop, or after `MAX_IDLE_ROUNDS` rounds without
@@ -384,7 +385,7 @@ def _finish_round(step: Step, plan: PlanSummary, results: Results, state: Next) 
         step: the step that settles the run.
         plan: the plan of the run.
         results: the results of the rounds so far.
-        state: the round that ended.
+        state: the state of the round that ended.
     """
     stop = results.stop or step.records.find_stop()
     idle = 0 if results.done > state.done else state.idle + 1
@@ -422,10 +423,10 @@ def _end_run(
         step: the step that settles the run.
         plan: the plan of the run.
         results: the results of all rounds.
-        state: the round that ended.
-        stop: why the run ends early; None if nothing stopped it.
+        state: the state of the last round.
+        stop: why the run ends early; None: nothing stopped it.
     """
-    # After the first round, a repeated attempt may have left an upload behind.
+    # In a second round, tasks are repeated, so their first attempts may have left uploads behind.
     if state.round and stop is None:
         drop_uploads(step, results.large, results.uploads)
     if stop is not None and stop.verdict is Verdict.SOURCE_CHANGED:
@@ -442,7 +443,7 @@ def _end_run(
 def _state_for_round(
     records: RunRecords, tasks: Sequence[Task], number: int, context: Context
 ) -> Next:
-    """Return the state for a round, with the tasks if they are few, or the name of their list."""
+    """Return the state before a round, with its tasks if they are few, or the name of its list."""
     workers = choose_workers(tasks, context.tuning)
     if len(tasks) <= context.tuning.max_few_tasks:
         return Next(records.run, "few", number, tuple(tasks), workers=workers)

@@ -2,26 +2,26 @@
 
 The rules:
 
-- Requests are counted up to the writing of the report, excluding the request that writes it.
-- This module writes the report for each step that ends a run: settling, the intake function for a
-  small archive, the refusal of a plan, and the failure of an execution. Later steps also use this
-  module to amend the report.
+- A report counts the requests until it is written, without the request that writes it.
+- Every step that ends a run writes its report with this module: settling, the intake function for a
+  small archive, a plan that refuses the archive, and the step after a failed execution. Later steps
+  amend the report with this module.
 - A verdict never replaces a better verdict. The best verdict is COMPLETED, followed by
   COMPLETED_WITH_ERRORS, then REJECTED, and finally FAILED and SOURCE_CHANGED. A verdict replaces an
   equally good verdict if its step began to read the records after the old verdict was written.
 - If a user resumes a run to extract its failed members again, any newer verdict may replace
   COMPLETED_WITH_ERRORS.
 - A writer can be repeated, concurrent with other writers, or late: hours after its execution was
-  stopped. Each writer therefore writes on the condition that the report that it read is still there
-  (If-None-Match, If-Match). If the report has changed, the writer reads again. If the answer to a
-  successful write is lost, the writer finds its own report.
-- The page is written just before its report. If another writer's report is stored first, the page
-  is written again for that report.
+  stopped. A write therefore succeeds only if the report has not changed since the writer read it
+  (If-None-Match, If-Match). If the report has changed, the writer reads it again. If the answer to
+  a successful write is lost, the writer finds its own report.
+- The page is written just before its report. If another writer stores its report first, the page is
+  written again for that report.
 - A report that cannot be read is treated as missing. A report on another archive is an error.
-- An archive that is to be deleted or tagged after success is "pending" in the first report. The
-  archive is then deleted or tagged, and the report is written again with the result. A failure does
-  not change the verdict. A resumed run or a repeated event repeats the action unless the report on
-  record shows that the action is done. Each later report also shows this.
+- If an archive is to be deleted or tagged after success, the first report says "pending". Then the
+  archive is deleted or tagged, and the report is written again with the result. A failure does not
+  change the verdict. A resumed run or a repeated event repeats the action, unless the report on
+  record says that it is done. All later reports keep this result.
 """
 
 import os
@@ -36,8 +36,10 @@ from s3unzip.errors import ConflictError, S3UnzipError, ServiceFaultError, Sourc
 from s3unzip.extraction.member_object import with_properties
 from s3unzip.model import (
     AfterSuccess,
+    Pin,
     PlanSummary,
     Report,
+    Request,
     Requests,
     Run,
     SourceAction,
@@ -58,12 +60,28 @@ from s3unzip.settling.page import render_page
 from s3unzip.settling.results import Results
 from s3unzip.stores.ports import Kind, ObjectFacts
 
-TASKS_FAILED = "tasks-failed"  # reason of a run in which some tasks did not end
-MAX_TRIES = 20  # maximum attempts to write a report; one fails if another writer is faster
-# The kind of request that each action on an archive always needs.
+TASKS_FAILED = "tasks-failed"  # reason code of a run in which some tasks did not end
+MAX_TRIES = 20  # maximum attempts to write a report; an attempt fails if another writer is faster
+# The first request of each action on an archive.
 FIRST_REQUESTS: dict[SourceAction, Kind] = {SourceAction.DELETE: "delete", SourceAction.TAG: "get"}
-# The message about a run; the id of the run is inserted.
+# The message about a run, whose id is inserted.
 OVERTAKEN = f"{{}}: other writers replaced its report before each of {MAX_TRIES} writes"
+
+
+def report_unplanned(
+    run: str, request: Request, pin: Pin | None, stop: Stop, *, now: float
+) -> Report:
+    """Return the report of a run that ends without a plan, for the reason in `stop`."""
+    return Report.of(
+        run,
+        request,
+        pin,
+        stop.verdict,
+        reason=stop.reason,
+        message=stop.message,
+        started=now,
+        finished=now,
+    )
 
 
 def make_report(
@@ -81,23 +99,25 @@ def make_report(
         step: the step that settles the run.
         plan: the plan of the run.
         results: the results of all rounds.
-        stop: why the run ends early; None if nothing stopped it.
+        stop: why the run ends early; None: nothing stopped it.
         requests: the requests of the earlier settling steps.
         rounds: the number of rounds of the run.
     """
     missing = plan.failed + plan.selected - results.members  # number of members without an outcome
-    fault = _find_fault(plan.run, results, stop, missing)
+    cause = _explain_missing(plan.run, results, stop, missing)
     verdict = Verdict.COMPLETED
-    if fault is not None:
-        verdict = fault.verdict
+    reason = message = None
+    if cause is not None:
+        verdict = cause.verdict
+        reason = cause.reason
+        message = cause.message
     elif results.counts[Status.FAILED]:
         verdict = Verdict.COMPLETED_WITH_ERRORS
-    message = fault and fault.message
-    if message is None and plan.excluded and not (plan.selected or plan.failed):
+    elif plan.excluded and not plan.selected:
         message = f"nothing is selected: the options exclude all {plan.excluded:,} members"
     report = replace(
         _sum_up(plan, results, verdict),
-        reason=fault and fault.reason,
+        reason=reason,
         message=message,
         missing=missing,
         requests=results.requests + plan.requests + requests + step.calls.requests,
@@ -137,27 +157,27 @@ def _sum_up(plan: PlanSummary, results: Results, verdict: Verdict) -> Report:
     )
 
 
-def _find_fault(run: Run, results: Results, stop: Stop | None, missing: int) -> Stop | None:
-    """Return why some members have no outcome; None if all have one, even if there is a stop."""
-    if not missing:
+def _explain_missing(run: Run, results: Results, stop: Stop | None, missing: int) -> Stop | None:
+    """Return why `missing` members have no outcome; None: every member has one."""
+    if not missing:  # then a stop does not matter
         return None
     if stop is not None:
         return stop
     if not (results.unfinished or results.waiting):  # all tasks on record have ended
-        lost = f"{run.id}: {missing:,} members are in no task: a record of a round is damaged"
-        return Stop(Verdict.FAILED, RECORD_UNREADABLE, lost)
+        message = f"{run.id}: {missing:,} members are in no task: a record of a round is damaged"
+        return Stop(Verdict.FAILED, RECORD_UNREADABLE, message)
     sentence = f"{show_count(missing, 'member')} {choose_form(missing, 'has', 'have')} no outcome"
     cause = results.fault or "their tasks did not end"
     return Stop(Verdict.FAILED, TASKS_FAILED, f"{sentence}: {cause}")
 
 
 def write_marker(step: Step, report: Report) -> None:
-    """Write the marker object, which indicates that the run is complete."""
+    """Write the object that marks the run as complete."""
     key = step.run.key_prefix + MARKER
     body = encode({"run": report.run, "verdict": report.verdict, "extracted": report.extracted})
     facts = ObjectFacts("application/json", {})
     properties = step.run.options.objects
-    if properties is not None:  # the policy of a bucket can refuse objects without them
+    if properties is not None:  # a bucket policy may require them of every object
         facts = with_properties(facts, properties)
     step.calls.run("put", lambda: step.destination.put(key, body, facts, if_absent=False))
 
@@ -176,9 +196,9 @@ def write_report(
     Args:
         report: the report of the run that has ended.
         records: the records of the run.
-        since: when the reporting step began to read the records, in Unix seconds.
-        looked_up: what `look_up_report` would return; None if the caller does not know it.
-        page_for: the context that renders the page; None if the report has no page.
+        since: when the step that reports began to read the records, in Unix seconds.
+        looked_up: the result of `RunRecords.look_up_report`; None: the report is read here.
+        page_for: the context that renders the page; None: no page is written.
         reopened: whether a user resumed the run to extract the failed members again.
 
     Returns:
@@ -190,10 +210,10 @@ def write_report(
         looked_up = None  # the next attempt reads the report
         check_same_archive(report.run, report.source, report.pin, earlier)
         report = _keep_done_action(report, earlier)
-        if earlier == report:  # the answer to this write was lost, or the write is repeated
+        if earlier == report:  # this step has written it, but the answer was lost
             return report, True
         if earlier is not None and not may_replace(report, earlier, since, reopened=reopened):
-            if has_page and page_for is not None:  # another report was stored after this page
+            if has_page and page_for is not None:  # replace the page of the report that lost
                 records.store.write(PAGE, [render_page(earlier, page_for)])
             return earlier, False
         if page_for is not None:
@@ -206,7 +226,11 @@ def write_report(
 
 
 def may_replace(report: Report, earlier: Report, since: float, *, reopened: bool = False) -> bool:
-    """Return whether a report whose step began at `since` may replace an earlier report."""
+    """Return whether a report whose step began at `since` may replace an earlier report.
+
+    A better verdict always may. An equal verdict may if it is newer, and so may a worse one in a
+    run that was resumed to extract its failed members again (`reopened`).
+    """
     rank = report.verdict.rank
     earlier_rank = earlier.verdict.rank
     if rank > earlier_rank:
@@ -220,7 +244,7 @@ def amend_report(report: Report, change: Callable[[Report], Report], records: Ru
 
     Args:
         report: the report to change if the report on record cannot be read.
-        change: returns the changed report.
+        change: function that takes the report on record and returns the changed report.
         records: the records of the run.
     """
     for _ in range(MAX_TRIES):
@@ -233,13 +257,13 @@ def amend_report(report: Report, change: Callable[[Report], Report], records: Ru
 
 
 def _plan_source_action(run: Run, report: Report) -> SourceResult | None:
-    """Return the action on the archive for a new report; None if there is no action."""
+    """Return the state of the action on the archive in a new report; None: there is no action."""
     rule = run.after_success
     if rule is None or report.verdict is not Verdict.COMPLETED:
         return None
     if run.pin.parts:
         obstacle = f"it is split into {len(run.pin.parts)} files: delete, move or tag them yourself"
-    # An archive of folders alone has nothing to extract, and is complete.
+    # An archive that contains only folders has nothing to extract, so its action is done.
     elif report.members > report.directories and report.extracted + report.unchanged == 0:
         obstacle = "no member of it was extracted"
     else:
@@ -248,7 +272,7 @@ def _plan_source_action(run: Run, report: Report) -> SourceResult | None:
 
 
 def _keep_done_action(report: Report, earlier: Report | None) -> Report:
-    """Return `report`, with its action marked as done if the earlier report marks it as done."""
+    """Return `report` with the action of the earlier report if that action is done."""
     if (
         earlier is not None
         and earlier.after_success is not None
@@ -271,8 +295,7 @@ def finish_source(rule: AfterSuccess | None, report: Report, context: Context) -
         store = context.stores.source(source)
         if rule.action is SourceAction.DELETE:
             if report.destination.store.is_local:
-                # The members must be on disk before the archive is deleted.
-                os.sync()
+                os.sync()  # the members must be on disk before the archive is deleted
             store.delete(source, pin)
         else:
             store.tag(source, pin, rule.tags)
@@ -285,8 +308,7 @@ def finish_source(rule: AfterSuccess | None, report: Report, context: Context) -
         finished = SourceResult(rule.action, SourceState.FAILED, str(error))
 
     def add_result(recorded: Report) -> Report:
-        # Another step may have done the action: a failure of this step must not replace that
-        # result.
+        # If another step has done the action, a failure of this step must not replace its result.
         return _keep_done_action(replace(recorded, after_success=finished), recorded)
 
     return amend_report(report, add_result, RunRecords.open(context.stores, report.run, calls))

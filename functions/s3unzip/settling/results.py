@@ -6,8 +6,8 @@ The rules:
 - A task whose outcomes are missing or cannot be read is treated as not begun.
 - If the records of the plan or of a round cannot be read, the run stops. The outcomes that can be
   read are still counted.
-- `s3unzip.stages` determines which stage a split member is in. Settling carries out the stages
-  `LINK` and `FINISH`; it may do so repeatedly and late.
+- `s3unzip.stages` determines the stage of a split member. Settling carries out the stages `LINK`
+  and `FINISH`, and may do so repeatedly and late.
 """
 
 from collections import Counter, defaultdict
@@ -46,7 +46,7 @@ Ended = tuple[Task, TaskOutcomes]  # a task that has ended, and its record
 class Results(Struct):
     """The results of the rounds so far: totals over tasks and outcomes, and the remaining tasks."""
 
-    max_failures: int  # the maximum length of `failures`, because each failure takes up memory
+    max_failures: int  # the maximum length of `failures`, which bounds the memory it uses
     counts: Counter[Status] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
     warnings: Counter[str] = field(default_factory=Counter)
@@ -59,9 +59,10 @@ class Results(Struct):
     fault: str | None = None  # the last fault that ended an attempt too early
     unfinished: list[Task] = field(default_factory=list)  # tasks for the next round
     large: list[Task] = field(default_factory=list)  # all tasks except batches
-    to_link: list[list[Task]] = field(default_factory=list)  # the scans or copies for each member
-    to_finish: list[list[Ended]] = field(default_factory=list)  # the slices for each member
-    done: int = 0  # number of ended tasks and of members with an outcome; grows with progress
+    # For each split member that settling must link or finish: its scans or copies, or its slices.
+    to_link: list[list[Task]] = field(default_factory=list)
+    to_finish: list[list[Ended]] = field(default_factory=list)
+    done: int = 0  # ended tasks and members with an outcome; a round with progress raises it
     stop: Stop | None = None  # set if records cannot be read
 
     @property
@@ -72,17 +73,17 @@ class Results(Struct):
     @property
     def waiting(self) -> list[Task]:
         """The tasks that have ended, but whose members are not linked or finished yet."""
-        scans = [task for tasks in self.to_link for task in tasks]
-        return scans + [task for slices in self.to_finish for task, _ in slices]
+        to_link = list(chain.from_iterable(self.to_link))
+        return to_link + [task for task, _ in chain.from_iterable(self.to_finish)]
 
     @property
     def uploads(self) -> dict[str, tuple[int, int]]:
-        """The row span of each split member that has an upload, by upload id."""
+        """The uploads of split members: the member's bytes in members.jsonl, by upload id."""
         tasks = [*self.unfinished, *self.waiting]
         return {task.slice.upload_id: task.rows for task in tasks if task.slice is not None}
 
     def add_task(self, recorded: TaskOutcomes) -> None:
-        """Add the cost of a task; also add its outcomes if its stage yields member outcomes."""
+        """Add the cost of a task, and its outcomes if tasks of its stage set those of members."""
         report = recorded.report
         self.requests = self.requests + report.requests
         self.bytes_read += report.bytes_read
@@ -134,33 +135,30 @@ def read_results(step: Step, plan: PlanSummary) -> Results:
 
 
 def _read_rounds(records: RunRecords, plan: PlanSummary, results: Results) -> None:
-    """Add all tasks and their outcomes to `results`.
-
-    Outcomes without a task in a round are outcomes that settling wrote for split members.
-    """
+    """Add all tasks and their outcomes to `results`."""
     if plan.failed:
         results.add_outcomes(records.plan_outcomes(), PLAN_TASK)
     tasks = {task.id: task for task in records.tasks()}
     results.large = [task for task in tasks.values() if task.kind is not TaskKind.BATCH]
     recorded_ids = [task_id for task_id in sorted(records.list_outcomes()) if task_id != PLAN_TASK]
-    absent = ((task_id, None) for task_id in sorted(tasks.keys() - set(recorded_ids)))
+    unrecorded = dict.fromkeys(sorted(tasks.keys() - set(recorded_ids)))  # tasks without outcomes
     members: defaultdict[int | None, _Stages] = defaultdict(dict)
-    for task_id, outcomes in chain(records.read_outcomes(recorded_ids), absent):
+    for task_id, outcomes in chain(records.read_outcomes(recorded_ids), unrecorded.items()):
         task = tasks.get(task_id)
-        if task is None:
+        if task is None:  # settling recorded the outcome of a split member under an id of its own
             if outcomes is not None and outcomes.report.stage is Stage.DONE:
                 results.add_task(outcomes)
                 members[outcomes.report.member][Stage.DONE] = []
             continue
         if outcomes is not None:
-            # A member that settling ended counts only once. Its record is read before the record of
-            # a late stream, because "member-" sorts before "stream-".
+            # If settling has recorded the outcome of the member, that of a late stream does not
+            # count. Settling's record is read first, because "member-" sorts before "stream-".
             counted = outcomes
             if Stage.DONE in members.get(task.member, {}):
                 counted = replace(outcomes, outcomes=[])
             results.add_task(counted)
             results.done += outcomes.complete  # True counts as 1
-        if task.stage is not None:
+        if task.stage is not None:  # the stage of the member decides, once all tasks are read
             members[task.member].setdefault(task.stage, []).append((task, outcomes))
         elif outcomes is None or not outcomes.complete:
             results.unfinished.append(task)
@@ -169,11 +167,12 @@ def _read_rounds(records: RunRecords, plan: PlanSummary, results: Results) -> No
     results.done += results.members
 
 
-_Stages = dict[Stage, list[tuple[Task, TaskOutcomes | None]]]  # the tasks of one member
+# The tasks of one member in each stage, with their outcomes if they are on record.
+_Stages = dict[Stage, list[tuple[Task, TaskOutcomes | None]]]
 
 
 def _sort_member(results: Results, stages: _Stages) -> None:
-    """Add the tasks of a split member to `results`, according to the member's current stage."""
+    """Add the tasks of a split member to the list in `results` that its current stage requires."""
     ended = {
         stage: all(outcomes is not None and outcomes.complete for _, outcomes in tasks)
         for stage, tasks in stages.items()
@@ -195,11 +194,10 @@ def _sort_member(results: Results, stages: _Stages) -> None:
 
 
 def do_split_members(step: Step, results: Results) -> None:
-    """Link and finish split members; add their next tasks to the remaining tasks.
+    """Link and finish split members; add their next tasks to `results.unfinished`.
 
     If a member needs no further task, its outcome is recorded and added to `results`.
     """
-    following: list[Task] = []
     for tasks_or_outcome in (
         *map_ahead(partial(link_member, step), results.to_link, MEMBERS_AT_ONCE),
         *map_ahead(partial(finish_member, step), results.to_finish, MEMBERS_AT_ONCE),
@@ -211,21 +209,20 @@ def do_split_members(step: Step, results: Results) -> None:
             if outcome.status is Status.EXTRACTED and results.first_object is None:
                 results.first_object = step.context.clock.now()
         else:
-            following += tasks_or_outcome
-    results.unfinished += following
+            results.unfinished += tasks_or_outcome
     results.to_link.clear()
     results.to_finish.clear()
 
 
 def link_copies(step: Step, copies: Sequence[Task]) -> Sequence[Task]:
-    """Return the tasks of a stored member that is copied in slices; empty if it has an outcome."""
+    """Return the tasks that copy a stored member in slices; none if its outcome is on record."""
     linked = link_member(step, copies)
     if not isinstance(linked, Outcome):
         return linked
     if linked.status is not Status.FAILED:
         _record_member(step, linked)
         return ()
-    # Assign the whole member to one task, which finds the same fault and can be repeated.
+    # One task for the whole member finds the same fault, but can be repeated.
     size = sum(task.size for task in copies)
     return [
         replace(
@@ -241,7 +238,7 @@ def link_copies(step: Step, copies: Sequence[Task]) -> Sequence[Task]:
 
 
 def _record_member(step: Step, outcome: Outcome) -> str:
-    """Record the outcome of a split member as a separate task; return the id of that task."""
+    """Record the outcome of a split member under a task id of its own; return this id."""
     task_id = f"member-{outcome.index:08d}"
     report = TaskReport(
         task_id,
@@ -256,12 +253,16 @@ def _record_member(step: Step, outcome: Outcome) -> str:
 
 
 def forget_outcomes(step: Step, is_forgotten: Callable[[Outcome], bool]) -> int:
-    """Mark some members of each task as unfinished, so that the next round extracts them.
+    """Delete the outcomes of some members, so that the next round extracts these members.
 
-    Members that the plan refused are left unchanged.
+    Members that the plan refused keep their outcomes.
+
+    Args:
+        step: the step that settles the run.
+        is_forgotten: function that returns whether to delete an outcome.
 
     Returns:
-        The number of members that became unfinished.
+        The number of deleted outcomes.
     """
     records = step.records
     rows = {task.id: task.rows for task in records.tasks()}
@@ -272,31 +273,33 @@ def forget_outcomes(step: Step, is_forgotten: Callable[[Outcome], bool]) -> int:
         remaining = [outcome for outcome in recorded.outcomes if not is_forgotten(outcome)]
         forgotten = len(recorded.outcomes) - len(remaining)
         count += forgotten
-        if forgotten and recorded.report.stage is Stage.DONE:  # the record has only this member
+        if not forgotten:
+            continue
+        if recorded.report.stage is Stage.DONE:  # a record of settling has only this outcome
             records.delete_outcomes(task_id)
-        elif forgotten and task_id not in rows:
+            continue
+        if task_id not in rows:
             raise UnreadableRecordError(
                 f"{step.run.id}: {task_id} is in no round: a record of a round is damaged"
             )
-        elif forgotten:
-            indexes = {outcome.index for outcome in remaining}
-            statuses = Counter(outcome.status for outcome in remaining)
-            report = replace(
-                recorded.report,
-                unfinished=recorded.report.unfinished + forgotten,
-                bytes_done=sum(
-                    row.work for row in step.read_rows(rows[task_id]) if row.member.index in indexes
-                ),
-                **{status.value: statuses[status] for status in Status},
-            )
-            records.write_outcomes(report, remaining)
+        indexes = {outcome.index for outcome in remaining}
+        statuses = Counter(outcome.status for outcome in remaining)
+        report = replace(
+            recorded.report,
+            unfinished=recorded.report.unfinished + forgotten,
+            bytes_done=sum(
+                row.work for row in step.read_rows(rows[task_id]) if row.member.index in indexes
+            ),
+            **{status.value: statuses[status] for status in Status},
+        )
+        records.write_outcomes(report, remaining)
     return count
 
 
 def drop_slices(step: Step, results: Results) -> None:
-    """Abort the uploads of a run's split members because its archive was deleted or replaced.
+    """Abort the uploads of a run's split members, whose archive was deleted or replaced.
 
-    Other uploads are left alone: a run of a newer archive may write the same keys.
+    Other uploads to the same keys are not aborted, because a run of a newer archive may need them.
     """
     for upload_id, span in results.uploads.items():
         for row in step.read_rows(span):
@@ -308,8 +311,8 @@ def drop_uploads(step: Step, tasks: Iterable[Task], spared: Collection[str] = ()
 
     Args:
         step: the step that aborts the uploads.
-        tasks: the tasks of the run; a batch has no upload.
-        spared: the ids of the uploads that slices still need; these uploads are left alone.
+        tasks: the tasks of the run; batches are ignored, because they have no uploads.
+        spared: the ids of uploads that are not aborted, because slices still need them.
     """
     spans = {task.rows for task in tasks if task.kind is not TaskKind.BATCH}
     keys = [row.key for span in sorted(spans) for row in step.read_rows(span)]
