@@ -511,7 +511,7 @@ class WrittenObjects:
 
     def add_run(self, records: RunRecords) -> None:
         """Add the objects of a run that have an ETag in their outcomes."""
-        for outcome in records.outcome_lines():
+        for outcome in records.all_outcomes():
             if outcome.etag is not None:
                 crc = outcome.crc32.to_bytes(4, "big")
                 self._digests[hash((outcome.key, outcome.size))] = crc + _digest(outcome.etag)

@@ -76,7 +76,7 @@ def run_in_memory(archive: Archive, tuning: Tuning) -> Result:
         return Result(report.reason)
     assert report.missing == 0
     members: dict[int, MemberResult] = {}
-    for _, outcome in world.records(report.run).each_outcome():
+    for _, outcome in world.records(report.run).final_outcomes():
         if outcome.status is Status.FAILED:
             members[outcome.index] = MemberResult(outcome.reason)
         else:

@@ -188,7 +188,7 @@ def test_an_archive_on_record_twice_takes_no_place_of_another(world: World) -> N
     world.tune(nested_archives=2)
     report = world.run_request(world.request(_many(4), ONE))
     records = world.records(report.run)
-    twice = [outcome for outcome in records.outcome_lines() if outcome.index == 0]
+    twice = [outcome for outcome in records.all_outcomes() if outcome.index == 0]
     late = TaskReport("stream-00000000", TaskKind.STREAM, members=1, extracted=1)
     records.write_outcomes(late, twice)
     refused, *opened = world.machine.run_nested(report)

@@ -235,7 +235,7 @@ def show(arguments: Arguments) -> int:
 
 def _print_failures(report: Report, run_list: RunList, *, json: bool) -> None:
     """Print a line for each failed member, including those that the report does not list."""
-    for task, outcome in run_list.records(report.run).each_outcome():
+    for task, outcome in run_list.records(report.run).final_outcomes():
         if outcome.status is Status.FAILED and json:
             print_json(FailedMember(task, outcome))
         elif outcome.status is Status.FAILED:

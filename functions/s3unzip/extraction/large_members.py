@@ -157,7 +157,7 @@ def stream_whole(attempt: TaskAttempt, row: PlannedMember, room: int | None = No
             the member `is_wrapped` and its object turns out to be larger, the object is uploaded
             again.
     """
-    attempt.passed = 0
+    attempt.member_bytes = 0
     limits = attempt.destination.part_limits
     if room is None:
         room = stored_size(row.member, attempt.run.options)
@@ -204,7 +204,7 @@ def _upload(
     )
 
     def content() -> Iterator[Buffer]:
-        yield from decoder.decode(attempt.counting_passed(read_range(attempt, data.data_range)))
+        yield from decoder.decode(attempt.count_pieces(read_range(attempt, data.data_range)))
         data.check_after()
 
     parts = upload_parts(attempt, upload, content(), [part_size])
@@ -333,7 +333,7 @@ def _copy_parts(
             pool.map(copy, count(first_number), starts, sizes), starts, strict=True
         ):
             parts.append(part)
-            attempt.count_passed(data.row.share_of_work(start, start + part.size))
+            attempt.count_member_bytes(data.row.share_of_work(start, start + part.size))
     return tuple(parts)
 
 

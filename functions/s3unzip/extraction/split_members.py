@@ -332,7 +332,7 @@ def _inflate_slice(attempt: TaskAttempt, row: PlannedMember) -> Iterator[bytes]:
         data = read_range(attempt, ByteRange(data_start + start, data_start + stop))
         for content in deflate.inflate_segment(segment, data):
             yield content
-            attempt.count_passed(row.share_of_work(position, position + len(content)))
+            attempt.count_member_bytes(row.share_of_work(position, position + len(content)))
             position += len(content)
 
 

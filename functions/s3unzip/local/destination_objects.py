@@ -177,7 +177,7 @@ def clear_extra(
     calls = context.calls()
     records = RunRecords.open(context.stores, report.run, calls)
     run = records.read_plan().run
-    members = {outcome.key for outcome in records.outcome_lines()}
+    members = {outcome.key for outcome in records.all_outcomes()}
     if len(members) != report.extracted + report.unchanged:  # an extra object might be a member
         raise ServiceFaultError(f"{OPTION}: the records of {run.id} do not have all members")
     if run.options.marker:

@@ -170,7 +170,7 @@ class Canary:
         """Compare each object that the run wrote with the member that has the same key."""
         keys = [
             outcome.key
-            for outcome in self._runs.records(report.run).outcome_lines()
+            for outcome in self._runs.records(report.run).all_outcomes()
             if outcome.status is Status.EXTRACTED
         ]
         different = [key for key in keys if self._read_object(key) != self._contents.get(key)]

@@ -18,11 +18,11 @@ The rules of the records:
   produces the same members, so two writers write the same record. Nothing is locked.
 - A fault never replaces the record of a complete task. Only `settling.report` writes reports, and
   it never replaces a report with a worse or older one.
-- A damaged record is treated as missing. Methods return None for a record that a repeated step
-  writes anew: outcomes, segments and the report. They raise `UnreadableRecordError` for a record
-  that only a plan writes: run.json, the members, the rounds and the outcomes of the plan. The run
-  then begins anew.
-- A `run.json` with another format number was written by another version of s3unzip, and is
+- A damaged record is treated as missing. If a repeated step can write the record again, methods
+  return None: for outcomes, segments and the report. If only a plan can write it, methods raise
+  `UnreadableRecordError`, and the run begins anew: for run.json, the members, the rounds and the
+  outcomes of the plan.
+- A `run.json` with another format number was written by another version of s3unzip. It counts as
   unreadable.
 - Two archives can have the same run id, so the archive in a record is checked against the request.
 
@@ -30,13 +30,11 @@ If a record is missing, `read_*` methods raise `NotFoundError` and `find_*` meth
 methods raise `ServiceFaultError` if the store does not answer.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
-from typing import Literal, TypeVar
+from typing import Literal, Self, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -107,7 +105,7 @@ class RunRecords:
         self.run = run
 
     @classmethod
-    def open(cls, stores: Stores, run: str, calls: Calls | None = None) -> RunRecords:
+    def open(cls, stores: Stores, run: str, calls: Calls | None = None) -> Self:
         """Return the records of `run`; `calls` retries and counts their requests."""
         return cls(stores.run_store(run, calls), run)
 
@@ -120,11 +118,12 @@ class RunRecords:
             UnreadableRecordError: the summary is damaged or from another version of s3unzip.
         """
         data = self.store.read(RUN)
-        number = self._decode(RUN, data, dict).get("format", 3)  # format 3 has no such field
-        if number != RECORDS_FORMAT:
+        fields = self._decode(RUN, data, dict)
+        format_number = fields.get("format", 3)  # format 3 has no such field
+        if format_number != RECORDS_FORMAT:
             raise errors.UnreadableRecordError(
                 f"{self.run}: another version of s3unzip wrote its records: they have format "
-                f"{number}, this version reads {RECORDS_FORMAT}"
+                f"{format_number}, this version reads {RECORDS_FORMAT}"
             )
         return self._decode(RUN, data, PlanSummary)
 
@@ -136,7 +135,11 @@ class RunRecords:
             return None
 
     def require_plan(self) -> PlanSummary:
-        """Return the summary of the plan, which an active run must have."""
+        """Return the summary of the plan of a run that must have one.
+
+        Raises:
+            UnreadableRecordError: the summary is missing, damaged or from another version.
+        """
         try:
             return self.read_plan()
         except errors.NotFoundError as error:
@@ -151,18 +154,19 @@ class RunRecords:
         data = encode(replace(plan, format=RECORDS_FORMAT))
         try:
             self.store.create(RUN, data)
-        except errors.ConflictError:
-            # A plan for the same archive is replaced, and so is a plan that cannot be read.
+        except errors.ConflictError:  # a plan is already on record
+            # It is replaced if it is for the same archive, or if it cannot be read.
             with suppress(errors.UnreadableRecordError, errors.NotFoundError):
                 check_same_archive(plan.run.id, plan.run.source, plan.run.pin, self.read_plan().run)
             self.store.write(RUN, [data])
 
     def read_rows(self, span: tuple[int, int], key_prefix: str) -> list[PlannedMember]:
-        """Return the rows in bytes [start, stop) of the member list.
+        """Return the members in a span of bytes of the member list.
 
         Args:
-            span: start and stop.
-            key_prefix: the run's key prefix, added to the member's path if a row has no key.
+            span: the offsets at which the span begins and ends.
+            key_prefix: the beginning of the run's keys. A row without a key is for the member
+                whose key is this prefix and its path.
         """
         try:
             rows = decode_lines(self.store.read(MEMBERS, span), PlannedMember)
@@ -202,10 +206,11 @@ class RunRecords:
     def tasks(self) -> Iterator[Task]:
         """Yield each task once, from the last round that contains it."""
         yielded: set[str] = set()
-        for task in chain.from_iterable(map(self.read_round, reversed(self.list_rounds()))):
-            if task.id not in yielded:
-                yielded.add(task.id)
-                yield task
+        for number in reversed(self.list_rounds()):
+            for task in self.read_round(number):
+                if task.id not in yielded:
+                    yielded.add(task.id)
+                    yield task
 
     # Outcomes
 
@@ -232,9 +237,9 @@ class RunRecords:
         """Write a task's report and the outcomes of its members as one object."""
         self.store.write(outcomes_name(report.task), join_lines(chain((report,), outcomes)))
 
-    def keep(self, name: str, data: bytes) -> None:
-        """Write a record that is already encoded; complete outcomes on record are kept."""
-        if name == RUN:
+    def write_encoded(self, name: str, data: bytes) -> None:
+        """Write a record that is already encoded, but do not replace complete outcomes."""
+        if name == RUN:  # the plan on record may be for another archive
             self.write_plan(self._decode(RUN, data, PlanSummary))
             return
         if not name.startswith(OUTCOMES):
@@ -242,7 +247,7 @@ class RunRecords:
             return
         try:
             self.store.create(name, data)
-        except errors.ConflictError:
+        except errors.ConflictError:  # another writer has recorded outcomes of this task
             recorded = _parse_outcomes(self._find_bytes(name))
             if recorded is None or not recorded.complete:
                 self.store.write(name, [data])
@@ -259,7 +264,7 @@ class RunRecords:
         ]
 
     def read_outcomes(self, tasks: Iterable[str]) -> Iterator[tuple[str, TaskOutcomes | None]]:
-        """Yield the ids of tasks and their records; several records are read concurrently."""
+        """Yield each task's id and its record, or None; several records are read concurrently."""
 
         def find(task: str) -> tuple[str, bytes | None]:
             return task, self._find_bytes(outcomes_name(task))
@@ -268,30 +273,35 @@ class RunRecords:
         for task, data in map_ahead(find, tasks, READERS):
             yield task, _parse_outcomes(data)
 
-    def each_outcome(self) -> Iterator[tuple[str, Outcome]]:
-        """Yield the outcome of each member on record, with the id of the member's task.
+    def final_outcomes(self) -> Iterator[tuple[str, Outcome]]:
+        """Yield the outcome of each member once, with the id of the task that recorded it.
 
-        The record of a late stream is ignored if settling has ended the member. The record of the
-        member is read before that of the stream, because "member-" sorts before "stream-".
+        If settling has recorded the outcome of a split member, the record of a stream that ended
+        later is ignored. Settling's record is read first, because "member-" sorts before "stream-".
         """
-        ended: set[int | None] = set()  # indexes of the members that settling has ended
+        settled: set[int | None] = set()  # indexes of the members whose outcome settling recorded
         for task, recorded in self.read_outcomes(sorted(self.list_outcomes())):
             if recorded is None or not gives_outcome(recorded.report.stage):
                 continue
+            member = recorded.report.member
             if recorded.report.stage is Stage.DONE:
-                ended.add(recorded.report.member)
-            if recorded.report.stage is not Stage.STREAM or recorded.report.member not in ended:
-                yield from ((task, outcome) for outcome in recorded.outcomes)
+                settled.add(member)
+            elif recorded.report.stage is Stage.STREAM and member in settled:
+                continue
+            for outcome in recorded.outcomes:
+                yield task, outcome
 
-    def outcome_lines(self) -> Iterator[Outcome]:
-        """Yield the outcomes of all tasks; skip the report in the first line of each record."""
+    def all_outcomes(self) -> Iterator[Outcome]:
+        """Yield the outcomes of all tasks; a member may have several."""
         names = list(self.store.names(OUTCOMES))
-        for name, data in zip(names, map_ahead(self.store.read, names, READERS), strict=True):
-            for line in filter(None, data.splitlines()[1:]):
+        records = map_ahead(self.store.read, names, READERS)
+        for name, data in zip(names, records, strict=True):
+            outcome_lines = data.splitlines()[1:]  # the first line is the report of the task
+            for line in filter(None, outcome_lines):
                 yield self._decode(name, line, Outcome)
 
     def find_task_report(self, task: str) -> TaskReport | None:
-        """Return a task's report without its outcomes; None if the report cannot be read now."""
+        """Return a task's report without its outcomes; None if it is missing or damaged."""
         try:
             first_line = next(split_lines(self.store.stream(outcomes_name(task))), b"")
             return decode(first_line, TaskReport)
@@ -301,7 +311,7 @@ class RunRecords:
     # Members that are split into several tasks
 
     def find_segment(self, member: int, part: int, state: SegmentState) -> bytes | None:
-        """Return the record of a segment, with its window if linked; None if there is no record."""
+        """Return the record of a segment, which has a window if it is linked; None if missing."""
         return self._find_bytes(f"{SPLIT}{member:08d}-{part:04d}-{state}.bin")
 
     def write_segment(self, member: int, part: int, state: SegmentState, data: bytes) -> None:
@@ -311,7 +321,7 @@ class RunRecords:
     # Stop and report
 
     def find_stop(self) -> Stop | None:
-        """Return why the run must end, or None. A damaged record of the stop also ends the run."""
+        """Return why the run must end, or None; a damaged record of the stop is a reason too."""
         data = self._find_bytes(STOP)
         if data is None:
             return None
@@ -333,7 +343,10 @@ class RunRecords:
         return self.look_up_report()[1]
 
     def look_up_report(self) -> tuple[bytes | None, Report | None]:
-        """Return the report as bytes and decoded; None for a missing or undecodable value."""
+        """Return the report as stored and decoded.
+
+        The first value is None if there is no report; the second, also if it cannot be decoded.
+        """
         data = self._find_bytes(REPORT)
         if data is None:
             return None, None
@@ -343,10 +356,14 @@ class RunRecords:
             return data, None
 
     def put_report(self, report: Report, over: bytes | None) -> None:
-        """Write a report over the record that `look_up_report` returned.
+        """Write a report on the condition that no other writer has changed the record.
+
+        Args:
+            report: the new report.
+            over: the stored bytes that `look_up_report` returned; None: there was no report.
 
         Raises:
-            ConflictError: another writer changed the record in the meantime.
+            ConflictError: another writer has changed the record.
         """
         if over is None:
             self.store.create(REPORT, encode(report))

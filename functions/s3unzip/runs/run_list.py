@@ -1,9 +1,9 @@
 """The runs of this machine or of a deployed environment, and the progress of one of these runs.
 
 Commands use a `RunList`, whose subclasses are in `local.runs` and `operate.runs`. The progress of
-an active run is read from its records. The first line of a task's outcomes is its report. Only this
-line is read, and also the following outcomes if members failed. The stage of a report determines
-which of its numbers count.
+an active run is read from its records. A task's outcomes begin with its report. The lines after the
+report are read only if members have failed. The stage of a report determines which of its numbers
+count.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class ListedRun(Struct, frozen=True, omit_defaults=True):
     """One line of ``s3unzip runs``."""
 
     run: str
-    state: str  # the verdict, or RUNNING, STOPPED or UNFINISHED without one
+    state: str  # the verdict; RUNNING, STOPPED or UNFINISHED if there is no verdict
     started: float  # Unix seconds
     seconds: float | None = None
     source: str = ""
-    destination: str = ""  # DEST, as it was typed
+    destination: str = ""  # DEST, as typed on the command line
     folder: str = ""  # the folder below DEST that contains the members
     members: int = 0
     extracted: int = 0
@@ -53,10 +53,10 @@ class RunList(ABC):
 
     environment: str | None  # name of the environment; None for this machine
     location: str  # where the runs are, for messages: "here", "in prod"
-    nothing_yet: str  # message to show if there are no runs
-    work_location: Location
+    nothing_yet: str  # the message if there are no runs
+    work_location: Location  # the prefix or the folder with the records of all runs
     stores: Stores
-    found_by = ""  # options with which a command finds these runs, with a space before them
+    found_by = ""  # the options that make a command use these runs, with a leading space
 
     def records(self, run: str) -> RunRecords:
         """Return the records of one run."""
@@ -73,43 +73,45 @@ class RunList(ABC):
             raise UsageError("RUN is empty; is a variable of your shell not set?")
         run = run_of_execution(name)
         if run == "latest":
-            for latest in self.begun(1):
-                return latest
-            raise NotFoundError(self.nothing_yet)
+            latest = next(self.begun(1), None)
+            if latest is None:
+                raise NotFoundError(self.nothing_yet)
+            return latest
         matches = [
-            full
-            for full in self.begun(MAX_RUNS)
-            if full.startswith(run) or full[STEM_AT:].startswith(run)
+            full_id
+            for full_id in self.begun(MAX_RUNS)
+            if full_id.startswith(run) or full_id[STEM_AT:].startswith(run)
         ]
-        # If no run matches, the run may be older than the latest `MAX_RUNS` runs.
+        if len(matches) == 1:
+            return matches[0]
+        # A full id can also be the beginning of another id. The id of a run that is older than the
+        # latest `MAX_RUNS` runs is not in `matches`.
         if run in matches or (not matches and self.has(run)):
             return run
         advice = f"see s3unzip runs{self.found_by}"
-        if not matches:
-            raise NotFoundError(f"{run}: no such run {self.location}; {advice}")
-        if len(matches) > 1:
+        if matches:
             raise UsageError(f"{run}: {len(matches)} runs begin with it; {advice}")
-        return matches[0]
+        raise NotFoundError(f"{run}: no such run {self.location}; {advice}")
 
     @abstractmethod
     def recent(self, limit: int) -> Iterator[ListedRun]:
-        """Yield runs without their records, latest first.
+        """Yield at most `limit` runs, latest first, without reading their records.
 
-        The state is `RUNNING` if a run is known to be active, otherwise empty. Until the records
-        are read, the time of a run stands for its start.
+        Only the id, the state and the start are set. The state is `RUNNING` if a run is known to be
+        active; otherwise, it is empty. The start is approximate.
         """
 
     def begun(self, limit: int) -> Iterator[str]:
-        """Yield the ids of the runs that `find` compares with a name, latest first."""
-        return (recent.run for recent in self.recent(limit))
+        """Yield the ids of at most `limit` runs that have begun, latest first."""
+        return (listed.run for listed in self.recent(limit))
 
     def has(self, run: str) -> bool:
-        """Return whether there is a run with this id; the run might not have any records yet."""
+        """Return whether a run with this id exists, even if it has no records yet."""
         return self.state(run) is not None
 
     @abstractmethod
     def state(self, run: str) -> str | None:
-        """Return the state of a run: `RUNNING` if the run is active; None if it never began."""
+        """Return the state of a run: `RUNNING` while it is active; None if it never began."""
 
     @abstractmethod
     def stop(self, run: str) -> bool:
@@ -117,23 +119,23 @@ class RunList(ABC):
 
     @abstractmethod
     def connections(self, run: str) -> StoreConfig:
-        """Return how the stores of a run are reached."""
+        """Return the configuration with which commands reach the stores of a run."""
 
     def map_counts(self, run: str) -> dict[str, int]:  # noqa: ARG002 - used in a subclass
-        """Return the counts of the last Map of a run, by fields of `RunProgress`.
+        """Return how many tasks of the last Map of a run are waiting, running and lost.
 
-        The result is empty if the run had no Map.
+        The keys are fields of `RunProgress`. The result is empty if the run had no Map Run.
         """
         return {}
 
 
 class RunProgress(Struct, frozen=True, omit_defaults=True):
-    """A line of ``s3unzip watch --json``, printed when a figure changes; a report comes last."""
+    """A line of ``s3unzip watch --json``, which prints one when a figure changes."""
 
     run: str
     state: str = ""  # state of the execution; empty on one machine
     members: int | None = None  # number of selected members; None while the run is being planned
-    extracted: int = 0  # all counts include only tasks that have ended
+    extracted: int = 0  # this and the other counts include only tasks that have ended
     unchanged: int = 0
     failed: int = 0
     bytes_written: int = 0
@@ -149,7 +151,7 @@ class RunProgress(Struct, frozen=True, omit_defaults=True):
 
 
 class RunSnapshot(Struct, frozen=True):
-    """The state of a run's records at one moment."""
+    """The progress of a run according to its records at one moment."""
 
     progress: RunProgress
     summary: PlanSummary | None = None  # summary of the plan; None if the run has no plan yet
@@ -158,7 +160,7 @@ class RunSnapshot(Struct, frozen=True):
 
 
 class RunWatcher:
-    """Reads the records of a run repeatedly; each reading includes only new records.
+    """Reads the records of a run repeatedly; each reading loads only records that are new.
 
     A snapshot lists at most `max_failures` new failures.
     """
@@ -178,9 +180,9 @@ class RunWatcher:
         if self._summary is None:
             self._summary = self._records.find_plan()
         plan = self._summary
-        if plan is None:
+        if plan is None:  # the run is still being planned
             return RunSnapshot(RunProgress(self._records.run))
-        failures = self._read_new()
+        failures = self._add_new_reports()
         reports = self._finished.values()
         times = [report.first_object for report in reports if report.first_object is not None]
         counts = count_progress(reports)
@@ -201,9 +203,9 @@ class RunWatcher:
         )
         return RunSnapshot(progress, plan, counts, failures)
 
-    def _read_new(self) -> tuple[Outcome, ...]:
-        """Read the reports of newly finished tasks; return their first failures."""
-        failures: dict[str, Outcome] = {}
+    def _add_new_reports(self) -> tuple[Outcome, ...]:
+        """Add the reports of newly finished tasks to `_finished`; return their first failures."""
+        failures: dict[str, Outcome] = {}  # keyed by the key of the member
         tasks = [
             task
             for task in self._records.list_outcomes()
@@ -212,16 +214,13 @@ class RunWatcher:
         reports = map_ahead(self._find_report, tasks, READERS)
         for task, report in zip(tasks, reports, strict=True):
             # A record can vanish after it was listed, or be of an attempt that was cut off.
-            if report is None or report.unfinished:
-                continue  # retried at the next reading
-            self._finished[task] = report
-            if (
-                len(failures) >= self._max_failures
-                or not report.failed
-                or not gives_outcome(report.stage)
-            ):
+            if report is None or report.unfinished:  # the next reading tries again
                 continue
-            recorded = self._records.find_outcomes(task)
+            self._finished[task] = report
+            has_failures = report.failed > 0 and gives_outcome(report.stage)
+            recorded = None
+            if has_failures and len(failures) < self._max_failures:
+                recorded = self._records.find_outcomes(task)
             if recorded is not None:
                 failures |= {
                     outcome.key: outcome
@@ -234,5 +233,5 @@ class RunWatcher:
         """Return the report of a task; None if it cannot be read now."""
         try:
             return self._records.find_task_report(task)
-        except ServiceFaultError:  # retried at the next reading
+        except ServiceFaultError:  # the next reading tries again
             return None

@@ -1,4 +1,4 @@
-"""One step of a run: a plan, an attempt at a task, or settling; and the faults that end a run."""
+"""One step of a run: a plan, an attempt at a task, or settling. Also the faults that end a run."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -21,7 +21,7 @@ from s3unzip.runs.records import RECORD_UNREADABLE, RunRecords, TaskOutcomes
 from s3unzip.stages import Stage, gives_outcome
 from s3unzip.stores.calls import Calls
 
-MAX_FAILURES = 50  # maximum per update of the display; the report counts all failures
+MAX_FAILURES = 50  # maximum number per update of the display; the report counts all failures
 PROGRESS_SECONDS = 0.2  # minimum time between two updates of the progress display
 
 
@@ -31,7 +31,7 @@ class Step:
     Args:
         run: the run.
         context: the stores, the clock and the limits.
-        calls: retries and counts the requests of this step.
+        calls: sends, retries and counts the requests of this step.
     """
 
     def __init__(self, run: Run, context: Context, calls: Calls) -> None:
@@ -75,13 +75,13 @@ class TaskAttempt(Step):
         # `PlannedMember.work` of the members with an outcome. This is a list because threads can
         # append to a list concurrently, but cannot safely add to a number.
         self._works: list[int] = []
-        # Bytes extracted so far of the current large member; 0 again if the member is read again.
-        self.passed = 0
+        # Bytes of the current large member that are done; 0 again if the member is read again.
+        self.member_bytes = 0
         self._next_update = 0.0  # time of the next update, in Unix seconds
 
     @property
     def slice(self) -> Slice:
-        """The slice of the task; an error is raised if the task has none."""
+        """The slice of the task; raises `UsageError` if the task has none."""
         if self.task.slice is None:
             raise errors.UsageError(f"{self.task.id}: the task has no slice")
         return self.task.slice
@@ -89,13 +89,13 @@ class TaskAttempt(Step):
     def note_extracted(
         self, row: PlannedMember, seconds: float, size: int | None = None, etag: str | None = None
     ) -> None:
-        """Add the outcome of a member that is complete and verified in the destination.
+        """Add the outcome of a member whose object is complete and verified.
 
         Args:
             row: the member.
             seconds: the duration of the PUT or the Complete request.
-            size: the size of the object in bytes; None means the member's own size.
-            etag: the ETag from the store's answer, without quotes; None if the answer had no ETag.
+            size: the size of the object in bytes; None: the size of the member.
+            etag: the ETag in the store's answer, without quotes; None: the answer had none.
         """
         self.put_seconds.append(seconds)
         if self.first_object is None:
@@ -105,12 +105,12 @@ class TaskAttempt(Step):
     def note(self, row: PlannedMember, outcome: Outcome) -> None:
         """Add the outcome of a member."""
         self.outcomes.append(outcome)
-        if self.task.is_whole:  # for other tasks, `count_passed` counts the work
+        if self.task.is_whole:  # for scans and slices, `count_member_bytes` counts the work
             self._works.append(row.work)
-            self.passed = 0
+            self.member_bytes = 0
 
     def note_failed(self, row: PlannedMember, finding: errors.Finding) -> None:
-        """Add the outcome of a member that is not in the destination."""
+        """Add the outcome of a member that could not be extracted."""
         self.note(row, Outcome.failed(row.member.index, row.key, finding))
 
     def resume(self, earlier: TaskOutcomes) -> None:
@@ -122,21 +122,21 @@ class TaskAttempt(Step):
         self.first_object = earlier.report.first_object
         self.warnings.update(earlier.report.warnings)
 
-    def count_passed(self, size: int) -> None:
-        """Count bytes of a large member that were read to write the member to the destination."""
-        self.passed += size
+    def count_member_bytes(self, size: int) -> None:
+        """Add `size` bytes of a large member to its progress, in bytes of the archive."""
+        self.member_bytes += size
         self.show_progress()
 
-    def counting_passed(self, pieces: Iterable[memoryview]) -> Iterator[memoryview]:
-        """Yield `pieces` of a large member, and count their bytes with `count_passed`."""
+    def count_pieces(self, pieces: Iterable[memoryview]) -> Iterator[memoryview]:
+        """Yield `pieces` of a large member, and add each of them to its progress."""
         for data in pieces:
-            self.count_passed(len(data))
+            self.count_member_bytes(len(data))
             yield data
 
     def show_progress(self, *, now: bool = False) -> None:
-        """Report new outcomes and bytes to the progress display, a few times a second.
+        """Report what is new to the progress display, but at most every `PROGRESS_SECONDS`.
 
-        If `now` is true, they are reported even if the last update has only just been made.
+        If `now` is true, the display is updated whenever its last update was.
         """
         progress = self.context.progress
         if progress is None:
@@ -145,7 +145,8 @@ class TaskAttempt(Step):
         if not now and time < self._next_update:
             return
         self._next_update = time + PROGRESS_SECONDS
-        new = self.outcomes[self._shown_outcomes :]  # other threads can append more outcomes
+        # The length is that of the copy, because other threads can append outcomes meanwhile.
+        new = self.outcomes[self._shown_outcomes :]
         self._shown_outcomes += len(new)
         counts = count_progress([self.report()])
         increase = counts.copy()
@@ -162,8 +163,10 @@ class TaskAttempt(Step):
         earlier = self._earlier
         seconds = self.context.clock.now() - self.started
         counts = Counter(outcome.status for outcome in self.outcomes)
-        written = sum(part.size for part in self.uploaded)  # bytes written by a slice
-        written += sum(o.size for o in self.outcomes if o.status is Status.EXTRACTED)
+        bytes_written = sum(part.size for part in self.uploaded)  # only a slice has parts
+        bytes_written += sum(
+            outcome.size for outcome in self.outcomes if outcome.status is Status.EXTRACTED
+        )
         unfinished = task.members - len(self.outcomes)
         if self.has_no_outcome:  # the task is finished without an outcome
             unfinished = 0
@@ -175,8 +178,8 @@ class TaskAttempt(Step):
             unchanged=counts[Status.UNCHANGED],
             failed=counts[Status.FAILED],
             bytes_read=earlier.bytes_read + self.archive.bytes_read,
-            bytes_done=earlier.bytes_done + sum(self._works) + self.passed,
-            bytes_written=written,
+            bytes_done=earlier.bytes_done + sum(self._works) + self.member_bytes,
+            bytes_written=bytes_written,
             requests=earlier.requests + self.calls.requests,
             started=earlier.started,
             seconds=round(earlier.seconds + seconds, 6),
@@ -193,7 +196,7 @@ class TaskAttempt(Step):
     def write(self) -> TaskReport:
         """Write the task's report and outcomes to the run store; return the report."""
         if not self.has_no_outcome:  # a large member without an outcome is read again
-            self.passed = 0
+            self.member_bytes = 0
         self.show_progress(now=True)
         report = self.report()
         self.records.write_outcomes(report, self.outcomes)
@@ -201,11 +204,11 @@ class TaskAttempt(Step):
 
 
 def count_progress(reports: Iterable[TaskReport], next_tasks: Iterable[Task] = ()) -> Counter[str]:
-    """Add up the counts in the reports of tasks for the progress display.
+    """Return the sums of the counts in the reports of tasks, for the progress display.
 
-    The members of scans and slices are not counted, because settling adds the outcomes of split
-    members. Slices are not counted at all if their member is eventually streamed, and a late stream
-    adds no member that settling has ended.
+    Each member is counted once. Scans and slices add no members, because settling records the
+    outcomes of split members. If a member is streamed after all, its slices add no bytes either. A
+    stream that ends late does not add a member whose outcome settling has recorded.
 
     Args:
         reports: the reports of the tasks that have ended.
@@ -215,7 +218,7 @@ def count_progress(reports: Iterable[TaskReport], next_tasks: Iterable[Task] = (
     # Indexes of the members that a task has streamed or will stream.
     streamed = {report.member for report in recorded if report.stage is Stage.STREAM}
     streamed |= {task.member for task in next_tasks if task.stage is Stage.STREAM}
-    ended = {report.member for report in recorded if report.stage is Stage.DONE}
+    settled = {report.member for report in recorded if report.stage is Stage.DONE}
     counts: Counter[str] = Counter()
     for report in recorded:
         if report.stage is Stage.SLICE and report.member in streamed:
@@ -223,17 +226,16 @@ def count_progress(reports: Iterable[TaskReport], next_tasks: Iterable[Task] = (
         counts["bytes_read"] += report.bytes_read
         if report.stage is not Stage.SCAN:  # a scan only reads data that a slice extracts later
             counts.update(bytes_done=report.bytes_done, bytes_written=report.bytes_written)
-        if gives_outcome(report.stage) and (
-            report.stage is Stage.DONE or report.member not in ended
-        ):
+        is_late = report.stage is not Stage.DONE and report.member in settled
+        if gives_outcome(report.stage) and not is_late:
             counts.update(
                 extracted=report.extracted, unchanged=report.unchanged, failed=report.failed
             )
     return counts
 
 
-STOPPED = "stopped"  # the reason of a run that the user stopped
-# The reason of a run that a fault ended, by the class of the fault.
+STOPPED = "stopped"  # the reason code of a run that the user stopped
+# The reason code of a run that a fault ended, by the class of the fault.
 REASONS: dict[type[errors.StorageError], str] = {
     errors.SourceChangedError: "source-changed",
     errors.AccessDeniedError: "access-denied",
@@ -248,7 +250,7 @@ RUN_FAULTS = tuple(REASONS)  # the errors that end the whole run
 
 
 def stop_for(fault: errors.StorageError) -> Stop:
-    """Return the stop of a run that encountered `fault`, which is one of `RUN_FAULTS`."""
+    """Return the stop of a run that `fault` ends; its class is one of `RUN_FAULTS`."""
     verdict = Verdict.FAILED
     if isinstance(fault, errors.SourceChangedError):
         verdict = Verdict.SOURCE_CHANGED

@@ -73,7 +73,7 @@ def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], 
     records = RunRecords.open(context.stores, run.id)
     candidates = (
         outcome
-        for outcome in records.outcome_lines()
+        for outcome in records.all_outcomes()
         if outcome.status is not Status.FAILED and outcome.key.lower().endswith(SUFFIX)
     )
     # Outcomes are stored in the order in which their PUTs ended. They are sorted by index here,
@@ -175,7 +175,7 @@ def _find_taken(records: RunRecords, prefixes: Counter[str]) -> dict[str, str]:
     }
     if not prefixes:  # the records do not need to be read
         return taken
-    for outcome in records.outcome_lines():
+    for outcome in records.all_outcomes():
         key = outcome.key
         if key + "/" in prefixes:
             taken.setdefault(key + "/", f"a member of the outer archive is called {key}")

@@ -183,7 +183,7 @@ def test_a_false_boundary_makes_a_stream_of_the_member() -> None:
     assert world.tasks(report, TaskKind.SLICE)  # the link believed it; extracting found out
     # The slices that failed are no failed member, neither in the records nor for `watch`.
     records = world.records(report.run)
-    assert [outcome.status for _, outcome in records.each_outcome()] == [Status.EXTRACTED]
+    assert [outcome.status for _, outcome in records.final_outcomes()] == [Status.EXTRACTED]
     snapshot = RunWatcher(records).read()
     assert (snapshot.counts["failed"], snapshot.failures) == (0, ())
 

@@ -185,7 +185,7 @@ def test_a_member_that_two_settlings_end_counts_once() -> None:
     assert TaskKind.STREAM in {task.kind for task in late.next.tasks}
     report = world.finish(late)
     assert (report.verdict, report.extracted) == (Verdict.COMPLETED, 2)
-    assert sorted(outcome.index for _, outcome in records.each_outcome()) == [0, 1]
+    assert sorted(outcome.index for _, outcome in records.final_outcomes()) == [0, 1]
     assert RunWatcher(records).read().progress.extracted == 2
 
 
@@ -210,11 +210,11 @@ def test_failed_members_are_done_again_only_from_their_archive(world: World) -> 
     wrong = Entry("wrong", b"x", local={"crc32": 1}, central={"crc32": 1})
     report = world.run(build(*SMALL, wrong), verdict="COMPLETED_WITH_ERRORS", failed=1)
     records = world.records(report.run)
-    outcomes = list(records.each_outcome())
+    outcomes = list(records.final_outcomes())
     world.buckets.bucket("ingest").objects.clear()
     with pytest.raises(SourceChangedError):
         world.resume(report.run, failed=True)
-    assert (records.find_report(), list(records.each_outcome())) == (report, outcomes)
+    assert (records.find_report(), list(records.final_outcomes())) == (report, outcomes)
 
 
 DONE, ERRORS, REJECTED, CHANGED, FAILED = Verdict
