@@ -361,7 +361,7 @@ REFUSALS = {
         "after its declared offset",
         "Another Fetch",
     ),
-    "in-front": (build(PLAIN[2]) + GOOD, "Another ZIP archive lies in front", "Fetch"),
+    "in-front": (build(PLAIN[2]) + GOOD, "Another ZIP archive precedes this one", "Fetch"),
 }
 
 
