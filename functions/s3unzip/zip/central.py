@@ -45,8 +45,8 @@ from s3unzip.zip.records import (
     Sizes,
     read_aes,
     read_dos_time,
-    read_extended_time,
     read_unicode_path,
+    read_utc_time,
     resolve_zip64,
     walk_extras,
 )
@@ -222,7 +222,7 @@ class DirectoryReader:
         mtime = None
         if extras is not NO_EXTRAS or sizes.lacks_value:
             self._check_extras(form, extras, sizes)
-            mtime = read_extended_time(extras)
+            mtime = read_utc_time(extras)
         if mtime is None:
             mtime = read_dos_time(dos_time)
         name = self._read_name(form, extras)

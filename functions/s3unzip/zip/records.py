@@ -78,11 +78,15 @@ MAX_COMMENT = 0xFFFF
 
 # The ids of extra fields.
 ZIP64 = 0x0001
+NTFS = 0x000A
 EXTENDED_TIMESTAMP = 0x5455
+UNIX_TIMES = 0x5855
 UNICODE_PATH = 0x7075
 AES = 0x9901
 
 _FIELD_HEADER = 4  # length in bytes of the id and the length of a field
+# The ticks of 100 ns since 1601 that are Unix times from 1970 to 2106; 10,000,000 are a second.
+_NTFS_TICKS = range(116_444_736_000_000_000, 159_394_408_960_000_000)
 _AES_FIELD = struct.Struct("<H2sBH")  # version, "AE", strength, method
 
 
@@ -204,15 +208,22 @@ def resolve_zip64(extras: Extras, declared: Sizes) -> Sizes:
     return replace(declared, **wide_values)
 
 
-def read_extended_time(extras: Extras) -> int | None:
-    """Return the Unix seconds of the modification time in the extended timestamp (0x5455).
+def read_utc_time(extras: Extras) -> int | None:
+    """Return the Unix seconds of the modification time in an extra field.
 
-    Returns None if there is no field with this time.
+    Returns None if no field has this time. The DOS time, in contrast, has no time zone.
     """
     for payload in extras.of(EXTENDED_TIMESTAMP):
         # The field has one byte of flags, in which bit 0 announces this time, and 4 bytes of time.
         if len(payload) >= 5 and payload[0] & 1:
             return int.from_bytes(payload[1:5], "little", signed=True)
+    for payload in extras.of(UNIX_TIMES):  # of old Info-ZIP and macOS; the time of access is first
+        if len(payload) >= 8:
+            return int.from_bytes(payload[4:8], "little", signed=True)
+    for payload in extras.of(NTFS):  # 4.5.5: of 7-Zip, WinZip and WinRAR
+        ticks = int.from_bytes(payload[8:16], "little")
+        if payload[4:8] == b"\1\0\x18\0" and ticks in _NTFS_TICKS:  # tag 1 has three times
+            return (ticks - _NTFS_TICKS.start) // 10_000_000
     return None
 
 

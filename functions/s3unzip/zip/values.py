@@ -97,9 +97,9 @@ class Member(Struct, frozen=True, array_like=True, gc=False):
     offset of the next listed local header or of the directory. `method` is the compression method
     (APPNOTE 4.4.5), even if there is a `cipher`. `flags` are the 16 bits of APPNOTE 4.4.4,
     `records.FLAG_REPARSE` and `FLAG_WRAPPED`. With `FLAG_WRAPPED`, only the lower 32 bits of `size`
-    are certain. `mtime` is in Unix seconds, from the extended timestamp if there is one, and
-    otherwise from the DOS time, read as UTC. `mode` contains Unix mode bits. `mtime` and `mode` are
-    None if they are unknown.
+    are certain. `mtime` is in Unix seconds, from an extra field if one has it, and otherwise
+    from the DOS time, read as UTC. `mode` contains Unix mode bits. `mtime` and `mode` are None if
+    they are unknown.
     """
 
     index: int

@@ -149,7 +149,7 @@ def test_fields() -> None:
 
 
 @pytest.mark.parametrize(
-    ("date", "time", "payload", "expected"),
+    ("date", "time", "fields", "expected"),
     [
         (0x5C8F, 0x6C25, b"", 1_776_259_990),
         (0x0021, 0, b"", 315_532_800),
@@ -160,16 +160,28 @@ def test_fields() -> None:
         (0x0021, 60 << 5, b"", None),
         (0x0021, 30, b"", None),
         (0x5C9F, 0x6C3D, b"", None),
-        (0, 0, pack("<Bi", 1, 1_700_000_000), 1_700_000_000),
-        (0, 0, pack("<Bi", 3, -1), -1),  # before 1970
-        (0, 0, pack("<Bi", 2, 5), None),  # no modification time
-        (0, 0, pack("<Bi", 1, 5)[:4], None),
+        (0, 0, extra(0x5455, pack("<Bi", 1, 1_700_000_000)), 1_700_000_000),
+        (0, 0, extra(0x5455, pack("<Bi", 3, -1)), -1),  # before 1970
+        (0, 0, extra(0x5455, pack("<Bi", 2, 5)), None),  # no modification time
+        (0, 0, extra(0x5455, pack("<Bi", 1, 5)[:4]), None),
+        (0, 0, extra(0x5855, pack("<ii", 5, -1)), -1),  # the time of access is the first
+        (0, 0, extra(0x5855, pack("<ii", 5, 6)[:7]), None),
+        (0x0021, 0, extra(0x000A, pack("<IIQQQ", 0, 0x180001, 13 * 10**16, 5, 5)), 1_355_526_400),
+        (0x0021, 0, extra(0x000A, pack("<IIQQQ", 0, 0x180001, 0, 5, 5)), 315_532_800),  # no time
+        (0x0021, 0, extra(0x000A, pack("<IIQ", 0, 0x180001, SENTINEL << 32)), 315_532_800),
+        (0x0021, 0, extra(0x000A, pack("<IIQ", 0, 0x180002, 13 * 10**16)), 315_532_800),
+        (
+            0,
+            0,
+            extra(0x000A, pack("<IIQ", 0, 0x180001, 13 * 10**16))
+            + extra(0x5455, pack("<Bi", 1, 9)),
+            9,
+        ),
     ],
 )
-def test_times_of_members(date: int, time: int, payload: bytes, expected: int | None) -> None:
-    """DOS times are taken as UTC, if there is no extended timestamp with its flag set."""
-    block = extra(0x5455, payload) * bool(payload)
-    (member,) = _read_one(Entry("a", extra=block, central={"date": date, "time": time})).members
+def test_times_of_members(date: int, time: int, fields: bytes, expected: int | None) -> None:
+    """DOS times are taken as UTC, if no extra field has a valid time in UTC."""
+    (member,) = _read_one(Entry("a", extra=fields, central={"date": date, "time": time})).members
     assert member.mtime == expected
 
 
