@@ -14,7 +14,7 @@ from s3unzip import rates
 from s3unzip.model import Task, TaskKind
 from s3unzip.settings import MIB, Tuning
 from s3unzip.zip import Member
-from s3unzip.zip.records import METHOD_DEFLATE, METHOD_STORED, is_encrypted
+from s3unzip.zip.records import FLAG_ENCRYPTED, METHOD_DEFLATE, METHOD_STORED
 
 MAX_SLICES = 1_000  # maximum per member; a multipart upload may have 10,000 parts
 FEW_SEGMENTS = 16  # few enough for an inline Map, even with other tasks
@@ -205,7 +205,7 @@ class TaskCutter:
         tuning = self._tuning
         compressed = member.compressed_size
         min_length = math.ceil(compressed / MAX_SLICES)
-        can_divide = self._inflates and not is_encrypted(member.flags)
+        can_divide = self._inflates and not member.flags & FLAG_ENCRYPTED
         is_plain = member.method == METHOD_STORED and member.size == compressed
         if can_divide and is_plain and self._can_copy and member.size >= tuning.copy_from:
             return TaskKind.COPY, _slice_evenly(compressed, max(tuning.copy_task_bytes, min_length))

@@ -104,18 +104,15 @@ def _read_form(raw: bytes) -> _HeaderForm:
         )
     if flags & records.FLAG_PATCH:
         findings.append(("patch-data", "compressed patch data"))
-    is_encrypted = records.is_encrypted(flags) or method == records.METHOD_AES
+    is_encrypted = bool(flags & records.FLAG_ENCRYPTED) or method == records.METHOD_AES
     if not is_encrypted and method not in records.METHODS:
         findings.append(("unsupported-method", records.describe_method(method)))
-    unix_mode = None
-    if is_unix:
-        unix_mode = mode or None  # 0 means that the writer declared no mode
     is_dos_folder = attributes & records.ATTRIBUTE_DIRECTORY and host in records.DOS_HOSTS
     return _HeaderForm(
         method=method,
         flags=flags,
         disk=disk,
-        mode=unix_mode,
+        mode=(is_unix and mode) or None,  # 0 means that the writer declared no mode
         is_encrypted=is_encrypted,
         is_folder=bool(file_type == stat.S_IFDIR or is_dos_folder),
         findings=tuple(findings),

@@ -135,7 +135,7 @@ def open_member(member: Member, raw: Buffer, policy: Policy) -> OpenedMember | i
         header.length,
         has_descriptor=bool(header.flags & records.FLAG_DESCRIPTOR),
         warnings=tuple(warnings),
-        time_high=header.time >> 8 if records.is_encrypted(header.flags) else 0,
+        time_high=header.time >> 8 if header.flags & records.FLAG_ENCRYPTED else 0,
         is_complete=_compare_content(member, header, extras),
     )
 
@@ -204,7 +204,7 @@ def _check_coding(member: Member, header: LocalHeader, extras: records.Extras) -
     # With AES, both headers declare method 99, and the AES field contains the compression method.
     method = records.METHOD_AES if is_aes else member.method
     differing_flags = (header.flags ^ member.flags) & records.ENCRYPTION_FLAGS
-    is_encrypted = records.is_encrypted(header.flags | member.flags)
+    is_encrypted = (header.flags | member.flags) & records.FLAG_ENCRYPTED
     if (is_encrypted and differing_flags) or (header.method == records.METHOD_AES) != is_aes:
         member.fail("lfh-encryption-mismatch", "only one of its two headers is marked as encrypted")
     if is_aes and records.read_aes(extras) != (member.method, member.cipher):
@@ -267,19 +267,17 @@ def close_member(member: Member, opened: OpenedMember, tail: Buffer) -> list[str
         MemberError: the data descriptor disagrees with the directory.
     """
     tail = tail[:AFTER_LENGTH]
-    warnings: list[str] = []
     length = 0
+    warnings: list[str] = []
     if opened.has_descriptor:
-        length, warning = _check_descriptor(member, opened, tail)
-        if warning:
-            warnings.append(warning)
+        length, warnings = _check_descriptor(member, opened, tail)
     if len(tail) > length and records.LOCAL_SIGNATURE in bytes(tail[length:]):
         warnings.append("hidden-local-header")
     return warnings
 
 
-def _check_descriptor(member: Member, opened: OpenedMember, tail: Buffer) -> tuple[int, str | None]:
-    """Return the length of the descriptor, or 0 if it is absent, and the code of a warning.
+def _check_descriptor(member: Member, opened: OpenedMember, tail: Buffer) -> tuple[int, list[str]]:
+    """Return the length of the descriptor, or 0 if it is absent, and the codes of warnings.
 
     A descriptor (4.3.9) can have a signature, and its sizes have 32 or 64 bits. The archive does
     not declare which of these four forms is used, so any one of them must match the directory.
@@ -289,17 +287,17 @@ def _check_descriptor(member: Member, opened: OpenedMember, tail: Buffer) -> tup
     if max(content) <= records.SENTINEL_32:  # all values fit in 32 bits; this form is usual
         forms.insert(0, _DESCRIPTOR.pack(*content))
     start = bytes(tail[: _WIDE_DESCRIPTOR.size + len(records.DESCRIPTOR_SIGNATURE)])
-    for signature, warning in (
-        (records.DESCRIPTOR_SIGNATURE, None),
-        (b"", "dd-missing-signature"),
+    for signature, warnings in (
+        (records.DESCRIPTOR_SIGNATURE, []),
+        (b"", ["dd-missing-signature"]),
     ):
         for form in forms:
             if start.startswith(signature + form):
-                return len(signature + form), warning
+                return len(signature + form), warnings
     data_stop = member.offset + opened.data_start + member.compressed_size
     # If there is no descriptor, the next header begins where the data ends.
     is_at_next = data_stop == member.stop or start.startswith(records.LOCAL_SIGNATURE)
     if not (opened.is_complete and is_at_next):
         bytes_there = start[:16].hex() or "nothing"
         member.fail_size("dd-mismatch", f"{bytes_there} where the descriptor should be", data_stop)
-    return 0, "dd-absent"
+    return 0, ["dd-absent"]

@@ -28,7 +28,7 @@ DESCRIPTOR_SIGNATURE = b"PK\x07\x08"
 SENTINEL_16 = 0xFFFF
 SENTINEL_32 = 0xFFFF_FFFF
 
-FLAG_ENCRYPTED = 1 << 0
+FLAG_ENCRYPTED = 1 << 0  # bits 6 and 13 declare the kind of encryption (4.4.4)
 FLAG_LZMA_EOS = 1 << 1
 FLAG_DESCRIPTOR = 1 << 3
 FLAG_PATCH = 1 << 5
@@ -93,14 +93,6 @@ _AES_FIELD = struct.Struct("<H2sBH")  # version, "AE", strength, method
 def find_all(data: bytes, signature: bytes) -> Iterator[int]:
     """Yield the position of each signature in `data`."""
     return (match.start() for match in re.finditer(re.escape(signature), data))
-
-
-def is_encrypted(flags: int) -> bool:
-    """Return whether the flags declare that the data is encrypted.
-
-    Bits 6 and 13 indicate the kind of encryption (4.4.4). They have no meaning without bit 0.
-    """
-    return bool(flags & FLAG_ENCRYPTED)
 
 
 def describe_method(method: int) -> str:
