@@ -30,7 +30,7 @@ from s3unzip.extraction.existing_objects import read_stored
 from s3unzip.extraction.member_object import stored_size
 from s3unzip.model import Location, Pin, Request, Requests
 from s3unzip.planning.reading import Reading, read_archive
-from s3unzip.planning.select import parse_template
+from s3unzip.planning.select import check_selection, parse_template
 from s3unzip.runs.records import RunRecords
 from s3unzip.stores.calls import Calls, map_ahead
 from s3unzip.stores.listing import BEYOND, list_pages
@@ -155,7 +155,7 @@ def verify_objects(
     effort: Effort,
     written: WrittenObjects | None = None,
     each: Callable[[ComparedObject], object] | None = None,
-    check: Callable[[Reading], None] | None = None,
+    warn: Callable[[str], object] | None = None,
 ) -> Verification:
     """Compare every object with its member.
 
@@ -165,8 +165,7 @@ def verify_objects(
         effort: the concurrency, and whether records are trusted.
         written: the ETags that the store returned to runs; a deep verification ignores them.
         each: function that is called with every object and its result.
-        check: function that is called with the directory; it may raise an error to end the
-            verification.
+        warn: function that is called with a sentence for each glob that matches no member.
     """
     started = context.clock.now()
     if written is None or effort.deep:
@@ -174,8 +173,7 @@ def verify_objects(
     begin = partial(_ObjectComparison, request, context, effort, written=written, each=each)
     comparison = begin()
     reading = read_archive(request, context, comparison.calls)
-    if check is not None:
-        check(reading)
+    check_selection(request.options, reading.index, warn)
     expected = _list_expected(request, reading)
     comparison, requests = _compare_all(comparison, begin, expected)
     proofs = comparison.proofs

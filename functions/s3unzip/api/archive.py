@@ -29,7 +29,7 @@ from typing import IO, Literal, Self, TypeVar
 
 from msgspec.structs import replace
 
-from s3unzip.api.options import at_endpoint, judge_selection, open_context
+from s3unzip.api.options import at_endpoint, open_context
 from s3unzip.context import Progress
 from s3unzip.errors import (
     Finding,
@@ -41,7 +41,7 @@ from s3unzip.errors import (
 )
 from s3unzip.model import Options, Pin, PlanSummary, Report, Request
 from s3unzip.planning.reading import open_local, read_directory, read_tail
-from s3unzip.planning.select import PATHS, near_names, parse_template
+from s3unzip.planning.select import PATHS, check_selection, near_names, parse_template
 from s3unzip.stores.archives import Source
 from s3unzip.stores.calls import read_ahead
 from s3unzip.stores.config import StoreConfig, parse_source
@@ -63,16 +63,16 @@ class NoSuchMemberError(NotFoundError, KeyError):
 class ArchiveMember:
     """One member of an `Archive`. Directories are not members."""
 
-    __slots__ = ("_entry", "_problem", "_stream")
+    __slots__ = ("_member", "_problem", "_stream")
 
     def __init__(
         self,
         stream: Callable[[Member], Iterator[bytes]],
-        entry: Member,
+        member: Member,
         problem: Finding | None = None,
     ) -> None:
         self._stream = stream
-        self._entry = entry
+        self._member = member
         self._problem = problem
 
     def __repr__(self) -> str:
@@ -102,17 +102,17 @@ class ArchiveMember:
         """
         if self._problem is not None:
             raise MemberError(self._problem)
-        return self._stream(self._entry)
+        return self._stream(self._member)
 
     @property
     def index(self) -> int:
         """Position in the central directory, from 0."""
-        return self._entry.index
+        return self._member.index
 
     @property
     def name(self) -> str:
         """The normalised path: segments joined by slashes, never absolute."""
-        return self._entry.path
+        return self._member.path
 
     @property
     def size(self) -> int:
@@ -121,37 +121,37 @@ class ArchiveMember:
         Archives from macOS may declare the size modulo 4 GiB. In that case, this is the smallest
         size that fits the compressed data.
         """
-        return self._entry.size
+        return self._member.size
 
     @property
     def compressed_size(self) -> int:
         """Size in the archive in bytes, as the directory declares it."""
-        return self._entry.compressed_size
+        return self._member.compressed_size
 
     @property
     def offset(self) -> int:
         """Byte offset of the local header in the archive."""
-        return self._entry.offset
+        return self._member.offset
 
     @property
     def method(self) -> str | None:
         """Short name of the compression method; None if the member is refused."""
-        return self._unless_refused(METHODS.get(self._entry.method))
+        return self._unless_refused(METHODS.get(self._member.method))
 
     @property
     def crc32(self) -> int | None:
         """CRC-32 of the content as the directory declares it; None if the member is refused."""
-        return self._unless_refused(self._entry.crc32)
+        return self._unless_refused(self._member.crc32)
 
     @property
     def mtime(self) -> int | None:
         """Modification time in Unix seconds; None if it is unknown."""
-        return self._unless_refused(self._entry.mtime)
+        return self._unless_refused(self._member.mtime)
 
     @property
     def mode(self) -> int | None:
         """Unix mode bits; None if they are unknown."""
-        return self._unless_refused(self._entry.mode)
+        return self._unless_refused(self._member.mode)
 
     @property
     def problem(self) -> Finding | None:
@@ -230,7 +230,7 @@ class Archive(Mapping[str, ArchiveMember]):
             calls=calls,
             template=PATHS,
         )
-        judge_selection(options, warn)(reading)
+        check_selection(options, reading.index, warn)
         self._source = source
         self._options = options
         self._stores = stores
@@ -238,7 +238,7 @@ class Archive(Mapping[str, ArchiveMember]):
         self._location = location
         self._reading = reading
         self._read = partial(calls.read, adapter.pinned(location, tail.pin))
-        self._indexes: dict[str, int] | None = None  # built by the first look-up of a name
+        self._positions: dict[str, int] | None = None  # by name; None until the first look-up
 
     def __repr__(self) -> str:
         return f"<Archive {self.source}: {len(self)} members>"
@@ -281,33 +281,38 @@ class Archive(Mapping[str, ArchiveMember]):
         Raises:
             NotFoundError: no selected member has that name; the error is also a `KeyError`.
         """
-        good = self._reading.index.selected
-        if self._indexes is None:  # the indexes of refused members follow those of good ones
+        sound = self._reading.index.selected
+        failures = self._reading.index.failures
+        if self._positions is None:
+            # Refused members are numbered after the sound ones.
             refused = {
-                member.path: len(good) + n
-                for n, (member, _) in enumerate(self._reading.index.failures)
+                member.path: position
+                for position, (member, _) in enumerate(failures, start=len(sound))
             }
-            # If a good and a refused member have the same name, the right side wins: the good one.
-            self._indexes = refused | {member.path: index for index, member in enumerate(good)}
-        index = self._indexes.get(name)
-        if index is None:
-            near = ", ".join(map(repr, near_names(str(name), self._indexes)))
-            advice = "see s3unzip ls"  # unless there is a similar name
-            if near:
-                advice = f"near: {near}"
+            # If a sound and a refused member have the same name, it means the sound one.
+            self._positions = refused | {
+                member.path: position for position, member in enumerate(sound)
+            }
+        position = self._positions.get(name)
+        if position is None:
+            similar = near_names(str(name), self._positions)
+            advice = "see s3unzip ls"
+            if similar:
+                advice = f"near: {', '.join(map(repr, similar))}"
             raise NoSuchMemberError(f"{name!r}: no such member in {self.source}; {advice}")
-        if index < len(good):
-            return ArchiveMember(self._stream, good[index])
-        # Each failure consists of the member and its problem.
-        return ArchiveMember(self._stream, *self._reading.index.failures[index - len(good)])
+        if position < len(sound):
+            return ArchiveMember(self._stream, sound[position])
+        member, problem = failures[position - len(sound)]
+        return ArchiveMember(self._stream, member, problem)
 
     def members(self) -> Iterator[ArchiveMember]:
         """Yield the selected members, including refused ones, in the order of the directory."""
-        good = (ArchiveMember(self._stream, row) for row in self._reading.index.selected.in_order())
+        index = self._reading.index
+        sound = (ArchiveMember(self._stream, member) for member in index.selected.in_order())
         refused = (
-            ArchiveMember(self._stream, *failure) for failure in self._reading.index.failures
+            ArchiveMember(self._stream, member, problem) for member, problem in index.failures
         )
-        return merge(good, refused, key=attrgetter("index"))
+        return merge(sound, refused, key=attrgetter("index"))
 
     def namelist(self) -> list[str]:
         """Return the names of the selected members, in the order of the directory."""
@@ -338,9 +343,10 @@ class Archive(Mapping[str, ArchiveMember]):
             NotFoundError, UsageError, SourceChangedError: as for `extractall`.
         """
         report = self.extractall(path, [name])
-        key = parse_template(Request(self._location, NOWHERE, report.options)).key_of()
-        # `pathlib` would damage a URL.
-        return os.path.join(os.path.expanduser(path or ""), key(self.getinfo(name).name))  # noqa: PTH111, PTH118
+        template = parse_template(Request(self._location, NOWHERE, report.options))
+        key_of = template.key_of()
+        folder = os.path.expanduser(path or "")  # noqa: PTH111 - `pathlib` would damage a URL
+        return os.path.join(folder, key_of(self.getinfo(name).name))  # noqa: PTH118 - as above
 
     def extractall(
         self,
@@ -370,7 +376,7 @@ class Archive(Mapping[str, ArchiveMember]):
             if not options.names:  # for a run, that would mean all members
                 raise NothingSelectedError(f"{self.source}: no members to extract are named")
         progress = Progress()
-        progress.planned = self._check_version  # type: ignore[method-assign]  # before any PUT
+        progress.planned = self._check_version  # type: ignore[method-assign]  # called before any PUT
         report = extract(
             self._source,
             path or ".",
@@ -463,7 +469,7 @@ class Archive(Mapping[str, ArchiveMember]):
         warnings.update(close_member(member, opened, descriptor))
 
     def _reader(self, member: Member) -> Callable[[ByteRange], bytes]:
-        """Return a function that reads ranges of a member, or a small member with one request."""
+        """Return a function that reads ranges of a member; a small member is read here, at once."""
         whole = ByteRange(member.offset, member.stop)
         if whole.length > WHOLE_BYTES:
             return self._read

@@ -17,8 +17,8 @@
 
 import glob
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -27,7 +27,6 @@ from msgspec.structs import replace
 from s3unzip.api.options import (
     as_text,
     at_endpoint,
-    judge_selection,
     make_policy,
     parse_after_success,
 )
@@ -103,7 +102,7 @@ def extract(  # noqa: PLR0913 - options of a public function
 
 
 def _note_password(options: Options, password: bytes | str | None) -> Options:
-    """Return the options, with a note for the run's record that the password was an argument."""
+    """Return the options; if there is a password, they say that it was an argument."""
     if password is None:
         return options
     return replace(options, password_ref=options.password_ref or "argument")
@@ -130,7 +129,7 @@ def extract_one(
     """Extract an archive, delete extra objects if `confirm` agrees, and extract nested archives.
 
     Returns:
-        the report of the archive. `progress` receives the results of the nested archives.
+        The report of the archive. `progress` receives the results of the nested archives.
     """
 
     def planned(plan: Plan) -> None:
@@ -138,7 +137,7 @@ def extract_one(
             machine.check_cost(plan, max_cost)
         progress.planned(plan.summary)
 
-    report = machine.run(request, judge_selection(request.options, warn), planned)
+    report = machine.run(request, planned, warn)
     if confirm is not None:
         report = clear_extra(report, machine.context, confirm)
     progress.reported(report)
@@ -150,10 +149,10 @@ def extract_one(
 def names_several(word: str) -> bool:
     """Return whether `word` looks like a folder, a prefix or a glob, without asking a store."""
     scheme, _, path = word.partition("://")
-    if not path:  # `word` is a path on this machine
+    if not path:  # `word` has no scheme: it is a path on this machine
         is_glob = has_wildcards(word) and not Path(word).exists()
-        # `Path("")` would be the current folder.
-        return bool(word) and (is_glob or Path(word).is_dir())
+        is_folder = word != "" and Path(word).is_dir()  # `Path("")` is the current folder
+        return is_glob or is_folder
     key = split_bucket(path)[1]
     return scheme.lower() == "s3" and (not key or key.endswith("/") or has_wildcards(key))
 
@@ -176,15 +175,16 @@ def names_object(word: str, stores: Stores) -> bool:
         page = next(_list_pages(bucket, key, stores), None)
     except AccessDeniedError as denied:
         location = Location("s3", bucket, key)
-        with suppress(StorageError):
+        try:
             stores.source(location).stat(location)
-            return True
-        raise denied from None
+        except StorageError:  # no object has this key, so the word is a glob that cannot be listed
+            raise denied from None
+        return True
     return page is not None and any(listed.key == key for listed in page.objects)
 
 
 def find_archives(
-    words: Sequence[str], config: StoreConfig, *, is_listed: bool = False
+    words: Sequence[str], config: StoreConfig, *, may_be_keys: bool = True
 ) -> list[Location]:
     """Return the archives that `words` name, in the order of the words and without duplicates.
 
@@ -195,7 +195,7 @@ def find_archives(
     Args:
         words: archives, folders, prefixes and globs.
         config: how to reach the stores.
-        is_listed: whether a listing has already shown that no word is the key of an object.
+        may_be_keys: False if a listing has already shown that no word is the key of an object.
 
     Raises:
         NotFoundError: a folder, a prefix or a glob contains no archive.
@@ -203,7 +203,7 @@ def find_archives(
     archives: dict[Location, None] = {}  # the dict is used as an ordered set
     stores = _open_sources(config)
     for word in words:
-        if not names_several(word) or (not is_listed and names_object(word, stores)):
+        if not names_several(word) or (may_be_keys and names_object(word, stores)):
             archives[parse_source(word)] = None
         else:
             archives |= dict.fromkeys(_list_archives(word, stores))
@@ -214,12 +214,15 @@ def _list_archives(word: str, stores: Stores) -> list[Location]:
     """Return the archives of a folder, a prefix or a glob; raise `NotFoundError` if none."""
     if "://" in word:
         bucket, key = split_bucket(word.partition("://")[2])
-        prefix, is_named = select_keys(word)
+        prefix, is_selected = select_keys(word)
+        suffix = SUFFIX
+        if has_wildcards(key):  # a glob can name archives with any suffix
+            suffix = ""
         archives = [
             Location("s3", bucket, listed.key)
             for page in _list_pages(bucket, prefix, stores)
             for listed in page.objects
-            if is_named(listed.key) and (has_wildcards(key) or listed.key.lower().endswith(SUFFIX))
+            if is_selected(listed.key) and listed.key.lower().endswith(suffix)
         ]
         container = "prefix"
     else:
@@ -282,13 +285,14 @@ def _open_sources(config: StoreConfig) -> Stores:
 
 
 def select_keys(word: str) -> tuple[str, Callable[[str], object]]:
-    """Return the prefix of, and a test for, the keys that a URL with a key, prefix or glob names.
+    """Return the prefix to list for a URL, and a test for the keys that the URL selects.
 
-    A glob also selects the object with exactly this key. Keys that mark folders are not selected.
+    The URL ends in a key, a prefix or a glob. A glob also selects the object with exactly this key.
+    Keys that mark folders are not selected.
     """
     _, key = split_bucket(word.partition("://")[2])
     if not names_several(word):
-        return key, key.__eq__
+        return key, lambda listed: listed == key
     prefix = fixed_part(key)
     if prefix == key:  # not a glob: all keys below the prefix
         return prefix, is_object
@@ -312,4 +316,4 @@ def _list_pages(bucket: str, prefix: str, stores: Stores) -> Iterator[Page]:
 
 def fixed_part(key: str) -> str:
     """Return the part of a glob before its first wildcard: all matching keys begin with it."""
-    return key[: min((key.find(sign) for sign in WILDCARDS if sign in key), default=len(key))]
+    return re.split(f"[{re.escape(''.join(WILDCARDS))}]", key, maxsplit=1)[0]

@@ -62,7 +62,7 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
             source = os.fspath(fo).removeprefix("file://").removeprefix("local://")
             protocol = target_protocol or fsspec.utils.get_protocol(source).lower()
             if "::" in source or protocol not in {"file", "local", "s3", "http", "https"}:
-                # A file system may close its files when nobody refers to it.
+                # The reference keeps the file open: some file systems close it when they are freed.
                 self._target = fsspec.open(source, "rb", protocol=target_protocol, **options)
                 source = self._target.open()
                 options = {}
@@ -94,7 +94,7 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
             }
             for member in files
         }
-        self.dir_cache = entries  # complete, because another thread may read it
+        self.dir_cache = entries  # set when complete, because another thread may read it
 
     def _open(self, path: str, mode: str = "rb", **_: object) -> IO[bytes]:
         if mode != "rb":
@@ -108,5 +108,5 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
         return file
 
     def modified(self, path: str) -> datetime:
-        """Return when a member was modified, as its header says; 1970 if that is unknown."""
+        """Return the modification time of a member; 1970-01-01 if it is unknown."""
         return datetime.fromtimestamp(self.info(path).get("mtime") or 0, UTC)

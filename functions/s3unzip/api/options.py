@@ -1,7 +1,6 @@
 """Turn options into the policy, the stores, and the rule for the archive after a run."""
 
 import os
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import msgspec
@@ -13,8 +12,6 @@ from s3unzip.contradictions import check_after_success
 from s3unzip.errors import UsageError
 from s3unzip.model import AfterSuccess, Location, Options, SourceAction
 from s3unzip.object_properties import check_tags
-from s3unzip.planning.reading import Reading
-from s3unzip.planning.select import check_selection
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.open import OpenedStores
 from s3unzip.stores.ports import Clock
@@ -50,23 +47,6 @@ def at_endpoint(
         endpoint_url=endpoint_url or config.endpoint_url,
         connections=max(config.connections, at_once),
     )
-
-
-def judge_selection(
-    options: Options, warn: Callable[[str], object] | None
-) -> Callable[[Reading], None]:
-    """Return a function that checks which members `options` selected.
-
-    For a glob that matches no member, the function calls `warn` with a sentence. It raises
-    `NothingSelectedError` if no member has a requested name, or if nothing is selected.
-    """
-
-    def judge(reading: Reading) -> None:
-        for sentence in check_selection(options, reading.index):
-            if warn is not None:
-                warn(sentence)
-
-    return judge
 
 
 def make_policy(

@@ -19,7 +19,7 @@
 import os
 from collections.abc import Callable, Iterable
 
-from s3unzip.api.options import as_text, at_endpoint, judge_selection, open_context
+from s3unzip.api.options import as_text, at_endpoint, open_context
 from s3unzip.context import Progress
 from s3unzip.local.runs import runs_of_archive
 from s3unzip.model import Options, Request
@@ -74,7 +74,6 @@ def verify(  # noqa: PLR0913 - options of a public function
     if records is None:
         runs = runs_of_archive(config.work, request.source)
         records = (RunRecords.open(context.stores, run) for run in runs)
-    written = None if deep else read_written(records, target)
-    check = judge_selection(request.options, warn)
+    written = None if deep else read_written(records, target)  # None: every object is read
     effort = Effort(at_once, max_listed, deep=deep)
-    return verify_objects(request, context, effort, written, each=each, check=check)
+    return verify_objects(request, context, effort, written, each=each, warn=warn)

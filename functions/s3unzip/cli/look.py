@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 import s3unzip
 from s3unzip import Archive, ArchiveMember
-from s3unzip.api.options import judge_selection, make_policy
+from s3unzip.api.options import make_policy
 from s3unzip.cli.arguments import Arguments, globs_of, suggesting_prefix
 from s3unzip.cli.commands import MEMBER_OPTIONS, ODD, PLACES, SOURCE_OPTIONS, WHERE, command
 from s3unzip.cli.progress import VERIFYING, RunDisplay
@@ -223,8 +223,8 @@ def test(arguments: Arguments) -> int:
         ):
             report = machine.run(
                 Request(source, NOWHERE, options),
-                judge_selection(options, warn),
                 lambda plan: display.planned(plan.summary),
+                warn,
             )
     if arguments.json:
         # The run counted a PUT for each decoded member, but none was sent.

@@ -7,7 +7,7 @@ from typing import TextIO
 
 from msgspec.structs import asdict, replace
 
-from s3unzip.api.options import judge_selection, open_context
+from s3unzip.api.options import open_context
 from s3unzip.cli.arguments import Arguments, suggesting_prefix
 from s3unzip.cli.commands import MEMBER_OPTIONS, ODD, PLACES, WHERE, command
 from s3unzip.cli.output import print_reasons
@@ -19,6 +19,7 @@ from s3unzip.local.machine import describe_machine
 from s3unzip.model import Options, Request
 from s3unzip.planning.cut import choose_workers
 from s3unzip.planning.plan import preview_plan
+from s3unzip.planning.select import check_selection
 from s3unzip.pricing import Cost, Platform, aws
 from s3unzip.printable import printable, show_bytes, show_count, show_dollars, show_seconds
 from s3unzip.stores.config import parse_destination, parse_source
@@ -107,7 +108,7 @@ def override_options(environment: Options, typed: Options) -> Options:
 def _estimate(request: Request, context: Context, platform: Platform) -> Estimate:
     """Print why members are refused; return the estimate of the other members."""
     reading, tasks = preview_plan(request, context)
-    judge_selection(request.options, warn)(reading)
+    check_selection(request.options, reading.index, warn)
     print_reasons(
         Counter(failure.finding.code for failure in reading.index.failures), reading.index.warnings
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import s3unzip
-from s3unzip.api.options import judge_selection, make_policy, open_context
+from s3unzip.api.options import make_policy, open_context
 from s3unzip.cli.arguments import Arguments, suggesting_prefix
 from s3unzip.cli.commands import AFTERWARDS, LOOK, MEMBER_OPTIONS, ODD, PLACES, WHERE, command
 from s3unzip.cli.output import (
@@ -115,7 +115,7 @@ def _make_requests(arguments: Arguments, stores: StoreConfig, *, is_one: bool) -
         if is_one:
             sources = [parse_source(arguments.sources[0])]
         else:  # `names_one` has already looked up a single word, and it names several archives
-            sources = find_archives(arguments.sources, stores, is_listed=has_one_word)
+            sources = find_archives(arguments.sources, stores, may_be_keys=not has_one_word)
     except NotFoundError as error:
         if has_one_word:
             raise
@@ -172,9 +172,7 @@ def _list_decisions(request: Request, arguments: Arguments, password: bytes | No
         check_extra(request, config.work, context.stores)
     counts = Counter[str]()
     with suggesting_prefix(request.source):
-        for decision in decide(
-            request, context, judge_selection(request.options, warn), delete_extra=deletes
-        ):
+        for decision in decide(request, context, warn, delete_extra=deletes):
             counts[decision.action] += 1
             if arguments.json:
                 print_json(decision)

@@ -21,8 +21,8 @@ from s3unzip.explanations import describe
 from s3unzip.extraction.existing_objects import find_unchanged
 from s3unzip.local.runs import known_runs
 from s3unzip.model import Location, OnConflict, PlannedMember, Report, Request, Verdict
-from s3unzip.planning.reading import Reading, read_archive
-from s3unzip.planning.select import MARKER, parse_template
+from s3unzip.planning.reading import read_archive
+from s3unzip.planning.select import MARKER, check_selection, parse_template
 from s3unzip.runs.records import RunRecords
 from s3unzip.settling.report import amend_report
 from s3unzip.stores import Stores
@@ -46,7 +46,7 @@ class Decision(Struct, frozen=True, omit_defaults=True):
 def decide(
     request: Request,
     context: Context,
-    check: Callable[[Reading], None],
+    warn: Callable[[str], object],
     *,
     delete_extra: bool,
 ) -> Iterator[Decision]:
@@ -55,14 +55,14 @@ def decide(
     Args:
         request: archive, destination and options.
         context: the context of this process.
-        check: called with the directory; may raise an exception to stop here.
+        warn: called with a sentence for each glob that matches no member.
         delete_extra: whether to also yield the extra objects to delete. They are left out if a
             member fails or is refused.
     """
     check_options(request.options, request.destination)
     calls = context.calls()
     reading = read_archive(request, context, calls)
-    check(reading)
+    check_selection(request.options, reading.index, warn)
     key_of = reading.template.key_of()
     rows = sorted(
         (PlannedMember(member, key_of(member.path)) for member in reading.index.selected),

@@ -41,6 +41,7 @@ from s3unzip.model import (
 )
 from s3unzip.planning.plan import Plan
 from s3unzip.planning.reading import Reading, read_tail
+from s3unzip.planning.select import check_selection
 from s3unzip.pricing import Job, Platform, local
 from s3unzip.run_ids import run_id
 from s3unzip.runs.records import NESTED, REPORT, RunRecords
@@ -97,17 +98,16 @@ class Machine:
     def run(
         self,
         request: Request,
-        check: Callable[[Reading], None] | None = None,
         planned: Callable[[Plan], None] | None = None,
+        warn: Callable[[str], object] | None = None,
     ) -> Report:
         """Extract one archive from scratch; return the report. To continue a run, call `resume`.
 
         Args:
             request: archive, destination and options.
-            check: called with the directory before anything is written; may raise an exception to
+            planned: called with the plan before the first task begins; may raise an exception to
                 stop the run.
-            planned: called with the plan before the first task begins; may also raise an exception
-                to stop the run.
+            warn: called with a sentence for each glob that matches no member.
         """
         context = self.context
         calls = context.calls()
@@ -124,8 +124,7 @@ class Machine:
         run = run_id(request, tail.pin, tail.modified)
 
         def prepare(reading: Reading) -> None:
-            if check is not None:
-                check(reading)
+            check_selection(request.options, reading.index, warn)
             context.stores.destination(request.destination).check_reachable()
             self._begin_anew(run)
 

@@ -179,8 +179,10 @@ def makes_folders(options: Options) -> bool:
     return not options.names and options.limit is None
 
 
-def check_selection(options: Options, index: Index) -> list[str]:
-    """Return warnings about globs that match no member; refuse an empty selection.
+def check_selection(
+    options: Options, index: Index, warn: Callable[[str], object] | None = None
+) -> None:
+    """Call `warn` with a sentence for each glob that matches no member; refuse an empty selection.
 
     Raises:
         NothingSelectedError: a name matches no member, or nothing is selected.
@@ -199,7 +201,9 @@ def check_selection(options: Options, index: Index) -> list[str]:
         raise NothingSelectedError(
             f"nothing is selected: all {index.excluded:,} members are excluded by {excluding}"
         )
-    return unmatched_globs
+    if warn is not None:
+        for sentence in unmatched_globs:
+            warn(sentence)
 
 
 def find_unmatched(
