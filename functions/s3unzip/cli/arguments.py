@@ -241,7 +241,8 @@ class Arguments(Struct, frozen=True):
     def password(self) -> bytes | None:
         """Return the password of encrypted members, or None if no password is given."""
         if self.password_file is None:
-            return os.fsencode(os.environ.get(PASSWORD_VARIABLE, "")) or None
+            variable = os.environ.get(PASSWORD_VARIABLE, "")
+            return os.fsencode(variable) or None
         name = f"--password-file {self.password_file}"
         if self.password_file == "-":  # noqa: S105 - not a password
             return _ask_password(name)
@@ -288,15 +289,11 @@ class Arguments(Struct, frozen=True):
         }
         for name, url in urls.items():
             check_endpoint(url, name)
-        if (
-            config.region is not None
-            and not REGION.match(config.region)
-            and (
-                not SERVER_REGION.match(config.region)
-                or all(map(reaches_aws, (config, config.at_destination())))
-            )
-        ):
-            raise UsageError(f"--region {config.region!r}: not a region; they look like eu-west-1")
+        region = config.region
+        if region is not None and not REGION.match(region):
+            reaches_only_aws = reaches_aws(config) and reaches_aws(config.at_destination())
+            if reaches_only_aws or not SERVER_REGION.match(region):
+                raise UsageError(f"--region {region!r}: not a region; they look like eu-west-1")
         return config
 
     def deployed(self) -> "DeployedRuns":
@@ -338,10 +335,10 @@ def _read_pairs(option: RunOption, texts: Iterable[str]) -> dict[str, str]:
     Content types keep their order, because the first glob that matches is used. Other pairs are
     sorted, so that their order does not change the run's id.
     """
+    maps_types = option.form.endswith("=TYPE")  # globs to content types
     pattern = PAIR
     example = "NAME=VALUE"
-    is_type = option.form.endswith("=TYPE")
-    if is_type:
+    if maps_types:
         pattern = TYPE
         example = "GLOB=TYPE, like '*.csv=text/csv'"
     pairs: dict[str, str] = {}
@@ -352,7 +349,7 @@ def _read_pairs(option: RunOption, texts: Iterable[str]) -> dict[str, str]:
         if match[1] in pairs:
             raise UsageError(f"{option.word} {text}: {match[1]!r} is given twice")
         pairs[match[1]] = match[2]
-    if is_type:
+    if maps_types:
         return pairs
     return dict(sorted(pairs.items()))
 
@@ -363,10 +360,11 @@ def suggesting_prefix(source: Location) -> Iterator[None]:
     try:
         yield
     except NotFoundError as error:
-        name = source.key.rpartition("/")[2]  # a name with a dot is probably a file name
+        name = source.key.rpartition("/")[2]
+        may_be_prefix = source.store.has_prefixes and "." not in name  # files usually have a suffix
         # An error that does not name the source is about another missing object.
-        if not source.store.has_prefixes or "." in name or str(source) not in str(error):
-            raise
-        raise NotFoundError(
-            f"{error}; is it a prefix? then end it with a slash: {source}/"
-        ) from None
+        if may_be_prefix and str(source) in str(error):
+            raise NotFoundError(
+                f"{error}; is it a prefix? then end it with a slash: {source}/"
+            ) from None
+        raise

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
 
 from s3unzip.cli.arguments import Arguments
 from s3unzip.errors import UsageError
@@ -24,9 +23,7 @@ from s3unzip.stores.config import StoreConfig, runs_home
 LEVELS = ("error", "warning", "info", "debug")
 
 
-def complete_run(
-    context: click.Context, parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
+def complete_run(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Complete ``latest`` and the runs on this machine; the runs of environments are not listed."""
     from s3unzip.local.runs import known_runs
 
@@ -38,17 +35,11 @@ def complete_run(
 
 def complete_from(
     values: Iterable[str],
-) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+) -> Callable[[click.Context, click.Parameter, str], list[str]]:
     """Return a click `shell_complete` function that offers values starting with the typed text."""
-
-    def complete(
-        context: click.Context,  # noqa: ARG001 - required by click
-        parameter: click.Parameter,  # noqa: ARG001 - required by click
-        incomplete: str,
-    ) -> list[CompletionItem]:
-        return [CompletionItem(value) for value in values if value.startswith(incomplete)]
-
-    return complete
+    return lambda context, parameter, incomplete: [  # noqa: ARG005 - required by click
+        value for value in values if value.startswith(incomplete)
+    ]
 
 
 RANGES = {int: click.IntRange, float: click.FloatRange}
@@ -121,9 +112,10 @@ def command(
 
     def make(function: Callable[[Arguments], int]) -> click.Command:
         def start(**values: Any) -> int:
-            fields = values.keys() & set(Arguments.__struct_fields__)
-            run_options = {name: values[name] for name in values.keys() - fields}
-            arguments = Arguments(run_options, **{name: values[name] for name in fields})
+            own_names = values.keys() & set(Arguments.__struct_fields__)
+            own_values = {name: values[name] for name in own_names}
+            run_options = {name: values[name] for name in values.keys() - own_names}
+            arguments = Arguments(run_options, **own_values)
             _start_logging(arguments.verbose)
             return function(arguments)
 
@@ -144,9 +136,9 @@ def command(
 def _make_parameter(name: str, changes: dict[str, Any]) -> click.Parameter:
     """Return a click option or argument; `changes` override the settings from its declaration."""
     declared = DECLARED[name]
-    form = declared.form.split()
-    names = [word for word in form if word.startswith("-")]
-    metavar = next((word for word in form if word not in names), "")
+    words = declared.form.split()  # for an option, its names; then its placeholder, if any
+    names = [word for word in words if word.startswith("-")]
+    metavar = "".join(words[len(names) :])
     if declared.choices:
         metavar = f"<{'|'.join(declared.choices)}>"
     settings: dict[str, Any] = {"help": declared.help, "metavar": metavar or None}
@@ -160,13 +152,13 @@ def _make_parameter(name: str, changes: dict[str, Any]) -> click.Parameter:
     is_repeatable = declared.default == () or declared.is_mapping
     if not names:
         if is_repeatable:
-            settings["nargs"] = -1  # any number of values
+            settings["nargs"] = -1  # accepts any number of values
         return click.Argument([name], **settings | changes)
-    default = getattr(declared.default, "value", declared.default)  # the text of an enum member
+    default = getattr(declared.default, "value", declared.default)  # "value" of an enum member
     if is_repeatable:
         default = ()
     elif declared.kind is str:
-        default = None  # None means not typed; the class that declares the option has the default
+        default = None  # not typed, so the class that declares the option applies its default
     settings |= {
         "default": default,
         "show_default": bool(default),

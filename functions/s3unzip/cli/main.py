@@ -113,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         with stopping.like_ctrl_c():
             code = _invoke(list(arguments))
         sys.stdout.flush()
-        if stopping.heard:  # the command handled the signal and returned its own code
+        if stopping.heard:  # replaces the code of a command that handled the signal itself
             code = stopping.exit_code
     except (KeyboardInterrupt, EOFError):
         code = _print_error("stopped", stopping.exit_code)
@@ -156,7 +156,9 @@ def explain_mistake(error: click.ClickException) -> str:
     message = error.format_message().rstrip(".")
     for pattern, plain_words in PLAIN_WORDS:
         message = re.sub(pattern, plain_words, message)
-    command = getattr(getattr(error, "ctx", None), "command_path", "s3unzip")
+    command = "s3unzip"
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        command = error.ctx.command_path
     if isinstance(error, click.exceptions.NoSuchOption) and command == "s3unzip":
         message += "; options follow the command"
     return f"{message} (see {command} --help)"
@@ -192,15 +194,14 @@ def _report_foreign_error(error: Exception) -> int:
     from s3unzip import errors
     from s3unzip.stores.files import KINDS, translate_error
 
-    match error:
-        case OSError() if error.errno in KINDS:
-            failure = translate_error(error, str(error.filename or "this machine"))
-            return _print_error(failure, failure.exit_code)
-        case _ if errors.is_out_of_memory(error):
-            return _print_error(
-                "no memory left: give fewer --workers, or raise the limit (ulimit -v)",
-                errors.ServiceFaultError.exit_code,
-            )
+    if isinstance(error, OSError) and error.errno in KINDS:
+        failure = translate_error(error, str(error.filename or "this machine"))
+        return _print_error(failure, failure.exit_code)
+    if errors.is_out_of_memory(error):
+        return _print_error(
+            "no memory left: give fewer --workers, or raise the limit (ulimit -v)",
+            errors.ServiceFaultError.exit_code,
+        )
     if os.environ.get("S3UNZIP_DEBUG"):
         traceback.print_exc()
     return _print_error(
