@@ -18,7 +18,7 @@ from s3unzip.errors import UsageError
 from s3unzip.model import Location, Pin, Report, Request
 from s3unzip.operate.checks import read_password
 from s3unzip.operate.runs import DeployedRuns, find_final_report
-from s3unzip.operate.submit import read_depth
+from s3unzip.operate.submit import count_messages
 from s3unzip.planning.select import parse_template
 from s3unzip.run_ids import run_id
 from s3unzip.runs.run_list import RUNNING
@@ -186,7 +186,7 @@ class Site:
         until = time.monotonic() + IDLE_SECONDS
         while empty < QUIET_READINGS and time.monotonic() < until:
             time.sleep(quiet)
-            empty = 0 if any(read_depth(self.runs, url)) else empty + 1
+            empty = 0 if count_messages(self.runs, url) else empty + 1
 
     def looks(self, seconds: float) -> Iterator[None]:
         """Yield now and after growing pauses, until `seconds` are over."""

@@ -71,10 +71,13 @@ class Canary:
         self._contents = {  # by key
             key_of(path): content for path, content in canary_members(self._token).items()
         }
-        self._run = ""  # id of the run; `put` computes it in the same way as the planner
+        self._run = ""  # id of the run, which `put` computes as the planner does
 
     def put(self) -> Answer:
-        """Put the archive, unless its run would replace a marker shared with other archives."""
+        """Put the archive and compute the id of its run.
+
+        Nothing is put if the run would replace a marker that other archives share.
+        """
         if self._request.options.marker and self._token not in self._template.prefix:
             return Answer(
                 WARNING,

@@ -92,7 +92,7 @@ def check_bucket(runs: DeployedRuns, role: str) -> Answer:
         role: "ingest", "destination" or "work".
     """
     bucket = runs.outputs[f"{role.title()}Bucket"]
-    owner = None
+    owner = None  # the account of the stack
     consequence = ""
     advice = "use a bucket of the stack's account"
     if role == "destination":
@@ -109,7 +109,7 @@ def check_bucket(runs: DeployedRuns, role: str) -> Answer:
         owner,
         consequence=consequence,
         advice=advice,
-        elsewhere=WARNING if role == "destination" or has_topic else FAILURE,
+        other_region=WARNING if role == "destination" or has_topic else FAILURE,
     )
 
 
@@ -120,7 +120,7 @@ def _check_location(
     *,
     consequence: str = "",
     advice: str,
-    elsewhere: CheckStatus = WARNING,
+    other_region: CheckStatus = WARNING,
 ) -> Answer:
     """Check that a bucket exists in the stack's region and that the expected account owns it.
 
@@ -131,7 +131,7 @@ def _check_location(
             may own it if this is `ANY_OWNER`.
         consequence: the consequence of a different owner, for the end of the message.
         advice: what to do about a different owner.
-        elsewhere: the status if the bucket is in another region. By default, it is a warning,
+        other_region: the status if the bucket is in another region. By default, it is a warning,
             because members can be written to another region.
     """
     owner = owner or runs.account
@@ -143,7 +143,7 @@ def _check_location(
     answer = Answer(OK, f"{bucket} is in {region}")
     if region != runs.region:
         answer = Answer(
-            elsewhere,
+            other_region,
             f"{bucket} is in {region}, the stack in {runs.region}",
             f"use a bucket in {runs.region}, or deploy the stack in {region}",
         )
@@ -215,6 +215,7 @@ def _check_policy(runs: DeployedRuns, bucket: str, owner: str, roles: list[str])
             f"it must allow {len(roles)} roles",
             advice,
         )
+    # Principals are strings, lists or objects, so their JSON text is searched for the roles.
     principals = json.dumps(
         [statement.get("Principal") for statement in json.loads(policy)["Statement"]]
     )
@@ -241,7 +242,8 @@ def check_key(runs: DeployedRuns) -> Answer:
     """
     keys = {role: runs.outputs.get(f"{role}Key") for role in BUCKETS}
     members_key = runs.variables.get(Variable.DESTINATION_KMS_KEY)
-    for key in sorted({key for key in (*keys.values(), members_key) if key}):
+    used_keys = {key for key in (*keys.values(), members_key) if key}
+    for key in sorted(used_keys):
         unusable = _explain_key(runs, key)
         if unusable is not None:
             return unusable
@@ -252,7 +254,7 @@ def check_key(runs: DeployedRuns) -> Answer:
         )
         if answer is not None:
             return answer
-    if not any((*keys.values(), members_key)):
+    if not used_keys:
         return Answer(OK, "kms_key is not set, and no bucket is encrypted with a key of yours")
     return Answer(OK, "the keys are enabled; the canary tries the functions' rights to them")
 

@@ -5,7 +5,6 @@ check that cannot be made is not a failed check. If the operator lacks a permiss
 lacks a service, the answer is a warning that contains the name of the action.
 """
 
-import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -28,14 +27,10 @@ from s3unzip.operate.checks import (
     run_check,
 )
 from s3unzip.operate.runs import DeployedRuns
-from s3unzip.operate.submit import read_depth
+from s3unzip.operate.submit import count_messages
 from s3unzip.printable import choose_form
 from s3unzip.version import __version__, source_fingerprint
 
-ALARM = "AWS::CloudWatch::Alarm"
-QUEUE = "AWS::SQS::Queue"
-RULE = "AWS::Events::Rule"
-SUBSCRIPTION = "AWS::SNS::Subscription"
 MAX_NAMES = 100  # maximum number of alarms in one DescribeAlarms request
 MAX_SHARE = 0.9  # maximum share of the available concurrency; the other functions need the rest
 QUOTA = "ask for more: Service Quotas, AWS Lambda, Concurrent executions (L-B99A9384)"
@@ -140,7 +135,7 @@ def check_events(runs: DeployedRuns) -> Answer:
 def _check_topic(runs: DeployedRuns, topic: str) -> Answer:
     """Is the queue subscribed to the topic from which the events of archives come?"""
     try:
-        (subscription,) = runs.names(SUBSCRIPTION, "IntakeQueue")
+        (subscription,) = runs.names("AWS::SNS::Subscription", "IntakeQueue")
         runs.ask("sns:GetSubscriptionAttributes", arn=subscription, SubscriptionArn=subscription)
     except (NotFoundError, ValueError):
         return Answer(
@@ -151,7 +146,7 @@ def _check_topic(runs: DeployedRuns, topic: str) -> Answer:
 
 def check_rules(runs: DeployedRuns) -> Answer:
     """Are the EventBridge rules of the stack enabled?"""
-    rules = [runs.ask("events:DescribeRule", Name=name) for name in runs.names(RULE)]
+    rules = [runs.ask("events:DescribeRule", Name=name) for name in runs.names("AWS::Events::Rule")]
     if not rules:
         return Answer(FAILURE, "the stack has no EventBridge rule", AGAIN)
     disabled = [rule["Name"] for rule in rules if rule.get("State") != "ENABLED"]
@@ -174,7 +169,8 @@ def check_scan(runs: DeployedRuns) -> Answer:
     if not runs.defaults.scan:
         return Answer(OK, "ingest.scan is not set: archives are opened as they arrive")
     listed = runs.ask("guardduty:ListMalwareProtectionPlans")["MalwareProtectionPlans"]
-    for name in (plan["MalwareProtectionPlanId"] for plan in listed):
+    for summary in listed:
+        name = summary["MalwareProtectionPlanId"]
         plan = runs.ask("guardduty:GetMalwareProtectionPlan", MalwareProtectionPlanId=name)
         if plan["ProtectedResource"]["S3Bucket"]["BucketName"] != bucket:
             continue
@@ -201,7 +197,7 @@ def check_trigger(runs: DeployedRuns) -> Answer:
     states = [source.get("State", "unknown") for source in answer["EventSourceMappings"]]
     if not states:
         return Answer(FAILURE, f"no queue invokes {function}", AGAIN)
-    if states != ["Enabled"] * len(states):
+    if set(states) != {"Enabled"}:
         return Answer(
             FAILURE,
             f"the queue's trigger of {function} is {', '.join(states)}",
@@ -212,21 +208,21 @@ def check_trigger(runs: DeployedRuns) -> Answer:
 
 def check_dead_letters(runs: DeployedRuns) -> Answer:
     """Are the dead-letter queues (all queues of the stack but the intake queue) empty?"""
-    queues = [url for url in runs.names(QUEUE) if url != runs.outputs["QueueUrl"]]
+    queues = [url for url in runs.names("AWS::SQS::Queue") if url != runs.outputs["QueueUrl"]]
     if not queues:
         return Answer(
             FAILURE, "the stack has no dead-letter queue", f"{AGAIN}: a failed event would be lost"
         )
-    depths = {url: sum(read_depth(runs, url)) for url in queues}
-    names = [url.rsplit("/", 1)[-1] for url in queues if depths[url]]
+    counts = {url.rsplit("/", 1)[-1]: count_messages(runs, url) for url in queues}
+    names = [name for name, count in counts.items() if count]
     if names:
         return Answer(
             WARNING,
-            f"{sum(depths.values()):,} messages are in {', '.join(names)}",
+            f"{sum(counts.values()):,} messages are in {', '.join(names)}",
             "read the messages and the functions' logs, fix the cause, then move the messages "
             "back: docs/howto/dashboard.md, DeadLetters",
         )
-    return Answer(OK, f"no messages in {', '.join(url.rsplit('/', 1)[-1] for url in queues)}")
+    return Answer(OK, f"no messages in {', '.join(counts)}")
 
 
 def check_alarms(runs: DeployedRuns) -> Answer:
@@ -330,15 +326,18 @@ def diagnose(runs: DeployedRuns) -> Iterator[CheckResult]:
     """Run all checks of an environment, and one check per route."""
     for name, check in ACCOUNT_CHECKS.items():
         yield run_check(name, partial(check, runs))
-    with contextlib.suppress(S3UnzipError):  # unreadable defaults: other checks have said why
-        for number, defaults in enumerate(runs.defaults.routes):
-            if defaults.route is not None:  # always true here, but the type checker does not know
-                yield run_check(f"route {defaults.route.name}", partial(check_route, runs, number))
+    try:
+        routes = runs.defaults.routes
+    except S3UnzipError:  # the checks above have reported it
+        return
+    for number, defaults in enumerate(routes):
+        if defaults.route is not None:  # always true here, but the type checker does not know
+            yield run_check(f"route {defaults.route.name}", partial(check_route, runs, number))
 
 
 def _read_alarms(runs: DeployedRuns) -> list[Any]:
     """Return the alarms of the stack, at most as many as fit into one request."""
-    names = runs.names(ALARM)[:MAX_NAMES]
+    names = runs.names("AWS::CloudWatch::Alarm")[:MAX_NAMES]
     if not names:  # without names, CloudWatch would describe all alarms of the account
         return []
     answer = runs.ask("cloudwatch:DescribeAlarms", AlarmNames=names, MaxRecords=MAX_NAMES)

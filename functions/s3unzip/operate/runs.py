@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from operator import itemgetter
 from typing import Any
 
 from botocore import exceptions, xform_name
@@ -50,7 +49,6 @@ from s3unzip.stores.open import OpenedStores
 from s3unzip.stores.s3.aws_session import AwsSession
 from s3unzip.stores.s3.session import Session
 
-ABORTED = "ABORTED"
 STOP_SECONDS = 60.0  # maximum time to wait for a stopped execution to end
 
 
@@ -93,12 +91,12 @@ def asking(action: str) -> Iterator[None]:
             f"{action}: {str(error).rstrip('.')}; give --region and --profile, or set AWS_REGION"
         ) from None
     except exceptions.ClientError as error:
-        raise _read_answer(error, action) from None
+        raise _translate_error(error, action) from None
     except exceptions.BotoCoreError as error:
         raise ServiceFaultError(f"{action}: {error}") from None
 
 
-def _read_answer(error: exceptions.ClientError, action: str) -> S3UnzipError:
+def _translate_error(error: exceptions.ClientError, action: str) -> S3UnzipError:
     """Return the error of this package for an error from the AWS control plane."""
     fault = error.response.get("Error", {})
     code = fault.get("Code", "")
@@ -139,7 +137,7 @@ class DeployedRuns(RunList):
         self.found_by = environment_options(environment, self._connections)
         self._session = AwsSession(access)
         self._clients: dict[tuple[str, str | None], Any] = {}  # by service and other region
-        with asking(f"environment {environment}"):  # reports wrong settings
+        with asking(f"environment {environment}"):  # wrong settings show with the first client
             self.client("cloudformation")
         self.stack = self._find_stack()
         self.outputs = {
@@ -153,6 +151,7 @@ class DeployedRuns(RunList):
         self.stores = OpenedStores(replace(access, work=self.work_location), Session(self._session))
 
     def _find_stack(self) -> Any:
+        """Return the stack that has the name of the environment, with or without "s3unzip-"."""
         names = (STACK + self.environment, self.environment)
         for name in names:
             try:
@@ -189,10 +188,11 @@ class DeployedRuns(RunList):
             parameters: the arguments of the operation.
         """
         service, _, operation = request.partition(":")
-        if service == "states":  # the IAM actions of Step Functions begin so
+        if service == "states":  # the prefix of the IAM actions of Step Functions
             service = "stepfunctions"
         with asking(IAM_ACTIONS.get(request, request)):
-            return getattr(self.client(service, arn), xform_name(operation))(**parameters)
+            client = self.client(service, arn)
+            return getattr(client, xform_name(operation))(**parameters)
 
     @cached_property
     def resources(self) -> tuple[Any, ...]:
@@ -259,7 +259,9 @@ class DeployedRuns(RunList):
         names = (execution["name"] for execution in answer["executions"])
         running = {run_of_execution(name) for name in names if not re.search(r"-w\d+\Z", name)}
         recorded = (
-            run for day in reversed(self._folders("")) for run in reversed(self._folders(day))
+            run
+            for day in reversed(self._list_folders(""))
+            for run in reversed(self._list_folders(day))
         )
         runs = {*running, *itertools.islice(recorded, limit)}
         for run in sorted(runs, reverse=True)[:limit]:
@@ -282,7 +284,7 @@ class DeployedRuns(RunList):
         with asking(f"s3:{action}"):
             yield from bound_pages(listing, f"s3://{bucket}/{prefix}")
 
-    def _folders(self, day: str) -> list[str]:
+    def _list_folders(self, day: str) -> list[str]:
         """Return the ids of a day's runs, in order; without a day, the days that have runs."""
         root = f"{self.work_location.key}{RUNS}"
         prefix = f"{root}{day}/" if day else root
@@ -299,7 +301,7 @@ class DeployedRuns(RunList):
         put = datetime.fromtimestamp(self.stores.source(source).stat(source).modified or 0.0, UTC)
         stem = f"-{run_stem(source)}"
         days = (put - timedelta(days=1), put)
-        runs = [run for day in days for run in self._folders(f"{day:%Y-%m-%d}") if stem in run]
+        runs = [run for day in days for run in self._list_folders(f"{day:%Y-%m-%d}") if stem in run]
         return sorted(runs, key=lambda run: (run.endswith(FOLLOW_UP_SUFFIX), run))
 
     def state(self, run: str) -> str | None:
@@ -316,9 +318,8 @@ class DeployedRuns(RunList):
         maps = self.ask("states:ListMapRuns", executionArn=arn)["mapRuns"]
         if not maps:
             return {}
-        counts = self.ask(
-            "states:DescribeMapRun", mapRunArn=max(maps, key=itemgetter("startDate"))["mapRunArn"]
-        )["itemCounts"]
+        latest = max(maps, key=lambda map_run: map_run["startDate"])
+        counts = self.ask("states:DescribeMapRun", mapRunArn=latest["mapRunArn"])["itemCounts"]
         return {
             "waiting": counts["pending"],
             "running": counts["running"],
@@ -356,14 +357,13 @@ class DeployedRuns(RunList):
 
         The input is copied from the first of `executions` whose input contains a request.
         """
-        earlier: dict[str, Any] = {}
         for name in executions:
-            if "request" not in earlier:
-                earlier = json.loads(
-                    self.ask("states:DescribeExecution", executionArn=self._arn(name))["input"]
-                )
+            answer = self.ask("states:DescribeExecution", executionArn=self._arn(name))
+            copied = json.loads(answer["input"])
+            if "request" in copied:
+                break
         return json.dumps(
-            {name: earlier[name] for name in ("run", "request", "pin") if name in earlier}
+            {field: copied[field] for field in ("run", "request", "pin") if field in copied}
         )
 
     def stop(self, run: str) -> bool:
@@ -382,7 +382,7 @@ class DeployedRuns(RunList):
             if time.monotonic() > deadline:
                 raise ServiceFaultError(f"{run}: still running after {STOP_SECONDS:.0f} s")
             time.sleep(1.0)
-        return state == ABORTED
+        return state == "ABORTED"
 
     def _find_last(self, run: str) -> tuple[int, str | None]:
         """Return the number and the state of a run's last execution; 0 and None if it had none.

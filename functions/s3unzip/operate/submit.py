@@ -12,7 +12,6 @@ read, the look-up continues with the other archives.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import random
 import time
@@ -175,13 +174,14 @@ def _has_ended(key: str, runs: DeployedRuns) -> bool:
     """
     request = runs.defaults.request(key)
     source = request.source
-    with contextlib.suppress(S3UnzipError):  # the run that the event starts reports the error
+    try:
         stat = runs.stores.source(source).stat(source)
         run = run_id(request, stat.pin, stat.modified)
         report = runs.records(run).find_report()
         check_same_archive(run, source, stat.pin, report)
-        return report is not None and report.verdict in FINAL and not report.archive_left
-    return False
+    except S3UnzipError:  # the run that the event starts reports the error
+        return False
+    return report is not None and report.verdict in FINAL and not report.archive_left
 
 
 def _locate(runs: DeployedRuns, key: str) -> Location:
@@ -201,9 +201,9 @@ def find_missing(runs: DeployedRuns, since: float, names: Sequence[str] = ()) ->
     """
     look_up = partial(_find_unsettled, runs=runs)
     with ThreadPoolExecutor(LOOKUPS, thread_name_prefix="missing") as pool:
-        states = list(pool.map(look_up, _list_recent(runs, since, names)))
-    unsettled = tuple(state for state in states if isinstance(state, Unsettled))
-    return MissingArchives(runs.environment, len(states), states.count(RUNNING), unsettled)
+        answers = list(pool.map(look_up, _list_recent(runs, since, names)))
+    unsettled = tuple(answer for answer in answers if isinstance(answer, Unsettled))
+    return MissingArchives(runs.environment, len(answers), answers.count(RUNNING), unsettled)
 
 
 def start_missing(runs: DeployedRuns, archives: Sequence[Unsettled]) -> None:
@@ -236,12 +236,11 @@ def send_events(client: Any, queue: str, events: Sequence[tuple[Location, float]
     yield from accumulate(map_ahead(send, range(0, len(events), MAX_BATCH), SENDERS))
 
 
-def read_depth(runs: DeployedRuns, queue: str) -> tuple[int, int]:
-    """Return the numbers of messages in a queue that are waiting and that are in flight."""
+def count_messages(runs: DeployedRuns, queue: str) -> int:
+    """Return the approximate number of messages in a queue, both waiting and in flight."""
     names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
     answer = runs.ask("sqs:GetQueueAttributes", QueueUrl=queue, AttributeNames=names)
-    waiting, in_flight = (int(answer["Attributes"].get(name, "0")) for name in names)
-    return waiting, in_flight
+    return sum(int(answer["Attributes"].get(name, "0")) for name in names)
 
 
 def _check_scope(name: str, defaults: LambdaConfig) -> None:
@@ -296,14 +295,14 @@ def _list_recent(runs: DeployedRuns, since: float, names: Sequence[str]) -> Iter
 
 
 def _find_unsettled(archive: ObjectTypeDef, runs: DeployedRuns) -> Unsettled | str | None:
-    """Return what is unsettled about an archive, if anything; `RUNNING` if its run is at work."""
+    """Return what is unsettled about an archive, or None; `RUNNING` if its run is at work."""
     request = runs.defaults.request(archive["Key"])
     source = request.source
     put = archive["LastModified"].timestamp()
     unread = Unsettled(source, archive["Size"], put, run="", state="not readable")
     try:
         tail = runs.stores.source(source).stat(source)
-    except NotFoundError:  # deleted since it was listed
+    except NotFoundError:  # the archive was deleted after the listing
         return None
     except StorageError as error:
         return structs.replace(unread, message=str(error))
@@ -312,24 +311,29 @@ def _find_unsettled(archive: ObjectTypeDef, runs: DeployedRuns) -> Unsettled | s
         report = runs.records(run).find_report()
         check_same_archive(run, source, tail.pin, report)
         if report is not None:
-            return _judge_end(
+            return _assess_report(
                 report, Unsettled(source, tail.pin.size, put, run=run, state="archive left")
             )
-        return _judge_unreported(runs, request, tail, put)
-    except NotFoundError:  # deleted since the listing
+        return _assess_without_report(runs, request, tail, put)
+    except NotFoundError:  # the archive was deleted after the listing
         return None
-    except (UnreadableRecordError, UsageError) as error:  # damaged, or for another archive
+    except (UnreadableRecordError, UsageError) as error:  # damaged, or of another archive
         return structs.replace(unread, run=run, message=str(error))
 
 
-def _judge_unreported(
+def _assess_without_report(
     runs: DeployedRuns, request: Request, stat: Tail, put: float
 ) -> Unsettled | str | None:
-    """Return what is unsettled about an archive if its named object, taken alone, has no report.
+    """Return what is unsettled about an archive if no report was found by its last part alone.
 
-    If the archive is split, the id of its run is derived from all parts, so the parts are looked up
-    here. `stat` is the tail of the named object. Returns `RUNNING` if the run is at work, or None
-    if the archive is split and has a report.
+    The id of the run of a split archive is derived from all its parts, which are looked up here.
+    Returns `RUNNING` if the run is at work, or None if the archive is split and has a report.
+
+    Args:
+        runs: the runs of the environment.
+        request: the request for the archive; its source is the last part.
+        stat: the tail of the last part.
+        put: the time when the last part was put, in Unix seconds.
     """
     source = runs.stores.source(request.source)
     calls = Calls(Clock(), runs.defaults.tuning.retry_seconds, at_once=1)
@@ -338,9 +342,9 @@ def _judge_unreported(
         tail = read_whole_tail(
             source, request.source, calls, length=TAIL_LENGTH, max_parts=max_parts
         )
-    except NotFoundError:
+    except NotFoundError:  # the archive was deleted after its look-up
         raise
-    except StorageError:  # a part cannot be read
+    except StorageError:  # a part cannot be read, so the archive is taken as one that is not split
         tail = stat
     run = run_id(request, tail.pin, tail.modified)
     records = runs.records(run)
@@ -355,7 +359,7 @@ def _judge_unreported(
     return Unsettled(request.source, tail.pin.size, put, run=run, state=problem)
 
 
-def _judge_end(report: Report, unfinished: Unsettled) -> Unsettled | str | None:
+def _assess_report(report: Report, unfinished: Unsettled) -> Unsettled | str | None:
     """Return what is unsettled about an archive whose run has a report; None if nothing is.
 
     Returns `RUNNING` while a function may still delete or tag the archive.

@@ -14,7 +14,7 @@ from botocore.config import Config
 from s3unzip.aws import extract, intake, plan, settle
 from s3unzip.model import Report
 from s3unzip.operate.checks import FUNCTION, OK, Answer, CheckResult, CheckStatus, run_check
-from s3unzip.operate.doctor import ACCOUNT_CHECKS, ALARM, RULE
+from s3unzip.operate.doctor import ACCOUNT_CHECKS
 from s3unzip.operate.runs import DeployedRuns
 from s3unzip.run_ids import execution_name
 from s3unzip.stores.config import StoreConfig
@@ -37,8 +37,8 @@ def resource(logical: str, kind: str, physical: str) -> dict[str, str]:
 RESOURCES = (
     resource("FunctionsExtract1", FUNCTION, "extract"),
     resource("FunctionsPlan1", FUNCTION, "plan"),
-    resource("AlarmsDeadLetters1", ALARM, "DeadLetters"),
-    resource("IntakeArchivePut1", RULE, "ArchivePut"),
+    resource("AlarmsDeadLetters1", "AWS::CloudWatch::Alarm", "DeadLetters"),
+    resource("IntakeArchivePut1", "AWS::Events::Rule", "ArchivePut"),
 )
 
 

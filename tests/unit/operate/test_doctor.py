@@ -20,7 +20,7 @@ from s3unzip.operate.checks import (
     CheckStatus,
     run_check,
 )
-from s3unzip.operate.doctor import ACCOUNT_CHECKS, ALARM, QUEUE
+from s3unzip.operate.doctor import ACCOUNT_CHECKS
 from s3unzip.operate.runs import DeployedRuns
 from s3unzip.settings import Variable
 from s3unzip.version import __version__, source_fingerprint
@@ -485,10 +485,10 @@ def test_a_disabled_trigger_is_named(runs: DeployedRuns, account: Account) -> No
 
 def test_dead_letters_are_counted(runs: DeployedRuns, account: Account) -> None:
     """Messages in any queue but the intake want a person."""
-    runs.resources = (resource("IntakeQueue1", QUEUE, account.outputs["QueueUrl"]),)
+    runs.resources = (resource("IntakeQueue1", "AWS::SQS::Queue", account.outputs["QueueUrl"]),)
     check(runs, "dead letters", FAILURE, "no dead-letter queue")
     dead = account.outputs["DeadLettersUrl"]
-    runs.resources += (resource("IntakeDeadLetters1", QUEUE, dead),)
+    runs.resources += (resource("IntakeDeadLetters1", "AWS::SQS::Queue", dead),)
     check(runs, "dead letters", OK, "no messages in dead")
     account.client("sqs").send_message(QueueUrl=dead, MessageBody="lost")
     check(runs, "dead letters", WARNING, "1 messages are in dead")
@@ -527,7 +527,7 @@ def test_alarms(runs: DeployedRuns, account: Account) -> None:
     check(runs, "alarms", WARNING, "no action")
     _put_alarm(account, WAKE)
     _put_alarm(account, name="Other")
-    runs.resources += (resource("AlarmsOther1", ALARM, "Other"),)
+    runs.resources += (resource("AlarmsOther1", "AWS::CloudWatch::Alarm", "Other"),)
     check(runs, "alarms", WARNING, "1 of 2 alarms has no action, so nobody is notified: Other")
 
 
@@ -592,7 +592,7 @@ def test_a_right_that_is_missing(runs: DeployedRuns, account: Account, name: str
     """A check that is denied is a warning that names the action, never a traceback."""
     services = ("sns",) if name == "subscriptions" else SERVICES
     _put_alarm(account, WAKE)
-    runs.resources = (*RESOURCES, resource("Dead", QUEUE, "https://sqs/1/dead"))
+    runs.resources = (*RESOURCES, resource("Dead", "AWS::SQS::Queue", "https://sqs/1/dead"))
     runs.variables |= TAGS | {
         Variable.DESTINATION_KMS_KEY: "arn:aws:kms:us-east-1:123456789012:key/k",
         Variable.PASSWORD_SECRET: "arn:aws:secretsmanager:us-east-1:123456789012:secret:z-AAAAAA",
