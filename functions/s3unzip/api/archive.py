@@ -24,7 +24,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
 from heapq import merge
-from operator import attrgetter
 from typing import IO, Literal, Self, TypeVar
 
 from msgspec.structs import replace
@@ -312,7 +311,7 @@ class Archive(Mapping[str, ArchiveMember]):
         refused = (
             ArchiveMember(self._stream, member, problem) for member, problem in index.failures
         )
-        return merge(sound, refused, key=attrgetter("index"))
+        return merge(sound, refused, key=lambda member: member.index)
 
     def namelist(self) -> list[str]:
         """Return the names of the selected members, in the order of the directory."""
@@ -343,8 +342,7 @@ class Archive(Mapping[str, ArchiveMember]):
             NotFoundError, UsageError, SourceChangedError: as for `extractall`.
         """
         report = self.extractall(path, [name])
-        template = parse_template(Request(self._location, NOWHERE, report.options))
-        key_of = template.key_of()
+        key_of = parse_template(Request(self._location, NOWHERE, report.options)).key_of()
         folder = os.path.expanduser(path or "")  # noqa: PTH111 - `pathlib` would damage a URL
         return os.path.join(folder, key_of(self.getinfo(name).name))  # noqa: PTH118 - as above
 

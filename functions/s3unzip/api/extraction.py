@@ -151,8 +151,8 @@ def names_several(word: str) -> bool:
     scheme, _, path = word.partition("://")
     if not path:  # `word` has no scheme: it is a path on this machine
         is_glob = has_wildcards(word) and not Path(word).exists()
-        is_folder = word != "" and Path(word).is_dir()  # `Path("")` is the current folder
-        return is_glob or is_folder
+        # `Path("")` is the current folder, but an empty word names nothing.
+        return is_glob or (word != "" and Path(word).is_dir())
     key = split_bucket(path)[1]
     return scheme.lower() == "s3" and (not key or key.endswith("/") or has_wildcards(key))
 

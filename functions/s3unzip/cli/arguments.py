@@ -241,8 +241,7 @@ class Arguments(Struct, frozen=True):
     def password(self) -> bytes | None:
         """Return the password of encrypted members, or None if no password is given."""
         if self.password_file is None:
-            variable = os.environ.get(PASSWORD_VARIABLE, "")
-            return os.fsencode(variable) or None
+            return os.environb.get(os.fsencode(PASSWORD_VARIABLE)) or None
         name = f"--password-file {self.password_file}"
         if self.password_file == "-":  # noqa: S105 - not a password
             return _ask_password(name)

@@ -99,7 +99,7 @@ def _submit_named(arguments: Arguments, runs: DeployedRuns) -> int:
         sys.stderr.write(f"nothing is queued{explanation}\n")
     if arguments.json:
         print_json(submission)
-    return 0 if agreed or arguments.dry_run or not count else 1
+    return int(count > 0 and not agreed and not arguments.dry_run)  # 1: the answer was no
 
 
 def _print_submission(submission: Submission) -> None:
@@ -124,8 +124,8 @@ def _may_start(verb: str, arguments: Arguments, *, count: int, dollars: float) -
         BudgetError: the estimate is above ``--max-cost``.
     """
     limit = arguments.max_cost
-    # Each amount has enough digits to differ from the other one.
     if limit is not None and dollars > limit:
+        # Each amount is shown with enough digits to differ from the other.
         raise BudgetError(
             f"the estimate is {show_dollars(dollars, limit)} for {show_count(count, 'archive')}, "
             f"above the limit of {show_dollars(limit, dollars)}. Nothing is queued: raise "

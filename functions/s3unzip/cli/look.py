@@ -132,7 +132,7 @@ def _print_members(members: Iterable[ArchiveMember]) -> Counter[str]:
     write("  Length   Method       Size  Cmpr    Date    Time   CRC-32   Name\n")
     write("--------  -------- --------- ---- ---------- ----- --------  ----\n")
     count = 0
-    size = 0  # this and `compressed` are sums over the members that are not refused
+    size = 0  # `size` and `compressed` are totals of the members that are not refused
     compressed = 0
     for member in members:
         count += 1
@@ -322,10 +322,9 @@ def print_verification(verification: "Verification", out: TextIO) -> None:
         f"{requests.list:,} LIST, {requests.head:,} HEAD, {requests.get:,} GET\n"
     )
     for difference in verification.differences:
-        expected = difference.expected and f"should be {difference.expected}"
-        facts = ", ".join(filter(None, (difference.found, expected)))
-        line = f"{difference.kind:8} {printable_name(difference.key)}"
-        out.write(f"  {': '.join(filter(None, (line, facts)))}\n")
+        facts = [("", difference.found), ("should be ", difference.expected)]
+        text = ", ".join(f"{label}{fact}" for label, fact in facts if fact is not None)
+        out.write(f"  {difference.kind:8} {printable_name(difference.key)}: {text}\n")
     not_listed = sum(counts.values()) - len(verification.differences)
     if not_listed:  # --list applies to each kind, so the largest count is enough for all
         out.write(f"  and {not_listed:,} more: --list {max(counts.values())} lists them all\n")

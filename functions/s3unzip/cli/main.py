@@ -165,7 +165,6 @@ def explain_mistake(error: click.ClickException) -> str:
 
 
 def _report_error(error: Exception, stopping: Stopping) -> int:
-    """Print an error and return the exit code."""
     from s3unzip import errors
 
     match error:

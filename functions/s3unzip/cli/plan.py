@@ -3,7 +3,6 @@
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from typing import TextIO
 
 from msgspec.structs import asdict, replace
 
@@ -78,7 +77,7 @@ def plan(arguments: Arguments) -> int:
     if arguments.json:
         print_json(estimate)
     else:
-        _print_estimate(estimate, sys.stdout)
+        _print_estimate(estimate)
     check_budget(estimate, max_cost)
     return 0
 
@@ -122,8 +121,7 @@ def _estimate(request: Request, context: Context, platform: Platform) -> Estimat
     )
 
 
-def _print_estimate(estimate: Estimate, out: TextIO) -> None:
-    """Print the time, the speed and the cost, then a table of sizes and the bill."""
+def _print_estimate(estimate: Estimate) -> None:
     cost = estimate.cost
     speed = f"{show_bytes(estimate.bytes_out / estimate.seconds)}/s"
     if estimate.members >= estimate.seconds:  # a rate below one a second would be shown as 0
@@ -132,7 +130,7 @@ def _print_estimate(estimate: Estimate, out: TextIO) -> None:
     counts = ((kind, getattr(estimate.requests, kind)) for kind in PLANNED_REQUESTS)
     requests = ", ".join(f"{count:,} {kind}" for kind, count in counts if count)
     warnings = "".join(f"Warning: {printable(warning)}\n" for warning in estimate.warnings)
-    out.write(
+    sys.stdout.write(
         f"{printable(estimate.title)} on {estimate.platform}\n"
         f"about {show_seconds(estimate.seconds)}, {speed}, {show_dollars(cost.total)}\n"
         f"{warnings}"
@@ -144,12 +142,14 @@ def _print_estimate(estimate: Estimate, out: TextIO) -> None:
     )
     for rows in (_size_rows(estimate.sizes), _cost_rows(cost)):
         if len(rows) > 1:
-            out.write("\n")
-            write_table(rows, out, right={"from", "below", "members", "quantity", "dollars"})
+            sys.stdout.write("\n")
+            write_table(rows, sys.stdout, right={"from", "below", "members", "quantity", "dollars"})
     if not cost.lines:
-        out.write("\nno charges for use\n")
+        sys.stdout.write("\nno charges for use\n")
     elif cost.unavoidable:
-        out.write(f"{cost.unavoidable_share:.1%} is one PUT a member, which every tool pays\n")
+        sys.stdout.write(
+            f"{cost.unavoidable_share:.1%} is one PUT a member, which every tool pays\n"
+        )
 
 
 def _size_rows(sizes: Sequence[Bin]) -> list[tuple[str, ...]]:

@@ -75,8 +75,8 @@ class Figures(NamedTuple):
 
     def line(self) -> str:
         """Return one line for a log."""
-        # All fields except the phase and the share.
-        return f"{self.phase}: {', '.join(filter(None, (self.percent, *self[2:]))) or '...'}"
+        figures = filter(None, (self.percent, *self[2:]))  # all but the phase and the share
+        return f"{self.phase}: {', '.join(figures) or '...'}"
 
 
 class _Moment(NamedTuple):
@@ -103,7 +103,7 @@ class RunDisplay(Progress):
         self.note = ""
         self._trouble = ""
         self._failures = 0
-        self._hide: Callable[[], None] | None = None  # ends the display or the lines; None: neither
+        self._hide: Callable[[], None] | None = None  # ends what is shown; None: nothing is shown
         self._ended = threading.Event()
 
     def __enter__(self) -> Self:

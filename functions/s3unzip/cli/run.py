@@ -132,7 +132,6 @@ def _make_requests(arguments: Arguments, stores: StoreConfig, *, is_one: bool) -
 
 
 def _extract_one(request: Request, arguments: Arguments, stores: StoreConfig) -> int:
-    """Extract one archive; return the exit code."""
     output = RunOutput(
         quiet=arguments.quiet,
         json=arguments.json,
@@ -188,7 +187,7 @@ def _list_decisions(request: Request, arguments: Arguments, password: bytes | No
 
 
 def _list_next(request: Request, arguments: Arguments, password: bytes | None) -> int:
-    """Print the decisions for one of several archives; print an error, and return its code."""
+    """Do as `_list_decisions`; if the archive cannot be read, print the error, return its code."""
     try:
         return _list_decisions(request, arguments, password)
     except S3UnzipError as error:
@@ -273,10 +272,12 @@ def _extract_next(machine: "Machine", request: Request, display: _BatchDisplay) 
 
     warnings: list[str] = []
     display.nested_runs = []
-    source = str(request.source.public).encode(errors="backslashreplace").decode()
+    source = str(request.source.public)
+    # JSON cannot contain the surrogates that stand for undecodable bytes of a file name.
+    source = source.encode(errors="backslashreplace").decode()
     try:
         report = extract_one(machine, request, display, warnings.append)
-    except InterruptedRunError:
+    except InterruptedRunError:  # ends the batch, unlike all other errors
         raise
     except S3UnzipError as error:
         return ArchiveEnd(source, error.exit_code, error=str(error))

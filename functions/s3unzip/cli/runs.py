@@ -116,7 +116,7 @@ def runs(arguments: Arguments) -> int:
             rows.append(_cells(listed))
     if len(rows) > 1:
         write_table(rows, sys.stdout, right={"TOOK", "MEMBERS", "FAILED"})
-        if len(rows) > arguments.newest:
+        if len(rows) > arguments.newest:  # the first row has the titles
             sys.stderr.write(f"the latest {arguments.newest:,}; --limit N lists more\n")
     elif not arguments.json:
         sys.stderr.write("no runs yet: s3unzip run SRC DEST begins one\n")
@@ -148,10 +148,12 @@ def _list_run(recent: ListedRun, run_list: RunList) -> ListedRun | None:
         report = records.read_report()
     except NotFoundError:
         report = None
-    # The report of a rejected archive is written shortly before the run's state changes. Any other
-    # report of an active run is from before the run was resumed.
-    is_current = recent.state != RUNNING or (report and report.verdict is Verdict.REJECTED)
-    if report is not None and is_current:
+    is_outdated = False
+    if report is not None and recent.state == RUNNING:
+        # The run was resumed after its report, unless the archive was rejected: then the report is
+        # written shortly before the state of the run changes.
+        is_outdated = report.verdict is not Verdict.REJECTED
+    if report is not None and not is_outdated:
         state = report.verdict.value
         if report.reason == STOPPED:
             state = "STOPPED"
@@ -290,7 +292,6 @@ def resume(arguments: Arguments) -> int:
 
 
 def _resume_here(arguments: Arguments) -> int:
-    """Resume a run of this machine; return the exit code."""
     from s3unzip.api.options import make_policy
     from s3unzip.local.machine import open_machine
     from s3unzip.local.recovery import may_have_lost
@@ -376,12 +377,16 @@ def _require_plan(run: str, run_list: RunList) -> PlanSummary:
 def _recall_config(arguments: Arguments, recorded: StoreConfig) -> StoreConfig:
     """Return the configuration that a run recorded for its stores, overridden by typed options."""
     source_of = click.get_current_context().get_parameter_source
-    rows = read_options(StoreConfig)
-    typed = {row.field for row in rows if source_of(row.parameter) is ParameterSource.COMMANDLINE}
+    parameters = {option.field: option.parameter for option in read_options(StoreConfig)}
+    typed = {
+        field
+        for field, parameter in parameters.items()
+        if source_of(parameter) is ParameterSource.COMMANDLINE
+    }
+    replaced = typed | {RIVALS[field] for field in typed & RIVALS.keys()}
+    fields = parameters.keys() | {"other_hosts"}  # `--allow` sets `other_hosts`
     recalled = {
-        name: getattr(recorded, name)
-        for name in (*(row.field for row in rows), "other_hosts")
-        if getattr(recorded, name) and name not in typed and RIVALS.get(name) not in typed
+        field: getattr(recorded, field) for field in fields - replaced if getattr(recorded, field)
     }
     return replace(arguments.config(), **recalled)
 
@@ -451,7 +456,7 @@ def _follow(run: str, run_list: RunList, display: RunDisplay, arguments: Argumen
     watcher = RunWatcher(run_list.records(run))
     printed: RunProgress | None = None
     read_at = time.monotonic()  # the time of the last successful read
-    ended_at: float | None = None  # the time when the end was first seen
+    ended_at: float | None = None  # the time when the end was first seen; None: not yet
     while True:
         now = time.monotonic()
         try:
@@ -463,7 +468,7 @@ def _follow(run: str, run_list: RunList, display: RunDisplay, arguments: Argumen
             if state == RUNNING:
                 map_counts = run_list.map_counts(run)
             read_at = now
-        except ServiceFaultError:
+        except ServiceFaultError:  # the next round tries again
             if now - read_at > FAULT_SECONDS:
                 raise
             time.sleep(arguments.interval)
@@ -476,7 +481,7 @@ def _follow(run: str, run_list: RunList, display: RunDisplay, arguments: Argumen
         _update_display(display, snapshot, progress)
         if state != RUNNING and report is not None:
             return report
-        if state not in {RUNNING, None}:
+        if state not in {RUNNING, None}:  # None: the run has not begun
             ended_at = ended_at or now
             _check_end(run, state, run_list, now - ended_at)
         time.sleep(arguments.interval)

@@ -183,7 +183,7 @@ class Stopping:
             yield
         finally:
             lost = False
-            if signal.SIGALRM in self._handlers:
+            if signal.SIGALRM in self._handlers:  # a signal has arrived, and `_stop` set the timer
                 _, interval = signal.setitimer(signal.ITIMER_REAL, *self._timer)
                 lost = interval > 0  # the timer still runs, so the exception was not handled
             for signal_number, handler in self._handlers.items():
