@@ -233,10 +233,10 @@ def test_an_archive_without_version_and_etag_is_left(versions: Versions, pin: Pi
 
 @pytest.mark.parametrize("place", ["folder"], indirect=True)
 def test_a_file_has_no_tags(place: Place) -> None:
-    """The refusal says what to do instead."""
+    """A request to tag a file is refused."""
     where = place.fill("a.zip", b"first")
     pin = place.source.stat(where).pin
-    with pytest.raises(StorageError, match="delete it instead"):
+    with pytest.raises(UsageError, match="only s3:// objects can be tagged"):
         place.source.tag(where, pin, {"a": "b"})
     assert place.source.tags(where, pin) == {}
 

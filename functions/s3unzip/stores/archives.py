@@ -41,7 +41,8 @@ from s3unzip.zip import (
 )
 from s3unzip.zip.records import EOCD_SIGNATURE, LOCAL_LENGTH, LOCAL_SIGNATURE
 
-PARTS_AT_ONCE = 16
+PARTS_AT_ONCE = 16  # number of concurrent requests about parts
+
 _PIECE = re.compile(r"\.zip\.([0-9]{3,})\Z", re.IGNORECASE)
 
 
@@ -83,7 +84,7 @@ class Source(Protocol):
             return PinnedArchive([partial(self.stream, location, pin)], [pin.size], end)
         readers = []
         for number, part_pin in enumerate(pin.parts, 1):
-            part = locate_part(location, number, len(pin.parts))
+            part = locate_part(location, number, is_last=number == len(pin.parts))
             if part is None:
                 raise UsageError(f"{location}: the name does not say where the other parts are")
             readers.append(partial(self.stream, part, part_pin))
@@ -96,7 +97,7 @@ class Source(Protocol):
         It is safe to repeat calls to this method and to `tag`. Both methods count each request
         after the first one (`count_request`).
         """
-        raise UsageError(f"{location.public}: only s3:// objects and files can be changed")
+        raise UsageError(f"{location.public}: only s3:// objects and files can be deleted")
 
     def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:  # noqa: ARG002 - used by S3
         """Add `tags` to the existing tags of the version.
@@ -104,7 +105,7 @@ class Source(Protocol):
         Raises `SourceChangedError` if the version is gone, and `StorageError` if it cannot be
         tagged.
         """
-        self.delete(location, pin)  # this raises the error
+        raise UsageError(f"{location.public}: only s3:// objects can be tagged")
 
     def tags(self, location: Location, pin: Pin) -> dict[str, str]:  # noqa: ARG002 - used by S3
         """Return the tags of the version, using one request; only objects in S3 can have tags."""
@@ -165,17 +166,14 @@ class _Parts(Struct, frozen=True):
             return _refuse(
                 tail, "too-many-parts", f"{count:,} parts, the limit is {self.max_parts:,}"
             )
-        if locate_part(self.location, 1, count) is None:  # the name fits no naming scheme
-            return _refuse(
-                tail,
-                "part-missing",
-                f"it has {count:,} parts; name it NAME.zip, beside NAME.z01 and the others",
-            )
+        if locate_part(self.location, 1) is None:  # the name fits no naming scheme
+            message = f"it has {count:,} parts; name it NAME.zip, beside NAME.z01 and the others"
+            return _refuse(tail, "part-missing", message)
         earlier = range(1, count)  # `tail` belongs to part `count`
-        parts = list(map_ahead(lambda number: self._stat(number, count), earlier, PARTS_AT_ONCE))
+        parts = list(map_ahead(self._stat, earlier, PARTS_AT_ONCE))
         missing = [number for number, part in zip(earlier, parts, strict=True) if part is None]
         if missing:
-            first_name = _name_part(self.location, missing[0], count)
+            first_name = _name_part(self.location, missing[0])
             message = f"{first_name}, part {missing[0]:,} of {count:,}"
             if len(missing) > 1:
                 message += f", and {len(missing) - 1:,} more"
@@ -186,37 +184,30 @@ class _Parts(Struct, frozen=True):
     def read_pieces(self, length: int) -> Tail:
         """Return the tail of an archive that was cut into pieces; `location` is the first piece."""
         pieces = [self.calls.run("head", lambda: self.source.stat(self.location))]
-        # At most one piece beyond the limit is requested. The number of pieces is not yet known,
-        # and the name of a piece does not depend on it, so the number of the piece is passed as the
-        # count.
-        for part in map_ahead(
-            lambda number: self._stat(number, number), range(2, self.max_parts + 2), PARTS_AT_ONCE
-        ):
-            if part is None:
+        # One piece beyond the limit shows that there are too many.
+        numbers = range(2, self.max_parts + 2)
+        for piece in map_ahead(self._stat, numbers, PARTS_AT_ONCE):
+            if piece is None:  # the preceding piece was the last one
                 break
-            pieces.append(part)
-        pin = _join_pins([part.pin for part in pieces], pieces[0].pin)
+            pieces.append(piece)
+        pin = _join_pins([piece.pin for piece in pieces], pieces[0].pin)
         archive = self.source.pinned(self.location, pin)
         data = self.calls.read(archive, ByteRange(max(0, pin.size - length), pin.size))
-        dates = [part.modified for part in pieces if part.modified is not None]
+        dates = [piece.modified for piece in pieces if piece.modified is not None]
         tail = Tail(data, pin, max(dates, default=None))
         if len(pieces) > self.max_parts:
             return _refuse(tail, "too-many-parts", f"more than {self.max_parts:,} parts, the limit")
         # If the archive begins like a ZIP file but has no end record, its last pieces are missing.
         beginning = self.calls.read(archive, ByteRange(0, min(len(LOCAL_SIGNATURE), pin.size)))
         if beginning == LOCAL_SIGNATURE and EOCD_SIGNATURE not in data:
-            count = len(pieces)
-            return _refuse(
-                tail,
-                "part-missing",
-                f"{_name_part(self.location, count + 1, count + 1)}, after {count:,} without the "
-                "archive's end",
-            )
+            next_name = _name_part(self.location, len(pieces) + 1)
+            message = f"{next_name}, after {len(pieces):,} without the archive's end"
+            return _refuse(tail, "part-missing", message)
         return tail
 
-    def _stat(self, number: int, count: int) -> Tail | None:
+    def _stat(self, number: int) -> Tail | None:
         """Return part `number` as a tail without bytes, or None if the part is missing."""
-        part = locate_part(self.location, number, count)
+        part = locate_part(self.location, number)
         if part is None:
             return None
         try:
@@ -226,24 +217,25 @@ class _Parts(Struct, frozen=True):
 
 
 def _join_pins(pins: Sequence[Pin], named: Pin) -> Pin:
+    # `named` is the pin of the part whose name is that of the archive.
     if len(pins) == 1:  # a single piece is a whole archive
         return named
     return replace(named, size=sum(pin.size for pin in pins), parts=tuple(pins))
 
 
-def _name_part(location: Location, number: int, count: int) -> str:
-    # `locate_part` has found other parts of this archive, so it finds this part, too.
-    return _file_name(locate_part(location, number, count) or location)
+def _name_part(location: Location, number: int, *, is_last: bool = False) -> str:
+    # The locations of other parts have been derived, so None cannot be returned for this part.
+    return _file_name(locate_part(location, number, is_last=is_last) or location)
 
 
 @contextmanager
 def blaming_parts(disks: Disks) -> Iterator[None]:
-    """In a split archive, report overlapping members as a part with the wrong size."""
+    """In a split archive, replace an error about misplaced members: a part has the wrong size."""
     try:
         yield
     except RejectedError as refusal:
         finding = refusal.finding
-        # A part with the wrong size causes these two codes.
+        # If a part has the wrong size, the checks of the directory find one of these two faults.
         if not disks.is_split or finding.code not in {"overlap", "member-out-of-bounds"}:
             raise
         message = f"by the sizes of the parts, {finding.message}"
@@ -265,26 +257,28 @@ def check_parts(
         return
     boundaries = list(find_boundaries(members, disks))
     faults = map_ahead(
-        lambda boundary: _find_fault(boundary, disks, read), boundaries, PARTS_AT_ONCE
+        lambda boundary: _find_part_fault(boundary, disks, read), boundaries, PARTS_AT_ONCE
     )
     for boundary, fault in zip(boundaries, faults, strict=True):
         if fault is not None:
-            # Disks are numbered from 0, parts from 1.
-            name = _name_part(location, boundary.disk + 1, disks.last + 1)
+            number = boundary.disk + 1  # disks are numbered from 0, parts from 1
+            name = _name_part(location, number, is_last=boundary.disk == disks.last)
             raise RejectedError(Finding("part-wrong", f"{name} {fault}"))
 
 
-def _find_fault(boundary: Boundary, disks: Disks, read: Callable[[ByteRange], bytes]) -> str | None:
-    """Return what is wrong with the part of a split archive that begins at a boundary.
+def _find_part_fault(
+    boundary: Boundary, disks: Disks, read: Callable[[ByteRange], bytes]
+) -> str | None:
+    """Return what is wrong with the part that begins at a boundary, or None if nothing is.
 
-    The returned text follows the name of the part. None means that nothing is wrong.
+    The text follows the name of the part: "has no member at byte 0".
     """
     offset = boundary.first.offset
     if read(ByteRange(offset, offset + len(LOCAL_SIGNATURE))) != LOCAL_SIGNATURE:
         return f"has no member at byte {offset - disks.starts[boundary.disk]:,}"
     previous = boundary.previous
     if previous is None or previous.stop - previous.offset < LOCAL_LENGTH:
-        return None  # no complete local header precedes this part
+        return None  # no member with a complete local header precedes this part
     header = read(ByteRange(previous.offset, previous.offset + LOCAL_LENGTH))
     # Number of bytes by which the data of the previous member would extend into this part.
     excess = find_data_stop(previous, header) - previous.stop
@@ -293,10 +287,13 @@ def _find_fault(boundary: Boundary, disks: Disks, read: Callable[[ByteRange], by
     return f"begins {excess:,} bytes before the end of the member before it"
 
 
-def locate_part(location: Location, number: int, count: int) -> Location | None:
-    """Return the location of part `number` of `count`; parts are numbered from 1.
+def locate_part(location: Location, number: int, *, is_last: bool = False) -> Location | None:
+    """Return the location of a part, or None if its name does not follow from the archive's name.
 
-    Returns None if the names of the other parts cannot be derived from the name of the archive.
+    Args:
+        location: location of the archive.
+        number: number of the part, from 1.
+        is_last: whether this is the last part. In a split archive, it has the archive's name.
     """
     if not location.store.has_neighbours:
         return None
@@ -306,7 +303,7 @@ def locate_part(location: Location, number: int, count: int) -> Location | None:
         path = path[: numbering.start(1)] + str(number).zfill(len(numbering[1]))
     elif not path.lower().endswith(".zip"):
         return None
-    elif number < count:  # a.zip is the last part; earlier parts are a.z01 etc. (A.Z01 for A.ZIP)
+    elif not is_last:  # the earlier parts of a.zip are a.z01 etc. (A.Z01 for A.ZIP)
         path = f"{path[: -len('ip')]}{number:02}"
     return replace(location, key=path + question_mark + query)
 
@@ -336,9 +333,9 @@ def recognise(location: Location, pin: Pin) -> Callable[[str], bool]:
 
 
 def advise_name(location: Location) -> str | None:
-    """Return advice on which part to specify as the archive.
+    """Return advice on which part to specify as the archive, or None if the name fits no part.
 
-    A piece is called ``a.zip.002``, an earlier part ``a.z01``. For other names, returns None.
+    A piece is called ``a.zip.002``, an earlier part ``a.z01``.
     """
     name = _file_name(location)
     piece = _PIECE.search(name)

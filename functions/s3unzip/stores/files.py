@@ -5,7 +5,7 @@ import itertools
 import os
 import stat
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
@@ -80,7 +80,7 @@ def _file_in_the_way(path: str) -> str:
 
 
 def _explain_archive(error: OSError, path: str) -> errors.S3UnzipError:
-    """Return the error for an archive that cannot be read, perhaps suggesting similar names."""
+    """Return the error for an archive that cannot be read; if it is missing, add similar names."""
     if error.errno == errno.EISDIR:
         return errors.StorageError(
             f"{path}: is a folder; name an archive in it (s3unzip run takes folders too)"
@@ -100,7 +100,7 @@ def _near_names(path: Path) -> str:
         entries = list(itertools.islice(os.scandir(path.parent), 10_000))
     except OSError:
         return ""
-    # A link to a missing file has the name itself.
+    # A symbolic link to a missing file has the name of `path` itself.
     names = {entry.name.lower(): entry.name for entry in entries if entry.name != path.name}
     return ", ".join(
         repr(names[name])
@@ -173,9 +173,6 @@ class FileSource(Source):
             with explaining(location.key):
                 Path(location.key).unlink(missing_ok=True)
 
-    def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:  # noqa: ARG002 - required by the interface
-        raise errors.StorageError(f"{location.key}: a file has no tags; delete it instead")
-
 
 class BinaryReader(Protocol):
     """The methods of a seekable binary file that are needed to read an archive."""
@@ -190,8 +187,7 @@ class BinaryReader(Protocol):
 class ReaderSource(Source):
     """A source with a single archive, which is an open reader.
 
-    The reader stays open and belongs to the caller. A lock ensures that only one thread at a time
-    uses it.
+    The caller closes the reader. A lock ensures that only one thread at a time uses it.
     """
 
     def __init__(self, reader: BinaryReader) -> None:

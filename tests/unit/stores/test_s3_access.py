@@ -163,7 +163,7 @@ def test_the_names_of_all_parts_follow_from_one(
     named: Location, number: int, parts: int, found: Location | None
 ) -> None:
     """The name of the last part, or of the first piece, leads to all others."""
-    assert locate_part(named, number, parts) == found
+    assert locate_part(named, number, is_last=number == parts) == found
 
 
 def test_parts_and_pieces_are_told_by_their_endings() -> None:
