@@ -7,8 +7,8 @@ Rules:
 * A listing ends even if the store never stops returning tokens: after `MAX_PAGES` pages, or at a
   page that begins with the first key of an earlier page.
 * S3 lists keys in byte order. Gateways to file systems list folder by folder, and some stores list
-  in no order. Each page records whether all keys so far were in order. Only if they were does the
-  listing end at the first key after `last`.
+  in no order. Each page says whether all keys so far were in order. Only if they were, the listing
+  ends at the first key after `last`.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -37,9 +37,9 @@ def bound_pages(pages: Iterable[T], name: str) -> Iterator[T]:
 
 
 def cut_page(objects: Iterator[StoredObject]) -> ListPage:
-    """Return the first page of sorted objects, and the smallest key after that page.
+    """Return the first page of sorted objects, and the token for the next page.
 
-    The returned key is the token for the next page. It is None if no more objects can follow.
+    The token is the smallest key that can follow, or None if there are no more objects.
     """
     page = list(islice(objects, PAGE_KEYS))
     if len(page) < PAGE_KEYS:
@@ -74,13 +74,9 @@ def list_pages(
     Raises:
         StorageError: the listing does not end.
     """
-
-    def belongs(key: str) -> bool:  # the store may ignore the prefix and the first key
-        return key.startswith(prefix) and first <= key <= last
-
     token: str | None = None
     first_keys = set[str]()  # first key of each page so far
-    latest = ""
+    latest = ""  # last key of the preceding page
     in_order = True
     for _ in bound_pages(count(), prefix):  # `count` is endless; `bound_pages` stops it
         objects, token = call(partial(destination.list_page, prefix, first, last, token=token))
@@ -89,13 +85,16 @@ def list_pages(
             if keys[0] in first_keys:
                 raise StorageError(f"{prefix}: the store lists {keys[0]!r} again and again")
             first_keys.add(keys[0])
-            in_order = in_order and latest < keys[0] and all(map(lt, keys, keys[1:]))
+            # Is each key greater than the key before it?
+            in_order = in_order and all(map(lt, [latest, *keys], keys))
             latest = keys[-1]
-            # If the keys of a page are sorted, it is enough to check the first and the last key.
-            if not (in_order and belongs(keys[0]) and belongs(latest)):
-                objects = [listed for listed in objects if belongs(listed.key)]
-        # If the pages are in order, all keys on later pages come after `last`.
+        within = [  # the store may ignore the prefix and the first key
+            listed
+            for listed in objects
+            if first <= listed.key <= last and listed.key.startswith(prefix)
+        ]
+        # If the keys are in order, all keys on later pages come after `last`.
         is_last = token is None or (in_order and latest >= last)
-        yield Page(objects, is_last, in_order)
+        yield Page(within, is_last, in_order)
         if is_last:
             return
