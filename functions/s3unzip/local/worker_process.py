@@ -86,10 +86,10 @@ class WorkerProcess:
 
     def _answer(self, request: KeysRequest) -> None:
         """Send the process the access keys that it asks for, or the error that occurred."""
-        from s3unzip.stores.s3.credentials import answer_worker  # noqa: PLC0415 - rarely needed
+        from s3unzip.stores.s3.credentials import find_keys_for_worker  # noqa: PLC0415 - rarely needed
 
         try:
-            answer: KeysAnswer = answer_worker(request)
+            answer: KeysAnswer = find_keys_for_worker(request)
         except S3UnzipError as failure:
             answer = failure
         with contextlib.suppress(*PIPE_ERRORS):

@@ -87,7 +87,7 @@ class FolderDestination(Destination):
         self._folders = OpenFolders(self.root, PRIVATE if private else 0o777)
         self._is_private = private
 
-    def _check(self, key: str) -> str:
+    def _check_key(self, key: str) -> str:
         """Return `key`; raise `StorageError` if no member below the folder can have it."""
         below = key[len(self.start) :]
         parts = below.split("/")
@@ -151,7 +151,7 @@ class FolderDestination(Destination):
         try:
             file = os.open(temporary_name, _NEW, self._choose_mode(metadata), dir_fd=folder.file)
         except OSError as error:
-            # The folder caused the fault, so the message names the folder.
+            # The file has no name of its own yet, so the message names the folder.
             raise self._explain_write(error, key.rpartition("/")[0]) from error
         try:
             write_at(file, body, 0)
@@ -162,7 +162,7 @@ class FolderDestination(Destination):
                 os.unlink(temporary_name, dir_fd=folder.file)
             if not isinstance(error, OSError):
                 raise
-            if if_absent and isinstance(error, FileExistsError):
+            if isinstance(error, FileExistsError):  # `if_absent` is set
                 raise errors.ConflictError(f"{key}: exists already") from error
             raise self._explain_write(error, key) from error
         finally:
@@ -180,7 +180,7 @@ class FolderDestination(Destination):
         return int(metadata.get(MODE_KEY, "0"), 8) & 0o777 or 0o666
 
     def _explain_write(self, error: OSError, path: str) -> errors.S3UnzipError:
-        """Return the error for a write; if a folder is gone, have all folders reopened."""
+        """Return the error for a failed write; if a folder is gone, let later writes reopen all."""
         if error.errno == errno.ENOENT:
             self._folders.forget()
         return explain_folder(error, path, create=True)
@@ -188,7 +188,7 @@ class FolderDestination(Destination):
     def size(self, key: str) -> int | None:
         """Return the size of a file, or None if `key` is missing, a symbolic link or a folder."""
         with contextlib.suppress(errors.NotFoundError), explaining(key):
-            folder, name = self._locate(self._check(key))
+            folder, name = self._locate(self._check_key(key))
             facts = os.stat(name, dir_fd=folder.file, follow_symlinks=False)
             if stat.S_ISREG(facts.st_mode):
                 return facts.st_size
@@ -225,12 +225,9 @@ class FolderDestination(Destination):
         except errors.StorageError:
             return
 
-    def check_reachable(self) -> None:
-        """Do nothing, because `check_ready` writes a file."""
-
     def check_ready(self, size: int) -> None:
         """Check that files can be created, and that an empty folder has room for `size` bytes."""
-        # A folder with files may already contain some of these bytes from an earlier attempt.
+        # A folder that is not empty may contain some of these bytes from an earlier attempt.
         if next(self._scan(""), None) is None:
             root = Path(self.root)
             # The root may not exist yet; it will be on the same disk as its nearest existing
@@ -251,7 +248,7 @@ class FolderDestination(Destination):
 
     def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> None:
         """Write one whole file, with its time and mode."""
-        self._write(self._check(key), body, facts.metadata, if_absent=if_absent)
+        self._write(self._check_key(key), body, facts.metadata, if_absent=if_absent)
 
     def replace(self, key: str, body: bytes, facts: ObjectFacts, etag: str | None) -> None:  # noqa: ARG002 - required by the interface
         """Write one file; no ETag is compared, because the caller holds the lock of the run."""
@@ -259,7 +256,7 @@ class FolderDestination(Destination):
 
     def make_folder(self, key: str) -> None:
         """Create a folder and its parent folders if they are missing."""
-        self._folders.get(self._check(key)[len(self.start) :], create=True)
+        self._folders.get(self._check_key(key)[len(self.start) :], create=True)
 
     def head(self, key: str) -> StoredObject | None:
         """Return the size and CRC-32 of a file, computed from its bytes, or None without a file."""
@@ -283,24 +280,23 @@ class FolderDestination(Destination):
         top = prefix[: prefix.rfind("/") + 1]  # the deepest folder that contains all these keys
         if not top.startswith(self.start):
             top = self.start
-        stack = [self._list_folder(top)]
+        stack = [self._list_folder(top)]  # a path of folders that are being listed
         while stack:
             key, size = next(stack[-1], ("", None))
             if not key:  # the whole folder is listed
                 stack.pop()
+            elif key > last:  # all further keys also come after `last`
+                return
             elif size is None:  # a folder; all keys in it begin with `key`
                 if key >= first or first.startswith(key):  # else its keys are too small
                     stack.append(self._list_folder(key))
-            elif key > last:  # all further keys also come after `last`
-                return
             elif key >= first and key.startswith(prefix):
                 yield StoredObject(key, size)
 
     def _list_folder(self, start: str) -> Iterator[tuple[str, int | None]]:
         """Yield the key and size of each file in a folder, ordered by key.
 
-        Subfolders are listed among the files. The size of a subfolder is None, and its key ends in
-        "/".
+        Subfolders are listed too: their size is None, and their keys end in "/".
 
         Args:
             start: prefix of all keys in the folder, ending in "/".
@@ -316,7 +312,7 @@ class FolderDestination(Destination):
         return iter(sorted(listed))
 
     def read(self, key: str, span: tuple[int, int] | None = None) -> Iterator[Buffer]:
-        with explaining(key), self._open_file(self._check(key)) as file:
+        with explaining(key), self._open_file(self._check_key(key)) as file:
             start, stop = span or (0, sys.maxsize)
             file.seek(start)
             while data := file.read(min(PIECE, stop - start)):
@@ -325,16 +321,16 @@ class FolderDestination(Destination):
 
     def delete(self, keys: Sequence[str]) -> None:
         for key in keys:
-            self._unlink(self._check(key))
+            self._unlink(self._check_key(key))
 
     def create_upload(self, key: str, facts: ObjectFacts) -> str:
         upload_id = _draw_id()
-        self._locate(self._check(key), create=True)  # create the folder for the file
-        # The note is written first, because an upload without a note could not be found again.
+        self._locate(self._check_key(key), create=True)  # create the folder for the file
+        # The note is written first: `uploads` finds an upload by its note.
         metadata = {RUN_KEY: facts.metadata.get(RUN_KEY, ""), MODE_KEY: "600"}
         self._write(self._own_key(upload_id, NOTE), encode((key, facts)), metadata)
         own = self._own_key(upload_id)
-        mode = self._choose_mode(facts.metadata) | 0o200  # to let this user write the parts
+        mode = self._choose_mode(facts.metadata) | 0o200  # the owner must be able to write parts
         with explaining(own):
             root, own_name = self._locate(own, create=True)
             os.close(os.open(own_name, _NEW, mode, dir_fd=root.file))
@@ -353,7 +349,7 @@ class FolderDestination(Destination):
         """Check the size of the file, and set its final mode, time and name."""
         own = self._own_key(upload.upload_id)
         note = self._own_key(upload.upload_id, NOTE)
-        key = self._check(upload.key)
+        key = self._check_key(upload.key)
         try:
             with self._open_own(own, os.O_WRONLY) as file:
                 written = os.fstat(file.fileno()).st_size
@@ -369,9 +365,7 @@ class FolderDestination(Destination):
             root, own_name = self._locate(own)
             rename(own_name, root.file, name, folder.file, if_absent=if_absent)
             self._unlink(note)
-        except FileExistsError as error:
-            if not if_absent:
-                raise translate_error(error, key) from error
+        except FileExistsError as error:  # `if_absent` is set
             self.abort_upload(upload)
             raise errors.ConflictError(f"{key}: exists already") from error
         except OSError as error:
@@ -384,7 +378,7 @@ class FolderDestination(Destination):
     def uploads(self, prefix: str) -> Iterator[Upload]:
         for name in sorted(entry.name for entry in self._scan("")):
             if name.startswith(OWN) and name.endswith(NOTE):
-                # Either the upload has just been completed, or the note was lost in a power
+                # There is no readable note if the upload has just been completed, or after a power
                 # failure.
                 with contextlib.suppress(errors.NotFoundError, errors.UsageError):
                     key, _ = self._read_note(self.start + name)

@@ -46,7 +46,7 @@ if TYPE_CHECKING:  # these import botocore, obstore and urllib3
 
 NOWHERE = Location("nowhere", "", "")  # objects written to this location are discarded
 CALLS_AT_ONCE = 32
-# The settings in a `StoreConfig` that affect a session.
+# Returns the settings in a `StoreConfig` that affect a session.
 _session_key = attrgetter(
     *("endpoint_url", "region", "addressing_style", "profile", "unsigned", "request_payer")
 )
@@ -92,7 +92,6 @@ class NowhereDestination(Destination):
     def _ignore(self, *_: object, **__: object) -> None:
         """Do nothing, because there are no objects."""
 
-    check_reachable = check_ready = release = _ignore
     head = put = replace = delete = complete_upload = abort_upload = _ignore
 
     def list_page(self, prefix: str, first: str, last: str, token: str | None) -> ListPage:
@@ -140,7 +139,7 @@ class OpenedStores:
             self._config = replace(self._config, check_reachable=False)
             for client in (self._web, *self._sessions.values()):
                 if client is not None:
-                    client.end_startup()
+                    client.startup_ends = 0.0
 
     def source(self, location: Location) -> Source:
         match location.scheme:
@@ -157,7 +156,8 @@ class OpenedStores:
 
                 # All archives on the web share the connections of this source.
                 with self._lock:
-                    self._web = self._web or _traced(WebSource(self._config), _SOURCE_TEXTS)
+                    if self._web is None:
+                        self._web = _traced(WebSource(self._config), _SOURCE_TEXTS)
                 return self._web
             case _:
                 raise UsageError(f"{location}: sources are s3://, paths, http:// and https://")
@@ -223,16 +223,18 @@ class OpenedStores:
                         access.profile, ProfileKeys(access.profile, self._ask)
                     )
                 option = "--endpoint-url"  # the advice for an unreachable server names it
-                if self._config.destination_endpoint_url is not None and key == _session_key(
-                    self._config.at_destination()
-                ):
+                is_destination = key == _session_key(self._config.at_destination())
+                if is_destination and self._config.destination_endpoint_url is not None:
                     option = "--dest-endpoint-url"
                 self._sessions[key] = Session(AwsSession(access, keys), option)
             return self._sessions[key]
 
 
 def check_buckets(config: StoreConfig, source: Location, destination: Location) -> None:
-    """Check that the buckets exist, once on behalf of all workers."""
+    """Check, with a request to each bucket, that both exist and can be reached.
+
+    The main process does this once, so that its workers need not.
+    """
     stores = OpenedStores(config)
     for location, access in ((source, config), (destination, config.at_destination())):
         if location.store.takes_s3_options:
@@ -240,10 +242,10 @@ def check_buckets(config: StoreConfig, source: Location, destination: Location) 
 
 
 def check_names(config: StoreConfig, source: Location, destination: Location | None) -> None:
-    """Refuse names that cannot exist in AWS, before the user is asked for a code."""
+    """Refuse names that cannot exist in AWS. This sends no request, and asks for no code."""
     access_to_destination = config.at_destination()
     for location, access in ((source, config), (destination, access_to_destination)):
-        if location is None or not (location.bucket and location.store.takes_s3_options):
+        if location is None or not location.store.takes_s3_options:
             continue
         if not re.match(r"arn:|[a-z0-9.-]+\Z", location.bucket) and reaches_aws(access):
             raise UsageError(
@@ -263,7 +265,10 @@ def reaches_aws(access: StoreConfig) -> bool:
 
 
 def sign_in(config: StoreConfig, destination: Location) -> None:
-    """Get the keys of the destination's own profile now, in case the user must type a code."""
+    """Get the keys of the destination's own profile now, because they may need a code.
+
+    During a run, the user is never asked for a code.
+    """
     profile = config.destination_profile
     if profile is None or config.destination_unsigned or not destination.store.takes_s3_options:
         return

@@ -39,15 +39,16 @@ Store = Literal["source", "destination", "work"]
 
 
 class Clock:
-    """The time of the machine or of another clock, until `stop` leaves the worker no time.
+    """The current time, sleeps that `stop` can end, and the time that the worker has left.
 
     Args:
-        clock: the other clock. Without one, the machine tells the time.
-        remaining: function that returns the seconds until the machine stops the worker.
+        clock: clock that supplies the time. Defaults to that of the machine.
+        remaining: function that returns the seconds until the machine stops the worker. Ignored if
+            `clock` is given.
 
     Attributes:
-        now: function that returns the Unix time in seconds. It is stored in an attribute because
-            this makes calls faster: the time is read ten times for each member.
+        now: function that returns the Unix time in seconds. An attribute is faster to call than a
+            method, and the time is read ten times for each member.
     """
 
     def __init__(
@@ -82,14 +83,14 @@ class Clock:
 
 
 class Keys(Struct, frozen=True):
-    """The credentials for signing requests to AWS; they are sent only to worker processes."""
+    """The credentials for signing requests to AWS; only worker processes may receive them."""
 
     access_key: str
     secret_key: str
     token: str | None = None
     account: str | None = None
     advice: str = ""  # how to get new keys
-    is_fixed: bool = False  # whether no process can find other keys later
+    is_fixed: bool = False  # whether the keys cannot change while the program is running
 
     def __repr__(self) -> str:
         return f"Keys({self.access_key})"  # all other fields are secret
@@ -98,21 +99,21 @@ class Keys(Struct, frozen=True):
 class KeysRequest(Struct, frozen=True):
     """A worker's request for keys."""
 
-    profile: str | None
-    refused: str | None = None  # access key that a store has refused
+    profile: str | None  # None stands for the default profile
+    refused: str | None = None  # access key that a store has refused, if any
 
 
-AskForKeys: TypeAlias = Callable[[KeysRequest], Keys | None]
+AskForKeys: TypeAlias = Callable[[KeysRequest], Keys | None]  # None if there are no keys
 
 
 class Tail(NamedTuple):
     """The end of an archive, and the version that it belongs to."""
 
-    data: bytes  # bytes just before the `missing` ones; may be the whole archive
+    data: bytes  # the last bytes, except for `missing` ones; may be the whole archive
     pin: Pin
     modified: float | None = None  # Unix time; None if the store returns none
     refusal: Finding | None = None  # reason why parts of a split archive could not be joined
-    missing: int = 0  # bytes lost at the end of a broken body; `read_end` reads them
+    missing: int = 0  # number of bytes lost because the body broke; `read_end` reads them
 
     def locate_directory(self, policy: Policy) -> Reads[DirectoryLocation]:
         """Return the search for the central directory, which may request earlier bytes.
@@ -143,16 +144,16 @@ class PinnedArchive:
     def __init__(
         self, readers: Sequence[RangeReader], sizes: Sequence[int], end: bytes = b""
     ) -> None:
-        *starts, size = accumulate(sizes, initial=0)  # the last sum is the size of the archive
-        # Bytes beyond the archive's size are requested from the last part, and the store refuses
-        # the request.
-        self._parts = list(
-            zip(readers, map(ByteRange, starts, [*starts[1:], sys.maxsize]), strict=True)
-        )
+        stops = list(accumulate(sizes))  # the last one is the size of the archive
         self._end = memoryview(end)
         self._end_start = sys.maxsize  # means that no bytes are in memory
         if end:
-            self._end_start = size - len(end)
+            self._end_start = stops[-1] - len(end)
+        # Bytes beyond the archive's size are requested from the last part, so that the store
+        # refuses the request.
+        stops[-1] = sys.maxsize
+        spans = map(ByteRange, [0, *stops[:-1]], stops)
+        self._parts = list(zip(readers, spans, strict=True))
         self._lock = threading.Lock()
         self.bytes_read = 0
 
@@ -170,7 +171,7 @@ class PinnedArchive:
             end = self._end[want.start - self._end_start : want.stop - self._end_start]
             chunks: Iterator[Buffer] = iter([end])
         else:
-            read, span = next(part for part in self._parts if want.start < part[1].stop)
+            read, span = next((read, span) for read, span in self._parts if want.start < span.stop)
             stop = min(want.stop, span.stop, self._end_start)
             chunks = read(ByteRange(want.start - span.start, stop - span.start))
         for data in chunks:
@@ -217,13 +218,14 @@ class PartLimits(NamedTuple):
     min_bytes: int = 5 * 1024**2  # minimum size of all parts but the last, in bytes
     max_bytes: int = 5 * 1024**3  # maximum size of a part, in bytes
     max_parts: int = 10_000
-    object_bytes: int = 50 * 10**12
+    object_bytes: int = 50 * 10**12  # maximum size of an object, in bytes
 
 
 class Destination(Protocol):
     """A place to write members; keys are complete keys of a bucket or paths below a folder.
 
-    Each adapter is a subclass. Only adapters that can copy parts override the last two methods.
+    Each adapter is a subclass. It overrides the first three methods only if it has something to
+    check or to close, and the last two methods only if it can copy parts.
     """
 
     # If True, `head` returns the CRC-32 that was stored with the object. If False, `head` reads the
@@ -233,12 +235,15 @@ class Destination(Protocol):
 
     def check_reachable(self) -> None:
         """Send one request; raise an error if credentials, bucket or server are missing."""
+        return
 
     def check_ready(self, size: int) -> None:
         """Raise an error if `size` bytes in total cannot be written; send no request."""
+        return
 
     def release(self) -> None:
         """Close the folders that stay open between writes; send no request."""
+        return
 
     def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> str | None:
         """Write a whole object, verified by checksum; return its ETag without quotes, if any.
@@ -257,16 +262,16 @@ class Destination(Protocol):
         """Return the properties of the object, or None if it does not exist."""
 
     def list_page(self, prefix: str, first: str, last: str, token: str | None) -> ListPage:
-        """Return one page of the objects below `prefix`, and the token for the next page.
+        """Return one page of the objects below `prefix` from `first` to `last`, and a token.
 
-        This method is called by `listing.list_pages`. The page may contain keys before `first` and
-        after `last`, in any order.
+        A page has about a thousand objects at most. They may be in any order, and keys before
+        `first` or after `last` may be among them (`listing.list_pages` leaves them out).
 
         Args:
-            token: token from the previous page, or None for the first page.
+            token: token returned with the preceding page, or None for the first page.
 
         Returns:
-            At most about a thousand objects, and a token, which is None on the last page.
+            The objects, and the token for the next page, which is None on the last page.
         """
 
     def read(self, key: str, span: tuple[int, int] | None = None) -> Iterator[Buffer]:

@@ -75,9 +75,8 @@ class ObjectRunStore:
     def _upload(self, name: str, bodies: Iterable[bytes]) -> int:
         """Write a large object in parts; return its size in bytes."""
         key = self._home.key + name
-        upload = Upload(
-            key, self._run("create", lambda: self._store.create_upload(key, _facts_of(name)))
-        )
+        upload_id = self._run("create", lambda: self._store.create_upload(key, _facts_of(name)))
+        upload = Upload(key, upload_id)
         parts: list[Part] = []
         size = 0
         try:
@@ -96,19 +95,22 @@ class ObjectRunStore:
         except BaseException as error:
             try:
                 self._run("abort", lambda: self._store.abort_upload(upload))
-            except S3UnzipError as trouble:  # a lifecycle rule of the bucket removes what is left
+            except S3UnzipError as trouble:  # a lifecycle rule of the bucket deletes the parts
                 error.add_note(f"and its upload was not aborted: {trouble}")
             raise
         return size
 
     def create(self, name: str, body: bytes) -> None:
-        """Write a small object, or raise `ConflictError` if it exists; one of many writers wins."""
+        """Write a small object, or raise `ConflictError` if it exists.
+
+        If several writers call this method at once, one of them succeeds.
+        """
         self._put(name, body, if_absent=True)
 
     def replace(self, name: str, old: bytes, new: bytes) -> None:
         """Replace `old` with a small object, or raise `ConflictError` if `old` is not current."""
         key = self._home.key + name
-        # In S3, any change after this HEAD changes the ETag, so that the PUT is refused.
+        # If the object changes after this HEAD, its ETag changes, and S3 refuses the PUT.
         stored = self._run("head", lambda: self._store.head(key))
         try:
             if stored is None or self.read(name) != old:
@@ -173,12 +175,12 @@ class ObjectRunStore:
         """Complete an upload of `size` bytes.
 
         If the store completes the upload but the response is lost, the next attempt finds no
-        upload. In that case, the size of the object shows that it is complete.
+        upload. In that case, the size of the object shows whether it is complete.
         """
-        attempts = count(1)  # each call of `complete_once` is one attempt
+        attempt_numbers = count(1)
 
-        def complete_once() -> None:
-            is_first = next(attempts) == 1
+        def complete_once() -> None:  # called once for each attempt
+            is_first = next(attempt_numbers) == 1
             try:
                 self._store.complete_upload(upload, parts, if_absent=False)
             except (NotFoundError, UnconfirmedError) as error:

@@ -59,27 +59,25 @@ class WebSource(Source):
 
     def __init__(self, config: StoreConfig) -> None:
         self._config = config
-        self._startup_ends = config.startup_ends()
+        # Monotonic time from which requests to an unreachable server are retried.
+        self.startup_ends = config.startup_ends()
         # The connection pools, by process and proxy: a fork must not use its parent's connections.
         self._pools: dict[tuple[int, str | None], PoolManager] = {}
 
-    def end_startup(self) -> None:
-        self._startup_ends = 0.0
-
     def tail(self, location: Location, length: int) -> Tail:
         """Return the last `length` bytes and the pin, using one request if possible."""
-        with self._get(location, f"bytes=-{length}") as answer:
+        with self._request(location, f"bytes=-{length}") as answer:
             if answer.status == 206:
                 span, size = _read_range(answer, location)
                 if span == ByteRange(max(0, size - length), size):
-                    data = read_until_fault(self._body(answer, span.length, location))
-                    tail = _describe(answer, size)
+                    data = read_until_fault(self._read_body(answer, span.length, location))
+                    tail = _make_tail(answer, size)
                     return tail._replace(data=data, missing=span.length - len(data))
             elif answer.status not in NO_SUFFIX_RANGES:
-                raise _refusal(answer, location)
+                raise _explain_status(answer, location)
         # The server did not send exactly the requested end. Request the size, then the range.
         tail = super().tail(location, length)
-        if tail.pin.size:  # another GET was needed for the bytes
+        if tail.pin.size:  # an archive that is not empty needed a request for its bytes
             count_request("get")
         return tail
 
@@ -88,50 +86,58 @@ class WebSource(Source):
 
         A HEAD would fail for presigned URLs, whose signature is valid only for GET.
         """
-        with self._get(location, "bytes=0-0") as answer:
-            # "*/0" means that the range is not satisfiable, because the file is empty.
-            has_no_byte = answer.headers.get("Content-Range", "bytes */0") == "bytes */0"
-            is_empty = answer.headers.get("Content-Length") == "0"
+        with self._request(location, "bytes=0-0") as answer:
+            # An empty file has no first byte: servers refuse the range, or send the whole file.
+            content_range = answer.headers.get("Content-Range", "bytes */0")
+            is_range_refused = answer.status == 416 and content_range == "bytes */0"
+            is_whole_file = answer.status == 200 and answer.headers.get("Content-Length") == "0"
             if answer.status == 206:
-                size = _read_range(answer, location)[1]
-            elif (answer.status == 416 and has_no_byte) or (answer.status == 200 and is_empty):
+                _, size = _read_range(answer, location)
+            elif is_range_refused or is_whole_file:
                 size = 0
             else:
-                raise _refusal(answer, location)
-            return _describe(answer, size)
+                raise _explain_status(answer, location)
+            return _make_tail(answer, size)
 
     def stream(self, location: Location, pin: Pin, want: ByteRange) -> Iterator[Buffer]:
         if not want.length:
             return
-        with self._get(location, f"bytes={want.start}-{want.stop - 1}", pin.etag) as answer:
-            span = self._check_version(answer, location, pin)
+        with self._request(location, f"bytes={want.start}-{want.stop - 1}", pin.etag) as answer:
+            span = self._read_pinned_range(answer, location, pin)
             if span != want:
                 raise errors.RangesUnsupportedError(
                     f"{location}: asked for bytes {want.start:,} to {want.stop:,}, "
                     f"got {span.start:,} to {span.stop:,}; {DOWNLOAD}"
                 )
-            yield from self._body(answer, want.length, location)
+            yield from self._read_body(answer, want.length, location)
 
-    def _check_version(self, answer: BaseHTTPResponse, location: Location, pin: Pin) -> ByteRange:
-        """Check that the response is for the pinned version, and return the range in it."""
+    def _read_pinned_range(
+        self, answer: BaseHTTPResponse, location: Location, pin: Pin
+    ) -> ByteRange:
+        """Return the range that the server sent; raise an error if it is from another version."""
         if answer.status in {404, 416}:
             raise errors.SourceChangedError(f"{location}: HTTP {answer.status}; {CHANGED}")
         if answer.status == 412:
-            raise self._explain_change(location, pin, answered="HTTP 412; ")
+            raise self._investigate_change(location, pin, status="HTTP 412; ")
         if answer.status != 206:
-            raise _refusal(answer, location)
+            raise _explain_status(answer, location)
         span, size = _read_range(answer, location)
         if size != pin.size:
             raise errors.SourceChangedError(f"{location}: {CHANGED}")
-        validator = _validator(answer)
+        validator = _read_validator(answer)
         if pin.etag and validator and validator != pin.etag:
-            raise self._explain_change(location, pin, answered="")
+            raise self._investigate_change(location, pin)
         return span
 
-    def _explain_change(self, location: Location, pin: Pin, answered: str) -> errors.S3UnzipError:
-        """Return the error for a changed ETag; send two more requests to see if ETags are stable.
+    def _investigate_change(
+        self, location: Location, pin: Pin, status: str = ""
+    ) -> errors.S3UnzipError:
+        """Return the error for a different ETag: the archive, or just the ETag, may have changed.
 
-        `answered` is the status for the message, followed by "; ", or "".
+        Two more requests show whether the server sends the same ETag each time.
+
+        Args:
+            status: text to put before the explanation, such as "HTTP 412; ".
         """
         etags = []
         for _ in range(2):
@@ -140,13 +146,13 @@ class WebSource(Source):
         # If each of several servers has its own ETag, the pinned ETag is returned again.
         if etags[0] != etags[1] or pin.etag in etags:
             return errors.StorageError(
-                f"{location}: {answered}the server's ETag differs from answer to answer, so it is "
+                f"{location}: {status}the server's ETag differs from answer to answer, so it is "
                 f"not known whether the archive is still the same; {DOWNLOAD}"
             )
-        return errors.SourceChangedError(f"{location}: {answered}{CHANGED}")
+        return errors.SourceChangedError(f"{location}: {status}{CHANGED}")
 
     @contextmanager
-    def _get(
+    def _request(
         self, location: Location, byte_range: str, etag: str | None = None
     ) -> Iterator[BaseHTTPResponse]:
         """Yield the response to one GET, without reading its body.
@@ -171,9 +177,11 @@ class WebSource(Source):
                     answer.close()
                 answer.release_conn()
         except BROKEN_ANSWERS as error:
-            raise self._fault(error, location) from None
+            raise self._explain_failure(error, location) from None
 
-    def _body(self, answer: BaseHTTPResponse, length: int, location: Location) -> Iterator[bytes]:
+    def _read_body(
+        self, answer: BaseHTTPResponse, length: int, location: Location
+    ) -> Iterator[bytes]:
         """Yield the first `length` bytes of a body as they arrive, and read no more."""
         size = 0
         try:
@@ -184,7 +192,7 @@ class WebSource(Source):
                 size += len(chunk)
                 yield chunk
         except BROKEN_ANSWERS as error:
-            raise self._fault(error, location) from None
+            raise self._explain_failure(error, location) from None
         if size < length:
             raise errors.ServiceFaultError(f"{location}: {size:,} of {length:,} bytes came")
 
@@ -231,6 +239,7 @@ class WebSource(Source):
         return new
 
     def _pool(self, target: Url) -> PoolManager:
+        """Return the connections of this process to `target`, perhaps through a proxy."""
         proxy = find_proxy(target.url)
         key = (os.getpid(), proxy)
         if key not in self._pools:
@@ -240,10 +249,10 @@ class WebSource(Source):
             self._pools.setdefault(key, pool)  # another thread may have added a pool
         return self._pools[key]
 
-    def _fault(self, error: Exception, location: Location) -> errors.S3UnzipError:
+    def _explain_failure(self, error: Exception, location: Location) -> errors.S3UnzipError:
         """Return the error for a request without a complete response.
 
-        A retry can succeed only if the error is a `ServiceFaultError`.
+        The error is a `ServiceFaultError` if a retry may succeed.
         """
         proxy = find_proxy(str(location))
         through = ""
@@ -253,12 +262,12 @@ class WebSource(Source):
         refusal = _explain_permanent(cause, via_proxy=proxy is not None)
         if refusal is not None:
             return errors.StorageError(f"{location}: {refusal}")
-        reason = self._explain(error, cause)
+        reason = self._give_reason(error, cause)
         text = reason
         is_unreachable = isinstance(cause, NewConnectionError | ConnectTimeoutError)
         if is_unreachable or isinstance(error, ProxyError):
             text = f"cannot connect{through}: {reason}"
-        if is_unreachable and time.monotonic() < self._startup_ends:
+        if is_unreachable and time.monotonic() < self.startup_ends:
             return errors.StorageError(
                 f"{location}: {text}; check the URL, the port and the network"
             )
@@ -266,8 +275,8 @@ class WebSource(Source):
         fault.trouble = f"no answer from {location}{through} ({reason.lower()})"
         return fault
 
-    def _explain(self, error: Exception, cause: BaseException) -> str:
-        """Return a short reason why no response, or only part of it, arrived."""
+    def _give_reason(self, error: Exception, cause: BaseException) -> str:
+        """Return in a few words why no response, or only part of it, arrived."""
         if isinstance(error, ReadTimeoutError):
             return f"the server sent nothing for {self._config.stall_seconds:g} s"
         # In urllib3, the error for a refused connection is also a ConnectTimeoutError.
@@ -303,6 +312,7 @@ def _explain_permanent(error: BaseException, *, via_proxy: bool) -> str | None:
     """Return why the same request would always fail, or None if it may succeed later."""
     # "Temporary failure in name resolution" may not last.
     if isinstance(error, NameResolutionError) and "Temporary" not in str(error):
+        # The message contains: Failed to resolve 'example.com'
         host = str(error).partition("resolve '")[2].partition("'")[0]
         advice = "check the URL"
         if via_proxy:
@@ -324,7 +334,7 @@ def _explain_permanent(error: BaseException, *, via_proxy: bool) -> str | None:
     return None
 
 
-def _validator(answer: BaseHTTPResponse) -> str | None:
+def _read_validator(answer: BaseHTTPResponse) -> str | None:
     """Return the ETag or, if there is no ETag, the date of the last change.
 
     Returns None if the server sends neither, or if the value is too long.
@@ -335,12 +345,12 @@ def _validator(answer: BaseHTTPResponse) -> str | None:
     return validator
 
 
-def _describe(answer: BaseHTTPResponse, size: int) -> Tail:
-    """Return the version described by a response, as a tail without bytes."""
+def _make_tail(answer: BaseHTTPResponse, size: int) -> Tail:
+    """Return a tail without bytes, with the pin of the version that a response is from."""
     modified: float | None = None
     with suppress(ValueError, OverflowError):  # the server may send no date
         modified = parsedate_to_datetime(answer.headers.get("Last-Modified", "")).timestamp()
-    return Tail(b"", Pin(size, _validator(answer)), modified)
+    return Tail(b"", Pin(size, _read_validator(answer)), modified)
 
 
 def _read_range(answer: BaseHTTPResponse, location: Location) -> tuple[ByteRange, int]:
@@ -355,7 +365,7 @@ def _read_range(answer: BaseHTTPResponse, location: Location) -> tuple[ByteRange
 
 
 EXPIRED_LINK = (errors.LinkRefusedError, "; the link may have expired: get a new one")
-# The error and advice for each status that further attempts would also receive.
+# The error and advice for each status that a retry would not change.
 REFUSALS: dict[int, tuple[type[errors.StorageError], str]] = {
     400: EXPIRED_LINK,
     401: (
@@ -372,11 +382,11 @@ REFUSALS: dict[int, tuple[type[errors.StorageError], str]] = {
 }
 
 
-def _refusal(answer: BaseHTTPResponse, location: Location) -> errors.S3UnzipError:
+def _explain_status(answer: BaseHTTPResponse, location: Location) -> errors.S3UnzipError:
     """Return the error for a response that is not the requested range."""
     status = answer.status
     if status in NO_RANGES:  # the server sent the whole body or none of it
-        kind = _kind_of_text(answer)
+        kind = _classify_text(answer)
         if kind is None:
             return errors.RangesUnsupportedError(
                 f"{location}: the server does not answer range requests; {DOWNLOAD}"
@@ -385,13 +395,12 @@ def _refusal(answer: BaseHTTPResponse, location: Location) -> errors.S3UnzipErro
             f"{location}: this is {kind}, not a ZIP: open the URL in a browser, and give the link "
             f"of the download itself"
         )
-    text = f"{location}: HTTP {status}{_reason(answer)}"
+    text = f"{location}: HTTP {status}{_describe_status(answer)}"
     if status in {429, 503}:
         fault = errors.ThrottledError(text)
-        # A date is ignored, because the clocks may differ.
-        fault.wait_seconds = float(
-            re.sub("[^0-9].*", "", answer.headers.get("Retry-After", "")) or 0
-        )
+        # The header may contain a date, which is ignored, because the clocks may differ.
+        digits = re.split("[^0-9]", answer.headers.get("Retry-After", ""))[0]
+        fault.wait_seconds = float(digits or 0)
         return fault
     if status >= 500 or status == 408:  # 408: Request Timeout
         return errors.ServiceFaultError(text)
@@ -401,24 +410,21 @@ def _refusal(answer: BaseHTTPResponse, location: Location) -> errors.S3UnzipErro
     return error(text + advice)
 
 
-def _kind_of_text(answer: BaseHTTPResponse) -> str | None:
-    """Return the kind of text received instead of an archive, or None if it is not text.
-
-    Some servers declare every file as text, so a body that begins like a ZIP file is not considered
-    text.
-    """
+def _classify_text(answer: BaseHTTPResponse) -> str | None:
+    """Return the kind of text received instead of an archive, or None if it is not text."""
     body = _first_bytes(answer)
+    if body.lstrip().lower().startswith((b"<!doctype html", b"<html")):
+        return "a web page"
     media_type = answer.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-    is_page = body.lstrip().lower().startswith((b"<!doctype html", b"<html"))
     is_text = media_type.startswith(("text/", "application/json", "application/xml"))
-    if not is_page and (body.startswith(b"PK") or not is_text):
+    if not is_text or body.startswith(b"PK"):  # some servers declare a ZIP file as text
         return None
-    if is_page or media_type == "text/html":
+    if media_type == "text/html":
         return "a web page"
     return f"a file of type {media_type[:50]}"
 
 
-def _reason(answer: BaseHTTPResponse) -> str:
+def _describe_status(answer: BaseHTTPResponse) -> str:
     """Return a space and the meaning of a status: the code and message of S3, or HTTP's phrase."""
     body = _first_bytes(answer)
     # Only these two fields are shown, because tokens and ids in errors from S3 may be secret.

@@ -10,8 +10,8 @@
 * Any number of threads may request keys concurrently: one thread looks up the keys while the other
   threads wait.
 * botocore renews temporary keys before they expire. When a store refuses keys, a new botocore
-  session looks them up again. If that finds others, the next lookup is at least `RENEWAL_SECONDS`
-  later, because the store may still refuse requests that were signed with the old keys.
+  session looks them up again. If other keys are found, the next lookup is at least
+  `RENEWAL_SECONDS` later, because the store may still refuse requests signed with the old keys.
 * The user is never asked for a code during a run: the run may be unattended, and Ctrl-C could not
   stop the thread that reads the code.
 """
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("s3unzip.calls")
 # No request is signed with expired keys: botocore renews the keys of a role at least 10 minutes
-# before they expire. obstore requests new keys 5 minutes before the end of `CREDENTIALS_LAST`, and
-# a worker caches the keys from the program for 4 minutes.
+# before they expire. obstore keeps keys for `CREDENTIALS_LAST` less 5 minutes, and a worker caches
+# the keys from the program for 4 minutes.
 CREDENTIALS_LAST = timedelta(minutes=10)
-ANSWER_SECONDS = 240.0
+ANSWER_SECONDS = 240.0  # time for which a worker caches the keys from the program
 RENEWAL_SECONDS = 90.0  # minimum time between renewals: slow PUTs can take this long
 RELOOK_SECONDS = 2.0  # time until the next lookup if the same keys were found
 MAX_PROFILES = 8  # maximum number of profiles whose keys a process keeps
@@ -82,10 +82,10 @@ class ProfileKeys:
         self._source: Callable[[], Keys] | None = None  # function that returns the current keys
         self._keys: Keys | None = None
         self._answered = -math.inf  # time of the last response from the program
-        self._looked = -math.inf  # time when `renew` last looked for other keys
-        self._has_renewed = False  # whether that lookup found other keys
+        self._looked = -math.inf  # time when `find_new_keys` last looked for other keys
+        self._are_renewed = False  # whether that lookup found other keys
         self._refusal: errors.S3UnzipError | None = None  # error raised by that lookup
-        self.renewals = 0  # number of times that `renew` found other keys
+        self.renewals = 0  # number of times that `find_new_keys` found other keys
         # The error from the latest lookup. obstore passes on only the text of this error.
         self.failure: errors.S3UnzipError | None = None
 
@@ -124,10 +124,11 @@ class ProfileKeys:
                 self._answered = time.monotonic()
             return self._keys
 
-    def renew(self, renewals: int) -> bool:
-        """Look for keys other than those refused by a store; return whether there are any.
+    def find_new_keys(self, renewals: int) -> bool:
+        """Replace keys that a store has refused; return whether there are other keys.
 
-        Within `RENEWAL_SECONDS` or `RELOOK_SECONDS` of a lookup, its result or error is reused.
+        For `RENEWAL_SECONDS` after a lookup that found other keys, or `RELOOK_SECONDS` after one
+        that did not, the result or error of that lookup is reused.
 
         Args:
             renewals: value of `self.renewals` when the caller began to use the refused keys.
@@ -135,33 +136,32 @@ class ProfileKeys:
         with self._lock:
             if renewals != self.renewals:  # another caller renewed the keys in the meantime
                 return True
-            # After new keys are found, the store may still refuse requests signed with the old
-            # keys.
-            valid_seconds = RENEWAL_SECONDS if self._has_renewed else RELOOK_SECONDS
+            # After new keys are found, a store may still refuse requests signed with the old keys.
+            valid_seconds = RENEWAL_SECONDS if self._are_renewed else RELOOK_SECONDS
             if time.monotonic() - self._looked <= valid_seconds:
                 if self._refusal is not None:
                     raise self._refusal
-                return self._has_renewed
+                return self._are_renewed
             self._looked = time.monotonic()
-            self._has_renewed = False
+            self._are_renewed = False
             self._refusal = None
             try:
                 with self._explaining():
-                    new = self._look_again()
+                    new = self._repeat_lookup()
             except errors.S3UnzipError as refusal:
                 self._refusal = refusal
                 raise
             # There may be no keys while the file is being written; a later lookup will find them.
             if new is not None and (self._keys is None or new.access_key != self._keys.access_key):
                 self._keys = new
-                self._has_renewed = True
+                self._are_renewed = True
                 self.renewals += 1
-            return self._has_renewed
+            return self._are_renewed
 
-    def _look_again(self) -> Keys | None:
+    def _repeat_lookup(self) -> Keys | None:
         """Return the keys found by a new lookup, or None if there are none."""
         if self._ask is not None:
-            # If there are no keys, none have been refused.
+            # Without keys, no access key has been refused.
             return self._ask(KeysRequest(self._profile, getattr(self._keys, "access_key", None)))
         source = self._open_source(again=True)
         if source is None:
@@ -229,11 +229,11 @@ def shared_keys(profile: str | None) -> ProfileKeys:
     return _shared(profile, variables)
 
 
-def answer_worker(request: KeysRequest) -> Keys | None:
-    """Return the keys requested by a worker; if a store refused them, look them up again."""
+def find_keys_for_worker(request: KeysRequest) -> Keys | None:
+    """Return the current keys for a worker; if they are the ones that were refused, find others."""
     shared = shared_keys(request.profile)
     keys = shared.current()
     if keys is not None and keys.access_key == request.refused:
-        shared.renew(shared.renewals)
+        shared.find_new_keys(shared.renewals)
         keys = shared.current()
     return keys

@@ -60,10 +60,10 @@ if TYPE_CHECKING:  # a stub package
 
 T = TypeVar("T")
 DELETE_BATCH = 1_000  # maximum number of keys in one DeleteObjects request
-# After these responses to Complete, the upload must be restarted (API_CompleteMultipartUpload).
+# After these responses to Complete, a new upload is necessary (API_CompleteMultipartUpload).
 # VersityGW responds with InvalidPart if the upload was aborted.
-BEGIN_ANEW = frozenset({"ConditionalRequestConflict", "InvalidPart"})
-# The ends of the messages about a response without an ETag: of obstore, and of `_field`.
+RESTART_CODES = frozenset({"ConditionalRequestConflict", "InvalidPart"})
+# The ends of the messages about a response without an ETag, from obstore and `_require_field`.
 NO_ETAG = ("ETag Header missing from response", "the answer came without its ETag")
 COPY_ABOVE_BYTES = 5 * 1024**2  # UploadPartCopy accepts a range only for a larger source
 _CRC = re.compile(r"[0-9a-fA-F]{1,8}")
@@ -90,40 +90,30 @@ class S3Destination(Destination):
     def check_reachable(self) -> None:
         self._session.check_bucket(self._bucket)
 
-    def check_ready(self, size: int) -> None:
-        """Do nothing, because S3 always has room."""
-
-    def release(self) -> None:
-        """Do nothing, because the session keeps its connections open."""
-
     def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> str | None:
         """Write a whole object; S3 verifies its CRC64NVME. Return its ETag without quotes.
 
-        An answer without an ETag may come from a server that has not stored the object.
+        If the response contains no ETag, the server may not have stored the object, so the stored
+        object is checked.
         """
 
         def send() -> str | None:
             # obstore does not support ACLs, and does not sign additional headers.
             if facts.acl is not None or needs_botocore(key):
                 answer = self._put_by_botocore(key, body, facts, if_absent=if_absent)
-                return unquoted(_field(answer, "ETag", key))
+                return unquoted(_require_field(answer, "ETag", key))
             return self._put_by_obstore(key, body, facts, if_absent=if_absent)
 
         try:
-            return self._write(
-                "put", send, lambda: self._write_call(key, facts, if_absent=if_absent)
+            return self._send_checksums(
+                "put", send, lambda: self._describe_write(key, facts, if_absent=if_absent)
             )
         except ServiceFaultError as fault:
             if not str(fault).endswith(NO_ETAG):
                 raise
             count_request("head")
-            stored = self.head(key)  # an older object may have the same size
-            if (
-                stored is None
-                or stored.size != memoryview(body).nbytes
-                or stored.crc32 != _parse_crc(facts.metadata.get(CRC_KEY, ""))
-                or stored.checksum not in {None, zlib.crc32(body)}
-            ):
+            stored = self.head(key)
+            if stored is None or not _is_written(stored, body, facts):
                 raise
             return stored.etag
 
@@ -135,7 +125,7 @@ class S3Destination(Destination):
             self._session.writer(self._bucket, self._config.destination_kms_key),
             key,
             body,
-            attributes=_attributes(facts),
+            attributes=_obstore_attributes(facts),
             tags=facts.tags,
             mode="create" if if_absent else "overwrite",
             use_multipart=False,
@@ -143,8 +133,8 @@ class S3Destination(Destination):
         return unquoted(answer["e_tag"])
 
     def replace(self, key: str, body: bytes, facts: ObjectFacts, etag: str | None) -> None:
-        """Replace the object with this ETag."""
-        self._write(
+        """Replace the object whose ETag is `etag`."""
+        self._send_checksums(
             "put",
             lambda: self._put_by_botocore(key, body, facts, if_absent=False, etag=etag),
             lambda: Call("PutObject", self._bucket, key, conditional=True),
@@ -160,21 +150,21 @@ class S3Destination(Destination):
         etag: str | None = None,
     ) -> Any:
         request = self._object_request(facts)
-        request["ChecksumCRC32"] = self._checksum(zlib.crc32(body))
+        request["ChecksumCRC32"] = self._encode_checksum(zlib.crc32(body))
         if if_absent:
             request["IfNoneMatch"] = "*"
         if etag is not None:
             request["IfMatch"] = f'"{etag}"'
         return self._send("bodies", "put_object", Key=key, Body=bytes(body), **request)
 
-    def _write(self, kind: Kind, send: Callable[[], T], make_call: Callable[[], Call]) -> T:
-        """Return the result of `send`; if the server refuses checksums, retry without them.
+    def _send_checksums(self, kind: Kind, send: Callable[[], T], describe: Callable[[], Call]) -> T:
+        """Return the result of `send`; if the server refuses checksums, send without them.
 
         Args:
             kind: kind of request to count for the second attempt.
             send: function that sends a request with or without checksums, depending on
                 `Session.sends_checksums`.
-            make_call: function that returns the call to name in messages. It is slow, so it is
+            describe: function that returns the description of the request. It is slow, so it is
                 called only for errors.
         """
         has_checksums = self._session.sends_checksums
@@ -182,22 +172,22 @@ class S3Destination(Destination):
             return send()
         except s3_errors() as error:
             answer = read_answer(error)
-            # The XML of Complete contains checksums, and a server may reject that XML as malformed.
+            # A server may call the XML of Complete malformed because it contains checksums.
             is_refused = is_unsupported(answer) or answer.code == "MalformedXML"
-            if not (has_checksums and is_refused):
-                raise self._session.explain(error, make_call()) from None
+            if not has_checksums or not is_refused:
+                raise self._session.adapt_to(error, describe()) from None
         self._session.stop_checksums()
         count_request(kind)
-        with self._session.explaining(make_call()):
+        with self._session.explaining(describe()):
             return send()
 
-    def _write_call(
+    def _describe_write(
         self, key: str, facts: ObjectFacts | None = None, *, if_absent: bool = False
     ) -> Call:
-        """Return the description of a request that writes `key`.
+        """Return the description of a request that writes `key`, with the headers from options.
 
-        The description includes headers added by options. Without `facts`, the request stores no
-        properties.
+        Args:
+            facts: properties that the request stores. None if it stores none.
         """
         is_sent = {
             "if-none-match": if_absent,
@@ -224,14 +214,14 @@ class S3Destination(Destination):
                 count_request("head")
                 stored = self._head_by_botocore(key)
         except s3_errors() as error:
-            refusal = self._session.explain(error, Call("GetObject", self._bucket, key))
+            refusal = self._session.adapt_to(error, Call("GetObject", self._bucket, key))
             if isinstance(refusal, NotFoundError):
                 return None
             raise refusal from None
         return stored
 
     def _head_by_obstore(self, key: str) -> StoredObject:
-        """Return the stored object using a faster request, without the checksum of the store."""
+        """Return the stored object without the checksum of the store, using a faster request."""
         self._session.confirm_owner(self._bucket, self._config.destination_owner)
         answer = obstore.get(self._session.reader(self._bucket), key, options={"head": True})
         return StoredObject(
@@ -243,7 +233,7 @@ class S3Destination(Destination):
 
     def _head_by_botocore(self, key: str) -> StoredObject:
         """Return the stored object with the checksum of the store, if the server returns one."""
-        mode = None
+        mode = None  # do not request a checksum
         if self._session.sends_checksums:
             mode = "ENABLED"
         try:
@@ -311,13 +301,13 @@ class S3Destination(Destination):
                 )
             except s3_errors() as error:
                 refusal = read_answer(error)
-                # Some servers require an MD5, but botocore sends a CRC-32. Each has its own code.
-                if not (is_unsupported(refusal) or refusal.status in {400, 405, 411}):
-                    raise self._session.explain(
-                        error, Call("DeleteObject", self._bucket, batch[0])
-                    ) from None
-                self._delete_each(batch)
-                continue
+                # Some servers require an MD5, but botocore sends a CRC-32. Their codes differ.
+                if is_unsupported(refusal) or refusal.status in {400, 405, 411}:
+                    self._delete_each(batch)
+                    continue
+                raise self._session.adapt_to(
+                    error, Call("DeleteObject", self._bucket, batch[0])
+                ) from None
             for failure in answer.get("Errors", ()):  # only the first failure is reported
                 raise explain_answer(
                     ServerAnswer(200, failure.get("Code", ""), failure.get("Message", "")),
@@ -344,8 +334,8 @@ class S3Destination(Destination):
                 request |= {"ChecksumAlgorithm": "CRC32", "ChecksumType": "COMPOSITE"}
             return self._send("control", "create_multipart_upload", Key=key, **request)
 
-        answer = self._write("create", create, lambda: self._write_call(key, facts))
-        return str(_field(answer, "UploadId", key))
+        answer = self._send_checksums("create", create, lambda: self._describe_write(key, facts))
+        return str(_require_field(answer, "UploadId", key))
 
     def upload_part(
         self,
@@ -361,7 +351,7 @@ class S3Destination(Destination):
             content = bytes(body)
 
         def send() -> Part:
-            checksum = self._checksum(crc32)
+            checksum = self._encode_checksum(crc32)
             answer = self._send(
                 "bodies",
                 "upload_part",
@@ -373,13 +363,13 @@ class S3Destination(Destination):
             )
             return Part(
                 number,
-                _field(answer, "ETag", upload.key),
+                _require_field(answer, "ETag", upload.key),
                 len(content),
                 crc32=crc32,
                 checksum_crc32=checksum,
             )
 
-        return self._write("part", send, lambda: self._write_call(upload.key))
+        return self._send_checksums("part", send, lambda: self._describe_write(upload.key))
 
     def copy_part(
         self,
@@ -411,35 +401,35 @@ class S3Destination(Destination):
                 RequestPayer="requester" if self._config.request_payer else None,
             )
         except s3_errors() as error:
-            raise self._explain_copy(error, upload, source, version) from None
-        copied_part = _field(answer, "CopyPartResult", upload.key)
+            raise self._adapt_to_copy(error, upload, source, version) from None
+        copied_part = _require_field(answer, "CopyPartResult", upload.key)
         checksum = copied_part.get("ChecksumCRC32")
         return Part(
             number,
-            _field(copied_part, "ETag", upload.key),
+            _require_field(copied_part, "ETag", upload.key),
             size=span.length,
             crc32=_decode_checksum(checksum or ""),
             checksum_crc32=checksum,
         )
 
-    def _explain_copy(
+    def _adapt_to_copy(
         self, error: Exception, upload: Upload, source: Location, version: str | None
     ) -> S3UnzipError:
-        """Return the error for a failed copy; note if the server does not implement copies."""
+        """Return the error for a failed copy; if copies are not implemented, stop all copies."""
         answer = read_answer(error)
         if is_unsupported(answer):
             self._session.implements_copies = False
         # Only NoSuchUpload refers to the upload. The conditions of the request refer to the source.
         call = Call(get_action(version), source.bucket, source.key, pinned=True)
         if answer.code == "NoSuchUpload":
-            call = Call("PutObject", self._bucket, upload.key)
-        return self._session.explain(error, call)
+            call = self._describe_write(upload.key)
+        return self._session.adapt_to(error, call)
 
     def complete_upload(
         self, upload: Upload, parts: Sequence[Part], *, if_absent: bool
     ) -> str | None:
         """Make the whole object visible atomically; return its ETag without quotes."""
-        call = self._write_call(upload.key, if_absent=if_absent)
+        call = self._describe_write(upload.key, if_absent=if_absent)
 
         def complete() -> str | None:
             with_checksums = self._session.sends_checksums
@@ -459,13 +449,14 @@ class S3Destination(Destination):
                     **request,
                 )
             except s3_errors() as error:
-                if read_answer(error).code not in BEGIN_ANEW:
-                    raise  # `_write` translates this error
-                self.abort_upload(upload)  # the caller then begins another upload
+                if read_answer(error).code not in RESTART_CODES:
+                    raise  # `_send_checksums` translates this error
+                self.abort_upload(upload)
+                # After this error, the caller begins another upload.
                 raise NotFoundError(str(translate_error(error, call))) from None
             return unquoted(answer.get("ETag"))
 
-        etag = self._write("complete", complete, lambda: call)
+        etag = self._send_checksums("complete", complete, lambda: call)
         if etag is None:
             raise UnconfirmedError(f"{call}: the answer to Complete came without an ETag")
         return etag
@@ -492,7 +483,8 @@ class S3Destination(Destination):
             decode = unquote_plus if answer.get("EncodingType") == "url" else str
             for upload in answer.get("Uploads", ()):
                 yield Upload(
-                    decode(_field(upload, "Key", prefix)), _field(upload, "UploadId", prefix)
+                    decode(_require_field(upload, "Key", prefix)),
+                    _require_field(upload, "UploadId", prefix),
                 )
             if not answer.get("IsTruncated"):
                 return
@@ -533,7 +525,7 @@ class S3Destination(Destination):
         request = {name: value for name, value in parameters.items() if value is not None}
         return getattr(self._session.client(purpose), operation)(**request)
 
-    def _checksum(self, crc32: int) -> str | None:
+    def _encode_checksum(self, crc32: int) -> str | None:
         """Return a CRC-32 as S3 encodes it, or None if requests have no checksums."""
         if not self._session.sends_checksums:
             return None
@@ -560,8 +552,8 @@ class S3Destination(Destination):
         return request
 
 
-def _attributes(facts: ObjectFacts) -> Attributes:
-    """Return the properties that obstore stores with an object, except for tags."""
+def _obstore_attributes(facts: ObjectFacts) -> Attributes:
+    """Return the properties of an object in the form of obstore, which takes tags separately."""
     attributes: Attributes = {"Content-Type": facts.content_type, **facts.metadata}
     for name, value in (
         ("Content-Encoding", facts.content_encoding),
@@ -598,10 +590,22 @@ def _parse_crc(metadata: str) -> int | None:
     return int(metadata, 16)
 
 
-def _field(answer: Mapping[str, Any], field: str, key: str) -> Any:
+def _is_written(stored: StoredObject, body: Buffer, facts: ObjectFacts) -> bool:
+    """Return whether a stored object has the size, the CRC-32 in `facts`, and the checksum of `body`.
+
+    A checksum that the store does not return is not compared.
+    """
+    return (
+        stored.size == memoryview(body).nbytes
+        and stored.crc32 == _parse_crc(facts.metadata.get(CRC_KEY, ""))
+        and stored.checksum in {None, zlib.crc32(body)}
+    )
+
+
+def _require_field(answer: Mapping[str, Any], field: str, key: str) -> Any:
     """Return a field of a response about `key`, or raise an error if the field is missing.
 
-    A field may be missing if the headers of the response were truncated.
+    A connection that ends early can leave out headers of the response.
     """
     if field not in answer:
         raise ServiceFaultError(f"{key}: the answer came without its {field}")
@@ -609,7 +613,7 @@ def _field(answer: Mapping[str, Any], field: str, key: str) -> Any:
 
 
 def _just_before(key: str) -> str:
-    """Return a string that sorts just before `key`, as S3 lists the keys after ``StartAfter``."""
+    """Return a string that sorts just before `key`: S3 lists only keys after ``StartAfter``."""
     previous = ord(key[-1]) - 1
     if previous < 0x20 or 0xD800 <= previous < 0xE000:  # a control character or a surrogate
         return key[:-1]  # the listing may then begin with a few other keys

@@ -4,8 +4,8 @@ obstore reads and writes objects; botocore does everything else. All threads of 
 clients of a `Session`. Retries are disabled in both clients, because `Calls` retries requests and
 counts the retries.
 
-obstore runs threads of its own, which a process that is forked later lacks. Its requests would wait
-for ever there, so botocore sends all requests of such a process.
+obstore runs its own threads, and a forked process does not inherit them. obstore would wait for
+ever in such a process, so botocore sends all of its requests.
 """
 
 from __future__ import annotations
@@ -76,8 +76,9 @@ class Session:
         self._owned: dict[tuple[str, str], float] = {}
         self._checked: set[str] = set()  # buckets that need no further check
         self._unversioned: set[str] = set()  # buckets whose versions cannot be read
-        self._renewals = 0  # value of `ProfileKeys.renewals` for the keys used by `_stores`
-        self._startup_ends = aws.access.startup_ends()
+        self._renewals = 0  # value of `ProfileKeys.renewals` when `_stores` was last cleared
+        # Monotonic time from which requests to an unreachable server are retried.
+        self.startup_ends = aws.access.startup_ends()
         self.implements_copies = True  # False after the server has refused UploadPartCopy
 
     @staticmethod
@@ -112,7 +113,7 @@ class Session:
     def reader(self, bucket: str) -> S3Store:
         """Return the obstore client that reads `bucket`."""
         key = (bucket, False, None)
-        return self._stores.get(key) or self._open(key)  # reading from a dict needs no lock
+        return self._stores.get(key) or self._open_store(key)  # reading from a dict needs no lock
 
     def writer(self, bucket: str, kms_key: str | None) -> S3Store:
         """Return the obstore client that writes to `bucket`.
@@ -121,7 +122,7 @@ class Session:
             kms_key: KMS key to write with. Defaults to the default encryption of the bucket.
         """
         key = (bucket, True, kms_key)
-        return self._stores.get(key) or self._open(key)
+        return self._stores.get(key) or self._open_store(key)
 
     def _write_settings(self, kms_key: str | None) -> S3Config:
         """Return the settings that only a client for writing has.
@@ -143,11 +144,8 @@ class Session:
             }
         return config
 
-    def _open(self, key: tuple[str, bool, str | None]) -> S3Store:
-        """Return the obstore client stored in `_stores` under `key`.
-
-        The client is created first, unless another thread has created it.
-        """
+    def _open_store(self, key: tuple[str, bool, str | None]) -> S3Store:
+        """Create the obstore client for a key of `_stores`, unless another thread has done so."""
         bucket, writes, kms_key = key
         if not self.access.unsigned and self._aws.keys.current() is None:
             raise errors.AccessDeniedError(f"s3://{bucket}: {NO_KEYS}")
@@ -258,34 +256,33 @@ class Session:
                 ) from None
             if answer.code == UNTRUSTED or answer.status == 407:
                 raise translate_error(error, Call("ListBucket", bucket)) from None
-            refusal = self._explain_unreachable(answer, bucket, f"s3://{bucket}")
-            if refusal is not None:
-                raise refusal from None
+            unreachable = self._explain_unreachable(answer, bucket, f"s3://{bucket}")
+            if unreachable is not None:
+                raise unreachable from None
         self._checked.add(bucket)
 
     def readable_version(self, bucket: str, pin: Pin) -> str | None:
-        """Return the version to specify in a request, or None to specify only the ETag.
+        """Return the version id to specify in a request, or None to specify only the ETag.
 
-        Specifying a version requires s3:GetObjectVersion, and credentials without that permission
-        may still be able to read the archive. After an attempt is denied, the next attempt
-        specifies no version.
+        A request with a version id requires s3:GetObjectVersion. If S3 has denied such a request,
+        later requests have only the ETag, because credentials without that permission may still be
+        able to read the archive.
         """
-        # An ETag has quotes. A pin without quotes has a date, and requests must specify the
-        # version.
+        # An ETag has quotes. Without quotes it is a date, which cannot be a condition.
         if bucket in self._unversioned and pin.etag is not None and pin.etag.startswith('"'):
             return None
         return pin.version_id
 
     @contextmanager
     def explaining(self, call: Call) -> Iterator[None]:
-        """Raise the error returned by `explain`, in place of an exception from a client."""
+        """Call `adapt_to` with an exception from a client, and raise the returned error instead."""
         try:
             yield
         except s3_errors() as error:
-            raise self.explain(error, call) from None
+            raise self.adapt_to(error, call) from None
 
-    def explain(self, error: Exception, call: Call) -> errors.S3UnzipError:
-        """Return the error for an exception during `call`, and prepare the next attempt.
+    def adapt_to(self, error: Exception, call: Call) -> errors.S3UnzipError:
+        """Prepare the next attempt after an exception during `call`, and return the error to raise.
 
         The next attempt may use other keys, go to the region of the bucket, or specify no version.
         If an endpoint cannot be reached when a program starts, the error does not allow a retry.
@@ -294,10 +291,9 @@ class Session:
         if keys.failure is not None and PROVIDER in str(error):  # `error` contains only the text
             return keys.failure
         answer = read_answer(error)
-        # The response to a HEAD has no body, and thus no error code. A GET returns the code.
         has_no_code = answer.status in {400, 403} and not answer.code
-        if call.action == "GetObject" and not call.pinned and has_no_code:
-            error = self._ask_why(call) or error  # otherwise keep the error from the HEAD
+        if call.action == "GetObject" and not call.pinned and has_no_code:  # perhaps from a HEAD
+            error = self._repeat_as_get(call, error)
             answer = read_answer(error)
         fault = translate_error(error, call)
         if answer.code in REFUSED_KEYS:
@@ -306,16 +302,17 @@ class Session:
             self._unversioned.add(call.bucket)
             return errors.ServiceFaultError(str(fault))
         if is_misplaced(answer):
-            if not self._relocate(call.bucket):
+            if not self._switch_region(call.bucket):
                 return errors.NotFoundError(f"{fault}; {self._advice}")
         elif isinstance(fault, errors.ServiceFaultError):
             return self._explain_fault(fault, answer, call)
         return fault
 
-    def _ask_why(self, call: Call) -> Exception | None:
-        """Return the exception that a GET of the same key raises.
+    def _repeat_as_get(self, call: Call, head_error: Exception) -> Exception:
+        """Return the exception that a GET of the same key raises, because it has an error code.
 
-        Returns None if the GET succeeds, or if there is no response.
+        The response to a HEAD has no body, and thus no error code. Returns `head_error` if the GET
+        succeeds, or if the server does not respond.
         """
         count_request("get")
         try:
@@ -326,25 +323,25 @@ class Session:
         except s3_errors() as error:
             if read_answer(error).status is not None:
                 return error
-        return None
+        return head_error
 
     def _renew_keys(self, refusal: errors.S3UnzipError, code: str) -> errors.S3UnzipError:
         """Look for keys other than the refused keys, and return the error to raise.
 
-        The error is a `ServiceFaultError` if the next attempt will have other keys, or may find
-        some.
+        The error is a `ServiceFaultError`, which allows a retry, if other keys were found or may be
+        found later.
         """
         # When a program starts, keys that are wrong but not expired are a mistake of the user.
         if code not in EXPIRED and self._is_starting:
             return refusal
         keys = self._aws.keys
         try:
-            has_renewed = keys.renew(self._renewals)
+            are_renewed = keys.find_new_keys(self._renewals)
             current = keys.current()
         except errors.S3UnzipError as failure:
             # If the keys have expired, the reason why there are no new keys is more helpful.
             return failure if code in EXPIRED else refusal
-        if has_renewed:
+        if are_renewed:
             with self._lock:
                 if self._renewals != keys.renewals:  # no other thread has discarded the clients yet
                     self._renewals = keys.renewals
@@ -357,11 +354,11 @@ class Session:
         error_class = errors.ExpiredKeysError if is_final else errors.ServiceFaultError
         return error_class(f"{refusal}; {current.advice}")
 
-    def _relocate(self, bucket: str) -> bool:
-        """Find the region of the bucket, and return whether the next attempt may succeed.
+    def _switch_region(self, bucket: str) -> bool:
+        """Send later requests to the region of the bucket; return whether they may succeed.
 
-        The next attempt may succeed if the region was found, or if the server does not respond now.
-        It cannot succeed if the response contains no region.
+        They may succeed if the region was found, or if the server does not respond at present. They
+        cannot succeed if the response contains no region.
         """
         count_request("head")
         try:
@@ -381,9 +378,10 @@ class Session:
     def _explain_fault(
         self, fault: errors.ServiceFaultError, answer: ServerAnswer, call: Call
     ) -> errors.S3UnzipError:
-        """Return the fault, with the name of the server in its text for warnings.
+        """Return the fault, with the name of the server added to its texts.
 
-        If the program has just started and the server cannot be reached, return a permanent error.
+        Returns a permanent error instead if the program has just started and cannot reach the
+        server.
         """
         url, _ = self._aws.bucket_url(call.bucket)
         if answer.status is not None:
@@ -397,11 +395,10 @@ class Session:
         if proxy is not None:
             # The user and password are secret.
             server += f" through the proxy {re.sub('//.*@', '//', proxy)}"
-        # A typical end of a message from obstore: "error reading a body: Connection reset (os error
-        # 104)".
+        # Messages from obstore end like this: "...: Connection reset (os error 104)".
         reason = answer.message.rpartition(": ")[2].partition(" (os error")[0].lower()
         fault.trouble = f"no answer from {server} ({answer.unreachable or reason or 'no answer'})"
-        # At this point, the message does not name the server.
+        # So far, the message does not name the server.
         fault.args = (f"{fault}; no answer from {server}",)
         if not self._is_starting:
             return fault
@@ -410,9 +407,12 @@ class Session:
     def _explain_unreachable(
         self, answer: ServerAnswer, bucket: str, subject: str
     ) -> errors.StorageError | None:
-        """Return an error about `subject`, or None if it is possible to reach the endpoint.
+        """Return an error about an endpoint that cannot be reached, or None if it may be reachable.
 
         With a proxy, it is unknown whether the proxy or the endpoint is unreachable.
+
+        Args:
+            subject: beginning of the message: the request, or the location of the bucket.
         """
         url, _ = self._aws.bucket_url(bucket)
         if not answer.unreachable or find_proxy(url) is not None:
@@ -424,8 +424,4 @@ class Session:
     @property
     def _is_starting(self) -> bool:
         """Whether the program has just started, so that the likely cause is a wrong setting."""
-        return time.monotonic() < self._startup_ends
-
-    def end_startup(self) -> None:
-        """From now on, retry requests to unreachable servers."""
-        self._startup_ends = 0.0
+        return time.monotonic() < self.startup_ends

@@ -2,13 +2,15 @@
 
 An ETag pins a version. Some servers return no ETag for a file that was put into their folder
 directly. In that case, the pin contains the date of the last change to the file in HTTP format, and
-the size and date in each response are compared with the pin. botocore handles the keys that obstore
-refuses or changes: object_store drops leading and trailing slashes, and refuses empty segments,
-``.`` and ``..`` segments, and control characters, all of which are valid in S3.
+the size and date in each response are compared with the pin.
 
-No other version is deleted or tagged. In a versioned bucket, requests name the version id.
-Otherwise, they name the ETag, which S3 compares (`conditional-deletes` in its user guide). Some
-servers ignore that condition, so the ETag is also compared using a HEAD before the deletion.
+botocore handles keys that are valid in S3, but that obstore refuses or changes: object_store drops
+slashes at the beginning and the end, and refuses control characters and the segments "", ``.`` and
+``..``.
+
+Only the pinned version is deleted or tagged. In a versioned bucket, requests specify the version
+id. Otherwise, they specify the ETag, which S3 compares (`conditional-deletes` in its user guide).
+Some servers ignore that condition, so a HEAD before the deletion also returns the ETag to compare.
 """
 
 from __future__ import annotations
@@ -70,7 +72,8 @@ def get_object(
 
     Args:
         span: offsets of the first byte and of the byte after the last one. Defaults to all bytes.
-        etag, version: the ETag that the object must have, and the id of the version to read.
+        etag: ETag that the object must have. Defaults to any ETag.
+        version: id of the version to read. Defaults to the current version.
         min_chunk_size: minimum bytes in a chunk; a body that breaks loses its incomplete chunk.
     """
     if not needs_botocore(call.key):
@@ -85,8 +88,11 @@ def get_object(
         return answer.meta, map(memoryview, answer.stream(min_chunk_size=min_chunk_size))
     from s3unzip.stores.s3.botocore_clients import read_pieces
 
-    request: dict[str, Any] = {"IfMatch": etag, "VersionId": version}
-    request["ExpectedBucketOwner"] = call.owner
+    request: dict[str, Any] = {
+        "IfMatch": etag,
+        "VersionId": version,
+        "ExpectedBucketOwner": call.owner,
+    }
     if span is not None:
         start, stop = span
         request["Range"] = f"bytes={start}-{stop - 1}"
@@ -98,10 +104,10 @@ def get_object(
     size = 0  # without a span, no caller needs the size
     if span is not None:
         content_range = body.get("ContentRange", "no range")
-        whole_size = re.fullmatch(rf"bytes {start}-[0-9]+/([0-9]{{1,19}})", content_range)
-        if whole_size is None:  # obstore also refuses such a response
+        sent_range = re.fullmatch(rf"bytes {start}-[0-9]+/([0-9]{{1,19}})", content_range)
+        if sent_range is None:  # obstore also refuses such a response
             raise errors.ServiceFaultError(f"{call}: {NOT_S3}: {request['Range']}: {content_range}")
-        size = int(whole_size[1])
+        size = int(sent_range[1])
     return _describe_answer(call, body, size), read_pieces(body)
 
 
@@ -139,8 +145,8 @@ class S3Source(Source):
     def tail(self, location: Location, length: int) -> Tail:
         """Return the last `length` bytes and the pin.
 
-        This method sends one request. Without suffix ranges in the store, it sends three, or two
-        for an empty archive.
+        This method sends one request. If the server does not support suffix ranges, the method
+        sends three, or two for an empty archive.
         """
         if needs_botocore(location.key):
             return super().tail(location, length)
@@ -154,10 +160,10 @@ class S3Source(Source):
             data = read_until_fault(_until_break(answer.stream(min_chunk_size=1), call))
         except s3_errors() as error:
             if read_answer(error).status not in {416, 501} and not NO_SUFFIX.search(str(error)):
-                raise self._session.explain(error, call) from None
+                raise self._session.adapt_to(error, call) from None
             tail = super().tail(location, length)
             if tail.pin.size:
-                count_request("get")  # for the range; the refused request has already been counted
+                count_request("get")  # `super().tail` has counted only the HEAD
             return tail
         tail = self._make_tail(call, answer.meta)
         missing = min(length, tail.pin.size) - len(data)  # greater than 0 if the body broke
@@ -207,8 +213,8 @@ class S3Source(Source):
     def stream(self, location: Location, pin: Pin, want: ByteRange) -> Iterator[Buffer]:
         if not want.length:
             return
-        # The request and its errors must name the same version, although another thread may
-        # discover in the meantime that the credentials do not allow reading versions.
+        # The request and its errors must name the same version. Meanwhile, another thread may
+        # discover that the credentials do not allow reading versions.
         version = self._session.readable_version(location.bucket, pin)
         call = Call(get_action(version), location.bucket, location.key, pinned=True)
         date = date_of(pin)  # None, unless `pin.etag` is a date
@@ -230,7 +236,7 @@ class S3Source(Source):
                 size += len(chunk)
                 yield chunk
         except s3_errors() as error:
-            raise self._session.explain(error, call) from None
+            raise self._session.adapt_to(error, call) from None
         if size != want.length:
             raise errors.ServiceFaultError(
                 f"{call}: {size:,} bytes came, not {want.length:,} from {want.start:,}"
@@ -244,7 +250,7 @@ class S3Source(Source):
                 f"{location}: the store gives neither versions nor ETags, so a newer archive could "
                 "be taken for the one that was extracted"
             )
-        newer_archive = f"{location}: a newer archive is there"
+        message = f"{location}: a newer archive is there"
         action = "DeleteObjectVersion"
         if version is None:  # only the ETag identifies the archive, and some servers ignore IfMatch
             count_request("head")
@@ -254,7 +260,7 @@ class S3Source(Source):
             except errors.NotFoundError:  # it no longer exists
                 return
             if current.get("ETag") != pin.etag:
-                raise errors.SourceChangedError(newer_archive)
+                raise errors.SourceChangedError(message)
             action = "DeleteObject"
             request["IfMatch"] = pin.etag
         call = Call(action, location.bucket, location.key, conditional=True)
@@ -264,7 +270,7 @@ class S3Source(Source):
         except errors.NotFoundError:  # another attempt may have deleted it
             return
         except errors.ConflictError as refusal:
-            raise errors.SourceChangedError(newer_archive) from refusal
+            raise errors.SourceChangedError(message) from refusal
 
     def tag(self, location: Location, pin: Pin, tags: Mapping[str, str]) -> None:
         """Add `tags` to the existing tags of the version."""
@@ -325,9 +331,10 @@ def content_length(call: Call, answer: Mapping[str, Any]) -> int:
 
 
 def _version_request(location: Location, pin: Pin) -> tuple[str | None, dict[str, Any]]:
-    """Return the version id, and the request parameters for that version.
+    """Return the version id, and the parameters of a request about that version.
 
-    The id is None for a bucket without versioning, where a later PUT replaces the object.
+    The id is None if the bucket has no versioning. A request with the parameters is then about the
+    current object, which may be a newer one.
     """
     request = {"Bucket": location.bucket, "Key": location.key}
     if pin.version_id in {None, NO_VERSION}:
