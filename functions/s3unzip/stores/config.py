@@ -37,10 +37,12 @@ PROXY_LOGIN = (  # advice for the status 407
     "the proxy wants a login: write http://USER:PASSWORD@HOST:PORT in HTTPS_PROXY or HTTP_PROXY"
 )
 HOME_ADVICE = "records of runs are kept there: S3UNZIP_HOME names another folder"
-# Patterns are compiled on first use, because few commands need all of them. The groups match these
-# fields of an ARN: service, region, account, resource.
-_ARN = r"(?s)arn:aws[a-z-]*:([a-z0-9-]+):([a-z0-9-]*):(|[0-9]{12}):(.*)\Z"
-_ACCESS_POINT = r"(?s)accesspoint[:/]([a-z0-9-]{3,50})(?:/(.*))?\Z"
+# Patterns are compiled on first use, because few commands need all of them.
+_ARN = (
+    r"(?s)arn:aws[a-z-]*:(?P<service>[a-z0-9-]+):(?P<region>[a-z0-9-]*):(?P<account>|[0-9]{12})"
+    r":(?P<resource>.*)\Z"
+)
+_ACCESS_POINT = r"(?s)accesspoint[:/](?P<name>[a-z0-9-]{3,50})(?:/(?P<key>.*))?\Z"
 
 
 def parse_source(text: str) -> Location:
@@ -119,31 +121,34 @@ def split_bucket(path: str) -> tuple[str, str]:
     contains the colon.
     """
     arn = re.match(_ARN, path)
-    if arn is not None and arn.group(1, 2, 3) == ("s3", "", ""):  # ARN of a bucket or an object
-        path = arn[4]
-    elif arn is not None and (point := re.match(_ACCESS_POINT, arn[4])) is not None:
-        return f"{path[: arn.start(4)]}accesspoint:{point[1]}", point[2] or ""
+    if arn is not None:
+        point = re.match(_ACCESS_POINT, arn["resource"])
+        if arn.group("service", "region", "account") == ("s3", "", ""):  # a bucket or an object
+            path = arn["resource"]
+        elif point is not None:
+            before_resource = path[: arn.start("resource")]
+            return f"{before_resource}accesspoint:{point['name']}", point["key"] or ""
     bucket, _, key = path.partition("/")
     return bucket, key
 
 
 def _check_bucket(text: str, bucket: str) -> None:
     """Refuse text that is not a bucket name, and unsupported kinds of buckets."""
-    unsupported = next(
-        (kind for suffix, kind in OTHER_BUCKETS.items() if bucket.endswith(suffix)), None
-    )
+    unsupported = [kind for suffix, kind in OTHER_BUCKETS.items() if bucket.endswith(suffix)]
+    is_access_point = False
     arn = re.match(_ARN, bucket)
-    if arn is not None and not arn[2]:  # only multi-Region access points have no region
-        unsupported = OTHER_BUCKETS[".mrap"]
-    elif arn is not None:
-        unsupported = unsupported or OTHER_ARNS.get(arn[1])
-    if unsupported is not None:
+    if arn is not None:
+        if not arn["region"]:  # only multi-Region access points have no region
+            unsupported = [OTHER_BUCKETS[".mrap"]]
+        elif arn["service"] in OTHER_ARNS:
+            unsupported.append(OTHER_ARNS[arn["service"]])
+        is_access_point = arn["service"] == "s3" and bool(re.match(_ACCESS_POINT, arn["resource"]))
+    if unsupported:
         raise UsageError(
-            f"{text}: {unsupported} is not supported: use a general purpose bucket, or an access "
-            "point of one"
+            f"{text}: {unsupported[0]} is not supported: use a general purpose bucket, or an "
+            "access point of one"
         )
-    is_point = arn is not None and arn[1] == "s3" and re.match(_ACCESS_POINT, arn[4]) is not None
-    if not is_point and not re.match(r"(?i)[a-z0-9][a-z0-9.\-_]{1,61}[a-z0-9]\Z", bucket):
+    if not is_access_point and not re.match(r"(?i)[a-z0-9][a-z0-9.\-_]{1,61}[a-z0-9]\Z", bucket):
         raise UsageError(
             f"{text}: {bucket!r} is no bucket name (3 to 63 letters, digits, dots, hyphens)"
         )
@@ -167,9 +172,9 @@ def check_endpoint(url: str | None, name: str = "--endpoint-url") -> None:
         return
     try:
         parts = urlsplit(url)
-        is_http = url.lower().startswith(("http://", "https://"))
-        # A password that contains a slash can end the host early.
-        is_valid = is_http and parts.hostname and parts.port != 0 and "@" not in parts.path
+        has_server = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+        # A slash in a password ends the host early, so that the "@" is in the path.
+        is_valid = has_server and "@" not in parts.path
     except ValueError:  # a port that is not a number, or a broken IPv6 address
         is_valid = False
     if not is_valid or re.search(r"[\s\x00-\x1f\x7f]", url):
@@ -204,7 +209,7 @@ def find_proxy(url: str) -> str | None:
     """
     from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415 - needed for few requests
 
-    scheme, _, address = url.partition("://")  # the URL may be invalid
+    scheme, _, address = url.partition("://")  # `urlsplit` raises an error for an invalid URL
     host = re.split("[/?#]", address, maxsplit=1)[0].rpartition("@")[2]
     proxy = getproxies().get(scheme)
     if not proxy or proxy_bypass(host):
@@ -283,7 +288,7 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
             "--dest-endpoint-url URL", "DEST's server; default: --endpoint-url.", HelpSection.STORES
         ),
     ] = None
-    destination_region: str | None = None  # like `destination_owner`, it has no option
+    destination_region: str | None = None  # only Python programs can set it
     destination_profile: Annotated[
         str | None,
         RunOption(
@@ -314,7 +319,7 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
     slow_seconds: float = 600.0  # for UploadPartCopy and Complete, during which S3 sends nothing
 
     def startup_ends(self) -> float:
-        """Return the end of the startup by the monotonic clock, or 0.0 if the startup is over."""
+        """Return the monotonic time when the startup ends, or 0.0 if it is over."""
         if self.check_reachable:
             return time.monotonic() + STARTUP_SECONDS
         return 0.0
@@ -353,14 +358,12 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
         A command in the same environment needs options only for the remaining values.
         """
         values = {os.environ[name] for name in VARIABLES if name in os.environ}
-        return replace(
-            self,
-            **{
-                row.field: None
-                for row in read_options(StoreConfig)
-                if getattr(self, row.field) in values
-            },
-        )
+        from_variables = [
+            option.field
+            for option in read_options(StoreConfig)
+            if getattr(self, option.field) in values
+        ]
+        return replace(self, **dict.fromkeys(from_variables))  # resets them to None
 
     def command_options(self) -> list[str]:
         """Return the command-line options for reaching the same stores."""

@@ -9,9 +9,9 @@ folder with a symbolic link between the check and the use. The following rules a
 2. Up to `MAX_OPEN` folders stay open. An open folder is reused only if its path still leads to it.
    If another program moves the folder right after this check, the file is written to the moved
    folder, and never through a link that has taken the place of the folder.
-3. A descriptor is closed when no thread holds a reference to its `OpenFolder` any more. `close`
-   closes all descriptors, including those still referenced by the traceback of an error; no thread
-   may be using a folder by then.
+3. A descriptor is closed when nothing refers to its `OpenFolder` any more. `close` closes all
+   descriptors, also of folders that the traceback of an error still refers to. No thread may be
+   using a folder by then.
 4. The root is opened only once. If it was deleted or replaced, a write fails, `forget` is called,
    and the next attempt reopens everything.
 """
@@ -46,7 +46,7 @@ class OpenFolder:
 
     def __init__(self, file: int) -> None:
         self.file = file
-        self.facts = os.fstat(file)
+        self.facts = os.fstat(file)  # device and inode identify the folder
 
     def close(self) -> None:
         """Close the descriptor; do nothing if it is already closed."""
@@ -143,8 +143,8 @@ class OpenFolders:
             return os.open(name, FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=parent.file)
         except FileNotFoundError:
             if not create:
-                raise
-        except NotADirectoryError:  # on Linux also for a link, where other systems use ELOOP
+                raise  # otherwise the folder is made below
+        except NotADirectoryError:  # Linux raises this for a link, too; other systems use ELOOP
             if stat.S_ISLNK(os.lstat(name, dir_fd=parent.file).st_mode):
                 raise errors.StorageError(
                     f"{path}: a symbolic link ({name!r}) would lead out of the folder"
@@ -180,8 +180,8 @@ def explain_folder(error: OSError, path: str, *, create: bool) -> errors.S3Unzip
 def rename(old: str, old_folder: int, new: str, new_folder: int, *, if_absent: bool) -> None:
     """Move the file `old` in one open folder to `new` in another.
 
-    With `if_absent`, the file is first linked to `new`, because making a hard link fails if `new`
-    exists. A plain rename would replace an existing file.
+    A plain rename replaces an existing file. With `if_absent`, the file therefore gets `new` as a
+    second name, which fails if `new` exists, and then loses the name `old`.
 
     Args:
         old_folder: descriptor of the folder that contains the file.
@@ -203,8 +203,8 @@ def rename(old: str, old_folder: int, new: str, new_folder: int, *, if_absent: b
 def _rename_exclusively(old: str, old_folder: int, new: str, new_folder: int) -> None:
     """Like `rename` with `if_absent`, for file systems without hard links.
 
-    A few file systems (FUSE) cannot rename exclusively either. On these, a file that another
-    program creates between the check and the rename is replaced.
+    A few file systems (FUSE) do not support exclusive renames either. There, this function checks
+    first, and replaces a file that another program creates between the check and the rename.
     """
     import ctypes  # noqa: PLC0415 - rarely needed
 
@@ -216,13 +216,15 @@ def _rename_exclusively(old: str, old_folder: int, new: str, new_folder: int) ->
         if not call(*paths, flag):  # 0 means success
             return
         code = ctypes.get_errno()
-    # These two codes mean that the system or the file system does not support the call or flag.
+    # With these two codes, the system or the file system does not support the call or the flag.
     if code not in {errno.ENOSYS, errno.EINVAL}:
         raise OSError(code, os.strerror(code))
-    with suppress(FileNotFoundError):  # if there is no such file, the name is free
+    try:
         os.stat(new, dir_fd=new_folder, follow_symlinks=False)
+    except FileNotFoundError:  # the name is free
+        os.replace(old, new, src_dir_fd=old_folder, dst_dir_fd=new_folder)
+    else:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
-    os.replace(old, new, src_dir_fd=old_folder, dst_dir_fd=new_folder)
 
 
 def clear_mode_bits(file: int, mode: int) -> None:

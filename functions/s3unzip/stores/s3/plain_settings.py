@@ -4,8 +4,8 @@ Rules:
 
 * This module reads environment variables, and profiles with plain values. The results are the same
   as those of botocore.
-* `read_plain_settings` returns None if there is an unknown variable, profile or line. In that case,
-  botocore reads everything.
+* `read_plain_settings` returns None if a variable, profile or line is unknown. botocore then reads
+  everything.
 * Keys are read here only if botocore's chain would use them: from variables, or from a profile
   without any other source of keys.
 """
@@ -139,16 +139,15 @@ def _make_keys(values: Profile, method: str, profile: str) -> Keys | None:
         return None
     if token and not SENDABLE.fullmatch(token):
         return None
-    variables = os.environ
     is_fixed = method == ENVIRONMENT
     # botocore prefers the role set in variables to the keys of a profile.
-    if not is_fixed and any(name in variables for name in _ROLE_VARIABLES):
+    if not is_fixed and any(name in os.environ for name in _ROLE_VARIABLES):
         return None
     return Keys(
         access_key,
         secret_key,
         token or None,
-        variables.get("AWS_ACCOUNT_ID") if is_fixed else None,
+        os.environ.get("AWS_ACCOUNT_ID") if is_fixed else None,
         advice=advise_renewal(method, profile),
         is_fixed=is_fixed,
     )
@@ -183,14 +182,13 @@ def _read_files(profile: str) -> Profile | None:
 
     The credentials file takes precedence over the settings file.
     """
-    variables = os.environ
     values: Profile = {}
     section = "default" if profile == "default" else f"profile {profile}"
     for variable, default, name in (
         ("AWS_CONFIG_FILE", "~/.aws/config", section),
         ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials", profile),
     ):
-        sections = _read_sections(variables.get(variable, default))
+        sections = _read_sections(os.environ.get(variable, default))
         if sections is None:
             return None
         settings = sections.get(name, {})
