@@ -186,14 +186,14 @@ class _Parts(Struct, frozen=True):
         pieces = [self.calls.run("head", lambda: self.source.stat(self.location))]
         # One piece beyond the limit shows that there are too many.
         numbers = range(2, self.max_parts + 2)
-        for piece in map_ahead(self._stat, numbers, PARTS_AT_ONCE):
-            if piece is None:  # the preceding piece was the last one
+        for part in map_ahead(self._stat, numbers, PARTS_AT_ONCE):
+            if part is None:  # the preceding piece was the last one
                 break
-            pieces.append(piece)
-        pin = _join_pins([piece.pin for piece in pieces], pieces[0].pin)
+            pieces.append(part)
+        pin = _join_pins([part.pin for part in pieces], pieces[0].pin)
         archive = self.source.pinned(self.location, pin)
         data = self.calls.read(archive, ByteRange(max(0, pin.size - length), pin.size))
-        dates = [piece.modified for piece in pieces if piece.modified is not None]
+        dates = [part.modified for part in pieces if part.modified is not None]
         tail = Tail(data, pin, max(dates, default=None))
         if len(pieces) > self.max_parts:
             return _refuse(tail, "too-many-parts", f"more than {self.max_parts:,} parts, the limit")
@@ -314,7 +314,9 @@ def recognise(location: Location, pin: Pin) -> Callable[[str], bool]:
     A file can have several paths, because of links, and of file systems that ignore case.
     """
     count = len(pin.parts or ())
-    parts = [locate_part(location, number, count) for number in range(1, count + 1)]
+    parts = [
+        locate_part(location, number, is_last=number == count) for number in range(1, count + 1)
+    ]
     keys = {part.key for part in (*parts, location) if part is not None}
     if not location.store.is_local:
         return keys.__contains__

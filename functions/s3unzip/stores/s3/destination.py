@@ -591,7 +591,7 @@ def _parse_crc(metadata: str) -> int | None:
 
 
 def _is_written(stored: StoredObject, body: Buffer, facts: ObjectFacts) -> bool:
-    """Return whether a stored object has the size, the CRC-32 in `facts`, and the checksum of `body`.
+    """Return whether an object has the size and checksum of `body`, and the CRC-32 in `facts`.
 
     A checksum that the store does not return is not compared.
     """

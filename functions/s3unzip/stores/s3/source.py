@@ -72,8 +72,7 @@ def get_object(
 
     Args:
         span: offsets of the first byte and of the byte after the last one. Defaults to all bytes.
-        etag: ETag that the object must have. Defaults to any ETag.
-        version: id of the version to read. Defaults to the current version.
+        etag, version: ETag that the object must have, and id of the version to read, if any.
         min_chunk_size: minimum bytes in a chunk; a body that breaks loses its incomplete chunk.
     """
     if not needs_botocore(call.key):
@@ -88,11 +87,8 @@ def get_object(
         return answer.meta, map(memoryview, answer.stream(min_chunk_size=min_chunk_size))
     from s3unzip.stores.s3.botocore_clients import read_pieces
 
-    request: dict[str, Any] = {
-        "IfMatch": etag,
-        "VersionId": version,
-        "ExpectedBucketOwner": call.owner,
-    }
+    request: dict[str, Any] = {"IfMatch": etag, "VersionId": version}
+    request["ExpectedBucketOwner"] = call.owner
     if span is not None:
         start, stop = span
         request["Range"] = f"bytes={start}-{stop - 1}"
