@@ -16,6 +16,7 @@ import os
 import re
 import shlex
 import sys
+from os import environ
 from pathlib import Path
 
 from msgspec import Struct
@@ -92,27 +93,26 @@ def read_plain_settings(profile: str | None) -> AwsSettings | None:
         profile: name of the profile. None stands for the profile set in a variable, or the default
             profile.
     """
-    variables = os.environ
-    if any(name in variables for name in _UNREAD):
+    if any(name in environ for name in _UNREAD):
         return None
-    if any(variables.get(name) == "" for name in _READ):
+    if any(environ.get(name) == "" for name in _READ):
         return None
-    named = profile or variables.get("AWS_DEFAULT_PROFILE") or variables.get("AWS_PROFILE")
+    named = profile or environ.get("AWS_DEFAULT_PROFILE") or environ.get("AWS_PROFILE")
     values = _read_files(named or "default")
     if values is None or (named is not None and not values):  # the profile may not exist
         return None
-    endpoint_url = variables.get("AWS_ENDPOINT_URL_S3") or variables.get("AWS_ENDPOINT_URL")
+    endpoint_url = environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL")
     if endpoint_url and not _URL.fullmatch(endpoint_url):
         return None
     method = SHARED_FILE
     key_values = values
-    if profile is None and "AWS_ACCESS_KEY_ID" in variables:  # an option overrides variables
+    if profile is None and "AWS_ACCESS_KEY_ID" in environ:  # an option overrides variables
         method = ENVIRONMENT
         key_values = {
-            "aws_access_key_id": variables["AWS_ACCESS_KEY_ID"],
-            "aws_secret_access_key": variables.get("AWS_SECRET_ACCESS_KEY", ""),
-            "aws_session_token": variables.get("AWS_SECURITY_TOKEN")
-            or variables.get("AWS_SESSION_TOKEN", ""),
+            "aws_access_key_id": environ["AWS_ACCESS_KEY_ID"],
+            "aws_secret_access_key": environ.get("AWS_SECRET_ACCESS_KEY", ""),
+            "aws_session_token": environ.get("AWS_SECURITY_TOKEN")
+            or environ.get("AWS_SESSION_TOKEN", ""),
         }
     keys = None  # only botocore's chain can find keys
     if _has_keys(key_values):
@@ -120,10 +120,10 @@ def read_plain_settings(profile: str | None) -> AwsSettings | None:
         if keys is None:
             return None
     return AwsSettings(
-        region=variables.get("AWS_DEFAULT_REGION") or values.get("region"),
+        region=environ.get("AWS_DEFAULT_REGION") or values.get("region"),
         endpoint_url=endpoint_url,
-        ca_bundle=variables.get("AWS_CA_BUNDLE") or values.get("ca_bundle"),
-        request_checksum_calculation=variables.get("AWS_REQUEST_CHECKSUM_CALCULATION")
+        ca_bundle=environ.get("AWS_CA_BUNDLE") or values.get("ca_bundle"),
+        request_checksum_calculation=environ.get("AWS_REQUEST_CHECKSUM_CALCULATION")
         or values.get("request_checksum_calculation", "when_supported"),
         keys=keys,
     )
@@ -141,13 +141,13 @@ def _make_keys(values: Profile, method: str, profile: str) -> Keys | None:
         return None
     is_fixed = method == ENVIRONMENT
     # botocore prefers the role set in variables to the keys of a profile.
-    if not is_fixed and any(name in os.environ for name in _ROLE_VARIABLES):
+    if not is_fixed and any(name in environ for name in _ROLE_VARIABLES):
         return None
     return Keys(
         access_key,
         secret_key,
         token or None,
-        os.environ.get("AWS_ACCOUNT_ID") if is_fixed else None,
+        environ.get("AWS_ACCOUNT_ID") if is_fixed else None,
         advice=advise_renewal(method, profile),
         is_fixed=is_fixed,
     )
@@ -188,7 +188,7 @@ def _read_files(profile: str) -> Profile | None:
         ("AWS_CONFIG_FILE", "~/.aws/config", section),
         ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials", profile),
     ):
-        sections = _read_sections(os.environ.get(variable, default))
+        sections = _read_sections(environ.get(variable, default))
         if sections is None:
             return None
         settings = sections.get(name, {})
