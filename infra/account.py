@@ -7,10 +7,11 @@ us-east-1 if no region is set.
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import boto3
@@ -32,6 +33,10 @@ from s3unzip.run_ids import run_stem
 BOOTSTRAP_VERSION = "/cdk-bootstrap/{qualifier}/version"
 NO_FUNCTION = "s3unzip-asks-for-the-memory-limit"
 MEMORY_LIMIT = re.compile(r"memorySize\W.*?less than or equal to (\d+)", re.IGNORECASE | re.DOTALL)
+# The ends of settings whose resources must be in the region of the stack: CloudWatch notifies no
+# topic elsewhere, Secrets Manager has no secret of elsewhere, and the work bucket is here.
+NEAR = ("alarms.topic", "password_secret", "work.kms_key")
+MISSING = re.compile("NotFound|NoSuch|404")  # in the code of an error
 QUICK = Config(connect_timeout=10, read_timeout=30, retries={"total_max_attempts": 3})
 
 
@@ -188,24 +193,27 @@ def check_named(account: Account, environment: Environment) -> None:
     Raises:
         RefusedError: something does not exist; the message names the setting.
     """
-    for setting, request, argument, value in _resource_settings(environment):
-        if value is None:
-            continue
+    for setting, request, argument, value in filter(
+        attrgetter("value"), _resource_settings(environment)
+    ):
         service, operation = request.split(".")
+        shown = ", ".join(listed(value))
+        named = f"infra/environments/{environment.name}.toml: {setting}"
         region = account.region
-        if service in {"kms", "sns"}:  # such as the key of a destination in another region
-            region = listed(value)[0].split(":")[3]
+        if shown.startswith("arn:"):  # such as the key of a destination in another region
+            region = shown.split(":")[3] or region
+        if region != account.region and setting.endswith(NEAR):
+            raise RefusedError(
+                f"{named}: {shown} is in {region}, but the stack is in {account.region} and uses "
+                "only what is there: name one of its region"
+            )
         try:
             getattr(account.client(service, region), operation)(**{argument: value})
-        except ClientError as error:
-            code = error.response["Error"]["Code"]
-            if any(word in code for word in ("NotFound", "NoSuch", "404")):
+        except (BotoCoreError, ClientError) as error:  # of others the deployment will say more
+            if isinstance(error, ClientError) and MISSING.search(error.response["Error"]["Code"]):
                 raise RefusedError(
-                    f"infra/environments/{environment.name}.toml: {setting}: there is no "
-                    f"{', '.join(listed(value))} in account {account.id}, region {region}"
+                    f"{named}: there is no {shown} in account {account.id}, region {region}"
                 ) from error
-        except BotoCoreError:  # the deployment will say more
-            continue
 
 
 def _resource_settings(environment: Environment) -> list[_ResourceSetting]:
@@ -364,19 +372,16 @@ def empty_bucket(account: Account, bucket: str) -> int:
     s3 = account.client("s3")
     deleted = 0
     with suppress(s3.exceptions.NoSuchBucket):
-        for objects in _versions(s3, bucket):
-            answer = s3.delete_objects(Bucket=bucket, Delete={"Objects": objects, "Quiet": True})
+        # A page has at most as many as DeleteObjects takes, and none of an empty bucket.
+        for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket):
+            rows = page.get("Versions", []) + page.get("DeleteMarkers", [])
+            if not rows:
+                break
+            versions = [{"Key": row["Key"], "VersionId": row["VersionId"]} for row in rows]
+            answer = s3.delete_objects(Bucket=bucket, Delete={"Objects": versions, "Quiet": True})
             for error in answer.get("Errors", []):
                 raise RefusedError(
                     f"s3://{bucket}/{error['Key']} was not deleted: {error.get('Message')}"
                 )
-            deleted += len(objects)
+            deleted += len(versions)
     return deleted
-
-
-def _versions(s3: Any, bucket: str) -> Iterator[list[dict[str, str]]]:
-    """Yield the versions and delete markers of a bucket, as many as one DeleteObjects takes."""
-    for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket):
-        versions = page.get("Versions", []) + page.get("DeleteMarkers", [])
-        if versions:
-            yield [{"Key": row["Key"], "VersionId": row["VersionId"]} for row in versions]

@@ -41,4 +41,6 @@ def acknowledge_wildcards(stack: cdk.Stack) -> None:
             for resource in resources_of(statement):
                 reason = reason_for(listed(statement["Action"]), resource)
                 if "*" in resource and reason is not None:
-                    acknowledge(construct, f"AwsSolutions-IAM5[Resource::{resource}]", reason)
+                    acknowledge(
+                        construct, f"AwsSolutions::AwsSolutions-IAM5[Resource::{resource}]", reason
+                    )

@@ -102,13 +102,13 @@ class Environment(Section):
     @property
     def max_workers(self) -> int:
         """The workers of one run; half of all by default, so that one run cannot take them all."""
-        return self.runs.max_workers or max(1, self.workers // 2)
+        return self.runs.max_workers or min(MAX_MAP, max(1, self.workers // 2))
 
     @property
     def intake_concurrency(self) -> int:
         """The invocations of intake at once."""
         reserved = self.functions.intake.reserved_concurrency
-        return self.intake.concurrency or reserved or DEFAULT_INTAKE
+        return self.intake.concurrency or min(MAX_INTAKE, reserved) or DEFAULT_INTAKE
 
     @model_validator(mode="before")
     @classmethod
@@ -133,6 +133,7 @@ class Environment(Section):
                 explain_order(self.all_routes),
                 explain_patterns(self.all_routes),
                 explain_writes(dict(self.buckets()), self.all_routes),
+                self._explain_tags(),
                 self._explain_after_success(),
                 self._explain_scan(),
             )
@@ -164,19 +165,18 @@ class Environment(Section):
         limits = self.limits
         needed = plan_memory(limits.members, limits.names_size)
         if needed > memory:
-            fitting = _fitting_members(memory, limits.names_size)
             yield (
                 f"functions.plan.memory: {memory} MB is too little for limits.members "
                 f"({limits.members:,}) and limits.names_size ({limits.names_size:,} bytes), which "
-                f"take {needed:,} MB: raise it, or set limits.members to at most {fitting:,}"
+                f"take {needed:,} MB: raise it, or set limits.members to at most "
+                f"{_fitting_members(memory, limits.names_size):,}"
             )
 
     def fit_plan(self, memory: int) -> list[str]:
         """Return the settings with which a plan fits into `memory`, in MB; usually none."""
-        limits = self.limits
-        if plan_memory(limits.members, limits.names_size) <= memory:
+        if plan_memory(self.limits.members, self.limits.names_size) <= memory:
             return []
-        return [f"limits.members={_fitting_members(memory, limits.names_size)}"]
+        return [f"limits.members={_fitting_members(memory, self.limits.names_size)}"]
 
     def _explain_concurrency(self) -> Iterator[str]:
         """Yield which limit is above the reservation that it uses."""
@@ -241,6 +241,15 @@ class Environment(Section):
             if getattr(self.network, present) and not getattr(self.network, missing):
                 yield f"network.{missing}: functions in a VPC need both subnets and security_groups"
 
+    def _explain_tags(self) -> Iterator[str]:
+        """Yield which tag AWS would refuse: of archives, or of resources, which may have more."""
+        resources = [("stack", {key: value}) for key, value in self.stack.tags.items()]
+        for section, checked in [("after_success", self.after_success.tags), *resources]:
+            try:
+                check_tags(checked)
+            except UsageError as error:
+                yield f"{section}.tags: {error}"
+
     def _explain_after_success(self) -> Iterator[str]:
         rule = self.after_success
         if (rule.action == "tag") != bool(rule.tags):
@@ -250,10 +259,6 @@ class Environment(Section):
                 "after_success.action: S3 cannot tag one version in a bucket without versioning: "
                 "delete the archives, or turn versioning on and set ingest.versioned"
             )
-        try:
-            check_tags(rule.tags)
-        except UsageError as error:
-            yield f"after_success.tags: {error}"
         if rule.action == "delete":
             delete = AfterSuccess(SourceAction.DELETE)
             for path, route in self.by_path().items():
@@ -278,6 +283,8 @@ class Environment(Section):
 
 SCANNED_DEPTH = 4  # GuardDuty reads 5 levels (its quotas), of which the archive is one
 DEFAULT_INTAKE = 100  # invocations of intake at once, if none are reserved
+MAX_INTAKE = 1_000  # of the event source of a queue (Lambda guide, services-sqs-scaling)
+MAX_MAP = 10_000  # children of a Distributed Map at once (quotas of Step Functions)
 # What intake needs for the largest archive that it extracts itself, and extract for a task.
 WORK_SECONDS = 20.0
 # `s3unzip.zip.Limits` gives the bound: 300 bytes for each member, the names, and twice

@@ -40,8 +40,15 @@ class Intake(Construct):
     ) -> None:
         super().__init__(scope, "Intake")
         self._removal = storage.removal
-        names = ("DeadLetters", "UndeliveredArchives", "UndeliveredFailures", "FailedReports")
-        self.dead_letters = {name: self._make_dead_letters(name) for name in names}
+        self.dead_letters = {
+            name: self._make_dead_letters(name)
+            for name in (
+                "DeadLetters",
+                "UndeliveredArchives",
+                "UndeliveredFailures",
+                "FailedReports",
+            )
+        }
         self.queue = sqs.Queue(
             self,
             "Queue",

@@ -12,11 +12,14 @@ from infra.tables import OptionsTable, Section
 from s3unzip.model import Options
 
 AccountId = Annotated[str, Field(pattern=r"^\d{12}$")]
-BUCKET_NAME = "^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$"
-BucketName = Annotated[str, Field(pattern=BUCKET_NAME)]
-# A backslash escapes the next character in a pattern of EventBridge.
-KeyPrefix = Annotated[str, Field(pattern=r"^([^/*?\\][^*?\\]*/)?$", max_length=512)]  # "" or "a/b/"
-KeySuffix = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[^*?\\]+$")]
+BUCKET_NAME = r"^[a-z0-9]((-*|\.)[a-z0-9])*$"
+BucketName = Annotated[str, Field(pattern=BUCKET_NAME, min_length=3, max_length=63)]
+# A backslash escapes the next character in a pattern of EventBridge, and "${" begins a variable in
+# a policy of IAM.
+KeyPrefix = Annotated[  # "" or "a/b/"
+    str, Field(pattern=r"^([^/*?{\\\x00-\x1f][^*?{\\\x00-\x1f]*/)?$", max_length=512)
+]
+KeySuffix = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[^*?\\\x00-\x1f]+$")]
 KmsKeyArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/.+$")]
 SecretArn = Annotated[
     str,

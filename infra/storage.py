@@ -23,11 +23,10 @@ class Storage(Construct):
 
     def __init__(self, scope: Construct, *, environment: Environment) -> None:
         super().__init__(scope, "Storage")
-        retain = environment.stack.retain
-        self.removal = (
+        self.removal = cdk.RemovalPolicy.DESTROY
+        if environment.stack.retain:
             # A failed creation would leave resources whose names block the next one.
-            cdk.RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE if retain else cdk.RemovalPolicy.DESTROY
-        )
+            self.removal = cdk.RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE
         self.key = (
             kms.Key.from_key_arn(self, "Key", environment.kms_key) if environment.kms_key else None
         )

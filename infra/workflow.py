@@ -108,11 +108,11 @@ class Workflow(Construct):
         # The developer guide of Step Functions, "IAM policies for using Distributed Map states",
         # requires all four for a ResultWriter.
         actions = ["GetObject", "PutObject", "ListMultipartUploadParts", "AbortMultipartUpload"]
-        rights = {rounds: [f"s3:{action}" for action in actions]}
+        self.state_machine.add_to_role_policy(allow([f"s3:{action}" for action in actions], rounds))
         for key in sorted(filter(None, {environment.kms_key, environment.work.kms_key})):
-            rights[key] = ["kms:Decrypt", "kms:GenerateDataKey"]
-        for resource, allowed in rights.items():
-            self.state_machine.add_to_role_policy(allow(allowed, resource))
+            self.state_machine.add_to_role_policy(
+                allow(["kms:Decrypt", "kms:GenerateDataKey"], key)
+            )
 
     def settle_failures(self, settle: lambda_.Function, undelivered: sqs.Queue) -> None:
         """Let the settle function report every execution that failed or was stopped."""
@@ -155,8 +155,7 @@ class Workflow(Construct):
             .otherwise(sfn.Succeed(self, "Done"))
         )
         settle.next(following)
-        seconds = sfn.WaitTime.seconds_path("$.wait")
-        wait = sfn.Wait(self, "Wait for functions", time=seconds)
+        wait = sfn.Wait(self, "Wait for functions", time=sfn.WaitTime.seconds_path("$.wait"))
         return (
             sfn.Choice(self, "Planned?")
             .when(sfn.Condition.is_present("$.wait"), wait.next(settle))
@@ -214,9 +213,12 @@ class Workflow(Construct):
 
     def _extract(self, name: str, waits: int) -> tasks.LambdaInvoke:
         """Return the state that does one task; its result is in the work bucket."""
-        nothing = sfn.JsonPath.DISCARD
         return self._invoke(
-            name, self._functions.extract, waits, output_path=nothing, result_path=nothing
+            name,
+            self._functions.extract,
+            waits,
+            output_path=sfn.JsonPath.DISCARD,
+            result_path=sfn.JsonPath.DISCARD,
         )
 
     def _invoke(

@@ -239,7 +239,18 @@ def test_a_new_account_is_told_which_memory_would_work(
         ),
         ({"stack.permissions_boundary": BOUNDARY}, "stack.permissions_boundary: there is no arn"),
         ({"password_secret": SECRET}, "password_secret: there is no arn:aws:secretsmanager"),
-        ({"alarms.topic": TOPIC}, "alarms.topic: there is no arn:aws:sns"),
+        (
+            {"password_secret": SECRET.replace("us-east-1", REGION)},
+            "is in eu-west-1, but the stack is in us-east-1 and uses only what is there",
+        ),
+        (
+            {"alarms.topic": TOPIC.replace(REGION, "us-east-1")},
+            "alarms.topic: there is no arn:aws:sns",
+        ),
+        (
+            {"alarms.topic": TOPIC},
+            f"alarms.topic: {TOPIC} is in eu-west-1, but the stack is in us-",
+        ),
         ({"ingest.topic": TOPIC}, "ingest.topic: there is no arn:aws:sns"),
         ({"event_bus": "runs"}, "event_bus: there is no runs in account"),
     ],

@@ -150,6 +150,13 @@ def test_a_wrong_file_is_one_line(tmp_path: Path, before: str, after: str, line:
         ({"network.subnets": ["10.0.0.0/24"]}, "network.subnets.0 must match"),
         ({"stack.permissions_boundary": "boundary"}, "stack.permissions_boundary must match"),
         ({"ingest.prefix": "a\\b/"}, "ingest.prefix must match"),
+        ({"ingest.prefix": "${aws:username}/"}, "ingest.prefix must match"),
+        ({"work.prefix": "a\nb/"}, "work.prefix must match"),
+        ({"ingest.existing": "my..bucket"}, "ingest.existing must match"),
+        ({"ingest.existing": "my-.bucket"}, "ingest.existing must match"),
+        ({"work.existing": "ab"}, "work.existing must have at least 3 characters; it is 'ab'"),
+        ({"stack.tags.Team": "R&D"}, "stack.tags: tag 'Team': S3 takes no '&' in a tag"),
+        ({"stack.tags.aws:x": "y"}, "stack.tags: tag 'aws:x': keys that begin with aws: belong to"),
         ({"functions.intake.reserved_concurrency": 1}, "reserved_concurrency: 1 is too little"),
         ({"options.objects.storage_class": "COLD"}, "storage class 'COLD': unknown"),
         ({"options.objects.tags.team": "R&D"}, "S3 takes no '&' in a tag"),
@@ -225,13 +232,17 @@ def test_options_are_those_of_the_package() -> None:
     assert load_environment("dev").options == Options()
 
 
-def test_a_run_gets_half_of_the_workers() -> None:
+@pytest.mark.parametrize(
+    ("reserved", "workers"),
+    [(300, 150), (30_000, 10_000)],  # the last is what a Distributed Map takes
+)
+def test_a_run_gets_half_of_the_workers(reserved: int, workers: int) -> None:
     """By default, so that one run cannot take them all; a setting says otherwise."""
-    dev = load_environment("dev", settings={"functions.extract.reserved_concurrency": "300"})
-    assert dev.max_workers == 100
-    values = dev.model_dump()
+    settings = {"functions.extract.reserved_concurrency": reserved}
+    values = load_environment("dev", settings=settings).model_dump()
+    assert Environment.model_validate(values).max_workers == 100
     values["runs"]["max_workers"] = None
-    assert checks.Environment.model_validate(values).max_workers == 150
+    assert Environment.model_validate(values).max_workers == workers
 
 
 @pytest.mark.parametrize(

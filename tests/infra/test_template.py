@@ -192,7 +192,7 @@ VERSIONS = {"VersioningConfiguration": {"Status": "Enabled"}}
         pytest.param(
             "existing",
             "IntakeArchivePut",
-            {"EventPattern": {"detail": {"object": {"key": wildcards("zips/")}}}},
+            {"EventPattern": {"detail": {"object": {"key": wildcards("my zips/")}}}},
             id="a prefix is in the rule",
         ),
         pytest.param(
@@ -252,6 +252,12 @@ VERSIONS = {"VersioningConfiguration": {"Status": "Enabled"}}
             "FunctionsIntakeSqsEventSource.*",
             {"ScalingConfig": {"MaximumConcurrency": 50}},
             id="the event source of prod is the limit of intake",
+        ),
+        pytest.param(
+            "existing",
+            "FunctionsIntakeSqsEventSource.*",
+            {"ScalingConfig": {"MaximumConcurrency": 1_000}},
+            id="the event source takes no more of a larger reservation",
         ),
         pytest.param(
             "prod",
@@ -447,8 +453,8 @@ def test_existing_buckets_and_key(existing: Synthesized) -> None:
     assert existing.resources("AWS::S3::Bucket") == {}
     arrivals, members = "arn:<AWS::Partition>:s3:::arrivals", "arn:<AWS::Partition>:s3:::members"
     assert existing.rights("extract") >= {
-        ("s3:GetObject", f"{arrivals}/zips/*"),
-        ("s3:GetObjectVersion", f"{arrivals}/zips/*"),  # whatever `versioned` says
+        ("s3:GetObject", f"{arrivals}/my zips/*"),
+        ("s3:GetObjectVersion", f"{arrivals}/my zips/*"),  # whatever `versioned` says
         ("s3:GetObject", f"{members}/out/*"),
         ("s3:ListBucket", members),
         ("kms:Decrypt", KMS_KEY),
