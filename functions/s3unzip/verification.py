@@ -1,12 +1,12 @@
-"""Compares the objects in a destination with the directory of an archive, without writing anything.
+"""Compare the objects in a destination with the directory of an archive, without writing anything.
 
 LIST returns keys, sizes and ETags. An object whose ETag is on record requires no further request.
-For all other objects, HEAD returns a CRC-32. An object that was replaced after a run wrote it is
-read.
+An object that was replaced after a run wrote it is read. For all other objects, HEAD returns a
+CRC-32.
 
 The records of runs contain the ETag that the store returned for each PUT and Complete. A run writes
-an object only after comparing the bytes with the directory of the archive. Therefore an object that
-still has the recorded ETag is equal to its member, whatever its metadata is.
+an object only after it has compared the bytes with the directory of the archive. Therefore an
+object that still has the recorded ETag is equal to its member, whatever its metadata is.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _KEY = attrgetter("key")
 
 
 class Comparison(StrEnum):
-    """Whether the objects are equal to their members."""
+    """The result of a verification in one word: whether all objects are equal to their members."""
 
     EQUAL = "EQUAL"
     DIFFERENT = "DIFFERENT"
@@ -79,8 +79,8 @@ class ComparedObject(Struct, frozen=True, omit_defaults=True):
     """One object with its result: a line of ``verify --objects``."""
 
     key: str
-    proof: Proof | None = None  # set if the object is equal
-    difference: Kind | None = None  # set if the object is different
+    proof: Proof | None = None  # the evidence that the object is equal; None: it is different
+    difference: Kind | None = None  # how the object differs; None: it is equal
 
 
 class Difference(Struct, frozen=True, omit_defaults=True):
@@ -131,22 +131,20 @@ class Verification(Struct, frozen=True):
 class Effort(NamedTuple):
     """How many requests a verification may send, and whether to trust records and metadata."""
 
-    at_once: int = 64  # number of concurrent HEADs, or GETs if `deep`
-    listed: int = 20  # maximum number of differences to keep per kind; all are counted
-    deep: bool = False  # whether to read every object, without trusting any record or stored CRC-32
+    at_once: int = 64  # maximum number of concurrent HEADs, or GETs if `deep`
+    listed: int = 20  # maximum number of differences to list per kind; all are counted
+    deep: bool = False  # whether to read every object, instead of trusting records and metadata
     range_keys: int = 4_990  # number of members in a range of keys: five pages of LIST, not a sixth
 
 
 class _Expected(Struct, frozen=True, gc=False):
+    """The object that a member should have in the destination, or an object that may be there."""
+
     key: str
     size: int = 0
     crc32: int | None = None  # None: the archive does not declare the CRC-32
-    is_selected: bool = True  # False: the marker or an unselected member, whose object is not extra
-    is_wrapped: bool = False  # only the lower 32 bits of the size are known
-
-
-# A member and the object with the same key; None takes the place of whichever does not exist.
-_Pair = tuple[_Expected | None, StoredObject | None]
+    is_selected: bool = True  # False: the object may be missing and may have any content
+    is_wrapped: bool = False  # whether only the lower 32 bits of the size are known
 
 
 def verify_objects(
@@ -163,7 +161,7 @@ def verify_objects(
         request: the archive, the destination and the options, as in the run.
         context: the stores and rules; progress is reported as ``extracted`` (equal) and ``failed``.
         effort: the concurrency, and whether records are trusted.
-        written: the ETags that the store returned to runs; a deep verification ignores them.
+        written: the objects that runs recorded; None: none. A deep verification ignores them.
         each: function that is called with every object and its result.
         warn: function that is called with a sentence for each glob that matches no member.
     """
@@ -202,12 +200,12 @@ def verify_objects(
 def _compare_all(
     first: _ObjectComparison, begin: Callable[[], _ObjectComparison], expected: list[_Expected]
 ) -> tuple[_ObjectComparison, Requests]:
-    """Compare all objects; compare them again if the store lists keys in a different order.
+    """Compare all objects; if the store does not list keys in order, begin once more.
 
     Args:
-        first: the first comparison.
-        begin: function that returns a new comparison if a second comparison is necessary.
-        expected: the objects of all members, in the order of their keys.
+        first: a comparison that has not begun.
+        begin: function that returns a new comparison.
+        expected: the objects that may exist, in the order of their keys.
 
     Returns:
         The comparison with the results, and the requests of all comparisons.
@@ -223,15 +221,19 @@ def _compare_all(
             ) from error
     else:
         return first, first.calls.requests
-    # Threads of the first comparison may still be running; they add only to the results of that
-    # comparison.
+    # The second comparison has results of its own, because threads of the first may still be
+    # running and adding results.
     second = begin()
     second.compare(expected, any_order=True)
     return second, first.calls.requests + second.calls.requests
 
 
 def _list_expected(request: Request, reading: Reading) -> list[_Expected]:
-    """Return the objects of all members, sorted by key in UTF-8 order."""
+    """Return the objects that may exist, sorted by key in UTF-8 order.
+
+    These are the objects of the selected members, which must exist, those of all other members, and
+    the marker.
+    """
     options = request.options
     key_of = reading.template.key_of()
     expected = [
@@ -243,19 +245,19 @@ def _list_expected(request: Request, reading: Reading) -> list[_Expected]:
         )
         for member in reading.index.selected
     ]
-    unselected = {reading.template.marker}
+    unselected_keys = {reading.template.marker}
     if reading.index.selected is not reading.index.members:
-        unselected.update(key_of(member.path) for member in reading.index.members)
-    unselected.difference_update(map(_KEY, expected))  # one may have the key of a selected member
-    expected += [_Expected(key, is_selected=False) for key in unselected]
+        unselected_keys.update(key_of(member.path) for member in reading.index.members)
+    unselected_keys.difference_update(map(_KEY, expected))
+    expected += [_Expected(key, is_selected=False) for key in unselected_keys]
     expected.sort(key=_KEY)  # code points sort in the order of their UTF-8
     return expected
 
 
 class _ObjectComparison:
-    """One comparison of all expected objects with the destination; threads add the results.
+    """One comparison of all expected objects with the destination; several threads add results.
 
-    All objects are counted; at most `Effort.listed` differences of each kind are kept. Progress is
+    All differences are counted, and at most `Effort.listed` of each kind are listed. Progress is
     reported as ``extracted`` (equal), ``failed`` and ``bytes_read``.
     """
 
@@ -276,23 +278,23 @@ class _ObjectComparison:
         self.each = each
         self._progress = context.progress or Progress()
         self.calls = Calls(context.clock, context.tuning.retry_seconds, effort.at_once)
-        self._list_page = partial(self.calls.paced, "list")
-        # Objects with the correct size whose bytes are not proved by the listing: no run has
+        # Objects that have the correct size, but whose bytes the listing does not prove: no run has
         # recorded them, or they were replaced after a run wrote them.
         self._unrecorded: list[_Expected] = []
         self._replaced: list[_Expected] = []
         self._lock = threading.Lock()
         self._differences: list[Difference] = []
-        self.counts: Counter[Kind] = Counter()
-        self.proofs: Counter[Proof] = Counter()
+        self.counts: Counter[Kind] = Counter()  # number of differences
+        self.proofs: Counter[Proof] = Counter()  # number of equal objects
         self.bytes_read = 0
 
     def first_differences(self) -> tuple[Difference, ...]:
+        """Return the listed differences, sorted by their kinds and keys."""
         kinds = list(Kind)
         return tuple(sorted(self._differences, key=lambda each: (kinds.index(each.kind), each.key)))
 
     def _add(self, differences: Sequence[Difference], equal: Sequence[str], proof: Proof) -> None:
-        """Add the objects that differ, and the keys of objects that `proof` shows to be equal."""
+        """Add differences, and the keys of objects that `proof` shows to be equal."""
         with self._lock:
             for difference in differences:
                 self.counts[difference.kind] += 1
@@ -309,32 +311,27 @@ class _ObjectComparison:
     def compare(self, expected: list[_Expected], *, any_order: bool = False) -> None:
         """Compare all objects; `expected` is in the order of the keys.
 
-        Ranges of keys are listed concurrently. Each range begins at the key of a member, except
-        the first, which begins where the prefix begins. The last range ends where the prefix ends.
-        So every extra object lies in a range. The contents of objects that are not proved by the
-        listing are compared afterwards.
+        Ranges of keys are listed concurrently. The first range begins where the prefix begins, the
+        last range ends where the prefix ends, and each other range begins at an expected key. So
+        every extra object lies in a range. Objects whose bytes the listing does not prove are
+        looked up or read afterwards.
 
         Args:
-            any_order: whether keys are listed in any order, and perhaps more than once. If so, all
-                keys are in one range.
+            any_order: whether the store may list keys in any order, and some of them again. If so,
+                all keys are in one range.
         """
         size = self._effort.range_keys
         if any_order:
             size = max(1, len(expected))
-        starts = range(0, max(1, len(expected)), size)
-        keys = ["", *(expected[at].key for at in starts[1:]), self._prefix + BEYOND]
+        # An archive without members has one range, which contains only extra objects.
+        chunks = [expected[at : at + size] for at in range(0, len(expected), size)] or [[]]
+        bounds = ["", *(chunk[0].key for chunk in chunks[1:]), self._prefix + BEYOND]
         ranges = (
-            partial(
-                self._compare_range,
-                expected[start : start + size],
-                first,
-                stop,
-                any_order=any_order,
-            )
-            for start, (first, stop) in zip(starts, pairwise(keys), strict=True)
+            partial(self._compare_range, chunk, start, stop, any_order=any_order)
+            for chunk, (start, stop) in zip(chunks, pairwise(bounds), strict=True)
         )
         self._run_all(ranges, LISTS)
-        look_up = self._ask
+        look_up = self._look_up
         if self._effort.deep:
             look_up = self._read
         self._compare_contents(self._unrecorded, look_up)
@@ -342,7 +339,7 @@ class _ObjectComparison:
         self._compare_contents(self._replaced, self._read)
 
     def _run_all(self, jobs: Iterable[Callable[[], None]], threads: int) -> None:
-        """Call all jobs in `threads` threads, which end soon after an error."""
+        """Run all jobs in `threads` threads; after an error, the other jobs end soon."""
 
         def run(job: Callable[[], None]) -> None:
             try:
@@ -360,41 +357,53 @@ class _ObjectComparison:
             raise
 
     def _compare_range(
-        self, members: Sequence[_Expected], first: str, stop: str, *, any_order: bool
+        self, members: Sequence[_Expected], start: str, stop: str, *, any_order: bool
     ) -> None:
-        """Compare the objects with keys in [`first`, `stop`) with the members in that range."""
+        """Compare the objects with keys in [`start`, `stop`) with the members in that range."""
         unlisted = {member.key: member for member in members}
         # There may be many more extra objects than members, so their keys are not kept.
         not_extra = {stop, *unlisted}  # the next range begins with `stop`
-        for page in list_pages(self._destination, self._prefix, self._list_page, first, last=stop):
+        list_page = partial(self.calls.paced, "list")
+        for page in list_pages(self._destination, self._prefix, list_page, start, last=stop):
             if self.calls.has_ended:  # another thread has met an error
                 return
             if not (page.in_order or any_order):
                 raise UnorderedListError(f"{self._prefix}: the store lists keys in another order")
-            pairs: list[_Pair] = []
+            extra: list[Difference] = []
+            pairs: list[tuple[_Expected, StoredObject]] = []
             for listed in page.objects:
                 member = unlisted.pop(listed.key, None)
-                # A member that has already been listed is neither compared again nor extra.
-                if member is not None or listed.key not in not_extra:
+                # A key that is listed again is neither compared again nor extra.
+                if member is not None:
                     pairs.append((member, listed))
-            self._compare_page(pairs)
-        self._compare_page([(member, None) for member in unlisted.values()])
+                elif listed.key not in not_extra:
+                    extra.append(Difference(listed.key, Kind.EXTRA, found=_show_size(listed)))
+            self._compare_page(pairs, extra)
+        missing = [
+            _size_difference(member, stored=None)
+            for member in unlisted.values()
+            if member.is_selected
+        ]
+        # One HEAD per range shows whether the store lists keys in another order.
+        if missing and self._look_up(missing[0].key) is not None:
+            raise UnorderedListError(
+                f"{missing[0].key}: exists, and the store does not list it there"
+            )
+        self._add(missing, [], Proof.RECORD)
 
-    def _compare_page(self, pairs: Sequence[_Pair]) -> None:
-        """Compare pairs of a member and an object with the same key, using the listing."""
-        differences: list[Difference] = []
+    def _compare_page(
+        self, pairs: Sequence[tuple[_Expected, StoredObject]], extra: Sequence[Difference]
+    ) -> None:
+        """Add the extra objects of a page, and compare its other objects with their members."""
+        differences = list(extra)
         proved: list[str] = []
         for member, listed in pairs:
-            if member is None:
-                if listed is not None:  # for the type checker: a pair is never empty
-                    differences.append(Difference(listed.key, Kind.EXTRA, found=_show_size(listed)))
-                continue
             if not member.is_selected:
                 continue
-            if member.is_wrapped and listed is not None and (listed.size - member.size) % WRAP == 0:
+            if member.is_wrapped and (listed.size - member.size) % WRAP == 0:
                 # The member can have the listed size.
                 member = replace(member, size=listed.size)  # noqa: PLW2901 - the same object
-            if listed is None or listed.size != member.size:
+            if listed.size != member.size:
                 differences.append(_size_difference(member, listed))
                 continue
             is_as_written = self._written.match(member.key, member.size, member.crc32, listed.etag)
@@ -404,20 +413,15 @@ class _ObjectComparison:
                 self._unrecorded.append(member)
             else:
                 self._replaced.append(member)
-        self._check_listing(differences)
         self._add(differences, proved, Proof.RECORD)
-
-    def _check_listing(self, differences: Sequence[Difference]) -> None:
-        """Raise `UnorderedListError` if the first missing object exists: one HEAD per range."""
-        first = next((each.key for each in differences if each.kind is Kind.MISSING), None)
-        if first is not None and self._ask(first) is not None:
-            raise UnorderedListError(f"{first}: exists, and the store does not list it there")
 
     def _compare_contents(
         self,
         members: Sequence[_Expected],
         look_up: Callable[[str], tuple[Proof, StoredObject] | None],
     ) -> None:
+        """Compare the content of each object, as `look_up` returns it, with its member."""
+
         def compare(job: Sequence[_Expected]) -> None:
             for member in job:
                 result = _prove_content(member, look_up(member.key))
@@ -432,12 +436,12 @@ class _ObjectComparison:
         )
         self._run_all(jobs, self._effort.at_once)
 
-    def _ask(self, key: str) -> tuple[Proof, StoredObject] | None:
-        """Return an object from HEAD and its proof; None if the object does not exist.
+    def _look_up(self, key: str) -> tuple[Proof, StoredObject] | None:
+        """Return what HEAD says about an object, with its proof; None: the object does not exist.
 
-        The store's own checksum covers the bytes of the object, which are the content of the member
-        only if the object is not a gzip file. For a gzip file, the CRC-32 in the metadata is used;
-        if the store keeps no metadata, the file is read.
+        The store's own checksum covers the bytes of the object. In a gzip file, these are not the
+        bytes of the member, so the CRC-32 in the metadata is used. If the store keeps no metadata,
+        the gzip file is read.
         """
         keeps_metadata = self._destination.keeps_metadata
         if self._is_gzip and not keeps_metadata:
@@ -451,7 +455,7 @@ class _ObjectComparison:
         return Proof.METADATA if keeps_metadata else Proof.READ, stored
 
     def _read(self, key: str) -> tuple[Proof, StoredObject] | None:
-        """Read an object; return it with its proof, or None if the object does not exist."""
+        """Read an object; return it with its proof, or None if it does not exist."""
         stored = self.calls.paced(
             "get", partial(read_stored, self._destination, key, is_gzip=self._is_gzip)
         )
@@ -468,6 +472,7 @@ def _show_size(sized: _Expected | StoredObject) -> str:
 
 
 def _size_difference(member: _Expected, stored: StoredObject | None) -> Difference:
+    """Return the difference of an object that is missing (None) or has another size."""
     if stored is None:
         return Difference(member.key, Kind.MISSING, _show_size(member))
     return Difference(member.key, Kind.SIZE, _show_size(member), _show_size(stored))
@@ -476,11 +481,12 @@ def _size_difference(member: _Expected, stored: StoredObject | None) -> Differen
 def _prove_content(
     member: _Expected, answer: tuple[Proof, StoredObject] | None
 ) -> Difference | Proof:
-    """Return the proof that an object is equal to its member, or the kind of difference.
+    """Return the proof that an object is equal to its member, or the difference.
 
     Args:
         member: the object that should exist.
-        answer: the object in the store and its proof. None: the object does not exist.
+        answer: the proof that applies if the object is equal, and the object in the store. None:
+            the object does not exist.
     """
     if answer is None:
         return _size_difference(member, stored=None)
@@ -513,15 +519,16 @@ class WrittenObjects:
             if outcome.etag is not None:
                 crc = outcome.crc32.to_bytes(4, "big")
                 self._digests[hash((outcome.key, outcome.size))] = crc + _digest(outcome.etag)
-                if records.run not in self.runs[-1:]:  # do not note a run again for each object
+                if records.run not in self.runs[-1:]:  # only the first object adds the run
                     self.runs.append(records.run)
 
     def match(self, key: str, size: int, crc32: int | None, etag: str | None) -> bool | None:
         """Return whether an object is still the one that a run wrote.
 
         Args:
+            key, size: the object in the listing of the store.
             crc32: the CRC-32 that its content should have; None: the archive does not declare it.
-            etag: the ETag in the listing of the store, without quotes.
+            etag: the ETag in the listing, without quotes; None: the listing has none.
 
         Returns:
             False if the object was replaced; None if no run recorded an object with this key, size
