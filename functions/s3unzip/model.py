@@ -1,8 +1,8 @@
 """The values of the pipeline: request -> run -> plan -> tasks -> outcomes -> report.
 
 Each value is frozen, and converts to JSON and back without loss (`encode`, `decode`).
-Data flows in one direction: extraction never changes a plan, and settling never asks the store for
-data that an outcome contains.
+Data flows in one direction: extraction never changes a plan, and settling takes from the outcomes
+what they contain, and does not ask the stores again.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ MEMBER_FIELDS = frozenset({"member", "dir", "name", "stem", "suffix"})
 ARCHIVE_FIELDS = frozenset({"archive_stem", "archive_dir", "archive_key", "bucket"})
 NO_NAMES = frozenset({"", ".", ".."})  # parts of a path that do not name a folder or file
 
-# msgspec reads the fields of a type when it first decodes the type. Another thread that decodes the
-# type at the same time sees only some fields, and the process crashes (SIGSEGV, msgspec 0.22).
+# msgspec reads the fields of a type when it makes the first decoder of the type. If another thread
+# makes one at the same time, it sees only some fields, and the process crashes (SIGSEGV, msgspec
+# 0.22).
 _preparing = threading.Lock()
 
 
@@ -46,7 +47,7 @@ def _decoder(kind: type) -> Any:
         return msgspec.json.Decoder(kind)
 
 
-_fields_of = cache(fields)  # msgspec compiles the annotations at each call
+_fields_of = cache(fields)  # without the cache, msgspec evaluates the annotations at each call
 
 
 def encode(value: object) -> bytes:
@@ -73,7 +74,7 @@ def decode(line: bytes | str, kind: type[T]) -> T:
 
 
 def decode_lines(data: bytes, kind: type[T]) -> list[T]:
-    """Return the value of type `kind` in each line of `data`; twice as fast as line by line."""
+    """Return the values of type `kind`, one in each line; twice as fast as `decode` per line."""
     try:
         return _decoder(kind).decode_lines(data)  # type: ignore[arg-type, no-any-return]  # a list
     except UNREADABLE as error:
@@ -83,8 +84,7 @@ def decode_lines(data: bytes, kind: type[T]) -> list[T]:
 class Location(Struct, frozen=True):
     """One object, or a prefix of objects: ``s3://bucket/key``, a path, ``https://host/path``."""
 
-    # one of `STORE_KINDS`
-    scheme: str
+    scheme: str  # a key of `STORE_KINDS`
     bucket: str  # bucket, or host and port; empty for a file
     key: str  # key, absolute path, or path and query
 
@@ -114,15 +114,15 @@ class Location(Struct, frozen=True):
 
     @property
     def store(self) -> StoreKind:
-        """The abilities of the store of the location."""
+        """What the store of the location can do."""
         return find_kind(self.scheme)
 
 
 class Pin(Struct, frozen=True):
     """The version of the archive that a run reads; every range request names it.
 
-    If an archive has several parts, the size is the sum of their sizes, and the ETag and the
-    version are those of the part that the location names.
+    If the archive is split, the size is the sum over its parts, and the ETag and the version id are
+    those of the part that the location names.
     """
 
     size: int
@@ -158,7 +158,7 @@ Count = Annotated[int, Meta(ge=0)]
 
 
 class Options(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
-    """The caller's choices: part of the identity of a run, and checked when they are created."""
+    """The options of a run, which are part of its identity; they are checked on creation."""
 
     key_template: Annotated[
         str,
@@ -261,7 +261,7 @@ class Options(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
     ] = None  # the properties of the objects, in addition to their content
 
     def __post_init__(self) -> None:
-        """Convert each option to its declared type, and check what types alone cannot check."""
+        """Convert each option to its declared type, and check what the types do not express."""
         for option in _fields_of(Options):
             value = getattr(self, option.name)
             if isinstance(value, str) and bare_type(option.type) == tuple[str, ...]:
@@ -282,6 +282,7 @@ class Options(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
 
 
 def _check_key_template(text: str) -> None:
+    """Raise `UsageError` for an unknown field, or if two members would have the same key."""
     names = set(KEY_FIELD.findall(text))
     key_fields = MEMBER_FIELDS | ARCHIVE_FIELDS
     if names - key_fields or re.search(r"[{}]", KEY_FIELD.sub("", text)):
@@ -301,10 +302,9 @@ class SourceAction(StrEnum):
 
 
 class AfterSuccess(Struct, frozen=True, omit_defaults=True):
-    """The action on the archive when its run is COMPLETED and the report is written.
+    """The action on the archive after its run is COMPLETED and the report is written.
 
-    The action is not part of the identity of a run, because it does not change the objects of the
-    run.
+    The action is not part of the identity of a run, because it does not change the run's objects.
     """
 
     action: SourceAction
@@ -341,7 +341,7 @@ class SourceResult(Struct, frozen=True, omit_defaults=True):
 
 
 class Route(Struct, frozen=True, omit_defaults=True):
-    """The route of a deployed environment that an archive took, and how members are written."""
+    """The route of a deployed environment for an archive, and how its members are written."""
 
     name: str
     destination_owner: str | None = None  # the account that must own the bucket of the destination
@@ -367,13 +367,13 @@ class Run(Request, frozen=True, kw_only=True):
     pin: Pin
     key_prefix: str  # beginning of every key of the run, before the path of the member
     created: float  # time in Unix seconds
-    # If only the lower 32 bits of a size are known: the bytes beyond the declared size that each
-    # compressed byte may add. This keeps all members together within the limit.
+    # For members whose size is known only in its lower 32 bits: the number of bytes that each
+    # compressed byte may add to the declared size. All members together then keep the limit.
     inflation: float = 0.0
 
 
 class Requests(Struct, frozen=True, omit_defaults=True):
-    """Number of calls to object stores, by kind, including retries."""
+    """The number of requests to object stores, by kind, including retries."""
 
     get: int = 0
     put: int = 0
@@ -385,8 +385,8 @@ class Requests(Struct, frozen=True, omit_defaults=True):
     complete: int = 0
     abort: int = 0
     delete: int = 0  # DeleteObjects
-    retries: int = 0  # number of these calls that were retries
-    throttled: int = 0  # number of calls that S3 throttled with "slow down"
+    retries: int = 0  # how many of these requests were retries
+    throttled: int = 0  # how many of these requests S3 throttled with "slow down"
 
     @property
     def reads(self) -> int:
@@ -408,12 +408,12 @@ class TaskKind(StrEnum):
     BATCH = "batch"  # a contiguous byte range of the archive that contains many small members
     STREAM = "stream"  # one large member, inflated into a multipart upload
     COPY = "copy"  # one stored member, or a slice of it, copied by the server
-    SCAN = "scan"  # one segment of a huge deflated member: find it, and the window that it leaves
-    SLICE = "slice"  # some linked segments of a huge deflated member: inflate and upload
+    SCAN = "scan"  # find one segment of a huge deflated member, and the window after it
+    SLICE = "slice"  # inflate and upload some linked segments of a huge deflated member
 
 
 class Slice(Struct, frozen=True):
-    """The position of one slice in the multipart upload of its member."""
+    """The place of one slice in the multipart upload of its member."""
 
     upload_id: str
     offset: int  # offset of the first byte of the slice in the object
@@ -426,9 +426,9 @@ class Slice(Struct, frozen=True):
 class Task(Struct, frozen=True, omit_defaults=True):
     """A unit of work for one worker: a line of ``rounds/NN.jsonl``, a few hundred bytes long."""
 
-    id: str  # unique in the run; the name of the task's outcomes, without any other meaning
+    id: str  # unique in the run; only used to name the task's outcomes
     kind: TaskKind
-    rows: tuple[int, int]  # rows of its members: bytes [start, stop) of members.jsonl
+    rows: tuple[int, int]  # the rows of its members: bytes [start, stop) of members.jsonl
     members: int
     span: tuple[int, int]  # bytes [start, stop) of the archive or, for a single member, of its data
     size: int  # number of bytes to write
@@ -440,12 +440,12 @@ class Task(Struct, frozen=True, omit_defaults=True):
 
     @property
     def stage(self) -> Stage | None:
-        """The stage of the split member to which the task belongs; None if there is no stage."""
+        """The stage of the task's member; None for batches and for stored members in one copy."""
         if self.kind is TaskKind.SCAN:
             return Stage.SCAN
         if self.slice is not None:
             return Stage.SLICE
-        if self.parts > 1:  # a copy that is only planned: no worker does this task
+        if self.parts > 1:  # a part of a copy without its upload: settling makes its slice
             return Stage.LINK
         if self.kind is TaskKind.STREAM:
             return Stage.STREAM
@@ -453,7 +453,7 @@ class Task(Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_whole(self) -> bool:
-        """Whether this task alone determines the outcomes of its members."""
+        """Whether the task determines the outcomes of its members; False for scans and slices."""
         return gives_outcome(self.stage)
 
 
@@ -461,38 +461,39 @@ class Next(Struct, frozen=True, omit_defaults=True):
     """The state of a run between two steps, as the state machine holds it."""
 
     run: str
-    next: Literal["few", "many", "done"]
+    next: Literal["few", "many", "done"]  # run a round of few or many tasks, or nothing
     round: int = 0  # number of the round, whose tasks are in rounds/NN.jsonl
     tasks: tuple[Task, ...] = ()  # the round itself, if it has few tasks
     list: str = ""  # the key of the round's list in the work bucket, if the round has many tasks
     workers: int = 1  # number of concurrent tasks
     done: int = 0  # number of tasks that were completed before this round
     idle: int = 0  # number of consecutive rounds before this one in which no task ended
-    reopened: bool = False  # a person used `resume --failed`: failed members are extracted again
-    requests: Requests = Requests()  # requests of all steps between the rounds so far
+    reopened: bool = False  # whether a user resumed the run to extract its failed members again
+    requests: Requests = Requests()  # the requests of all settling steps so far
 
 
-# The format number of the records of a run, raised with each change that another version would
-# misread.
+# The format number of the records of a run. It is raised with each change that other versions of
+# s3unzip would misread.
 RECORDS_FORMAT = 5  # the tasks of format 4 do not contain their member
-HEADER_BYTES = 128  # bytes around the data of a member: its local header and its descriptor
+HEADER_BYTES = 128  # assumed size of a member's local header and data descriptor
 
 
 class PlannedMember(Struct, frozen=True, array_like=True, gc=False):
     """A member that a task extracts: a line of ``members.jsonl``, a JSON array."""
 
     member: Member
-    key: str = ""  # empty in the file if it is the key prefix of the run plus the member's path
+    key: str = ""  # empty in the file if the key is the run's key prefix and the member's path
 
     def finding(self, code: str, message: str) -> Finding:
         """Return a finding about the member, with the offset of the member in the archive."""
         return Finding(code, message, self.member.offset, self.key)
 
     def outcome(self, status: Status, size: int | None = None, etag: str | None = None) -> Outcome:
-        """Return the outcome of the member if its object is correct.
+        """Return the outcome of a member whose object is correct.
 
         Args:
-            size: the size of the object in bytes, if it differs from the size of the member.
+            status: `EXTRACTED` or `UNCHANGED`.
+            size: the size of the object in bytes; None: the size of the member.
             etag: the ETag of the object, without quotes; None: not known.
         """
         return Outcome(
@@ -506,21 +507,21 @@ class PlannedMember(Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def work(self) -> int:
-        """The share of the member in the progress of a run, in bytes of the archive."""
+        """What the member adds to the progress of its run, in bytes of the archive."""
         return self.member.compressed_size + HEADER_BYTES
 
     def share_of_work(self, start: int, stop: int) -> int:
-        """Return the share of `work` for bytes [start, stop) of the content."""
+        """Return the share of bytes [start, stop) of the member's content in its `work`."""
         size = max(1, self.member.size)  # an empty member must not cause a division by 0
         return self.work * min(stop, size) // size - self.work * min(start, size) // size
 
 
 class PlanSummary(Struct, frozen=True, omit_defaults=True):
-    """The result of the plan: ``run.json``, small for every archive, which is written last."""
+    """The result of the plan: ``run.json``. It is written last, and is small for every archive."""
 
     run: Run
     members: int  # number of members in the central directory
-    format: int = 3
+    format: int = 3  # records without this field have format 3; plans write `RECORDS_FORMAT`
     directories: int = 0
     excluded: int = 0  # by the options; if lenient, also because a later member has the same key
     failed: int = 0  # refused by the plan; listed in outcomes/plan.jsonl
@@ -536,7 +537,7 @@ class PlanSummary(Struct, frozen=True, omit_defaults=True):
     plan_seconds: float = 0.0
     requests: Requests = Requests()
     bytes_read: int = 0
-    stores: dict[str, Any] = {}  # how to reach the stores: `StoreConfig`, without a secret
+    stores: dict[str, Any] = {}  # how to reach the stores: a `StoreConfig` without secrets
 
     @property
     def work(self) -> int:
@@ -545,7 +546,7 @@ class PlanSummary(Struct, frozen=True, omit_defaults=True):
 
 
 class Status(StrEnum):
-    """The result of a member."""
+    """The result of extracting a member."""
 
     EXTRACTED = "extracted"
     UNCHANGED = "unchanged"
@@ -614,7 +615,7 @@ class TaskReport(Struct, frozen=True, omit_defaults=True):
 
 
 class Stop(Struct, frozen=True):
-    """The reason why the whole run must end: ``stop.json``, which every task reads first."""
+    """Why the whole run must end: ``stop.json``, which every task reads before it begins."""
 
     verdict: Verdict
     reason: str
@@ -637,7 +638,7 @@ class Verdict(StrEnum):
 
     @property
     def rank(self) -> int:
-        """The rank by success: a verdict never replaces a verdict of a higher rank."""
+        """The rank by success: a verdict never replaces one of a higher rank."""
         return _RANKS.get(self, 0)
 
 
@@ -666,11 +667,11 @@ class Failure(Struct, frozen=True, omit_defaults=True):
 
 
 class Report(Struct, frozen=True, omit_defaults=True):
-    """``report.json``: written last, with every verdict.
+    """The result of a run: ``report.json``. Every run that ends has one.
 
     Attributes:
         verdict: how the run ended. `ok` is true if all selected members are in the destination.
-        reason, message, offset: why the run ended, if its members are not the cause: a code, a
+        reason, message, offset: why the run ended, unless its members are the reason: a code, a
             sentence, and the place in the archive.
         members: number of members in the archive. `directories` and `excluded` count members that
             are not written. Each of the other members is extracted, unchanged (it already existed),
@@ -724,7 +725,7 @@ class Report(Struct, frozen=True, omit_defaults=True):
 
     @staticmethod
     def of(run: str, request: Request, pin: Pin | None, verdict: Verdict, **more: Any) -> Report:
-        """Return the report of a run; `more` contains further fields."""
+        """Return a report on `request`; `more` contains further fields of the report."""
         return Report(
             run=run,
             verdict=verdict,
@@ -767,7 +768,7 @@ class NestedRun(Struct, frozen=True, omit_defaults=True):
     """The result of one nested archive: a line of ``nested.jsonl``."""
 
     key: str
-    run: str | None = None  # None: the run was not begun
+    run: str | None = None  # None: no run was begun
     verdict: Verdict | None = None
     reason: str | None = None
     message: str | None = None
