@@ -353,8 +353,9 @@ def _count_requests(
     """
     beyond = _directory_bytes_beyond_tail(members, tuning)
     if platform.direct:  # the records are in memory
-        gets = 1  # the tail of the archive, which might contain all members
-        if sum(map(_bytes_read, tasks)) > beyond:
+        gets = 1  # for the tail of the archive, which may contain all members
+        archive_bytes = sum(map(_bytes_read, tasks)) + members * rates.DIRECTORY_ENTRY
+        if archive_bytes > tuning.tail_bytes:
             gets = 2
         return Requests(get=gets, put=members + rates.DIRECT_WRITES)
     has_records = platform.memory_gb > 0  # the records are in S3 if Lambda functions work

@@ -217,7 +217,7 @@ def test_batches_are_few_where_a_distributed_map_would_take_longer(
 
 
 TUNING = Tuning()
-HEADER, ROW = 80, rates.MEMBER_ROW
+HEADER = 80
 GB = rates.GB
 ASKED = Request(Location("s3", "in", "a.zip"), Location("s3", "out", ""))
 
@@ -294,10 +294,14 @@ def _tasks_of(*groups: Group) -> list[Task]:
                     )
                     for n in range(count)
                 ],
-                range(index * ROW, (index + count + 1) * ROW, ROW),
+                range(
+                    index * rates.MEMBER_ROW,
+                    (index + count + 1) * rates.MEMBER_ROW,
+                    rates.MEMBER_ROW,
+                ),
             )
             index, offset = index + count, offset + count * pitch
-    cutter.end_batch(index * ROW)
+    cutter.end_batch(index * rates.MEMBER_ROW)
     return [*order_tasks(cutter.tasks), *cutter.copies]
 
 
@@ -331,6 +335,13 @@ def test_the_estimate_is_within_the_band_of_the_simulation(name: str) -> None:
 def test_the_bound_is_named(name: str, platform: Platform, bound: str) -> None:
     """Ten million PUTs are bound by S3's rate, one huge member by itself, many by the workers."""
     assert bound in _estimated(ARCHIVES[name][0], platform).bound
+
+
+def test_a_tiny_archive_is_read_by_one_request() -> None:
+    """The first read has all of a tiny archive; the members of a larger one are read by another."""
+    assert [
+        _estimated([Group(members, 2_000, 800)], aws()).requests.get for members in (1, 1_000)
+    ] == [1, 2]
 
 
 def test_one_machine_has_no_bill_but_that_of_s3() -> None:
@@ -385,8 +396,8 @@ def test_a_task_that_outlasts_a_function_is_named() -> None:
 
 def test_sizes_are_counted_in_bins_that_double() -> None:
     """Empty bins are left out, and empty members have their own."""
-    sizes = estimate(ASKED, [], aws(), TUNING, sizes=[0, 1, 5, 6, MIB]).sizes
-    assert [(one.start, one.stop, one.members) for one in sizes] == [
+    empty = estimate(ASKED, [], aws(), TUNING, sizes=[0, 1, 5, 6, MIB])
+    assert [(one.start, one.stop, one.members) for one in empty.sizes] == [
         (0, 1, 1),
         (1, 2, 1),
         (4, 8, 2),
