@@ -159,7 +159,7 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
         ),
         ("ended-execution-is-at-work", "if execution.status == RUNNING and", "if"),
         ("handed-over-run-is-failed", " or number > failed_number)", ")"),
-        ("replaced-archives-not-seen", "if newest.etag == report.pin.etag:", "if newest:"),
+        ("replaced-archives-not-seen", "if current.etag == report.pin.etag:", "if current:"),
         (
             "nested-archives-not-started",
             "for request in requests:",
@@ -174,7 +174,7 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
         ),
         (
             "stopped-functions-not-waited-for",
-            '        follow_later(report, config, detail["name"])\n',
+            '        compare_later(report, config, detail["name"])\n',
             "",
         ),
     ],
@@ -182,13 +182,13 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
     "aws/intake.py": [
         (
             "older-version-not-followed",
-            "        start_over_newest(request, cause, invocation.config, invocation.context)\n",
-            "",
+            "extract_current_version(request, cause, invocation.config, invocation.context)",
+            "...",
         ),
         (
             "older-end-not-repeated",
-            "if is_new or (archive is not None and not put.is_older(archive.tail)):",
-            "if is_new or archive is None or not put.is_older(archive.tail):",
+            "is_current = archive is not None and not put.is_older(archive.tail)",
+            "is_current = archive is None or not put.is_older(archive.tail)",
         ),
         (
             "message-consumed-after-a-fault",

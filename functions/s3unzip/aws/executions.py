@@ -102,10 +102,10 @@ class Execution(NamedTuple):
     input: RunInput
 
 
-def state_of(state: Next, config: LambdaConfig) -> dict[str, Any]:
-    """Return the data of the state machine: all fields of `state`, and the key of its task list.
+def machine_data(state: Next, config: LambdaConfig) -> dict[str, Any]:
+    """Return the data of the state machine: the fields of `state`, with the key of its task list.
 
-    The tasks of a later round are always in a list in the bucket, even if there are few.
+    From round `INLINE_ROUNDS` on, the tasks are always in a list in the bucket, even if few.
     """
     if state.next == "few" and state.round >= INLINE_ROUNDS:
         state = replace(state, next="many", tasks=(), list=round_name(state.round))
@@ -115,13 +115,12 @@ def state_of(state: Next, config: LambdaConfig) -> dict[str, Any]:
     return data
 
 
-def next_state(state: Next, config: LambdaConfig, execution: str) -> dict[str, Any]:
-    """Return the data after Settle: the next round, or "done" if the next execution does it.
+def continue_run(state: Next, config: LambdaConfig, execution: str) -> dict[str, Any]:
+    """Return the data with which the execution continues after Settle; "done" ends the execution.
 
-    After `EXECUTION_ROUNDS` rounds, the next execution is started, which begins with this round.
-    Nothing is started if the next execution already exists: either this step is repeated, or it is
-    a late step of a stopped run that somebody has resumed. Nothing is started either if this is a
-    late step of a stopped run that nobody has resumed.
+    After `EXECUTION_ROUNDS` rounds, this execution ends, and the next one is started. It begins
+    with the next round. It is not started if this execution was stopped. It is not started twice:
+    if it exists, this step is repeated, or somebody has resumed the run.
 
     Args:
         state: the state of the run after the round that ended.
@@ -131,38 +130,38 @@ def next_state(state: Next, config: LambdaConfig, execution: str) -> dict[str, A
     Raises:
         UsageError: the run has had too many executions.
     """
-    data = state_of(state, config)
-    if state.next == "done" or state.round % EXECUTION_ROUNDS:  # this execution continues
+    data = machine_data(state, config)
+    if state.next == "done" or state.round % EXECUTION_ROUNDS != 0:  # no new execution is needed
         return data
     run = state.run
     number = execution_number(execution) + 1
     if number > MAX_RESUMED:
         raise UsageError(f"{run}: {TOO_MANY}")
-    settled = find_execution(config, execution)
-    if settled is not None and settled.status != RUNNING:
+    current = find_execution(config, execution)
+    if current is not None and current.status != RUNNING:
         logger.info("run was stopped", run=run)
     elif _start_execution(config, execution_name(run, number), data):
         logger.info("run goes on", execution=execution_name(run, number))
-    return state_of(Next(run, "done"), config)
+    return machine_data(Next(run, "done"), config)
 
 
 def find_execution(config: LambdaConfig, name: str) -> Execution | None:
     """Return an execution by its name; None if it does not exist or has only just started."""
     states = open_client("stepfunctions")
-    machine = config.state_machine.replace(":stateMachine:", ":execution:")
+    arn = config.state_machine.replace(":stateMachine:", ":execution:") + f":{name}"
     try:
-        answer = states.describe_execution(executionArn=f"{machine}:{name}")
+        response = states.describe_execution(executionArn=arn)
     except states.exceptions.ExecutionDoesNotExist:
         return None
-    began = answer.get("redriveDate") or answer["startDate"]
-    return Execution(answer["status"], began.timestamp(), decode(answer["input"], RunInput))
+    began = response.get("redriveDate") or response["startDate"]
+    return Execution(response["status"], began.timestamp(), decode(response["input"], RunInput))
 
 
-def find_run(config: LambdaConfig, run: str) -> Run | Report | None:
+def find_routed_run(config: LambdaConfig, run: str) -> Run | Report | None:
     """Return a run from its records, which contain its route.
 
-    Returns None if the run has no record, or if the environment has no routes, so that the records
-    need not be read.
+    Returns None if the run has no records. Also returns None if the environment has no routes: then
+    every run has the settings of the environment, and no record is read.
     """
     if not config.routes:
         return None
@@ -218,15 +217,17 @@ def start_run(
         "request": to_builtins(archive.request),
         "pin": to_builtins(archive.tail.pin),
     }
-    planned = dict(data)
+    first_data = dict(data)
     if state is not None:
-        planned |= state_of(state, config)
-    if _start_execution(config, execution_name(run), planned):
+        first_data |= machine_data(state, config)
+    if _start_execution(config, execution_name(run), first_data):
         return
-    name = next_execution(config, run, since=report.finished if report else 0.0, archive=archive)
+    name = next_execution_name(
+        config, run, since=report.finished if report else 0.0, archive=archive
+    )
     if name is not None:
+        # The run may have ended while the executions were looked up: read its report again.
         latest = RunRecords.open(config.stores, run).find_report()
-        # The run may have ended while the executions were looked up.
         has_ended = latest is not None and latest.verdict is not Verdict.FAILED
         if not has_ended and _start_execution(config, name, data):
             logger.info("run goes on", execution=name)
@@ -234,7 +235,7 @@ def start_run(
     logger.info("run is at work or has ended", run=run)
 
 
-def next_execution(
+def next_execution_name(
     config: LambdaConfig,
     run: str,
     *,
@@ -248,9 +249,9 @@ def next_execution(
         config: the configuration of the environment.
         run: the id of the run.
         since: a time in Unix seconds; executions that began earlier have ended or are about to end.
-        failed_number: the number of an execution that failed. This execution may have started the
-            next one, which is at work although it began before the failure. The default is the
-            highest number, which means that no execution failed.
+        failed_number: the number of the execution that failed. It may have started the next one
+            before it failed, so a later execution that is running is at work, even if it began
+            before `since`. The default, the highest number, means that no execution failed.
         archive: the archive that every execution must be for; None: archives are not compared.
 
     Raises:
@@ -298,7 +299,7 @@ def end_run(
 ) -> None:
     """Do the steps that follow the report of a run; calling this again is safe.
 
-    The archive is deleted or tagged last, after `follow_newer` has compared the versions.
+    The archive is deleted or tagged last, after `extract_if_replaced` has compared its versions.
 
     Args:
         report: the report on record.
@@ -312,10 +313,10 @@ def end_run(
         run = RunRecords.open(context.stores, report.run, context.calls()).read_plan().run
         requests = list(nested_requests(run, report, context))
         for request in requests:
-            _start_newest(request, config, context)
+            _start_current_version(request, config, context)
         logger.info("nested archives", started=len(requests))
     if check_replaced:
-        follow_newer(report, config, context)
+        extract_if_replaced(report, config, context)
     record_archive(report, is_first=is_first)
     publish_run_event(open_client("events"), config, report)
     if report.archive_left:
@@ -328,8 +329,12 @@ def end_run(
                 record_source(finished.after_success)
 
 
-def _start_newest(request: Request, config: LambdaConfig, context: Context) -> None:
-    """Start the run of the current version of an archive, unless it has ended without failing."""
+def _start_current_version(request: Request, config: LambdaConfig, context: Context) -> None:
+    """Start the run of the current version of an archive.
+
+    Nothing is started if the run has ended without failing, if the archive is gone or cannot be
+    read, or if the malware gate does not allow the version to be opened.
+    """
     calls = context.calls()
     try:
         archive = find_archive(request, context, calls)
@@ -340,8 +345,7 @@ def _start_newest(request: Request, config: LambdaConfig, context: Context) -> N
         return
     if archive is None:
         return
-    # The event of this version begins a run that reports the refusal.
-    if archive.refusal is not None:
+    if archive.refusal is not None:  # the intake function reports it, by the event of this version
         logger.warning("archive cannot be read", error=archive.refusal)
         return
     pin = archive.tail.pin
@@ -355,10 +359,10 @@ def _start_newest(request: Request, config: LambdaConfig, context: Context) -> N
         start_run(config, archive, report=report)
 
 
-def follow_newer(
+def extract_if_replaced(
     report: Report, config: LambdaConfig, context: Context, *, late: bool = False
 ) -> None:
-    """Start a run over the newest version of an archive that was replaced during its run.
+    """If an archive was replaced during its run, start a run of the current version.
 
     Args:
         report: the report of the run.
@@ -370,27 +374,30 @@ def follow_newer(
         return
     source = config.stores.source(report.source)
     try:
-        newest = context.calls().run("head", lambda: source.stat(report.source).pin)
+        current = context.calls().run("head", lambda: source.stat(report.source).pin)
     except NotFoundError:
         return
     except AccessDeniedError as error:
         logger.warning("cannot tell whether the archive was replaced", error=str(error))
         return
-    if newest.etag == report.pin.etag:
+    if current.etag == report.pin.etag:
         return
     logger.info("archive was replaced during the run", run=report.run)
-    # The same cause starts no second run. A resumed run has more rounds: it is followed again.
+    # A repeated comparison has the same cause, so it starts no second run. A run that was resumed
+    # has more rounds, so its comparison has a new cause.
     cause = f"{report.run} {report.rounds}"
     if late:  # the first comparison may have started a run; this one starts another
         cause += " late"
-    start_over_newest(repeat_request(report, config.after_success), cause, config, context)
+    extract_current_version(repeat_request(report, config.after_success), cause, config, context)
 
 
-def start_over_newest(request: Request, cause: str, config: LambdaConfig, context: Context) -> None:
-    """Start a run of the current version, over members that an older version may have written.
+def extract_current_version(
+    request: Request, cause: str, config: LambdaConfig, context: Context
+) -> None:
+    """Start a run of the current version, which replaces what an older version may have written.
 
-    Correct members are left unchanged, so most requests of that run are HEADs. Nested archives are
-    also extracted again.
+    The run leaves correct members unchanged, so most of its requests are HEADs. It also extracts
+    nested archives again.
 
     Args:
         request: the request for the archive.
@@ -400,11 +407,11 @@ def start_over_newest(request: Request, cause: str, config: LambdaConfig, contex
     """
     if not _is_extracted_again(config, request.source, request.options):
         return
-    _start_newest(
+    _start_current_version(
         replace(
             request,
             options=replace(request.options, on_conflict=OnConflict.SKIP_UNCHANGED),
-            event_time=None,  # this run was not started by an event
+            event_time=None,  # no event starts this run
             again=cause,
         ),
         config,
@@ -412,7 +419,7 @@ def start_over_newest(request: Request, cause: str, config: LambdaConfig, contex
     )
 
 
-def follow_later(report: Report, config: LambdaConfig, execution: str) -> None:
+def compare_later(report: Report, config: LambdaConfig, execution: str) -> None:
     """Start an execution that waits until all functions have ended, then compares the archive.
 
     Args:
@@ -429,7 +436,7 @@ def follow_later(report: Report, config: LambdaConfig, execution: str) -> None:
 
 
 def _is_extracted_again(config: LambdaConfig, source: Location, options: Options) -> bool:
-    """Return whether a newer version of an archive is to be extracted over an older version.
+    """Return whether a newer version of an archive replaces what an older version wrote.
 
     If no trigger covers the archive, its newer versions do not start runs. With ``never``, a newer
     version cannot replace what an older version wrote.

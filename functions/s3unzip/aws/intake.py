@@ -48,8 +48,8 @@ from s3unzip.aws.events import ArchivePut, passes_scan, read_puts, read_scan_tag
 from s3unzip.aws.executions import (
     ArrivedArchive,
     end_run,
+    extract_current_version,
     find_archive,
-    start_over_newest,
     start_run,
 )
 from s3unzip.aws.telemetry import (
@@ -82,13 +82,14 @@ from s3unzip.stores.ports import Tail
 from s3unzip.stores.run_store import MemoryRunStore
 
 NEW_SECONDS = 600  # an older event comes from the dead-letter queue or was sent by hand
-# From the Last-Modified of an archive to its event. The date of a multipart upload is that of its
-# beginning.
-UPLOAD_SECONDS = 120  # maximum time in between
+# Maximum time from the Last-Modified of an archive to its event. The Last-Modified of a multipart
+# upload is the time at which the upload began.
+UPLOAD_SECONDS = 120
 REPORT_READERS = 16  # number of concurrent LISTs; each finds the reports of one second
 BRIEF_SECONDS = 1.0  # a newer archive does not overtake a run that takes less time
 # Sent concurrently from the start: a single worker need not begin as slowly as a thousand workers.
 FIRST_PUTS = 16
+
 TASK_FAULTS: tuple[type[errors.S3UnzipError], ...] = (*ATTEMPT_FAULTS, errors.RunStoppedError)
 
 
@@ -148,16 +149,19 @@ def _take_archive(put: ArchivePut, request: Request, invocation: Invocation, att
     archive = find_archive(request, invocation.context, invocation.calls)
     if archive is not None:
         _take_version(put, archive, invocation, is_new=is_new)
-    if is_new or (archive is not None and not put.is_older(archive.tail)):
+    is_current = archive is not None and not put.is_older(archive.tail)
+    if is_new or is_current:
         return
-    # An earlier attempt might have begun to extract a version that is now gone.
+    # An earlier attempt might have begun to extract an older version, which is now gone.
     has_ended = _repeat_ends(put, invocation, other_than=archive and archive.run)
+    if archive is None or has_ended:
+        return
     version = put.version_id or put.etag
     # An event without a version comes from `submit`: before its first attempt, nothing was tried.
-    if archive is not None and not has_ended and (attempts > 1 or version is not None):
-        # The older version has no report. It might have overwritten members of the newest version.
+    if attempts > 1 or version is not None:
+        # The older version has no report. It might have overwritten members of the current version.
         cause = f"{put.source} {put.time} {version or ''}"
-        start_over_newest(request, cause, invocation.config, invocation.context)
+        extract_current_version(request, cause, invocation.config, invocation.context)
 
 
 def _take_version(
@@ -172,22 +176,21 @@ def _take_version(
         return
     report = RunRecords.open(invocation.context.stores, archive.run, invocation.calls).find_report()
     if report is None:
-        _plan_here(archive, invocation)
+        _begin_run(archive, invocation)
     else:
         _take_reported(report, archive, invocation, is_new=is_new)
 
 
 def _may_open(put: ArchivePut, archive: ArrivedArchive, invocation: Invocation) -> bool:
-    """Return whether the malware gate allows the current version to be opened."""
+    """Return whether the malware gate allows the current version to be opened; log it if not."""
+    config = invocation.config
     pin = archive.tail.pin
-    if put.scan is None:
-        return not invocation.config.scan or passes_scan(
-            put.source, read_scan_tag(put.source, pin, invocation.config, invocation.calls)
-        )
-    if not put.is_of(pin):
+    if put.scan is not None and not put.is_of(pin):
         logger.info("another version is there, which has a scan of its own", source=str(put.source))
         return False
-    return True
+    if put.scan is not None or not config.scan:  # the scan was passed, or there is no gate
+        return True
+    return passes_scan(put.source, read_scan_tag(put.source, pin, config, invocation.calls))
 
 
 def _report_unreadable(archive: ArrivedArchive, refusal: str, invocation: Invocation) -> None:
@@ -254,18 +257,19 @@ def _find_reports(source: Location, stores: Stores, calls: Calls, second: int) -
         calls: the object for calls; its retries end before the time of the function is over.
         second: the time of the PUT, in Unix seconds.
     """
-    day, _, prefix = f"{datetime.fromtimestamp(second, UTC):%Y-%m-%d/%H%M%S-}".partition("/")
-    names = stores.run_store(day, calls).names(prefix + run_stem(source))
+    put_at = datetime.fromtimestamp(second, UTC)
+    day = f"{put_at:%Y-%m-%d}"
+    names = stores.run_store(day, calls).names(f"{put_at:%H%M%S}-{run_stem(source)}")
     # A name is "<run without its day>/report.json".
-    runs = (f"{day}/{name.removesuffix(REPORT)[:-1]}" for name in names if name.endswith(REPORT))
+    runs = (f"{day}/{name.removesuffix('/' + REPORT)}" for name in names if name.endswith(REPORT))
     reports = (RunRecords.open(stores, run, calls).find_report() for run in runs)
     return [report for report in reports if report is not None]
 
 
-def _plan_here(archive: ArrivedArchive, invocation: Invocation) -> None:
+def _begin_run(archive: ArrivedArchive, invocation: Invocation) -> None:
     """Plan an archive; then extract it if it is small, otherwise start its execution."""
     config = invocation.config
-    settled = _run_here(archive, invocation.context, invocation.calls)
+    settled = _plan_in_memory(archive, invocation.context, invocation.calls)
     if settled is None:
         start_run(config, archive)
         return
@@ -285,31 +289,27 @@ def _plan_here(archive: ArrivedArchive, invocation: Invocation) -> None:
         )
 
 
-def _run_here(archive: ArrivedArchive, context: Context, calls: Calls) -> Settled | None:
+def _plan_in_memory(archive: ArrivedArchive, context: Context, calls: Calls) -> Settled | None:
     """Plan an archive whose directory is in its tail; if it is small, also extract and settle it.
 
     Returns the next round or the report of the run, when this function leaves it. Returns None if
-    the run must be planned elsewhere, or if another invocation has planned it.
+    the state Plan must plan the run, or if another invocation has planned it.
     """
     members = _count_members(archive.tail, context)
     if members is None:
         return None
-    is_small = (
-        members <= context.tuning.max_direct_members
-        and archive.tail.pin.size <= context.tuning.max_direct_bytes
-    )
-    run = _MemoryRun(archive, context, has_one_worker=is_small)
-    settled = run.begin(calls)
-    if is_small and not run.is_small(settled):
-        is_small = False
-        run = _MemoryRun(archive, context, has_one_worker=False)  # the run is planned again
+    tuning = context.tuning
+    if members <= tuning.max_direct_members and archive.tail.pin.size <= tuning.max_direct_bytes:
+        run = _MemoryRun(archive, context, has_one_worker=True)
         settled = run.begin(calls)
-    if is_small:
-        settled = run.work(settled)
-    settled_run = run.leave(settled)
-    if is_small and settled_run is not None and settled_run.report is None:
-        add_metrics(DirectHandovers=1)  # the state machine must finish the archive
-    return settled_run
+        if run.is_small(settled):
+            settled_run = run.leave(run.work(settled))
+            if settled_run is not None and settled_run.report is None:
+                add_metrics(DirectHandovers=1)  # the state machine must finish the archive
+            return settled_run
+    # A larger archive is planned for many workers, perhaps after a plan that was not small.
+    run = _MemoryRun(archive, context, has_one_worker=False)
+    return run.leave(run.begin(calls))
 
 
 def _count_members(tail: Tail, context: Context) -> int | None:
@@ -318,14 +318,14 @@ def _count_members(tail: Tail, context: Context) -> int | None:
     Returns None if the directory begins before the tail, and 0 if the directory cannot be read.
     """
     try:
-        next(tail.locate_directory(context.policy))
-    except StopIteration as located:  # returned without requesting bytes before the tail
+        next(tail.locate_directory(context.policy))  # yields the ranges that are not in the tail
+    except StopIteration as located:  # it ended without requesting a range
         if located.value.missing.length:  # bytes of the directory that are not in the tail
             return None
         return int(located.value.entries)
     except errors.RejectedError:  # the plan also finds this error, and reports it
         return 0
-    return None  # it requested bytes before the tail
+    return None  # it requested a range before the tail
 
 
 class _MemoryRun:
@@ -392,13 +392,13 @@ class _MemoryRun:
             for task in settled.next.tasks:
                 try:
                     record_task(run_task(run, task, context))
-                except TASK_FAULTS as fault:  # the task is also in the next round
+                except TASK_FAULTS as fault:  # `settle` repeats the task or ends the run
                     logger.warning("task failed", task=task.id, error=str(fault))
             settled = settle(settled.next, context)
         return settled
 
     def leave(self, settled: Settled) -> Settled | None:
-        """Write the records to the run store, the report last.
+        """Write the records to the run store, the report last; return what is now on record.
 
         If another invocation has planned the run, returns None and writes nothing.
         """
@@ -412,16 +412,18 @@ class _MemoryRun:
             recorded = look_up_run(records)
             check_same_archive(archive.run, archive.request.source, archive.tail.pin, recorded.run)
             earlier = recorded.report
-            # The report of another invocation stays, unless this report may replace it.
-            if earlier and not (own and may_replace(own, earlier, self._began)):
-                return settled._replace(report=earlier, is_first=False, is_own=False)
+            if earlier is not None:
+                is_replaced = own is not None and may_replace(own, earlier, self._began)
+                if not is_replaced:  # the report of another invocation stays
+                    return settled._replace(report=earlier, is_first=False, is_own=False)
             if recorded.plan is not None:
                 return None
-        # Nobody resumes a COMPLETED run, and no later step reads its plan.
-        is_over = own is not None and is_completed and not has_nested(own) and not own.archive_left
-        self._write_objects(records, only_outcomes=is_over)
         if own is None:
+            self._write_objects(records, with_plan=True)
             return settled
+        # Nobody resumes a COMPLETED run, so usually no later step reads its plan.
+        needs_plan = not is_completed or has_nested(own) or own.archive_left
+        self._write_objects(records, with_plan=needs_plan)
         looked_up = None
         if is_completed:  # usually there is no report yet, so no look-up is made
             looked_up = (None, None)  # the result of a look-up that finds nothing
@@ -430,15 +432,18 @@ class _MemoryRun:
             records,
             self._began,
             looked_up=looked_up,
-            page_for=None if is_over else self._context,
+            page_for=self._context if needs_plan else None,
         )
         return settled._replace(report=report, is_first=is_first, is_own=report == own)
 
-    def _write_objects(self, records: RunRecords, *, only_outcomes: bool) -> None:
-        """Write the outcomes, or all records except the report and its page, to the run store."""
+    def _write_objects(self, records: RunRecords, *, with_plan: bool) -> None:
+        """Copy the outcomes to the run store, with the plan and the other records if needed.
+
+        The report and its page are not copied. The metrics of the plan are recorded.
+        """
         plan = self._records.find_plan()
         if plan is not None:
             record_plan(plan)
         for name, data in self._memory.objects.items():
-            if name.startswith(OUTCOMES) or not (only_outcomes or name in {REPORT, PAGE}):
+            if name.startswith(OUTCOMES) or (with_plan and name not in {REPORT, PAGE}):
                 records.write_encoded(name, data)

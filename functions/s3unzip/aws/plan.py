@@ -5,7 +5,7 @@ from typing import Any
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from s3unzip.aws.environment import convert_input, load_config
-from s3unzip.aws.executions import RunInput, end_run, find_run, state_of
+from s3unzip.aws.executions import RunInput, end_run, find_routed_run, machine_data
 from s3unzip.aws.telemetry import bind_run, lambda_function, record_plan
 from s3unzip.errors import UsageError
 from s3unzip.settling.loop import KnownArchive, begin, resume
@@ -32,10 +32,10 @@ def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
             planned=lambda plan: record_plan(plan.summary),
         )
     else:
-        context = config.context(invocation, find_run(config, run_input.run))
+        context = config.context(invocation, find_routed_run(config, run_input.run))
         settled = resume(
             run_input.run, context, failed=run_input.failed, after_success=config.after_success
         )
     if settled.report is not None:
         end_run(settled.report, config, context, is_first=settled.is_first)
-    return state_of(settled.next, config)
+    return machine_data(settled.next, config)

@@ -22,14 +22,14 @@ from msgspec.structs import replace
 from s3unzip.aws.environment import LambdaConfig, convert_input, load_config
 from s3unzip.aws.executions import (
     RunInput,
+    compare_later,
+    continue_run,
     end_run,
+    extract_if_replaced,
     find_execution,
-    find_run,
-    follow_later,
-    follow_newer,
-    next_execution,
-    next_state,
-    state_of,
+    find_routed_run,
+    machine_data,
+    next_execution_name,
 )
 from s3unzip.aws.telemetry import add_metrics, bind_run, lambda_function, logger
 from s3unzip.context import Context
@@ -47,15 +47,17 @@ MAX_MESSAGE = 1_000  # maximum number of characters
 def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
     """Settle a round and return the next state, or report a run whose execution failed.
 
-    An input with ``detail`` is an EventBridge event, "Step Functions Execution Status Change". Any
-    other input contains the data of the state machine as ``state``, and the name of the execution.
-    A state with ``wait`` belongs to an execution that waited until the functions of another
-    execution had ended.
+    The event has one of two forms:
+
+    - With ``detail``: EventBridge's "Step Functions Execution Status Change".
+    - With ``state`` and ``execution``: the data of the state machine, and the name of the
+      execution. If the state has ``wait``, the execution has waited until the functions of another
+      execution had ended.
     """
     config = load_config()
     if "detail" in event:
         run_input = _read_input(event["detail"])
-        context = config.context(invocation, find_run(config, run_input.run))
+        context = config.context(invocation, find_routed_run(config, run_input.run))
         _end_failed(run_input, event["detail"], config, context)
         return {}
     if "state" not in event:
@@ -66,13 +68,13 @@ def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
     # ``list`` belongs to the round that ended; `settle` sets the list of the next round.
     state = convert_input({**event["state"], "list": ""}, Next)
     bind_run(state.run)
-    context = config.context(invocation, find_run(config, state.run))
+    context = config.context(invocation, find_routed_run(config, state.run))
     started = time.perf_counter()
     settled = settle(state, context)
     add_metrics(SettleDuration=time.perf_counter() - started)
     if settled.report is not None:
         end_run(settled.report, config, context, is_first=settled.is_first)
-    return next_state(settled.next, config, event["execution"])
+    return continue_run(settled.next, config, event["execution"])
 
 
 def _compare_again(run: str, config: LambdaConfig, context: Context) -> dict[str, Any]:
@@ -80,15 +82,15 @@ def _compare_again(run: str, config: LambdaConfig, context: Context) -> dict[str
     bind_run(run)
     report = RunRecords.open(context.stores, run, context.calls()).find_report()
     if report is not None:
-        follow_newer(report, config, context, late=True)
-    return state_of(Next(run, "done"), config)
+        extract_if_replaced(report, config, context, late=True)
+    return machine_data(Next(run, "done"), config)
 
 
 def _read_input(detail: dict[str, Any]) -> RunInput:
-    """Return the input of an execution, from its event.
+    """Return the input of an execution from the event about its end.
 
-    An event has no input if that is too long: then the name of the execution tells the run.
-    Somebody who starts an execution anew in the console may give it any name.
+    If the input is too long, the event does not contain it. Then the run is derived from the name
+    of the execution. The input has priority, because a user can choose any name in the console.
     """
     run_input = decode(detail.get("input") or "{}", RunInput)
     return replace(run_input, run=run_input.run or run_of_execution(detail["name"]))
@@ -100,16 +102,16 @@ def _end_failed(
     """Report a run whose execution failed, timed out or was aborted."""
     run = run_input.run
     bind_run(run)
-    if run_input.wait:  # it only waited to compare the archive
+    if run_input.wait:  # the execution does no tasks: it only compares the archive
         _compare_again(run, config, context)
         return
     began = detail["startDate"] / 1_000  # the event is in milliseconds
     ended = detail["stopDate"] / 1_000
     number = execution_number(detail["name"])
-    if next_execution(config, run, since=ended, failed_number=number) is None:
+    if next_execution_name(config, run, since=ended, failed_number=number) is None:
         logger.info("run goes on", status=detail["status"])  # a later execution is at work
         return
-    # An execution that resumed the run has no request: the first execution names the archive.
+    # The input of an execution that resumed the run has no request: use that of the first one.
     if run_input.request is None:
         first = find_execution(config, execution_name(run))
         if first is not None:
@@ -124,19 +126,19 @@ def _end_failed(
         pin=run_input.pin,
     )
     if settled is None:
-        logger.warning("nothing is known of the run", status=detail["status"])
+        logger.warning("nothing is known about the run", status=detail["status"])
         return
     report, is_first = settled
     # A report with another time was written by another execution or by the intake function.
     if began <= report.finished <= ended:
         end_run(report, config, context, is_first=is_first)
-        follow_later(report, config, detail["name"])
+        compare_later(report, config, detail["name"])
     else:
         logger.info("run has a report", status=detail["status"])
 
 
 def _explain(detail: dict[str, Any]) -> Stop:
-    """Return why an execution ended, from its event; an aborted execution was stopped."""
+    """Return why an execution ended, from its event; an aborted execution was stopped by a user."""
     reason = EXECUTION_FAILED
     if detail["status"] == "ABORTED":
         reason = STOPPED
