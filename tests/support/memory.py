@@ -29,6 +29,7 @@ from s3unzip.errors import (
 )
 from s3unzip.extraction.task import run_task
 from s3unzip.local.machine import Machine
+from s3unzip.local.workers import Workers
 from s3unzip.model import (
     Location,
     Options,
@@ -502,7 +503,8 @@ class World:
     @property
     def machine(self) -> Machine:
         """What extracts as this machine does, after-success action included."""
-        return Machine(self.context)
+        context = self.context
+        return Machine(context, Workers(1, context))
 
     def records(self, run: str) -> RunRecords:
         return RunRecords.open(self.stores or self.buckets, run)

@@ -72,22 +72,21 @@ class Machine:
     """The runs of one command; a context manager that ends its workers and unlocks its runs.
 
     Args:
-        context: the context of this process; its progress receives the counts of the workers.
-        workers: the workers that do the tasks. If None, a thread of this process does them.
-        stores: how the workers reach stores. Runs whose records are below its `work` location are
-            locked. If None, no run is locked.
+        context: the context of this process; its progress receives the counts of the workers. If
+            `reached` is None, the stores are in memory, and no run is locked.
+        workers: the workers that do the tasks.
     """
 
-    def __init__(
-        self, context: Context, workers: Workers | None = None, stores: StoreConfig | None = None
-    ) -> None:
+    def __init__(self, context: Context, workers: Workers) -> None:
         self.context = context
-        self._stores = stores
-        self._home = None if stores is None else stores.work.key
+        self._config = context.reached
+        # The folder that holds the records; None: runs are not locked.
+        self._home = None if self._config is None else self._config.work.key
         self._progress = context.progress or Progress()
-        self._resources = ExitStack()
-        self._workers = self._resources.enter_context(workers or Workers(1, context))
-        self._locked: set[str] = set()
+        self._workers = workers
+        self._locked: set[str] = set()  # the ids of the locked runs
+        self._resources = ExitStack()  # the workers, the locks, and the machine for nested archives
+        self._resources.callback(workers.close)
 
     def __enter__(self) -> Self:
         return self
@@ -113,13 +112,13 @@ class Machine:
         calls = context.calls()
         # Either store might ask the user for an MFA code, so no progress is shown yet.
         tail = read_tail(context.stores.source(request.source), request.source, context, calls)
-        if self._stores is not None:
-            sign_in(self._stores, request.destination)
+        if self._config is not None:
+            sign_in(self._config, request.destination)
         self._progress.phase("plan")
         if tail.modified is None:  # the ids of all its runs contain the time of the first
             first_time = None
-            if self._stores is not None and self._stores.work.store.is_local:
-                first_time = find_dated(self._stores.work, run_id(request, tail.pin, modified=None))
+            if self._config is not None and self._config.work.store.is_local:
+                first_time = find_dated(self._config.work, run_id(request, tail.pin, modified=None))
             tail = tail._replace(modified=first_time or context.clock.now())
         run = run_id(request, tail.pin, tail.modified)
 
@@ -164,7 +163,7 @@ class Machine:
             estimate(
                 run,
                 [*plan.tasks, *plan.copies],
-                describe_machine(run, self._stores, self._workers.processes),
+                describe_machine(run, self._config, self._workers.processes),
                 self.context.tuning,
                 workers=plan.summary.workers,
             ),
@@ -258,8 +257,8 @@ class Machine:
 
         Returns this machine if the same options are used to reach source and destination.
         """
-        stores = self._stores and self._stores.at_destination()
-        if stores is None or stores == self._stores:
+        stores = self._config and self._config.at_destination()
+        if stores is None or stores == self._config:
             return self
         return self._resources.enter_context(
             open_machine(
@@ -349,7 +348,7 @@ def open_machine(
     tuning = tuning or make_tuning(machine_tuning(processes))
     context = open_context(stores, policy, tuning, clock=Clock(), progress=progress)
     opening = partial(open_context, replace(stores, check_reachable=False), policy, tuning)
-    return Machine(context, Workers(processes, context, opening), stores)
+    return Machine(context, Workers(processes, context, opening))
 
 
 def _settle(

@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from functools import partial
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -114,7 +114,7 @@ class WorkerTally:
 
 
 class Workers:
-    """The workers that do the tasks of runs; a context manager that ends the worker processes.
+    """The workers that do the tasks of runs; `close` ends the worker processes.
 
     Args:
         processes: the maximum number of workers, including this process.
@@ -133,16 +133,11 @@ class Workers:
         self._tally = WorkerTally(context.progress)
         self._workers: list[_ThreadWorker | WorkerProcess] = []
 
-    def __enter__(self) -> Self:
-        return self
-
-    def close(self, *_: object) -> None:
-        """End the idle workers."""
+    def close(self) -> None:
+        """End the workers without waiting for their tasks."""
         for worker in self._workers:
             worker.close()
         self._workers = []
-
-    __exit__ = close
 
     def do_all(
         self,
@@ -193,7 +188,7 @@ class Workers:
             pending.drop()
             self._stop(workers, futures)
             raise
-        return pending.ending_fault or pending.gave_up
+        return pending.ending_fault or pending.deferred_fault
 
     def _stop(
         self, workers: Sequence[_ThreadWorker | WorkerProcess], futures: Sequence[Future[None]]
@@ -281,7 +276,7 @@ class _PendingTasks:
         self._is_dropped = False
         self._lock = threading.RLock()  # `note_end` calls `drop`
         self.ending_fault: ServiceFaultError | None = None  # ends the run immediately
-        self.gave_up: ServiceFaultError | None = None  # ends the run after the running tasks
+        self.deferred_fault: ServiceFaultError | None = None  # ends the run after this round
 
     def take(self) -> Task | None:
         with self._lock:
@@ -319,7 +314,7 @@ class _PendingTasks:
                 self.drop()  # the attempt has recorded the error as the stop of the run
                 return
             if error.gave_up:  # another round would wait for the store in vain
-                self.gave_up = error
+                self.deferred_fault = error
             self._deaths += end.died
             self._faults += not end.lost  # a lost attempt is no evidence about the store
             if end.died and not self._is_dropped:

@@ -27,7 +27,7 @@ from s3unzip.aws.events import (
     publish_run_event,
     read_puts,
 )
-from s3unzip.aws.executions import start_over_newest
+from s3unzip.aws.executions import extract_current_version
 from s3unzip.aws.telemetry import (
     CLIENT_LIBRARIES,
     END_METRICS,
@@ -385,7 +385,7 @@ def test_a_version_that_cannot_be_read_starts_nothing(reach: Callable[[HttpServe
         reach(server)
         config = read_config({**VARIABLES, Variable.OPTIONS: "{}"})
         context = config.context(Invocation())
-        start_over_newest(config.request("zips/a.zip"), "cause", config, context)
+        extract_current_version(config.request("zips/a.zip"), "cause", config, context)
     assert {asked.method for asked in server.asked} == {"GET", "HEAD"}
 
 
