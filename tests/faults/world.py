@@ -166,7 +166,7 @@ class World:
 def open_machine(maker: ContextMaker, processes: int) -> Machine:
     """Return a machine with worker processes; 0: the tasks are done in this one."""
     context = maker(ports.Clock())
-    return Machine(context, Workers(processes, context, maker if processes else None))
+    return Machine(context, Workers(processes or 1, context, maker))
 
 
 def _zip_crc(path: Path) -> int | None:

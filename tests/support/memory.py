@@ -504,7 +504,7 @@ class World:
     def machine(self) -> Machine:
         """What extracts as this machine does, after-success action included."""
         context = self.context
-        return Machine(context, Workers(1, context))
+        return Machine(context, Workers(1, context, lambda *_: context))
 
     def records(self, run: str) -> RunRecords:
         return RunRecords.open(self.stores or self.buckets, run)

@@ -71,11 +71,12 @@ class RunDefaults(msgspec.Struct, frozen=True):
 
     def covers(self, source: Location) -> bool:
         """Return whether an object at this place starts a run."""
-        is_inside = source.bucket == self.ingest_bucket and source.key.startswith(
-            self.ingest_prefix
+        return (
+            source.bucket == self.ingest_bucket
+            and source.key.startswith(self.ingest_prefix)
+            # The EventBridge rule also accepts all of these spellings, such as .zip, .ZIP and .Zip.
+            and source.key.endswith(spellings(self.ingest_suffix))
         )
-        # The EventBridge rule also accepts all of these spellings, such as .zip, .ZIP and .Zip.
-        return is_inside and source.key.endswith(spellings(self.ingest_suffix))
 
     @property
     def scope(self) -> str:
@@ -245,7 +246,6 @@ def load_config() -> LambdaConfig:
 def read_config(variables: Mapping[str, str]) -> LambdaConfig:
     """Return the settings in `variables`; nothing is requested from AWS."""
     tuning = make_tuning(_read_json(variables, Variable.TUNING, dict[str, Any], {}))
-    memory = _read_json(variables, Variable.WORKER_MEMORY, int, LAMBDA_VCPU_MB)
     own = _read_own(variables)
     work = Location(
         "s3",
@@ -260,7 +260,10 @@ def read_config(variables: Mapping[str, str]) -> LambdaConfig:
         after_success=_read_json(variables, Variable.AFTER_SUCCESS, AfterSuccess, None),
         tuning=tuning,
         limits=_read_json(variables, Variable.LIMITS, Limits, Limits()),
-        platform=aws(workers=tuning.max_workers, memory_mb=memory),
+        platform=aws(
+            workers=tuning.max_workers,
+            memory_mb=_read_json(variables, Variable.WORKER_MEMORY, int, LAMBDA_VCPU_MB),
+        ),
         max_cost=_read_json(variables, Variable.MAX_COST, float, None),
         scan=variables.get(Variable.SCAN, ""),
         access=StoreConfig(

@@ -254,8 +254,8 @@ def redeliver_later(receipt: str, attempts: int, error: Exception) -> None:
 
     seconds = USAGE_WAIT
     if not isinstance(error, UsageError):
-        doublings = min(attempts - 1, 10)  # bounded, because `attempts` may be large
-        longest = min(MAX_WAIT, FIRST_WAIT * 2**doublings)  # 15, 30, 60, 110, 110, ... seconds
+        # 15, 30, 60, 110, 110, ... seconds; the exponent is bounded because attempts are not
+        longest = min(MAX_WAIT, FIRST_WAIT * 2 ** min(attempts - 1, 10))
         seconds = round(longest * random.uniform(0.5, 1.0))  # noqa: S311 - not a secret
     logger.exception("archive not taken", attempts=attempts, next_seconds=seconds)
     try:

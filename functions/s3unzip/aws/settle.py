@@ -107,9 +107,11 @@ def _end_failed(
         return
     began = detail["startDate"] / 1_000  # the event is in milliseconds
     ended = detail["stopDate"] / 1_000
-    number = execution_number(detail["name"])
-    if next_execution_name(config, run, since=ended, failed_number=number) is None:
-        logger.info("run goes on", status=detail["status"])  # a later execution is at work
+    later_name = next_execution_name(
+        config, run, since=ended, failed_number=execution_number(detail["name"])
+    )
+    if later_name is None:  # a later execution is at work
+        logger.info("run goes on", status=detail["status"])
         return
     # The input of an execution that resumed the run has no request: use that of the first one.
     if run_input.request is None:

@@ -34,12 +34,19 @@ def open_context(
     progress: Progress | None,
     ask: AskForKeys | None = None,
 ) -> Context:
-    """Return the context of this process; each store is opened on its first use."""
+    """Start the logging of this process; return its context.
+
+    Args:
+        config: how to reach the stores; each store is opened on its first use.
+        policy: the rules and limits for archives.
+        tuning: the tuning of the run.
+        clock: the clock of the process; it can be stopped to end a task.
+        progress: receives the counts; None: they are not shown.
+        ask: requests keys from the main process; None in the main process itself.
+    """
     start_logging()
     stores = OpenedStores(config, ask=ask)
-    uploads = None
-    if config.work.store.is_local:
-        uploads = OpenUploads(config.work.key)
+    uploads = OpenUploads(config.work.key) if config.work.store.is_local else None
     return Context(
         stores, clock, policy, tuning, progress=progress, reached=config, uploads=uploads
     )
@@ -54,7 +61,7 @@ class AttemptEnd(Struct, frozen=True):
 
 
 class SendingProgress(Progress):
-    """The progress of a worker; any thread may report to it, and it sends one message at a time."""
+    """The progress of a worker, which is sent as messages; threads take turns to send."""
 
     def __init__(self) -> None:
         self.send: Callable[[TaskMessage], object] = lambda _: None  # set by the worker
@@ -113,7 +120,8 @@ def _report_silence(run: Run, context: Context, is_over: threading.Event) -> Non
         return
     connections = ""
     if context.reached is not None:
-        connections = f" ({' '.join(context.reached.recorded().command_options())})"
+        options = context.reached.recorded().command_options()
+        connections = f" ({' '.join(options)})"
     while not is_over.wait(1.0):
         for store in faults.find_silent(context.clock.now()):
             location = run.source if store == "source" else run.destination

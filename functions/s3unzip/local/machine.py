@@ -26,7 +26,7 @@ from s3unzip.errors import (
 from s3unzip.local.attempts import open_context
 from s3unzip.local.process_setup import available_processors
 from s3unzip.local.recovery import drop_leftovers, forget_lost, remove_leftovers
-from s3unzip.local.runs import find_dated, lock_run, note_start
+from s3unzip.local.runs import find_time_in_id, lock_run, note_start
 from s3unzip.local.workers import Workers, is_stopped
 from s3unzip.model import (
     NestedRun,
@@ -110,15 +110,18 @@ class Machine:
         """
         context = self.context
         calls = context.calls()
-        # Either store might ask the user for an MFA code, so no progress is shown yet.
+        # Either store might ask the user for an MFA code: show no progress before both are reached.
         tail = read_tail(context.stores.source(request.source), request.source, context, calls)
         if self._config is not None:
             sign_in(self._config, request.destination)
         self._progress.phase("plan")
-        if tail.modified is None:  # the ids of all its runs contain the time of the first
+        # A web server might not tell the time of the archive. Then the time of its first run is
+        # used, so that all runs of this version have the same id.
+        if tail.modified is None:
             first_time = None
             if self._config is not None and self._config.work.store.is_local:
-                first_time = find_dated(self._config.work, run_id(request, tail.pin, modified=None))
+                timeless_id = run_id(request, tail.pin, modified=None)
+                first_time = find_time_in_id(self._config.work, timeless_id)
             tail = tail._replace(modified=first_time or context.clock.now())
         run = run_id(request, tail.pin, tail.modified)
 
@@ -137,9 +140,8 @@ class Machine:
             context.stores.destination(request.destination).check_ready(size)
 
         archive = loop.KnownArchive(tail=tail)
-        return self._do_rounds(
-            loop.begin(request, context, archive, calls, check=prepare, planned=accept)
-        )
+        settled = loop.begin(request, context, archive, calls, check=prepare, planned=accept)
+        return self._do_rounds(settled)
 
     def _begin_anew(self, run: str) -> None:
         """Lock a run, and delete the records and uploads of any earlier run with the same id."""
@@ -148,7 +150,7 @@ class Machine:
             note_start(self._home, run)
         calls = self.context.calls()
         records = RunRecords.open(self.context.stores, run, calls)
-        with suppress(UnreadableRecordError):  # if unreadable, the run's uploads are unknown
+        with suppress(UnreadableRecordError):  # without the plan, the run's uploads are unknown
             plan = records.find_plan()
             if plan is not None:
                 drop_leftovers(Step(plan.run, self.context, calls))
@@ -209,8 +211,8 @@ class Machine:
         """Extract the archives that a run extracted, level by level; yield the result of each.
 
         All nested archives share one budget: each can use what the archives before it left. The
-        results are also written to ``nested.jsonl`` of each outer run, that of `report` last: it
-        shows that all nested archives have had their turn.
+        results are also written to ``nested.jsonl`` of each outer run. The file of the outermost
+        run is written last, so it shows that no nested archive was skipped.
         """
         if not has_nested(report):
             return
@@ -302,7 +304,7 @@ class Machine:
                     run, tasks, at_once=state.workers, new_run=state.round == first_round
                 )
                 self._progress.phase("link" if has_scans else "report")
-                settled = _settle(state, records, context, fault)
+                settled = _settle_round(state, records, context, fault)
                 if settled.report is not None and settled.report.reason == STOPPED:
                     raise KeyboardInterrupt  # noqa: TRY301 - handled in the same way as Ctrl-C
             _make_folders(run, records, context)
@@ -320,7 +322,7 @@ class Machine:
             )
             if damaged is None:  # nothing is known about the run, so it has no report
                 raise
-            return damaged[0]
+            return damaged[0]  # the report
         return finish_source(run.after_success, settled.report, context)
 
 
@@ -351,12 +353,16 @@ def open_machine(
     return Machine(context, Workers(processes, context, opening))
 
 
-def _settle(
+def _settle_round(
     state: Next, records: RunRecords, context: Context, fault: ServiceFaultError | None
 ) -> loop.Settled:
-    """Settle a round.
+    """Settle a round; end the run if a store does not answer.
 
-    The run ends if a store did not answer during the round (`fault`), or does not answer now.
+    Args:
+        state: the state of the run before the round.
+        records: the records of the run.
+        context: the context of this process.
+        fault: a store did not answer during the round; None: all stores answered.
     """
     if fault is not None and records.find_stop() is None:
         records.write_stop(Stop(Verdict.FAILED, SERVICE_FAULT, str(fault)))
@@ -365,7 +371,8 @@ def _settle(
     except ServiceFaultError as new_fault:
         if fault is not None:
             raise
-        return _settle(state, records, context, new_fault)  # settle again to report the fault
+        # Settle again, once: this time the recorded stop ends the run with a report.
+        return _settle_round(state, records, context, new_fault)
 
 
 def _report_interruption(

@@ -124,26 +124,22 @@ def read_boot_id() -> bytes:
 
 
 def is_at_work(home: str, run: str) -> bool:
-    """Return whether a process on this machine works on `run`."""
+    """Return whether a process on this machine works on `run`, and so holds its lock."""
     try:
         with Path(home, "runs", run, LOCK).open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:  # another process holds the lock
         return True
-    except OSError:  # no process has worked on it, or this user cannot read the lock
+    except OSError:  # no process has worked on the run, or this user cannot read its lock
         return False
     return False
 
 
-def known_runs(home: Location) -> list[str]:
-    """Return the ids of the runs below `home`, by the times of their folders, latest first."""
-    return list(_list_times(home))
+def known_runs(home: Location) -> dict[str, float]:
+    """Return the runs below `home` by id, latest first, with the times of their folders.
 
-
-def _list_times(home: Location) -> dict[str, float]:
-    """Return the time of the folder of each run below `home`, in Unix seconds, latest first.
-
-    Another process may remove runs at the same time; removed runs are left out.
+    The times are in Unix seconds. Another process may remove runs at the same time; these are left
+    out.
     """
     folder = str(Path(home.key, "runs"))
     times: dict[str, float] = {}
@@ -158,7 +154,7 @@ def _list_times(home: Location) -> dict[str, float]:
 
 
 def _scan(folder: str) -> list[os.DirEntry[str]]:
-    """Return what is in a folder; nothing if the folder does not exist."""
+    """Return the entries of a folder; none if the folder does not exist."""
     try:
         return list(os.scandir(folder))
     except FileNotFoundError:
@@ -167,13 +163,13 @@ def _scan(folder: str) -> list[os.DirEntry[str]]:
         raise _explain_denial(error, Path(folder)) from error
 
 
-def find_dated(home: Location, run: str) -> float | None:
-    """Return the time of the latest run whose id differs from `run` only in its time.
+def find_time_in_id(home: Location, run: str) -> float | None:
+    """Return the time in the id of the latest run whose id differs from `run` only in its time.
 
-    Returns None if there is no such run.
+    The time is in Unix seconds; None if there is no such run.
     """
-    same_stem = (dated for dated in known_runs(home) if dated[STEM_AT:] == run[STEM_AT:])
-    return next(map(time_of_run, same_stem), None)
+    same_version = (other for other in known_runs(home) if other[STEM_AT:] == run[STEM_AT:])
+    return next(map(time_of_run, same_version), None)
 
 
 def runs_of_archive(home: Location, source: Location) -> list[str]:
@@ -229,18 +225,18 @@ class LocalRuns(RunList):
 
     def recent(self, limit: int) -> Iterator[ListedRun]:
         """Yield runs, latest first; the time of each run is the time of its last change."""
-        for run, changed in islice(_list_times(self.work_location).items(), limit):
+        for run, changed in islice(known_runs(self.work_location).items(), limit):
             yield ListedRun(run, "", changed)
 
     def begun(self, limit: int) -> Iterator[str]:
         """Yield the runs that have a record or are in progress.
 
-        The folder of a run that never began might contain only its lock.
+        A run that never began has a folder with only its lock.
         """
         begun = (
             run
             for run in known_runs(self.work_location)
-            if any(entry.name != LOCK for entry in _scan(str(self._folder(run))))
+            if any(file.name != LOCK for file in _scan(str(self._folder(run))))
             or self.state(run) == RUNNING
         )
         return islice(begun, limit)
@@ -264,8 +260,8 @@ class LocalRuns(RunList):
                 changed = folder.stat().st_mtime
             except FileNotFoundError:  # another process has just removed it
                 continue
-            # If `before` is not a number, no run is older.
-            if not changed < before or self.state(run) == RUNNING:
+            is_older = changed < before  # False if `before` is not a number (NaN)
+            if not is_older or self.state(run) == RUNNING:
                 continue
             if self._is_resumable(run):
                 resumable += 1

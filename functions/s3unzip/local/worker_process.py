@@ -26,7 +26,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from s3unzip.context import Context
 from s3unzip.errors import S3UnzipError, ServiceFaultError
 from s3unzip.local.attempts import (
     AttemptEnd,
@@ -55,12 +54,16 @@ class WorkerProcess:
         self._lifeline = -1  # the end of a pipe that only this program holds open
 
     def do_attempt(self, run: Run, task: Task, take: Callable[[TaskMessage], object]) -> AttemptEnd:
-        """Send a task to the process; pass its counts to `take`, and answer requests for keys."""
+        """Send a task to the process, and wait until the attempt or the process has ended.
+
+        The messages about the task are passed to `take`. The keys that the process asks for are
+        sent to it.
+        """
         for message in self._request_attempt(run, task):
             if isinstance(message, AttemptEnd):
                 return message
             if isinstance(message, KeysRequest):
-                self._answer(message)
+                self._send_keys(message)
             else:
                 take(message)
         fault = ServiceFaultError(f"{task.id}: its worker process died{self._explain_death()}")
@@ -84,8 +87,8 @@ class WorkerProcess:
             while True:
                 yield pickle.load(answers)  # noqa: S301 - our own data
 
-    def _answer(self, request: KeysRequest) -> None:
-        """Send the process the access keys that it asks for, or the error that occurred."""
+    def _send_keys(self, request: KeysRequest) -> None:
+        """Send the process the access keys that it asks for, or the error if there are none."""
         from s3unzip.stores.s3.credentials import find_keys_for_worker  # noqa: PLC0415 - rarely needed
 
         try:
@@ -96,7 +99,7 @@ class WorkerProcess:
             _send(cast("subprocess.Popen[bytes]", self._process), answer)
 
     def _explain_death(self) -> str:
-        """Return the end of a message: why the kernel killed the process; empty if not killed."""
+        """Return why the kernel killed the process, as the end of a message; else an empty text."""
         if self._process is None:  # the process could not be started
             return ""
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -108,13 +111,13 @@ class WorkerProcess:
         return ""
 
     def stop(self) -> None:
-        """Ask the process to end its task and write its outcomes; `close` kills the process."""
+        """Ask the process to end its task early and write its outcomes."""
         if self._process is not None:
             with contextlib.suppress(OSError):
                 _send(self._process, END_TASK)
 
     def close(self) -> None:
-        """Kill the process if it was started."""
+        """Kill the process if it was started, and close the lifeline."""
         if self._process is not None:
             self._process.kill()
             self._process.communicate()
@@ -176,8 +179,9 @@ def work(lifeline: int) -> None:
         return answer
 
     progress.send = send
-    context: Context = _receive()(clock, progress, ask)
-    threading.Thread(target=_sort_messages, args=(tasks, keys, clock), daemon=True).start()
+    open_context: OpenContext = _receive()  # the first message of the program
+    context = open_context(clock, progress, ask)
+    threading.Thread(target=_queue_messages, args=(tasks, keys, clock), daemon=True).start()
     gc.freeze()  # the garbage collector ignores all objects that exist now
     while True:
         run, task = tasks.get()
@@ -194,12 +198,12 @@ def _receive() -> Any:
         os._exit(0)
 
 
-def _sort_messages(
+def _queue_messages(
     tasks: queue.SimpleQueue[tuple[Run, Task]],
     keys: queue.SimpleQueue[KeysAnswer],
     clock: Clock,
 ) -> None:
-    """Put the program's messages into the queues; stop the clock if the task must end."""
+    """Put the program's tasks and keys into their queues; stop the clock if the task must end."""
     while True:
         message = _receive()
         if message == END_TASK:

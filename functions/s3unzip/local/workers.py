@@ -119,15 +119,11 @@ class Workers:
     Args:
         processes: the maximum number of workers, including this process.
         context: the context of this process; its progress receives the counts of the tasks.
-        open_context: called once in each additional process. If None, there are no additional
-            processes.
+        open_context: called once in each additional process; returns the context of that process.
     """
 
-    def __init__(
-        self, processes: int, context: Context, open_context: OpenContext | None = None
-    ) -> None:
-        # Each additional process needs a context of its own.
-        self.processes = processes if open_context is not None else 1
+    def __init__(self, processes: int, context: Context, open_context: OpenContext) -> None:
+        self.processes = processes
         self._context = context
         self._open_context = open_context
         self._tally = WorkerTally(context.progress)
@@ -203,7 +199,7 @@ class Workers:
         """Return at most `count` workers; a process starts when it gets its first task."""
         if not self._workers:
             self._workers = [_ThreadWorker(self._context)]
-        if self._open_context is not None and len(self._workers) < count:
+        if len(self._workers) < count:
             # Most runs start no process, and importing `pickle` and `subprocess` takes 2 ms.
             from s3unzip.local.worker_process import WorkerProcess  # noqa: PLC0415
 
