@@ -503,8 +503,7 @@ class World:
     @property
     def machine(self) -> Machine:
         """What extracts as this machine does, after-success action included."""
-        context = self.context
-        return Machine(context, Workers(1, context, lambda *_: context))
+        return Machine(self.context, Workers(1, self.context, lambda *_: self.context))
 
     def records(self, run: str) -> RunRecords:
         return RunRecords.open(self.stores or self.buckets, run)
