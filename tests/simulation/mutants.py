@@ -169,8 +169,8 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
     "aws/settle.py": [
         (
             "failed-runs-do-not-follow",
-            "is_first=is_first)\n        follow",
-            "is_first=is_first, check_replaced=False)\n        follow",
+            "is_first=is_first)\n        compare",
+            "is_first=is_first, check_replaced=False)\n        compare",
         ),
         (
             "stopped-functions-not-waited-for",
