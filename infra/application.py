@@ -152,9 +152,8 @@ def _outputs(environment: Environment, storage: Storage, watched: Watched) -> di
         "QueueUrl": watched.intake.queue.queue_url,
         "DeadLettersArn": watched.intake.dead_letters["DeadLetters"].queue_arn,
         **{f"{name}Url": queue.queue_url for name, queue in watched.intake.dead_letters.items()},
-        # `s3unzip doctor` compares these with the bucket and with its own package.
-        "IngestVersioned": str(environment.ingest.keeps_versions).lower(),
         "Environment": environment.name,  # whose stack this is
+        # `s3unzip doctor` compares these with its own package.
         "Version": __version__,
         "Fingerprint": source_fingerprint(),
     }

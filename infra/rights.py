@@ -142,14 +142,14 @@ class Rights:
 
     def _archive_actions(self) -> list[iam.PolicyStatement]:
         """Return the rights to read the tag of a version's scan, and to finish an archive."""
-        delete = "s3:DeleteObject"
-        if self._environment.ingest.keeps_versions:
-            delete = "s3:DeleteObjectVersion"
         actions = {
             None: [],
             "tag": ["s3:GetObjectVersionTagging", "s3:PutObjectVersionTagging"],
-            "delete": [delete],
+            "delete": ["s3:DeleteObjectVersion"],
         }[self._environment.after_success.action]
+        if "s3:DeleteObjectVersion" in actions and self._environment.ingest.existing is not None:
+            # What was put while the bucket kept no versions has none that could be named.
+            actions.append("s3:DeleteObject")
         if self._environment.ingest.scan is not None:
             actions.append("s3:GetObjectVersionTagging")
         if not actions:

@@ -62,7 +62,7 @@ class IngestSection(BucketSection):
     """Where archives arrive."""
 
     suffix: KeySuffix = ".zip"
-    versioned: bool = True  # of an existing bucket: whether versioning is on (used by checks)
+    versioned: bool = True  # of an existing bucket: whether versioning is on, which tags need
     expire_days: Days | None = None  # of a created bucket: days after which archives are deleted
     topic: TopicArn | None = None  # of SNS, to which S3 or another account sends the events
     scan: Literal["guardduty"] | None = None  # open only what GuardDuty found clean

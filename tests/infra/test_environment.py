@@ -287,12 +287,24 @@ NEEDED = {
 
 
 @pytest.mark.parametrize(
-    ("variant", "prefix", "rule", "actions"),
+    ("variant", "archives", "rule", "actions"),
     [
-        ("options", "in/", AfterSuccess(SourceAction.DELETE), {"s3:DeleteObjectVersion"}),
+        (
+            "options",
+            f"{INGEST}/in/*",
+            AfterSuccess(SourceAction.DELETE),
+            {"s3:DeleteObjectVersion"},
+        ),
+        # An archive of an existing bucket may be older than its versioning.
+        (
+            "company",
+            "arn:<AWS::Partition>:s3:::arrivals/*",
+            AfterSuccess(SourceAction.DELETE),
+            {"s3:DeleteObject", "s3:DeleteObjectVersion"},
+        ),
         (
             "nested",
-            "",
+            f"{INGEST}/*",
             AfterSuccess(SourceAction.TAG, tags={"state": "extracted"}),
             {"s3:GetObjectVersionTagging", "s3:PutObjectVersionTagging"},
         ),
@@ -301,13 +313,13 @@ NEEDED = {
 def test_after_success(
     synthesized: Callable[[str], Synthesized],
     variant: str,
-    prefix: str,
+    archives: str,
     rule: AfterSuccess,
     actions: set[str],
 ) -> None:
     """The functions that end runs have the rights on the archives, and no other has."""
     made = synthesized(variant)
-    wanted = {(action, f"{INGEST}/{prefix}*") for action in actions}
+    wanted = {(action, archives) for action in actions}
     assert {name: wanted & made.rights(name) for name in FUNCTIONS} == {
         **dict.fromkeys(("intake", "plan", "settle"), wanted),
         "extract": set(),

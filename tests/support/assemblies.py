@@ -144,6 +144,7 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, object]]] = {
         {
             "stack.permissions_boundary": BOUNDARY,
             "stack.qualifier": "acme",
+            "after_success.action": "delete",
             "kms_key": KMS_KEY,
             "ingest.existing": "arrivals",
             "ingest.topic": TOPIC,
