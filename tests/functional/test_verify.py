@@ -326,7 +326,7 @@ def test_the_command_line_over_a_real_server(program: processes.Program) -> None
         client.create_bucket(Bucket="bucket")
         program.extract(*places, "--quiet").ends(0)
         program.run("verify", *places, "--objects", "lines").ends(0).prints(
-            "40 by the store: the ETag is the one that it gave a run", ", 1 LIST, 0 HEAD, 1 GET"
+            "40 by the store: the ETag is the same as when a run", ", 1 LIST, 0 HEAD, 1 GET"
         )
         assert program.files()["lines"].count(b'"proof":"record"') == 40
         key = _key_of(4).replace("archive", "a")

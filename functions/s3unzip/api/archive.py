@@ -288,7 +288,7 @@ class Archive(Mapping[str, ArchiveMember]):
                 member.path: position
                 for position, (member, _) in enumerate(failures, start=len(sound))
             }
-            # If a sound and a refused member have the same name, it means the sound one.
+            # A name that a sound and a refused member share refers to the sound one.
             self._positions = refused | {
                 member.path: position for position, member in enumerate(sound)
             }
@@ -371,7 +371,7 @@ class Archive(Mapping[str, ArchiveMember]):
         options = replace(self._options, key_template="{member}")
         if members is not None:
             options = replace(options, names=tuple(self.getinfo(named).name for named in members))
-            if not options.names:  # for a run, that would mean all members
+            if not options.names:  # a run without names extracts all members
                 raise NothingSelectedError(f"{self.source}: no members to extract are named")
         progress = Progress()
         progress.planned = self._check_version  # type: ignore[method-assign]  # called before any PUT

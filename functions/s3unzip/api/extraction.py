@@ -262,7 +262,7 @@ def _list_files(word: str) -> Iterator[Path]:
         for top, _, names in os.walk(word):
             yield from (Path(top, name) for name in names if name.lower().endswith(SUFFIX))
     else:
-        # `glob` accepts a whole path.
+        # `Path.glob` would refuse absolute paths.
         yield from filter(Path.is_file, map(Path, glob.glob(word, recursive=True)))  # noqa: PTH207
 
 

@@ -143,7 +143,7 @@ class Arguments(Struct, frozen=True):
         bool, RunOption("--deep", "Read every object; trust no record and no stored CRC-32.")
     ] = False
     no_records: Annotated[
-        bool, RunOption("--no-records", "Ignore what runs recorded of the objects.")
+        bool, RunOption("--no-records", "Ignore what runs recorded about the objects.")
     ] = False
     listed: Annotated[
         int, RunOption("--list N", "Differences of each kind to list; all are counted.")
@@ -161,7 +161,7 @@ class Arguments(Struct, frozen=True):
         float | None,
         RunOption(
             "--prune DAYS",
-            "Remove records that are older than DAYS, of runs of this machine that ended.",
+            "Remove records of ended runs on this machine that are older than DAYS days.",
         ),
     ] = None
     failures: Annotated[bool, RunOption("--failures", "List every failed member.")] = False

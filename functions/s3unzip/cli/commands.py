@@ -43,7 +43,7 @@ def complete_from(
 
 
 RANGES = {int: click.IntRange, float: click.FloatRange}
-PATH = {"type": click.Path(readable=False)}  # completed by shells; any text is accepted
+PATH = {"type": click.Path(readable=False)}  # shells complete it as a path; any text is accepted
 # Click settings for individual parameters, in addition to those from their declarations.
 SETTINGS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("src", "sources", "dest", "password_file", "objects"), PATH),
@@ -158,7 +158,7 @@ def _make_parameter(name: str, changes: dict[str, Any]) -> click.Parameter:
     if is_repeatable:
         default = ()
     elif declared.kind is str:
-        default = None  # not typed, so the class that declares the option applies its default
+        default = None  # None: the class that declares the option has the default
     settings |= {
         "default": default,
         "show_default": bool(default),
@@ -169,7 +169,7 @@ def _make_parameter(name: str, changes: dict[str, Any]) -> click.Parameter:
     }
     settings |= changes
     if settings.get("required"):
-        settings.pop("default")  # click would use the default and require nothing
+        settings.pop("default")  # with a default, click would not require the option
     return click.Option([name, *names], **settings)
 
 

@@ -55,7 +55,8 @@ def submit(arguments: Arguments) -> int:
         raise UsageError("submit: --days is for --missing")
     if not arguments.sources and not arguments.missing:
         raise UsageError("submit: name archives (SRC), or give --missing")
-    if not (arguments.yes or arguments.dry_run or sys.stdin.isatty()):
+    asks_user = not (arguments.yes or arguments.dry_run)
+    if asks_user and not sys.stdin.isatty():
         raise UsageError(
             "submit: standard input is no terminal, so nobody can be asked; look with "
             "--dry-run first, then add --yes"
@@ -143,7 +144,7 @@ def _queue(runs: DeployedRuns, keys: list[str]) -> int:
     events = [(Location("s3", runs.defaults.own.ingest_bucket, key), now) for key in keys]
     try:
         for sent in send_events(runs.client("sqs"), runs.outputs["QueueUrl"], events):
-            if sent // REPORT_EVERY > queued // REPORT_EVERY:  # `sent` has passed a multiple
+            if sent // REPORT_EVERY > queued // REPORT_EVERY:  # a further line is due
                 sys.stderr.write(f"queued {sent:,} archives\n")
             queued = sent
     except KeyboardInterrupt:

@@ -49,7 +49,7 @@ DIFFERENCES = {
     "extra": "extra",
 }
 PROOFS = {
-    "record": "by the store: the ETag is the one that it gave a run for the member's bytes",
+    "record": "by the store: the ETag is the same as when a run wrote the member",
     "checksum": "by the store: its own CRC-32 of the object",
     "read": "by this command: it read the objects",
     "metadata": "by their writer: the zip-crc32 that is stored with the objects",
@@ -173,7 +173,7 @@ def cat(arguments: Arguments) -> int:
 
     def first_match(member: ArchiveMember) -> int:
         """Return the index of the first glob that matches a member."""
-        # The default is never used: a glob selected the member.
+        # The default 0 is never used, because a glob selected the member.
         return next((index for index, glob in enumerate(globs) if glob(member.name)), 0)
 
     # Members that match the same glob stay in the order of the directory.
@@ -244,8 +244,8 @@ def test(arguments: Arguments) -> int:
 def verify(arguments: Arguments) -> int:
     """Compare the objects in DEST with the archive.
 
-    An object in S3 is not read if it is still the one that a run of this machine, or of the
-    environment, wrote. For other objects S3 returns its checksum or the CRC-32 from the writer.
+    An object in S3 is not read if it has not changed since a run of this machine, or of the
+    environment, wrote it. For other objects, S3 returns its own checksum or the writer's CRC-32.
 
     Exit code: 0 all equal, 1 something is missing, different or extra.
     """

@@ -139,7 +139,7 @@ def _invoke(arguments: list[str]) -> int:
             code: Any = PROGRAM.invoke(context)
     except click.exceptions.Exit as end:
         return end.exit_code
-    return int(code or 0)  # the help alone has no exit code
+    return int(code or 0)  # printing the help returns no exit code
 
 
 def explain_mistake(error: click.ClickException) -> str:

@@ -45,7 +45,7 @@ def plan(arguments: Arguments) -> int:
     source = parse_source(arguments.src)
     arguments.check_places(source)
     max_cost = arguments.max_cost
-    if arguments.env is None:
+    if arguments.env is None:  # the run is on this machine, or on AWS with the default settings
         request = Request(source, parse_destination(arguments.dest or "."), arguments.options())
         platform = _choose_platform(request, arguments)
         tuning = arguments.tuning(platform)

@@ -53,7 +53,7 @@ def run(arguments: Arguments) -> int:
     """Extract an archive, or several, on this machine.
 
     SRC is an archive, a folder, a prefix (s3://bucket/in/) or a glob; several may be given.
-    Of several archives the exit code is the highest one.
+    For several archives, the exit code is the highest one.
 
     Exit code: 0 all extracted, 1 some members failed or extra objects stay, 3 archive rejected,
     4 archive changed, 5 a service failed (s3unzip resume continues),

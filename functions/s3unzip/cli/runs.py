@@ -274,8 +274,8 @@ def _find_page(report: Report, run_list: RunList) -> Path:
 def resume(arguments: Arguments) -> int:
     """Continue a run: do the tasks that did not end.
 
-    With --failed, try the failed members again; the other members are not touched. Fix what made
-    these fail first.
+    With --failed, try the failed members again; the other members are not touched. First fix what
+    made them fail.
     """
     if arguments.env is None:
         return _resume_here(arguments)
@@ -364,7 +364,7 @@ def _require_plan(run: str, run_list: RunList) -> PlanSummary:
         plan = run_list.records(run).find_plan()
     except UnreadableRecordError as damage:
         raise UnreadableRecordError(
-            f"{damage}; start the run anew with s3unzip run of the same archive"
+            f"{damage}; start again with s3unzip run and the same archive"
         ) from None
     if plan is None:
         raise NotFoundError(
@@ -406,19 +406,19 @@ def abort(arguments: Arguments) -> int:
     is_stopped = run_list.stop(run)
     records = run_list.records(run)
     report = records.find_report()
-    plan: PlanSummary | None = None
+    plan: PlanSummary | None = None  # None: there are no uploads to drop
     if is_stopped:
-        state = "stopped"
+        state = "stopped"  # for the message
         plan = records.find_plan()
     elif report is None:
-        state = "it was not at work"
+        state = "it was not running"
         plan = _require_plan(run, run_list)
     else:
         state = f"it has ended {report.verdict}"
         if report.verdict is not Verdict.COMPLETED:  # a complete run has no incomplete uploads
             plan = records.find_plan()
     uploads = 0
-    if plan is not None:  # None: the run was stopped before it had a plan, or its archive was small
+    if plan is not None:  # a run that was stopped early, or of a small archive, has no plan
         context = Context(stores=run_list.stores, clock=Clock())
         uploads = drop_leftovers(Step(plan.run, context, context.calls()))
     if arguments.json:

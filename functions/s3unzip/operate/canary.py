@@ -106,10 +106,13 @@ class Canary:
         if report is None:
             return self._explain_missing_report(seconds)
         if report.verdict is not Verdict.COMPLETED:
-            advice = f"s3unzip show {report.run}{self._runs.found_by}"
             failures = (f"{failure.reason}: {failure.message}" for failure in report.failures)
             cause = report.message or report.reason or next(failures, None)
-            return Answer(FAILURE, f"its run is {report.verdict}: {cause}", advice)
+            return Answer(
+                FAILURE,
+                f"its run is {report.verdict}: {cause}",
+                f"s3unzip show {report.run}{self._runs.found_by}",
+            )
         if not report.extracted:
             return Answer(
                 WARNING,

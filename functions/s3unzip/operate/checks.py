@@ -31,12 +31,14 @@ NOT_CHECKED: dict[type[S3UnzipError], str] = {  # the advice for each error that
 }
 
 FUNCTION = "AWS::Lambda::Function"
-# The beginnings of the logical names of the functions that write members.
+# The prefixes of the logical names of the functions that write members.
 WRITERS = ("FunctionsIntake", "FunctionsPlan", "FunctionsExtract", "FunctionsSettle")
 BUCKETS = ("Ingest", "Destination", "Work")  # as named by the outputs of the stack
-AWS_KEYS = "alias/aws/"  # the aliases of keys that AWS manages, which need no rights of the roles
+AWS_KEYS = "alias/aws/"  # the aliases of AWS managed keys, for which the roles need no permissions
 ANY_OWNER = "*"
-TOPIC_OUTPUT = "IngestTopic"  # exists if the events of archives come from a topic of SNS
+TOPIC_OUTPUT = (
+    "IngestTopic"  # the stack has this output if the events of archives come from an SNS topic
+)
 
 
 class CheckStatus(StrEnum):
@@ -101,7 +103,7 @@ def check_bucket(runs: DeployedRuns, role: str) -> Answer:
     has_topic = role == "ingest" and TOPIC_OUTPUT in runs.outputs
     if has_topic:
         owner = ANY_OWNER
-    elif role == "ingest":  # EventBridge: events go to the default bus of the owner of the bucket
+    elif role == "ingest":  # S3 sends events to the default event bus of the bucket's owner
         consequence = ": S3 sends its events to its owner's account, and no archive starts a run"
     return _check_location(
         runs,
@@ -309,7 +311,7 @@ def _compare_encryption(
         return None
     return Answer(
         FAILURE,
-        f"{bucket} is encrypted with {actual}, on which the functions have no rights",
+        f"{bucket} is encrypted with {actual}, for which the functions have no permissions",
         f"set {setting} to this key, and deploy again",
     )
 

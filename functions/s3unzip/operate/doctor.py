@@ -59,7 +59,9 @@ def check_stack(runs: DeployedRuns) -> Answer:
 
 def check_version(runs: DeployedRuns) -> Answer:
     """Do the functions run the code of this package?"""
-    environment = runs.outputs.get("Environment", runs.environment)  # may be a stack's name
+    environment = runs.outputs.get(
+        "Environment", runs.environment
+    )  # `runs.environment` may be the name of a stack
     deploy = f"deploy again: make deploy ENV={environment}"
     deployed = runs.outputs.get("Version")
     if deployed is None:
@@ -105,10 +107,11 @@ def check_concurrency(runs: DeployedRuns) -> Answer:
             advice = "raise functions.extract.reserved_concurrency or deploy again"
         return Answer(FAILURE, f"{state}: Lambda will refuse workers", advice)
     if reserved is None and max_workers > MAX_SHARE * available:
-        advice = (
-            f"set functions.extract.reserved_concurrency below {MAX_SHARE:.0%} of it, or {QUOTA}"
+        return Answer(
+            WARNING,
+            f"{state}: runs leave too few for other functions",
+            f"set functions.extract.reserved_concurrency below {MAX_SHARE:.0%} of it, or {QUOTA}",
         )
-        return Answer(WARNING, f"{state}: runs leave too few to other functions", advice)
     return Answer(OK, state)
 
 
@@ -272,7 +275,7 @@ def check_notifications(runs: DeployedRuns) -> Answer:
                 return Answer(
                     FAILURE,
                     f"{name}: {action['HistorySummary']}",
-                    "let cloudwatch.amazonaws.com publish to the topic by its policy and key; "
+                    "let the policies of the topic and its key allow cloudwatch.amazonaws.com; "
                     f"{AGAIN}",
                 )
     return Answer(OK, "no notification of an alarm failed")

@@ -57,14 +57,14 @@ STOP_SECONDS = 60.0  # maximum time to wait for a stopped execution to end
 UNSUPPORTED = re.compile(
     "InvalidAction|NotImplemented(Exception)?|UnknownOperation(Exception)?|UnsupportedOperation|404"
 )
-# The error classes of this package, by patterns for the error codes of AWS.
+# Patterns for the error codes of AWS, with the corresponding error classes of this package.
 ERROR_KINDS: dict[str, type[S3UnzipError]] = {
     "403|.*AccessDenied.*|.*Unauthorized.*": AccessDeniedError,
     "ExpiredToken(Exception)?|InvalidClientTokenId|UnrecognizedClientException": AccessDeniedError,
     ".*Throttl.*|TooManyRequestsException": ThrottledError,
     "NoSuch.*|.*DoesNotExist.*|NotFound(Exception)?": NotFoundError,
 }
-# The IAM actions of the operations that require an action of another name.
+# The operations that require IAM actions of other names, with these actions.
 IAM_ACTIONS = {
     "s3:DeleteObjects": "s3:DeleteObject, s3:DeleteObjectVersion",
     "s3:GetBucketEncryption": "s3:GetEncryptionConfiguration",
@@ -108,7 +108,7 @@ def _translate_error(error: exceptions.ClientError, action: str) -> S3UnzipError
         )
     text = f"{action}: {code}: {fault.get('Message', '')}"
     if UNSUPPORTED.fullmatch(code) or "not yet implemented" in str(error).lower():
-        return UnsupportedError(f"this endpoint does not have {action}")
+        return UnsupportedError(f"this endpoint does not support {action}")
     for pattern, kind in ERROR_KINDS.items():
         if re.fullmatch(pattern, code):
             return kind(text)
@@ -133,11 +133,13 @@ class DeployedRuns(RunList):
         self.environment = environment
         self.location = f"in {environment}"
         self.nothing_yet = f"no run of {environment} has begun yet"
-        self._connections = access.without_environment()  # a shell already has the variables
+        self._connections = (
+            access.without_environment()
+        )  # the user's shell already has the variables
         self.found_by = environment_options(environment, self._connections)
         self._session = AwsSession(access)
         self._clients: dict[tuple[str, str | None], Any] = {}  # by service and other region
-        with asking(f"environment {environment}"):  # wrong settings show with the first client
+        with asking(f"environment {environment}"):  # the first client fails if settings are wrong
             self.client("cloudformation")
         self.stack = self._find_stack()
         self.outputs = {
@@ -345,7 +347,7 @@ class DeployedRuns(RunList):
         data = json.dumps({"run": run, "failed": failed})
         if recorded.run is None:
             if state is None:
-                raise NotFoundError(f"{run}: nothing is on record of it; put the archive again")
+                raise NotFoundError(f"{run}: there is no record of it; put the archive again")
             # The run has no plan, or its plan cannot be read: the run is planned again.
             data = self._copy_input(execution_name(run, number), execution_name(run))
         name = execution_name(run, number + 1)

@@ -134,7 +134,7 @@ def find_archives(names: Sequence[str], runs: DeployedRuns) -> tuple[dict[str, i
         }
         left_out = {key for key in named if key.lower().endswith(SUFFIX)} - taken.keys()
         if not taken and not left_out:
-            raise NotFoundError(f"{name}: no archive is there that {runs.environment} takes")
+            raise NotFoundError(f"{name}: names no archive that {runs.environment} takes")
         sizes |= taken
         outside |= left_out
     return sizes, len(outside)
@@ -368,7 +368,7 @@ def _assess_report(report: Report, unfinished: Unsettled) -> Unsettled | str | N
         report: the report of the run.
         unfinished: the result for an archive that was to be deleted or tagged, but was not.
     """
-    if report.verdict is Verdict.SOURCE_CHANGED:  # although this version is the current one again
+    if report.verdict is Verdict.SOURCE_CHANGED:  # but the same bytes have been put back
         return structs.replace(unfinished, state="put back")
     if report.after_success is None or not report.archive_left:
         return None
@@ -405,10 +405,10 @@ def _send_batch(client: Any, queue: str, messages: Sequence[dict[str, str]]) -> 
             return
         ids = {refusal["Id"] for refusal in refused}
         messages = [message for message in messages if message["Id"] in ids]
-        first = refused[0]
-        if first["SenderFault"]:  # sending the message again would not help
+        first_refusal = refused[0]
+        if first_refusal["SenderFault"]:  # sending the message again would not help
             break
     raise ServiceFaultError(
         f"the queue did not accept {len(messages)} messages: "
-        f"{first['Code']}: {first.get('Message', '')}"
+        f"{first_refusal['Code']}: {first_refusal.get('Message', '')}"
     )

@@ -118,7 +118,9 @@ def test_the_concurrency_of_the_account_is_checked(
 
     with answering(runs, answer, "lambda"):
         check(runs, "concurrency", expected, word)
-    check(runs, "concurrency", WARNING, "does not have lambda:GetAccountSettings")  # moto has not
+    check(
+        runs, "concurrency", WARNING, "does not support lambda:GetAccountSettings"
+    )  # moto has not
 
 
 @pytest.mark.parametrize("role", ["ingest", "destination", "work"])

@@ -147,7 +147,7 @@ def test_a_run_without_records(site: Site) -> None:
     assert {name: first[name] for name in ("run", "request", "pin")} == second
     site.begin("bad.zip", b"no archive")
     for name, reason in (
-        ("2026-01-01/000000-nothing-0", "nothing is on record of it"),
+        ("2026-01-01/000000-nothing-0", "there is no record of it"),
         (runs.find("bad"), r"the archive was refused \(no-eocd\), so nothing rem"),
     ):
         with pytest.raises(NotFoundError, match=reason):
