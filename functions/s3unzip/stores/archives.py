@@ -3,8 +3,9 @@
 Rules:
 
 * An archive has one name. A split archive (APPNOTE 8.3.3) has the name of its last part: ``a.z01``,
-  ``a.z02``, ... ``a.z99``, ``a.z100``, ... and then ``a.zip``. A file that was cut into pieces has
-  the name of its first piece: ``a.zip.001``, ``a.zip.002``, ...
+  ``a.z02``, ... ``a.z99``, ``a.z100``, ... and then ``a.zip``; or ``a.zx01``, ... and ``a.zipx``,
+  as WinZip writes them. A file that was cut into pieces has the name of its first piece:
+  ``a.zip.001``, ``a.zip.002``, ...
 * Each part is pinned to its own version. The pin of the archive contains the total size of the
   parts, and the ETag and version of the part at the given location.
 * If a part is missing, or there are too many parts, the tail contains a refusal. No error is
@@ -301,10 +302,10 @@ def locate_part(location: Location, number: int, *, is_last: bool = False) -> Lo
     numbering = _PIECE.search(path)
     if numbering is not None and int(numbering[1]) == 1:  # the first piece: a.zip.001
         path = path[: numbering.start(1)] + str(number).zfill(len(numbering[1]))
-    elif not path.lower().endswith(".zip"):
+    elif not path.lower().endswith((".zip", ".zipx")):
         return None
     elif not is_last:  # the earlier parts of a.zip are a.z01 etc. (A.Z01 for A.ZIP)
-        path = f"{path[: -len('ip')]}{number:02}"
+        path = re.sub(r"ip(x?)\Z", rf"\g<1>{number:02}", path, flags=re.IGNORECASE)
     return replace(location, key=path + question_mark + query)
 
 
@@ -344,11 +345,11 @@ def advise_name(location: Location) -> str | None:
     if piece is not None:
         first_name = name[: piece.start(1)] + "1".zfill(len(piece[1]))
         return f"give its first piece as the archive: {first_name}"
-    part = re.search(r"\.(z)[0-9]{2,5}\Z", name, re.IGNORECASE)
+    part = re.search(r"\.(z)(x?)[0-9]{2,5}\Z", name, re.IGNORECASE)
     if part is None:
         return None
     suffix = {"z": ".zip", "Z": ".ZIP"}[part[1]]  # keep the case
-    return f"give its last part as the archive: {name[: part.start()]}{suffix}"
+    return f"give its last part as the archive: {name[: part.start()]}{suffix}{part[2]}"
 
 
 def _file_name(location: Location) -> str:

@@ -146,6 +146,9 @@ def _s3(key: str) -> Location:
         (_s3("a.ZIP"), 12, 13, _s3("a.Z12")),
         (_s3("a.zip"), 100, 200, _s3("a.z100")),
         (_s3("d.zip/a.zip"), 1, 2, _s3("d.zip/a.z01")),
+        (_s3("a.zipx"), 1, 2, _s3("a.zx01")),
+        (_s3("A.ZIPX"), 100, 200, _s3("A.ZX100")),
+        (_s3("a.zipy"), 1, 2, None),
         (_s3("a.zip.001"), 2, 2, _s3("a.zip.002")),
         (_s3("a.zip.0001"), 1_234, 2_000, _s3("a.zip.1234")),
         (_s3("a.zip?x.zip"), 1, 2, _s3("a.zip?x.z01")),
@@ -171,6 +174,8 @@ def test_parts_and_pieces_are_told_by_their_endings() -> None:
     advice = {
         "d/a.z01": "give its last part as the archive: a.zip",
         "A.Z123": "give its last part as the archive: A.ZIP",
+        "a.zx01": "give its last part as the archive: a.zipx",
+        "A.ZX01": "give its last part as the archive: A.ZIPX",
         "d/a.zip.0012": "give its first piece as the archive: a.zip.0001",
         "a.zip.02": None,
         "a.zip": None,
