@@ -181,6 +181,7 @@ def _variables(environment: Environment, storage: Storage) -> dict[str, str]:
     tuning = environment.tuning | {"max_workers": environment.max_workers}
     return {
         Variable.ENVIRONMENT: environment.name,
+        Variable.STACK: cdk.Aws.STACK_NAME,  # a StackSet names its stacks itself
         Variable.WORK_BUCKET: storage.work.bucket_name,
         Variable.WORK_PREFIX: environment.work.prefix,
         Variable.DESTINATION: f"s3://{storage.destination.bucket_name}/{destination.prefix}",

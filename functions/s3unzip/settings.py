@@ -47,6 +47,7 @@ class Variable(StrEnum):
     """Environment variables that the stack sets for its functions."""
 
     ENVIRONMENT = "S3UNZIP_ENVIRONMENT"
+    STACK = "S3UNZIP_STACK"  # name of the stack, by which commands find the environment
     WORK_BUCKET = "S3UNZIP_WORK_BUCKET"
     WORK_PREFIX = "S3UNZIP_WORK_PREFIX"
     DESTINATION = "S3UNZIP_DESTINATION"  # s3://bucket/prefix/

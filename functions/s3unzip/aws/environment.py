@@ -102,6 +102,7 @@ class LambdaConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The settings shared by all runs of an environment, from the variables of the function."""
 
     environment: str
+    stack: str  # name of the stack
     own: RunDefaults  # defaults for archives that match no route
     routes: tuple[RunDefaults, ...]  # an archive takes the first route that covers it
     work: Location  # the prefix for the records of all runs
@@ -124,8 +125,7 @@ class LambdaConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @property
     def command_name(self) -> str:
         """The name by which commands find the environment: that of its stack, or the end of it."""
-        # The state machine has the name of the stack.
-        return self.state_machine.rpartition(":")[2].removeprefix(STACK) or self.environment
+        return self.stack.removeprefix(STACK) or self.environment
 
     def covers(self, source: Location) -> bool:
         """Return whether an object at this place starts a run."""
@@ -254,6 +254,7 @@ def read_config(variables: Mapping[str, str]) -> LambdaConfig:
     )
     return LambdaConfig(
         environment=variables.get(Variable.ENVIRONMENT, ""),
+        stack=variables.get(Variable.STACK, ""),
         own=own,
         routes=_read_routes(variables, own),
         work=work,

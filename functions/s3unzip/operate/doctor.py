@@ -239,11 +239,10 @@ def check_alarms(runs: DeployedRuns) -> Answer:
         if not (alarm.get("AlarmActions") and alarm.get("ActionsEnabled", True))
     ]
     if silent:
-        verb = choose_form(len(silent), "has", "have")
         return Answer(
             WARNING,
-            f"{len(silent)} of {len(alarms)} alarms {verb} no action, so nobody is notified: "
-            f"{', '.join(silent)}",
+            f"{len(silent)} of {len(alarms)} alarms {choose_form(len(silent), 'has', 'have')} no "
+            f"action, so nobody is notified: {', '.join(silent)}",
             SET_EMAIL,
         )
     ringing = [alarm["AlarmName"] for alarm in alarms if alarm.get("StateValue") == "ALARM"]

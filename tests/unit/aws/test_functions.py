@@ -88,12 +88,17 @@ def test_worker_is_what_the_variables_say() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stack", "name"), [("s3unzip-test", "test"), ("acme-unzip", "acme-unzip"), ("", "test")]
+    ("stack", "name"),
+    [
+        ("s3unzip-test", "test"),
+        ("acme-unzip", "acme-unzip"),
+        ("StackSet-s3unzip-test-0a1b", "StackSet-s3unzip-test-0a1b"),
+        ("", "test"),
+    ],
 )
 def test_commands_find_the_environment_by_its_stack(stack: str, name: str) -> None:
     """`--env` takes the whole name of a stack that is not named after its environment."""
-    machine = f"arn:aws:states:us-east-1:000000000000:stateMachine:{stack}"
-    worker = read_config({**VARIABLES, Variable.STATE_MACHINE: machine})
+    worker = read_config({**VARIABLES, Variable.STACK: stack})
     assert (worker.context(Invocation()).environment, worker.environment) == (name, "test")
 
 
