@@ -170,8 +170,7 @@ def _decode_verified(attempt: TaskAttempt, row: PlannedMember, window: Window) -
 class Window:
     """Bytes of an archive that arrive in order and are taken in order, without a copy if possible.
 
-    Holds the bytes from the start of the last `take` to the last byte that arrived: at most one
-    member and one piece of the stream.
+    Holds at most one member and one piece of the stream.
     """
 
     def __init__(self, chunks: Iterator[Buffer], start: int) -> None:
@@ -180,17 +179,13 @@ class Window:
         self._start = start  # offset in the archive of the first byte held
 
     def take(self, start: int, stop: int) -> memoryview:
-        """Return bytes [start, stop) of the archive, and drop the bytes before `start`."""
+        """Return bytes [start, stop) of the archive; bytes before `start` may be dropped."""
         if stop > self._start + len(self._held):
             self._fill(start, stop)
-        elif start > self._start:  # all bytes have arrived: drop those before `start`
-            self._held = self._held[start - self._start :]
-            self._start = start
-        begin = start - self._start
-        return self._held[begin : begin + stop - start]
+        return self._held[start - self._start : stop - self._start]
 
     def _fill(self, start: int, stop: int) -> None:
-        """Hold the archive's bytes from `start` to the end of the chunk that reaches `stop`."""
+        """Drop the bytes before `start`, and receive chunks until one reaches `stop`."""
         position = self._start + len(self._held)  # end of the bytes that have arrived
         buffers: list[Buffer] = []
         if start < position:
