@@ -102,10 +102,9 @@ def read_stored(destination: Destination, key: str, *, is_gzip: bool) -> StoredO
     try:
         for chunk in destination.read(key):
             size += len(chunk)
-            if not is_gzip:
-                crc = crc32(chunk, crc or 0)  # for the type checker: `crc` is never None here
-            elif crc is not None:
-                crc = _extend_crc(inflater, chunk, crc)
+            if crc is None:  # not a single gzip file: the rest is only read for its size
+                continue
+            crc = _extend_crc(inflater, chunk, crc) if is_gzip else crc32(chunk, crc)
     except NotFoundError:
         return None
     if is_gzip and not inflater.eof:
@@ -114,9 +113,9 @@ def read_stored(destination: Destination, key: str, *, is_gzip: bool) -> StoredO
 
 
 def _extend_crc(inflater: "zlib._Decompress", data: Buffer, crc: int) -> int | None:
-    """Inflate a piece of a gzip file; return the CRC-32 of the content, extended by the output.
+    """Inflate a piece of a gzip file; return `crc`, extended by the inflated bytes.
 
-    Returns None if the data is not a single gzip file.
+    Returns None if the data is corrupt, or continues after the end of the gzip file.
     """
     try:
         while data and not inflater.eof:

@@ -344,15 +344,17 @@ def _run_copy(attempt: TaskAttempt, request: Callable[[], Part]) -> Part:
         CopyRefusedError: the store refuses the copy, or its response contains a wrong checksum.
         UploadGoneError: another process aborted the upload.
     """
-    faults = count(1)  # numbers the faults of this part, without throttling
+    faults = 0  # number of faults of this part, without throttling
 
     def copy_once() -> Part:
+        nonlocal faults
         try:
             return request()
         except errors.ThrottledError:  # never counts as a refusal
             raise
         except errors.ServiceFaultError as fault:
-            if next(faults) < COPY_TRIES:
+            faults += 1
+            if faults < COPY_TRIES:
                 raise  # `calls` retries the request
             raise CopyRefusedError(str(fault)) from fault
 

@@ -364,21 +364,22 @@ def finish_member(
     # Each of these tasks has a slice.
     upload = Upload(row.key, first.slice.upload_id if first.slice else "")
     parts = tuple(part for _, recorded in slices for part in recorded.report.uploaded)
-    outcome: Outcome | None = None  # None: the member must be streamed
+    if any(recorded.outcomes for _, recorded in slices):  # a slice has an outcome only if it failed
+        abort_upload(run_step, upload)
+        return [_stream_task(first, row)]
     try:
-        # A slice has an outcome only if it failed.
-        if not any(recorded.outcomes for _, recorded in slices):
-            row = check_whole(parts, row)
-            # An earlier settling may have completed the upload.
-            etag = complete_once(run_step, row, upload, parts, is_repeated=True)
-            return row.outcome(Status.EXTRACTED, etag=etag)
+        row = check_whole(parts, row)
+        # An earlier settling may have completed the upload.
+        etag = complete_once(run_step, row, upload, parts, is_repeated=True)
     except ConflictError:
         outcome = explain_refusal(row, run_step)
+        abort_upload(run_step, upload)
+        return outcome
     except NotFoundError:  # another process aborted the upload
         return [_stream_task(first, row)]
     except RUN_FAULTS:
         raise
     except (MemberError, StorageError):  # the parts are wrong or refused: streaming may succeed
-        pass
-    abort_upload(run_step, upload)
-    return outcome or [_stream_task(first, row)]
+        abort_upload(run_step, upload)
+        return [_stream_task(first, row)]
+    return row.outcome(Status.EXTRACTED, etag=etag)

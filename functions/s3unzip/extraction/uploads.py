@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
-from itertools import chain, count, repeat
+from itertools import chain, repeat
 from os.path import commonprefix
 
 from isal.isal_zlib import crc32
@@ -75,8 +75,7 @@ def finish_upload(
     attempt: TaskAttempt, row: PlannedMember, upload: Upload, parts: tuple[Part, ...]
 ) -> None:
     """Make the member visible and note its outcome."""
-    clock = attempt.context.clock
-    started = clock.now()
+    started = attempt.context.clock.now()
     try:
         etag = complete_once(attempt, row, upload, parts)
     except errors.NotFoundError as gone:
@@ -85,9 +84,8 @@ def finish_upload(
         abort_upload(attempt, upload)
         attempt.note(row, explain_refusal(row, attempt))
         return
-    attempt.note_extracted(
-        row, clock.now() - started, stored_size(row.member, attempt.run.options), etag
-    )
+    seconds = attempt.context.clock.now() - started
+    attempt.note_extracted(row, seconds, stored_size(row.member, attempt.run.options), etag)
 
 
 def complete_once(
@@ -113,10 +111,10 @@ def complete_once(
     options = run_step.run.options
     destination = run_step.destination
     if_absent = options.on_conflict is OnConflict.NEVER
-    earlier_tries = count(int(is_repeated))  # `complete` takes the next number in each try
+    may_be_done = is_repeated  # whether an earlier try may have completed the upload
 
     def complete() -> str | None:
-        may_be_done = next(earlier_tries) > 0
+        nonlocal may_be_done
         try:
             return destination.complete_upload(upload, parts, if_absent=if_absent)
         except (errors.NotFoundError, errors.UnconfirmedError) as error:
@@ -124,6 +122,8 @@ def complete_once(
             if may_be_done and is_member(row, options, destination, run_step.calls):
                 return None
             raise
+        finally:
+            may_be_done = True  # if the response to this try was lost
 
     etag = run_step.calls.run("complete", complete)
     _forget(run_step, upload)
@@ -203,17 +203,18 @@ def copy_sizes(size: int, preferred: int, limits: PartLimits) -> list[int]:
     Cloudflare R2 requires parts of one size; only the last part may be smaller.
     """
     smallest_size = max(limits.min_bytes, math.ceil(size / limits.max_parts))
-    wanted_size = max(smallest_size, min(preferred, limits.max_bytes))
-    # The limits on the size of a part, `min_bytes` and `max_bytes`, bound the number of parts.
-    most = size // limits.min_bytes
-    fewest = max(1, math.ceil(size / limits.max_bytes))
-    part_size = math.ceil(size / max(fewest, min(most, math.ceil(size / wanted_size))))
+    usual_size = max(smallest_size, min(preferred, limits.max_bytes))
+    # Parts of equal size must not be below `min_bytes` or above `max_bytes`.
+    max_count = size // limits.min_bytes
+    min_count = max(1, math.ceil(size / limits.max_bytes))
+    part_count = max(min_count, min(max_count, math.ceil(size / usual_size)))
+    part_size = math.ceil(size / part_count)
     return [min(part_size, size - start) for start in range(0, size, part_size)]
 
 
 def cut_evenly(size: int, parts: int) -> list[int]:
     """Return the sizes of `parts` nearly equal parts, whose sum is `size`."""
-    return [size * (n + 1) // parts - size * n // parts for n in range(parts)]
+    return [size * (part + 1) // parts - size * part // parts for part in range(parts)]
 
 
 def parts_at_once(part_size: int, tuning: Tuning) -> int:
