@@ -59,14 +59,15 @@ class Record(Struct, frozen=True):
         Raises:
             SegmentRecordError: The record is damaged, or a different version wrote it.
         """
+        inflate = zlib.decompressobj()
         try:
-            inflate = zlib.decompressobj()
             plain = inflate.decompress(data, _MAX_RECORD)
-            if not inflate.eof or inflate.unused_data:
-                raise SegmentRecordError(f"a {cls.__name__} with too many or too few bytes")
-            return msgpack.decode(plain, type=cls)
+            record = msgpack.decode(plain, type=cls)
         except (zlib.error, DecodeError) as error:
             raise SegmentRecordError(f"not a {cls.__name__} of this version: {error}") from error
+        if not inflate.eof or inflate.unused_data:
+            raise SegmentRecordError(f"a {cls.__name__} with too many or too few bytes")
+        return record
 
 
 class ScannedSegment(Record, frozen=True, tag="scanned 3"):
@@ -134,7 +135,7 @@ class SegmentScan:
     def _add_outputs(self, outputs: Sequence[Iterable[bytes]]) -> None:
         """Add the next output of each inflater; drop the second inflater if the tails are equal."""
         self._tails = list(map(_extend_tail, self._tails, outputs))
-        if self._tails[1:] == self._tails[:1]:  # then all later output is also equal
+        if len(self._tails) == 2 and self._tails[0] == self._tails[1]:  # all later output is equal
             del self._tails[1], self._inflaters[1]
 
     def finish(self) -> ScannedSegment:
@@ -178,9 +179,9 @@ def scan_segment(
     last of `_MAX_SCANS` scans is returned even if it misses, and `link_segments` refuses it.
 
     Args:
-        max_joined: number of later segments to search for a boundary, or None for all. If at least
-            this many follow and no boundary is left, the function returns None, and `link_segments`
-            then refuses the other scans.
+        max_joined: maximum number of later segments that may join this one, or None if all may. If
+            more would have to join, the function returns None, and `link_segments` then refuses the
+            other scans.
     """
     start_bit = locate(layout, segment, read)
     if start_bit is None:
@@ -192,7 +193,7 @@ def scan_segment(
     boundaries = (bit for bit in stop_bits if bit is not None)
     for _ in range(_MAX_SCANS):
         stop_bit = next(boundaries, None)
-        # No boundary is left: all later segments join this one, unless these are too many.
+        # No boundary is left: all later segments join this one, unless there are too many.
         if stop_bit is None and segment + max_joined < layout.count:
             return None
         scan = SegmentScan(start_bit, stop_bit)
