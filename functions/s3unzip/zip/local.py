@@ -78,7 +78,7 @@ class OpenedMember(NamedTuple):
     data_start: int  # offset of the data, relative to the start of the header
     has_descriptor: bool
     warnings: tuple[str, ...] = ()
-    time_high: int = 0  # byte 11 of the header, used to check the password of an encrypted member
+    time_high: int = 0  # byte 11 of the header, which can check the password of an encrypted member
     is_complete: bool = False
 
 
@@ -135,7 +135,7 @@ def open_member(member: Member, raw: Buffer, policy: Policy) -> OpenedMember | i
         header.length,
         has_descriptor=bool(header.flags & records.FLAG_DESCRIPTOR),
         warnings=tuple(warnings),
-        time_high=header.time >> 8 if header.flags & records.FLAG_ENCRYPTED else 0,
+        time_high=header.time >> 8,
         is_complete=_compare_content(member, header, extras),
     )
 

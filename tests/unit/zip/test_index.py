@@ -326,7 +326,7 @@ def test_asks_for_what_it_needs() -> None:
     need = open_member(member, raw[:1024], Policy())
     assert need == 30 + 500 + 60_004
     assert open_member(member, raw[:need], Policy()) == OpenedMember(
-        need, has_descriptor=False, is_complete=True
+        need, has_descriptor=False, time_high=raw[11], is_complete=True
     )
     assert open_member(_first_of(build(Entry("a", b"x"))), b"", Policy()) == 32
 
