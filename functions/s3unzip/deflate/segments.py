@@ -90,10 +90,9 @@ def segment_span(start_bit: int, stop_bit: int | None, compressed_size: int) -> 
     The range begins with the byte that contains `start_bit`, and ends after the byte that contains
     the last bit before `stop_bit`. If `stop_bit` is None, the range extends to the end of the data.
     """
-    stop = compressed_size
-    if stop_bit is not None:
-        stop = -(-stop_bit // 8)  # rounded up
-    return Span(start_bit // 8, stop)
+    if stop_bit is None:
+        return Span(start_bit // 8, compressed_size)
+    return Span(start_bit // 8, -(-stop_bit // 8))  # rounded up
 
 
 WINDOW_SIZE: Final = 1 << 15  # number of bytes that deflate can refer back to (RFC 1951, 2)

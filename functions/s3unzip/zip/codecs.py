@@ -186,9 +186,7 @@ class _StreamChain:
         self._start = start
         self._magics = magics
         self._magic_length = max(map(len, magics), default=0)
-        self._slice = _ONLY_STREAM_SLICE
-        if magics:
-            self._slice = _SLICE
+        self._slice = _SLICE if magics else _ONLY_STREAM_SLICE
         self._padding = padding
         self._errors = errors
         self._stream = start()

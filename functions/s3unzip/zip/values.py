@@ -231,7 +231,5 @@ def find_boundaries(members: Sequence[Member], disks: Disks) -> Iterator[Boundar
         number = bisect_left(members, start, key=attrgetter("offset"))
         # The first member at or after `start` might begin on a later disk, or might not exist.
         if number < len(members) and disks.disk_of(members[number].offset) == disk:
-            previous = None
-            if number:
-                previous = members[number - 1]
+            previous = members[number - 1] if number else None
             yield Boundary(disk, members[number], previous)
