@@ -25,8 +25,8 @@ from s3unzip.stores.archives import (
     Source,
     blaming_parts,
     check_parts,
+    make_archive_test,
     read_whole_tail,
-    recognise,
 )
 from s3unzip.stores.calls import Calls, read_ahead
 from s3unzip.stores.ports import Tail
@@ -130,7 +130,7 @@ def _make_selection(request: Request, template: KeyTemplate, pin: Pin) -> Select
         selection = selection._replace(reserved=template.marker)
     if replace(request.destination, key=request.source.key) == request.source:
         # The archive is in the store of the destination: no member may replace it.
-        selection = selection._replace(is_archive=recognise(request.source, pin))
+        selection = selection._replace(is_archive=make_archive_test(request.source, pin))
     if not request.destination.store.has_folders:
         return selection  # without `folder_key`, folders are not compared with the keys
     if makes_folders(options):

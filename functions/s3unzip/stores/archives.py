@@ -23,7 +23,6 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from s3unzip.errors import Finding, NotFoundError, RejectedError, UsageError
@@ -45,6 +44,7 @@ from s3unzip.zip.records import EOCD_SIGNATURE, LOCAL_LENGTH, LOCAL_SIGNATURE
 PARTS_AT_ONCE = 16  # number of concurrent requests about parts
 
 _PIECE = re.compile(r"\.zip\.([0-9]{3,})\Z", re.IGNORECASE)
+_FIRST_PIECE = re.compile(r"\.zip\.(0{2,}1)\Z", re.IGNORECASE)
 
 
 class Source(Protocol):
@@ -132,14 +132,14 @@ def read_whole_tail(
 
     If the parts cannot be joined, the tail contains a refusal.
     """
-    parts = _Parts(source, location, calls, max_parts)
-    piece = _PIECE.search(_file_name(location))
-    if piece is not None and int(piece[1]) == 1:
-        return parts.read_pieces(length)
+    if _FIRST_PIECE.search(_file_name(location)):
+        return _read_pieces(source, location, calls, length=length, max_parts=max_parts)
     tail = read_end(source, location, calls, length)
     count = count_disks(tail.data)  # number of parts according to the end record
+    if count > max_parts:
+        return _refuse(tail, "too-many-parts", f"{count:,} parts, the limit is {max_parts:,}")
     if count > 1:
-        return parts.join(tail, count)
+        return _join_parts(source, location, calls, tail=tail, count=count)
     if EOCD_SIGNATURE in tail.data:
         return tail
     # There is no end record, so this may be a piece or an earlier part.
@@ -153,68 +153,62 @@ def _refuse(tail: Tail, code: str, message: str) -> Tail:
     return tail._replace(refusal=Finding(code, message))
 
 
-class _Parts(Struct, frozen=True):
-    """Finds the parts of the archive at `location`, and joins them into one tail."""
+def _join_parts(
+    source: Source, location: Location, calls: Calls, *, tail: Tail, count: int
+) -> Tail:
+    """Return the tail of a split archive with `count` parts; `tail` is from the last part."""
+    if locate_part(location, 1) is None:  # the name fits no naming scheme
+        message = f"it has {count:,} parts; name it NAME.zip, beside NAME.z01 and the others"
+        return _refuse(tail, "part-missing", message)
+    earlier = range(1, count)  # `tail` belongs to part `count`
+    stat_part = partial(_stat_part, source, location, calls)
+    parts = list(map_ahead(stat_part, earlier, PARTS_AT_ONCE))
+    missing = [number for number, part in zip(earlier, parts, strict=True) if part is None]
+    if missing:
+        message = f"{_name_part(location, missing[0])}, part {missing[0]:,} of {count:,}"
+        if len(missing) > 1:
+            message += f", and {len(missing) - 1:,} more"
+        return _refuse(tail, "part-missing", message)
+    pins = [part.pin for part in (*parts, tail) if part is not None]
+    return tail._replace(pin=_join_pins(pins, tail.pin))
 
-    source: Source
-    location: Location
-    calls: Calls
-    max_parts: int
 
-    def join(self, tail: Tail, count: int) -> Tail:
-        """Return the tail of a split archive with `count` parts; `tail` is from the last part."""
-        if count > self.max_parts:
-            return _refuse(
-                tail, "too-many-parts", f"{count:,} parts, the limit is {self.max_parts:,}"
-            )
-        if locate_part(self.location, 1) is None:  # the name fits no naming scheme
-            message = f"it has {count:,} parts; name it NAME.zip, beside NAME.z01 and the others"
-            return _refuse(tail, "part-missing", message)
-        earlier = range(1, count)  # `tail` belongs to part `count`
-        parts = list(map_ahead(self._stat, earlier, PARTS_AT_ONCE))
-        missing = [number for number, part in zip(earlier, parts, strict=True) if part is None]
-        if missing:
-            first_name = _name_part(self.location, missing[0])
-            message = f"{first_name}, part {missing[0]:,} of {count:,}"
-            if len(missing) > 1:
-                message += f", and {len(missing) - 1:,} more"
-            return _refuse(tail, "part-missing", message)
-        pins = [part.pin for part in (*parts, tail) if part is not None]
-        return tail._replace(pin=_join_pins(pins, tail.pin))
+def _read_pieces(
+    source: Source, location: Location, calls: Calls, *, length: int, max_parts: int
+) -> Tail:
+    """Return the tail of an archive that was cut into pieces; `location` is the first piece."""
+    pieces = [calls.run("head", lambda: source.stat(location))]
+    stat_part = partial(_stat_part, source, location, calls)
+    # One piece beyond the limit shows that there are too many.
+    for part in map_ahead(stat_part, range(2, max_parts + 2), PARTS_AT_ONCE):
+        if part is None:  # the preceding piece was the last one
+            break
+        pieces.append(part)
+    pin = _join_pins([part.pin for part in pieces], pieces[0].pin)
+    archive = source.pinned(location, pin)
+    data = calls.read(archive, ByteRange(max(0, pin.size - length), pin.size))
+    dates = [part.modified for part in pieces if part.modified is not None]
+    tail = Tail(data, pin, max(dates, default=None))
+    if len(pieces) > max_parts:
+        return _refuse(tail, "too-many-parts", f"more than {max_parts:,} parts, the limit")
+    # If the archive begins like a ZIP file but has no end record, its last pieces are missing.
+    beginning = calls.read(archive, ByteRange(0, min(len(LOCAL_SIGNATURE), pin.size)))
+    if beginning == LOCAL_SIGNATURE and EOCD_SIGNATURE not in data:
+        next_name = _name_part(location, len(pieces) + 1)
+        message = f"{next_name}, after {len(pieces):,} without the archive's end"
+        return _refuse(tail, "part-missing", message)
+    return tail
 
-    def read_pieces(self, length: int) -> Tail:
-        """Return the tail of an archive that was cut into pieces; `location` is the first piece."""
-        pieces = [self.calls.run("head", lambda: self.source.stat(self.location))]
-        # One piece beyond the limit shows that there are too many.
-        numbers = range(2, self.max_parts + 2)
-        for part in map_ahead(self._stat, numbers, PARTS_AT_ONCE):
-            if part is None:  # the preceding piece was the last one
-                break
-            pieces.append(part)
-        pin = _join_pins([part.pin for part in pieces], pieces[0].pin)
-        archive = self.source.pinned(self.location, pin)
-        data = self.calls.read(archive, ByteRange(max(0, pin.size - length), pin.size))
-        dates = [part.modified for part in pieces if part.modified is not None]
-        tail = Tail(data, pin, max(dates, default=None))
-        if len(pieces) > self.max_parts:
-            return _refuse(tail, "too-many-parts", f"more than {self.max_parts:,} parts, the limit")
-        # If the archive begins like a ZIP file but has no end record, its last pieces are missing.
-        beginning = self.calls.read(archive, ByteRange(0, min(len(LOCAL_SIGNATURE), pin.size)))
-        if beginning == LOCAL_SIGNATURE and EOCD_SIGNATURE not in data:
-            next_name = _name_part(self.location, len(pieces) + 1)
-            message = f"{next_name}, after {len(pieces):,} without the archive's end"
-            return _refuse(tail, "part-missing", message)
-        return tail
 
-    def _stat(self, number: int) -> Tail | None:
-        """Return part `number` as a tail without bytes, or None if the part is missing."""
-        part = locate_part(self.location, number)
-        if part is None:
-            return None
-        try:
-            return self.calls.run("head", lambda: self.source.stat(part))
-        except NotFoundError:
-            return None
+def _stat_part(source: Source, location: Location, calls: Calls, number: int) -> Tail | None:
+    """Return part `number` as a tail without bytes, or None if the part is missing."""
+    part = locate_part(location, number)
+    if part is None:
+        return None
+    try:
+        return calls.run("head", lambda: source.stat(part))
+    except NotFoundError:
+        return None
 
 
 def _join_pins(pins: Sequence[Pin], named: Pin) -> Pin:
@@ -299,9 +293,9 @@ def locate_part(location: Location, number: int, *, is_last: bool = False) -> Lo
     if not location.store.has_neighbours:
         return None
     path, question_mark, query = _split_query(location)
-    numbering = _PIECE.search(path)
-    if numbering is not None and int(numbering[1]) == 1:  # the first piece: a.zip.001
-        path = path[: numbering.start(1)] + str(number).zfill(len(numbering[1]))
+    first_piece = _FIRST_PIECE.search(path)
+    if first_piece is not None:
+        path = path[: first_piece.start(1)] + str(number).zfill(len(first_piece[1]))
     elif not path.lower().endswith((".zip", ".zipx")):
         return None
     elif not is_last:  # the earlier parts of a.zip are a.z01 etc. (A.Z01 for A.ZIP)
@@ -309,8 +303,8 @@ def locate_part(location: Location, number: int, *, is_last: bool = False) -> Lo
     return replace(location, key=path + question_mark + query)
 
 
-def recognise(location: Location, pin: Pin) -> Callable[[str], bool]:
-    """Return the function that tests whether a key is that of the archive, or of one of its parts.
+def make_archive_test(location: Location, pin: Pin) -> Callable[[str], bool]:
+    """Return a function that tests whether a key is that of the archive or of one of its parts.
 
     A file can have several paths, because of links, and of file systems that ignore case.
     """
@@ -321,16 +315,19 @@ def recognise(location: Location, pin: Pin) -> Callable[[str], bool]:
     keys = {part.key for part in (*parts, location) if part is not None}
     if not location.store.is_local:
         return keys.__contains__
-    by_name = {
+    # To save system calls, a file is compared only with the part of the same name.
+    paths_by_name = {
         fold_key(path.name): path for key in keys for path in (Path(key), Path(key).resolve())
     }
 
     def is_part(key: str) -> bool:
-        path = by_name.get(fold_key(key.rpartition("/")[2]))
+        if key in keys:
+            return True
+        path = paths_by_name.get(fold_key(key.rpartition("/")[2]))
+        if path is None:
+            return False
         # A symbolic link to the archive would be replaced, so it is not the archive.
-        return path is not None and (
-            key in keys or (os.path.lexists(key) and os.path.samestat(os.lstat(key), path.stat()))
-        )
+        return os.path.lexists(key) and os.path.samestat(os.lstat(key), path.stat())
 
     return is_part
 

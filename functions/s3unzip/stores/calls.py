@@ -2,8 +2,8 @@
 
 Rules:
 
-* Each `Calls` object belongs to one step (a plan, a task, a report). It therefore counts the
-  requests of the whole step, and a store that throttles slows down all threads of the step.
+* Each `Calls` object belongs to one step (a plan, an attempt or a settling). It counts the requests
+  of the whole step, and a store that throttles slows down all threads of the step.
 * All `Calls` objects of a process share one `FaultBudget`, so that the process waits only once for
   a store that does not respond, and not once for each step.
 * A call is one attempt. After a `ServiceFaultError` the call is repeated, so it must be safe to
@@ -42,7 +42,7 @@ _log = logging.getLogger("s3unzip.calls")
 FIRST_CALLS = 4  # concurrent paced calls at the beginning of a step
 CUT = 0.7  # a throttled call multiplies the limit on concurrent calls by this factor
 WARN_AFTER = 2.0  # seconds without a successful call before the user is warned
-GATHER_SECONDS = 1.0  # a piece smaller than a MiB is passed on after this time
+GATHER_SECONDS = 1.0  # after this time, a piece is passed on even if it is smaller than a MiB
 MIN_RATE = 1024  # bytes of a body per second; a slower store is treated as silent
 TAIL_SECONDS = 60.0  # maximum time to wait for the end of an archive that arrives too slowly
 
@@ -60,11 +60,11 @@ def count_request(kind: Kind) -> None:
 class AimdLimiter:
     """The limit on concurrent calls: reduced by throttling, then slowly raised.
 
-    The limit starts low and doubles as long as calls succeed, so that a destination that refuses
-    everything receives only a few requests, not one from each thread. From then on, the rule of TCP
-    applies (Chiu and Jain, 1989): after as many successes as the limit, the limit rises by one, and
-    throttling multiplies it by `CUT`. Only calls that began after the last cut can cause the next
-    cut.
+    The limit starts low, so that a destination that refuses everything receives only a few
+    requests, not one from each thread. As long as calls succeed, it doubles. From the first
+    throttling on, the rule of TCP applies (Chiu and Jain, 1989): throttling multiplies the limit by
+    `CUT`, and after as many successes as the limit, the limit rises by one. Only calls that began
+    after the last cut can cause the next cut.
     """
 
     def __init__(self, max_concurrency: int, first: int = FIRST_CALLS) -> None:
@@ -109,7 +109,7 @@ class AimdLimiter:
         return value
 
     def _grow(self) -> None:
-        """Count a success; raise the limit, at first after each one, later after every `limit`."""
+        """Count a success; raise the limit after each one at first, later after `limit` of them."""
         self._successes += 1
         if self._starting or self._successes >= self.limit:
             self._successes = 0
@@ -195,11 +195,11 @@ class Calls:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the step has failed, so that the work of its threads is no longer needed."""
+        """Whether the step has failed, so that its threads may stop their work."""
         return self._ended.is_set()
 
     def reopen(self) -> None:
-        """Allow retries again once the other threads have finished, so outcomes can be written."""
+        """Undo `end`, so that outcomes can be written once the other threads have finished."""
         self._ended.clear()
         self._final_fault = None
 
@@ -227,8 +227,8 @@ class Calls:
         """Yield the bytes of `want` in pieces of about a MiB; resume a body that breaks.
 
         A request that delivers `MIN_RATE` bytes per second is a success, even if its body breaks.
-        If a store is slower than that for the whole budget, the call fails, as it does for a silent
-        store. Bytes in memory need no request.
+        If a store is slower than that for the whole budget, the call fails, as if the store did not
+        respond. Bytes in memory need no request.
         """
         position = want.start
         progress = _Progress(self._clock.now())
@@ -241,13 +241,13 @@ class Calls:
             try:
                 for data in self._gather(archive.stream(missing), store):
                     position += len(data)
-                    slowness = self._note_progress(progress, len(data), store)
+                    slow_fault = self._check_speed(progress, len(data), store)
                     paused = self._clock.now()
                     yield data
                     # Time spent by the consumer does not count against the store.
                     progress.began += self._clock.now() - paused
-                    if slowness is not None and position < want.stop:
-                        raise slowness  # handled below, like a body that breaks
+                    if slow_fault is not None and position < want.stop:
+                        raise slow_fault  # handled below, like a body that breaks
             except ServiceFaultError as fault:
                 if not self._wait_for_retry(progress, (store, "get"), fault):
                     raise
@@ -274,7 +274,7 @@ class Calls:
         if gathered:
             yield _join(gathered)
 
-    def _note_progress(
+    def _check_speed(
         self, progress: _Progress, size: int, store: Store
     ) -> ServiceFaultError | None:
         """Note that bytes arrived; return a fault if the store was too slow for a whole budget."""
@@ -308,7 +308,7 @@ class Calls:
         """Wait until the call may be retried; return False if it must not be retried.
 
         The call is not retried if the budget is spent, the step has ended, or the worker has no
-        time left. `fault` ended the last attempt.
+        time left. `fault` ended the last attempt; if the budget is spent, its `gave_up` is set.
         """
         if isinstance(fault, ExpiredKeysError):  # waiting does not produce new keys
             self._final_fault = fault
@@ -322,8 +322,8 @@ class Calls:
             delay = max(
                 draw_delay(progress.failures, self._random), min(fault.wait_seconds, LONGEST_DELAY)
             )
-            # The duration of the outage at the end of the delay.
-            outage_seconds = self._clock.now() - failing_since + delay
+            # Duration of the outage at the end of the delay.
+            outage_seconds = self._clock.now() + delay - failing_since
             if outage_seconds > self._faults.seconds:
                 self._final_fault = fault
                 fault.gave_up = True
@@ -338,7 +338,7 @@ class Calls:
             if outage_seconds >= WARN_AFTER:
                 self._faults.warn_once(*request, fault, self._faults.seconds - outage_seconds)
             self._clock.sleep(delay)
-            # If another call has the turn to try the store, this call waits again, for longer.
+            # If this is the turn of another call, this call waits again, for longer.
             if not self._ended.is_set() and self._faults.take_turn(store, self._clock.now()):
                 self.count("retries")
                 return True
@@ -444,7 +444,6 @@ def map_ahead(
             pending.extend(pool.submit(call, value) for value in islice(remaining, 1))
             yield result
     finally:
-        # The garbage collector closes an abandoned generator, perhaps in a thread that is just
-        # starting. Waiting there would deadlock, because `threading` holds the lock that the wait
-        # needs.
+        # Do not wait: the garbage collector may close an abandoned generator in a thread that is
+        # just starting, in which `threading` holds the lock that waiting needs.
         pool.shutdown(wait=False, cancel_futures=True)

@@ -1,4 +1,4 @@
-"""Limits on how long stores may fail, and turns for retrying a failing store.
+"""A limit on how long stores may fail, and turns for retrying a failing store.
 
 Rules:
 
@@ -23,7 +23,7 @@ _log = logging.getLogger("s3unzip.calls")
 FIRST_DELAY = 0.1  # seconds; doubled after each attempt
 LONGEST_DELAY = 10.0
 SILENT_AFTER = 1 / 8  # a store that has not responded for this share of the budget is silent
-FORGET = 5  # after this many budgets without a fault, the next fault begins a new outage
+FORGET = 5  # an outage is over after this many budgets without a fault
 
 
 def draw_delay(attempt: int, dice: random.Random) -> float:
@@ -53,10 +53,10 @@ Scope: TypeAlias = tuple[Store, Kind | None]
 class FaultBudget:
     """Limits the time for which a store may fail without a success; a process has one.
 
-    Each store has a budget, and so does each kind of request to it. A store that accepts new
-    uploads but refuses their parts therefore does not get a new budget with each upload. While a
-    store is failing, calls take turns to retry it. A store that does not respond thus receives a
-    few requests from the whole process, instead of a few from each thread, task and round.
+    Each store has a budget, and so does each kind of request to it. Therefore, a store that accepts
+    new uploads but refuses their parts does not get a new budget with each upload. While a store is
+    failing, calls take turns to retry it, so that it receives a few requests from the whole process
+    instead of a few from each thread, task and round.
 
     Args:
         seconds: maximum duration of an outage, counted from its first fault.
@@ -103,9 +103,10 @@ class FaultBudget:
         return min(outage.since for outage in outages)
 
     def find_spent(self, store: Store, kind: Kind, now: float) -> ServiceFaultError | None:
-        """Return the latest fault of a store that has spent its budget, or None if it may work.
+        """Return the latest fault of a store that has spent its budget.
 
-        A store that had no fault for `LONGEST_DELAY` seconds may be working again.
+        Returns None if the budget is not spent, or if there was no fault for `LONGEST_DELAY`
+        seconds: the store may be working again.
         """
         for scope in (store, None), (store, kind):
             outage = self._outages.get(scope)
@@ -121,7 +122,7 @@ class FaultBudget:
         return outage is not None and now - outage.since > self.seconds
 
     def find_silent(self, now: float) -> Iterator[Store]:
-        """Yield the stores that have kept a call waiting for too long without any fault."""
+        """Yield the stores for which a call has waited too long, although there was no fault."""
         for store, began in tuple(self.waiting.values()):
             seconds = now - max(began, self._answered.get((store, None), 0.0))
             if seconds > self.seconds * SILENT_AFTER and (store, None) not in self._outages:
@@ -130,8 +131,8 @@ class FaultBudget:
     def take_turn(self, store: Store, now: float) -> bool:
         """Take the next turn to repeat a call; return False if that turn is later than `now`.
 
-        All kinds of requests to a store share the same turns. The wait between two turns is half of
-        the longest wait between two retries of one call.
+        All kinds of requests to a store share the same turns. The time between two turns doubles,
+        like the longest wait between two retries of one call, and is half as long.
         """
         with self._lock:
             outage = self._outages.get((store, None))
