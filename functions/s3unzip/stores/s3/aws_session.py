@@ -36,9 +36,9 @@ _IP_ADDRESS = re.compile(r":|(^|\.)[0-9]+$")  # IPv6 has colons; IPv4 ends with 
 
 
 class AwsSession:
-    """A profile and region of an account. Threads may share this object and its clients.
+    """The settings, keys and clients for a profile and a region; threads may share this object.
 
-    If the profile does not exist, the first request reports the error.
+    If the profile does not exist, the first request raises the error.
 
     Args:
         access: settings for reaching S3. Settings for the destination are not used.
@@ -54,7 +54,7 @@ class AwsSession:
         # Clients by process, purpose, region (None for the region of the session) and whether
         # signatures cover bodies. A fork must not use its parent's connections.
         self._s3_clients: dict[tuple[int, str, str | None, bool], S3Client] = {}
-        self.bucket_regions: dict[str, str] = {}  # regions of buckets outside the default region
+        self.bucket_regions: dict[str, str] = {}  # regions that differ from that of the session
 
     @cached_property
     def _botocore_session(self) -> Session:
@@ -102,7 +102,7 @@ class AwsSession:
 
     @cached_property
     def style(self) -> str:
-        """The place of the bucket name in a URL: "path", "virtual" (the host name), or "auto".
+        """Where the bucket name is in a URL: "path", "virtual" (in the host name), or "auto".
 
         With "auto", the bucket name is in the host name unless it contains a dot.
         """
@@ -114,7 +114,7 @@ class AwsSession:
         return "path"
 
     def bucket_region(self, bucket: str) -> str:
-        """Return the region in the signatures of requests about a bucket."""
+        """Return the region of a bucket, with which requests about it are signed."""
         if bucket.startswith(ARN):
             return bucket.split(":")[3]  # arn:aws:s3:REGION:ACCOUNT:accesspoint:NAME
         return self.bucket_regions.get(bucket) or self.region or DEFAULT_REGION

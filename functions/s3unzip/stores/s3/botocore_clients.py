@@ -42,16 +42,16 @@ if TYPE_CHECKING:
 
     from s3unzip.stores.config import StoreConfig
 
-# The default settings of clients. Clients for services that issue keys use only these. With
+# The default settings of clients, and the only ones of clients for services that issue keys. With
 # botocore's own defaults, a service that does not respond would cause a delay of minutes.
 PATIENCE = Config(
     connect_timeout=5, read_timeout=20, retries={"total_max_attempts": 2, "mode": "standard"}
 )
-BODY_PIECE = 64 * 1024  # number of bytes per read, which botocore loses if the read fails
+BODY_PIECE = 64 * 1024  # number of bytes per read; if a read fails, its bytes are lost
 
 
 class SharedCredentials(Credentials):
-    """The credentials of a botocore session, and also its credential provider.
+    """The credentials of a botocore session; this object is also its credential provider.
 
     Args:
         find: function that returns the current keys, or None if there are none.
@@ -85,7 +85,7 @@ def open_session(profile: str | None, region: str | None) -> Session:
     try:
         session.full_config  # noqa: B018 - reads the files now, because concurrent threads would miss profiles
     except exceptions.BotoCoreError as error:
-        raise explain(error, profile_name(profile)) from None
+        raise explain_missing_keys(error, profile_name(profile)) from None
     session.set_default_client_config(PATIENCE)
     if region is not None:
         session.set_config_variable("region", region)
@@ -108,7 +108,7 @@ def load_credentials(session: Session) -> Credentials | None:
 
 
 def refuse_code(session: Session) -> None:
-    """Raise an error if the profile, or one that it depends on, needs a code from the user."""
+    """Raise an error if the profile, or a source profile of it, needs a code from the user."""
     profiles = session.full_config.get("profiles", {})
     name = session.get_config_variable("profile") or "default"
     for _ in profiles:  # one iteration per profile at most, because profiles may form a cycle
@@ -164,7 +164,7 @@ def read_settings(profile: str | None, session: Session) -> AwsSettings:
             ),
         )
     except exceptions.BotoCoreError as error:
-        raise explain(error, profile_name(profile)) from None
+        raise explain_missing_keys(error, profile_name(profile)) from None
 
 
 def _find_endpoint(session: Session) -> str | None:
@@ -180,7 +180,7 @@ def _find_endpoint(session: Session) -> str | None:
     return endpoint
 
 
-def explain(error: Exception, profile: str) -> errors.S3UnzipError:
+def explain_missing_keys(error: Exception, profile: str) -> errors.S3UnzipError:
     """Return an error that explains why botocore's chain found no keys.
 
     Args:
@@ -246,20 +246,20 @@ def create_s3_client(
     signs_payload: bool,
 ) -> S3Client:
     """Return a client for `AwsSession.s3_client`. It does not retry, because `Calls` does."""
-    # The last two settings are for the purpose "control".
-    connect, read = {
+    # botocore has a single timeout for connecting and for sending each 128 KiB of a body. Parts
+    # that share a slow uplink need more time than connecting does.
+    connect_seconds, read_seconds = {
+        "control": (access.connect_seconds, access.stall_seconds),
         "bodies": (access.put_seconds, access.put_seconds),
         "slow": (access.put_seconds, access.slow_seconds),
-    }.get(purpose, (access.connect_seconds, access.stall_seconds))
+    }[purpose]
     client: S3Client = create_client(
         session,
         "s3",
         region=region,
         endpoint_url=access.endpoint_url,
-        # botocore has a single timeout for connecting and for sending each 128 KiB of a body. Parts
-        # that share a slow uplink need more time than connecting does.
-        connect_timeout=connect,
-        read_timeout=read,
+        connect_timeout=connect_seconds,
+        read_timeout=read_seconds,
         max_pool_connections=access.connections,
         retries={"total_max_attempts": 1, "mode": "standard"},
         tcp_keepalive=True,
@@ -334,10 +334,12 @@ def _parse_page(body: bytes) -> ListPage:
             raise ResponseParserError(f"the list has no size of {key!r}") from None
         # None, because a list contains no CRC-32.
         objects.append(StoredObject(key, size, None, unquoted(element.findtext(etag_tag))))
-    # A missing token is returned as "", which `list_page` refuses.
     token = root.findtext(f"{namespace}NextContinuationToken", "")
-    is_truncated = root.findtext(f"{namespace}IsTruncated", str(bool(token))).strip().lower()
-    return objects, None if is_truncated in {"false", "0", ""} else token
+    # Without the element IsTruncated, there is a next page if there is a token.
+    truncated = root.findtext(f"{namespace}IsTruncated", str(bool(token)))
+    if truncated.strip().lower() in {"false", "0", ""}:
+        return objects, None
+    return objects, token  # "" if the token is missing, which `list_page` refuses
 
 
 def _let_requester_pay(params: dict[str, Any], **_: object) -> None:

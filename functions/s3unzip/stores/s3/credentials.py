@@ -206,9 +206,9 @@ class ProfileKeys:
         try:
             yield
         except CHAIN_ERRORS + botocore_errors() as error:
-            from s3unzip.stores.s3.botocore_clients import explain
+            from s3unzip.stores.s3.botocore_clients import explain_missing_keys
 
-            self.failure = explain(error, profile_name(self._profile))
+            self.failure = explain_missing_keys(error, profile_name(self._profile))
             if self._keys is None and isinstance(self.failure, errors.ServiceFaultError):
                 # The service has never issued keys, so its address is probably wrong.
                 self.failure = errors.StorageError(f"{self.failure}; check the network")

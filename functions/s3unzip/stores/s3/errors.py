@@ -1,8 +1,7 @@
 """Read responses from S3, and translate them into the errors of this package.
 
-An error message contains the action, the bucket and key, the message of the service, and advice.
-The message never includes the XML from the service, which may contain the access key id and the
-string to sign.
+An error message contains the action, the bucket and key, the message of the service, and advice. It
+never contains the XML from the service, which may include the access key id and the string to sign.
 
 This module imports botocore only if another module has already imported it. Before that, no
 exception can come from botocore.
@@ -33,15 +32,15 @@ from s3unzip.errors import (
 from s3unzip.stores.config import PROXY_LOGIN
 from s3unzip.stores.s3.plain_settings import botocore_errors
 
-UNTRUSTED = "UntrustedCertificate"  # our own error code: the client rejected the certificate
+UNTRUSTED = "UntrustedCertificate"  # an error code of ours: the client rejected the certificate
 NOT_S3 = "the answer does not follow the protocol of S3"
 # The field that `botocore_clients` adds to the response to ListObjectsV2. It contains a `ListPage`;
 # the fields that botocore would parse from a list are absent.
 PAGE_FIELD = "Page"
 
 # The exceptions that clients raise if a server violates the protocol: OverflowError for the size of
-# a chunk, RecursionError for redirects without a region, and the other types for XML elements with
-# an unexpected type or number.
+# a chunk, RecursionError for redirects without a region, and the others for unexpected or repeated
+# XML elements.
 _PROTOCOL_ERRORS = (AttributeError, LookupError, OverflowError, RecursionError, TypeError)
 # obstore raises FileNotFoundError for a 404, and ValueError for a setting that it cannot use.
 _OBSTORE_ERRORS = (BaseError, FileNotFoundError, ValueError, *_PROTOCOL_ERRORS)
@@ -82,8 +81,7 @@ _MISPLACED_CODES = {"AuthorizationHeaderMalformed", "IllegalLocationConstraintEx
 _MISPLACED_STATUSES = {301, 307}
 # The first row that contains the code or HTTP status of a response determines the error class. The
 # codes are listed at https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html. S3 can
-# send an error after the status 200, so the rows also contain codes whose usual status would be
-# sufficient.
+# send an error with the status 200, so a row may contain both a code and its usual status.
 _ERROR_CLASSES: tuple[tuple[type[S3UnzipError], Collection[str], Collection[int]], ...] = (
     (ServiceFaultError, _MISPLACED_CODES, _MISPLACED_STATUSES),  # the next attempt goes elsewhere
     (StorageError, {UNTRUSTED, "InvalidObjectState"}, ()),
@@ -183,7 +181,7 @@ class ServerAnswer(NamedTuple):
     status: int | None  # HTTP status; None if there was no response
     code: str
     message: str
-    request: str = ""  # the id by which AWS can find the request
+    request_id: str = ""  # id by which AWS can find the request
     unreachable: str = ""  # reason why the client could not connect
 
 
@@ -208,11 +206,11 @@ def read_answer(error: Exception) -> ServerAnswer:
 
 
 def _explain_silence(text: str, details: str) -> ServerAnswer:
-    """Return a `ServerAnswer` without a status; its message explains the lack of a response.
+    """Return the answer for an obstore message without a status; it explains why there is none.
 
     Args:
         text: beginning of the obstore message.
-        details: end of the message, which quotes the underlying errors.
+        details: end of the obstore message, which quotes the underlying errors.
     """
     certificate = _CERTIFICATE.search(details)
     if certificate is not None:
@@ -222,7 +220,7 @@ def _explain_silence(text: str, details: str) -> ServerAnswer:
         return ServerAnswer(407, "", "")
     message = text.partition("\n")[0][:300]
     if message.startswith(_GENERIC) and "HTTP error" not in message:
-        # An answer came, but it has another range, no range or a malformed header.
+        # There is a response, but with another range, no range or a malformed header.
         return ServerAnswer(None, "", f"{NOT_S3}: {message.removeprefix(_GENERIC)}")
     cause = _CAUSE.search(text)
     if cause is not None:
@@ -288,7 +286,7 @@ def _read_botocore(error: Exception) -> ServerAnswer:
 
 
 def _element_text(element: object) -> str:
-    """Return the text of an XML element, at most 500 characters.
+    """Return the text of an XML element, at most 500 characters; "" if it has child elements.
 
     botocore returns a list for a repeated element, and a dict for an element with child elements.
     """
@@ -307,19 +305,19 @@ def is_unsupported(answer: ServerAnswer) -> bool:
 
 
 def unquoted(etag: str | None) -> str | None:
-    """Return an ETag without quotes, which JSON would have to escape in each outcome."""
+    """Return an ETag without its quotes, which JSON would have to escape; None stays None."""
     return etag.strip('"') if etag else None
 
 
 class Call(Struct, frozen=True):
     """A request to S3: its name in messages, and the meaning of its status codes."""
 
-    action: str  # required permission: GetObject, as in "s3:GetObject"
+    action: str  # required permission without its prefix "s3:", such as GetObject
     bucket: str
     key: str = ""
     pinned: bool = False  # whether 404, 405 and 412 mean that the archive has changed
-    conditional: bool = False  # whether 412 means that the object exists
-    headers: tuple[str, ...] = ()  # headers from `HEADER_OPTIONS` in the request
+    conditional: bool = False  # whether 412 means a conflict with another write
+    headers: tuple[str, ...] = ()  # those headers in `HEADER_OPTIONS` that the request has
     owner: str | None = None  # required owner of the bucket; only botocore can send it
 
     def __str__(self) -> str:
@@ -327,7 +325,7 @@ class Call(Struct, frozen=True):
 
 
 def get_action(version: str | None) -> str:
-    """Return the permission for a GET. A GET with a version needs a different permission."""
+    """Return the permission that a GET needs: another one if it specifies a version id."""
     return "GetObject" if version is None else "GetObjectVersion"
 
 
@@ -350,7 +348,8 @@ def translate_error(error: Exception, call: Call) -> S3UnzipError:
 
 def explain_answer(answer: ServerAnswer, call: Call) -> S3UnzipError:
     """Return the error for a response to `call`."""
-    return _error_class(answer, call)(_describe(answer, call))
+    error_class = _choose_error_class(answer, call)
+    return error_class(_write_message(answer, call))
 
 
 def _explain_setting(error: Exception, call: Call) -> S3UnzipError | None:
@@ -379,11 +378,11 @@ def is_misplaced(answer: ServerAnswer) -> bool:
 
 
 def is_missing_right(answer: ServerAnswer) -> bool:
-    """Return whether a permission for S3, as opposed to KMS, seems to be missing."""
+    """Return whether a permission seems to be missing for S3, and not for KMS."""
     return answer.status == 403 and answer.code in DENIED and "kms" not in answer.message.lower()
 
 
-def _error_class(answer: ServerAnswer, call: Call) -> type[S3UnzipError]:
+def _choose_error_class(answer: ServerAnswer, call: Call) -> type[S3UnzipError]:
     """Return the class of the error, based on its code and status, and then on `call`."""
     if is_unsupported(answer):
         return UnsupportedError
@@ -393,6 +392,7 @@ def _error_class(answer: ServerAnswer, call: Call) -> type[S3UnzipError]:
     for error_class, codes, statuses in _ERROR_CLASSES:
         if answer.code in codes or status in statuses:
             return error_class
+    # These statuses mean different things for different calls.
     by_status: dict[int | None, type[S3UnzipError]] = {404: NotFoundError}
     if call.conditional:
         by_status[412] = ConflictError
@@ -406,21 +406,21 @@ def _error_class(answer: ServerAnswer, call: Call) -> type[S3UnzipError]:
     return StorageError
 
 
-def _describe(answer: ServerAnswer, call: Call) -> str:
+def _write_message(answer: ServerAnswer, call: Call) -> str:
     """Return an error message with the call, the message of the service, and advice."""
     code = answer.code
     if answer.status is not None and not code:
         code = f"HTTP {answer.status}"
     cause = ": ".join(part for part in (code, answer.message.rstrip(".")) if part)
     text = f"{call}: {cause or 'no answer'}"
-    if is_unsupported(answer):  # the options matter more than the code
+    if is_unsupported(answer):  # advice on options is more useful than advice on the code
         advice = _advise_without_options(answer, call)
     else:
         advice = _advise(answer, call)
     if advice:
         text += f"; {advice}"
-    if answer.request:
-        text += f" (request {answer.request})"
+    if answer.request_id:
+        text += f" (request {answer.request_id})"
     return text
 
 
@@ -459,7 +459,7 @@ def _advise_without_options(answer: ServerAnswer, call: Call) -> str:
 
 
 def _missing_right(answer: ServerAnswer, call: Call) -> str:
-    """Return the permission that may be missing: from the response, or the usual one.
+    """Return the permission that may be missing: the one in the response, or the usual one.
 
     Without s3:ListBucket, S3 responds with 403 for a missing key (API_GetObject, Permissions).
     """
