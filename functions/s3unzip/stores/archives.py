@@ -298,7 +298,7 @@ def locate_part(location: Location, number: int, *, is_last: bool = False) -> Lo
         path = path[: first_piece.start(1)] + str(number).zfill(len(first_piece[1]))
     elif not path.lower().endswith((".zip", ".zipx")):
         return None
-    elif not is_last:  # the earlier parts of a.zip are a.z01 etc. (A.Z01 for A.ZIP)
+    elif not is_last:  # the earlier parts of a.zip are a.z01 etc., those of a.zipx a.zx01 etc.
         path = re.sub(r"ip(x?)\Z", rf"\g<1>{number:02}", path, flags=re.IGNORECASE)
     return replace(location, key=path + question_mark + query)
 
