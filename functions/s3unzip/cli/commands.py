@@ -112,6 +112,7 @@ def command(
 
     def make(function: Callable[[Arguments], int]) -> click.Command:
         def start(**values: Any) -> int:
+            # Values that `Arguments` does not declare are options of a run.
             own_names = values.keys() & set(Arguments.__struct_fields__)
             own_values = {name: values[name] for name in own_names}
             run_options = {name: values[name] for name in values.keys() - own_names}

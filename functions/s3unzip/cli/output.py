@@ -271,10 +271,10 @@ class RunOutput(RunDisplay):
                 f"{summary}; nothing is deleted, because --delete-extra is {self._max_extra:,}"
             )
         elif sys.stdin.isatty():
-            names = [f"  {printable_name(listed.key)}" for listed in extra[:EXTRA_SHOWN]]
+            lines = [f"  {printable_name(listed.key)}" for listed in extra[:EXTRA_SHOWN]]
             if len(extra) > EXTRA_SHOWN:
-                names.append(f"  and {len(extra) - EXTRA_SHOWN:,} more; --dry-run lists them all")
-            sys.stderr.write("\n".join((f"{summary}:", *names, "")))
+                lines.append(f"  and {len(extra) - EXTRA_SHOWN:,} more; --dry-run lists them all")
+            sys.stderr.write("\n".join((f"{summary}:", *lines, "")))
             if not confirm("Delete them?"):
                 self.objection = "nothing is deleted"
         if self.objection:

@@ -170,7 +170,7 @@ def _size_rows(sizes: Sequence[Bin]) -> list[tuple[str, ...]]:
 
 
 def _cost_rows(cost: Cost) -> list[tuple[str, ...]]:
-    """Return the titles, the lines of the bill and the total, or only the titles without a cost."""
+    """Return the titles, the lines of the bill and the total; without a bill, only the titles."""
     rows: list[tuple[str, ...]] = [("dollars", "quantity", "service")]
     for line in cost.lines:
         if line.quantity:

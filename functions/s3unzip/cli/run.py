@@ -271,7 +271,7 @@ def _extract_next(machine: "Machine", request: Request, display: _BatchDisplay) 
     from s3unzip.api.extraction import extract_one
 
     warnings: list[str] = []
-    display.nested_runs = []
+    display.nested_runs = []  # `extract_one` adds the nested runs of this archive
     source = str(request.source.public)
     # JSON cannot contain the surrogates that stand for undecodable bytes of a file name.
     source = source.encode(errors="backslashreplace").decode()

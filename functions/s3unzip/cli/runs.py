@@ -281,7 +281,7 @@ def resume(arguments: Arguments) -> int:
         return _resume_here(arguments)
     deployed = arguments.deployed()
     run = deployed.find(arguments.run)
-    if _is_complete(run, deployed, json=arguments.json):
+    if _print_if_complete(run, deployed, json=arguments.json):
         return 0
     deployed.resume(run, failed=arguments.failed)
     if arguments.json:
@@ -301,9 +301,10 @@ def _resume_here(arguments: Arguments) -> int:
     run_id = local.find(arguments.run)
     run = _require_plan(run_id, local).run
     # After a power failure, files that are on record may be missing.
-    if not may_have_lost(
+    lost_files = may_have_lost(
         local.work_location.key, run_id, local.stores.destination(run.destination)
-    ) and _is_complete(run_id, local, json=arguments.json):
+    )
+    if not lost_files and _print_if_complete(run_id, local, json=arguments.json):
         return 0
     if run.options.password_ref is not None and password is None:
         raise UsageError(f"{run.id} was started with a password: give --password-file")
@@ -338,8 +339,8 @@ def _lacks_nested(report: Report, run_list: RunList) -> bool:
     )
 
 
-def _is_complete(run: str, run_list: RunList, *, json: bool) -> bool:
-    """Return whether a run is complete, so that resume has nothing to do; if so, print that.
+def _print_if_complete(run: str, run_list: RunList, *, json: bool) -> bool:
+    """Print that resume has nothing to do, if a run is complete; return whether it is.
 
     A run is not complete while nested archives are left, or while the deletion or tagging of its
     archive is pending or has failed.
@@ -454,7 +455,7 @@ def watch(arguments: Arguments) -> int:
 def _follow(run: str, run_list: RunList, display: RunDisplay, arguments: Arguments) -> Report:
     """Show the progress of a run until it ends; return its report."""
     watcher = RunWatcher(run_list.records(run))
-    printed: RunProgress | None = None
+    printed: RunProgress | None = None  # as JSON
     read_at = time.monotonic()  # the time of the last successful read
     ended_at: float | None = None  # the time when the end was first seen; None: not yet
     while True:

@@ -68,7 +68,7 @@ class Canary:
         self._request = self._runs.defaults.request(key)
         self._template = parse_template(self._request)
         key_of = self._template.key_of()
-        self._contents = {  # by key
+        self._contents = {  # the contents of the members, by key
             key_of(path): content for path, content in canary_members(self._token).items()
         }
         self._run = ""  # id of the run, which `put` computes as the planner does

@@ -81,8 +81,11 @@ def run_check(name: str, check: Callable[[], Answer]) -> CheckResult:
     try:
         answer = check()
     except S3UnzipError as error:
-        advice = NOT_CHECKED.get(type(error), "run the command again")
-        answer = Answer(WARNING, f"not checked: {error}", advice)
+        answer = Answer(
+            WARNING,
+            f"not checked: {error}",
+            NOT_CHECKED.get(type(error), "run the command again"),
+        )
     return CheckResult(name, *answer)
 
 
@@ -359,15 +362,15 @@ def check_route(runs: DeployedRuns, number: int) -> Answer:
     defaults = runs.defaults.routes[number]
     bucket = defaults.destination.bucket
     route = defaults.route or Route("")
-    answer = _check_location(
+    location = _check_location(
         runs,
         bucket,
         route.destination_owner,
         advice=f"use a bucket of the stack's account, or set routes.{number}.destination.owner to "
         "the account that owns it",
     )
-    if answer.status is FAILURE:
-        return answer
+    if location.status is FAILURE:
+        return location
     writing = check_rights(runs, defaults)
     if writing.status is not OK:
         return writing
@@ -378,8 +381,8 @@ def check_route(runs: DeployedRuns, number: int) -> Answer:
     secret = check_secret(runs, defaults, f"routes.{number}.password_secret")
     if secret.status is FAILURE:
         return secret
-    if answer.status is WARNING:  # reported last, because failures matter more
-        return answer
+    if location.status is WARNING:  # reported last, because failures matter more
+        return location
     return Answer(OK, f"{defaults.scope} -> {defaults.destination}")
 
 

@@ -59,9 +59,8 @@ def check_stack(runs: DeployedRuns) -> Answer:
 
 def check_version(runs: DeployedRuns) -> Answer:
     """Do the functions run the code of this package?"""
-    environment = runs.outputs.get(
-        "Environment", runs.environment
-    )  # `runs.environment` may be the name of a stack
+    # `runs.environment` may be the name of a stack.
+    environment = runs.outputs.get("Environment", runs.environment)
     deploy = f"deploy again: make deploy ENV={environment}"
     deployed = runs.outputs.get("Version")
     if deployed is None:
@@ -171,8 +170,7 @@ def check_scan(runs: DeployedRuns) -> Answer:
     advice = "docs/howto/malware.md says how to create a plan"
     if not runs.defaults.scan:
         return Answer(OK, "ingest.scan is not set: archives are opened as they arrive")
-    listed = runs.ask("guardduty:ListMalwareProtectionPlans")["MalwareProtectionPlans"]
-    for summary in listed:
+    for summary in runs.ask("guardduty:ListMalwareProtectionPlans")["MalwareProtectionPlans"]:
         name = summary["MalwareProtectionPlanId"]
         plan = runs.ask("guardduty:GetMalwareProtectionPlan", MalwareProtectionPlanId=name)
         if plan["ProtectedResource"]["S3Bucket"]["BucketName"] != bucket:

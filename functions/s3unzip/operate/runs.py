@@ -133,9 +133,8 @@ class DeployedRuns(RunList):
         self.environment = environment
         self.location = f"in {environment}"
         self.nothing_yet = f"no run of {environment} has begun yet"
-        self._connections = (
-            access.without_environment()
-        )  # the user's shell already has the variables
+        # The user's shell already has the variables.
+        self._connections = access.without_environment()
         self.found_by = environment_options(environment, self._connections)
         self._session = AwsSession(access)
         self._clients: dict[tuple[str, str | None], Any] = {}  # by service and other region
@@ -172,7 +171,7 @@ class DeployedRuns(RunList):
 
     def client(self, service: str, arn: str = "") -> Any:
         """Return the client for a service in the region of the stack, or in that of `arn`."""
-        region = None
+        region = None  # the region of the stack
         if arn.startswith("arn:") and arn.split(":")[3] != self.region:
             region = arn.split(":")[3]
         if (service, region) not in self._clients:
@@ -362,7 +361,7 @@ class DeployedRuns(RunList):
         for name in executions:
             answer = self.ask("states:DescribeExecution", executionArn=self._arn(name))
             copied = json.loads(answer["input"])
-            if "request" in copied:
+            if "request" in copied:  # an execution that resumed the run has no request
                 break
         return json.dumps(
             {field: copied[field] for field in ("run", "request", "pin") if field in copied}
