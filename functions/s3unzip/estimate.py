@@ -1,12 +1,12 @@
 """Estimates of how long a run will take and what it will cost, made before the run begins.
 
-The cost is computed from expected requests (`pricing`). The duration is the largest of three lower
-bounds, plus fixed times. The bounds are the longest task, the sum of all tasks divided by the
-number of workers, and the rate of writes that S3 accepts below one prefix. The fixed times are
-those of the event, cold starts, plan, rounds and report. Every number is in `rates`, with its
+The cost is computed from the expected requests (see `pricing`). The duration is the largest of
+three lower bounds, plus an overhead. The bounds are the longest task, the sum of all tasks divided
+by the number of workers, and the rate of writes that S3 accepts below one prefix. The overhead is
+the time for the event, cold starts, plan, rounds and report. Every number is in `rates`, with its
 source. The estimated durations have not been compared with AWS yet.
 
-This module makes no calls and reads no files and no clock.
+This module sends no requests, and reads neither files nor the clock.
 """
 
 import math
@@ -24,18 +24,18 @@ from s3unzip.pricing import Cost, Job, Platform, Work, aws, price
 from s3unzip.printable import show_dollars
 from s3unzip.settings import Tuning
 
-# Number of requests of one kind of step that wait for each other.
-TASK_CALLS = 4  # calls for the records of the task, its first range and its outcomes
-# Additional calls for a large member: create, header, bytes after the data, last part, complete.
+# How many requests a step sends one after the other, so that it waits for each of them.
+TASK_CALLS = 4  # for the records of the task, its first range and its outcomes
+# In addition, for a large member: create, header, bytes after the data, last part, complete.
 LARGE_CALLS = 5
 PLAN_CALLS = 9
 REPORT_CALLS = 3
-DIRECT_CALLS = 5  # calls by the function that extracts a small archive itself
-LINK_CALLS = 16  # calls to link the segments of split members
-# Number of requests for records.
+DIRECT_CALLS = 5  # in the function that extracts a small archive itself
+LINK_CALLS = 16  # to link the segments of split members
+# How many requests read and write records.
 TASK_GETS = 3  # rows of the task; earlier outcomes and stop.json, which normally do not exist
-SPLIT_GETS = 4  # GETs for the records of a split member
-SPLIT_PUTS = 2
+SPLIT_GETS = 4  # for a split member
+SPLIT_PUTS = 2  # for a split member
 SCAN_PUTS = 4  # the segment, when scanned and when linked; the outcomes of its scan and its slice
 PLAN_PUTS = 9
 MAX_PARTS = 10_000  # maximum per multipart upload: AmazonS3/latest/userguide/qfacts.html
@@ -69,9 +69,11 @@ class Estimate(Struct, frozen=True):
 
 
 class _Bound(NamedTuple):
-    seconds: float  # the minimum duration of all tasks together
+    """A lower bound of how long all tasks together take."""
+
+    seconds: float
     name: str
-    throttled: bool = False  # whether S3 throttles the workers
+    throttled: bool = False  # whether the bound is the rate of writes, so that S3 throttles workers
 
 
 def estimate(
@@ -90,7 +92,7 @@ def estimate(
         tasks: all tasks of the plan.
         platform: the platform of the run.
         tuning: the settings that were used to cut the tasks.
-        workers: number of concurrent tasks; 0: the number of workers on the platform.
+        workers: number of concurrent tasks; 0: as many as the platform has workers.
         sizes: size of each member in bytes, for a histogram.
     """
     kinds: Counter[TaskKind] = Counter()
@@ -134,8 +136,8 @@ def estimate_archive(
 ) -> Estimate:
     """Return the estimate for an archive from the tasks that its plan would have.
 
-    On AWS, the function that receives the event extracts a small archive itself. Then one task has
-    all members, and the estimate is repeated for that function.
+    On AWS, the function that receives the event extracts a small archive itself. The estimate is
+    then repeated for that function, with one task that has all members.
     """
     expected = estimate(request, tasks, platform, tuning, workers=workers, sizes=sizes)
     if platform.name != "aws" or not _is_direct(expected, tasks, tuning):
@@ -162,7 +164,7 @@ def check_budget(expected: Estimate, max_cost: float | None) -> None:
     """Refuse a run that would cost more than `max_cost` dollars; None: no limit."""
     if max_cost is None:
         return
-    if not max_cost >= 0:  # also true if it is NaN
+    if not max_cost >= 0:  # negative or NaN
         raise UsageError(f"the cost limit must be 0 or more dollars, not {max_cost}")
     cost = expected.cost.total
     if cost > max_cost:
@@ -180,8 +182,10 @@ def _bytes_read(task: Task) -> int:
 
 
 def _is_direct(expected: Estimate, tasks: Sequence[Task], tuning: Tuning) -> bool:
-    """Return whether the function that receives the event extracts the archive itself."""
-    # The first read must contain the whole directory, and no member may need a multipart upload.
+    """Return whether the function that receives the event extracts the archive itself.
+
+    The first read must contain the whole directory, and no member may need a multipart upload.
+    """
     return (
         0 < expected.members <= tuning.max_direct_members
         and expected.members * rates.DIRECTORY_ENTRY <= tuning.tail_bytes
@@ -195,25 +199,28 @@ def _is_direct(expected: Estimate, tasks: Sequence[Task], tuning: Tuning) -> boo
 
 
 def _count_sizes(sizes: Iterable[int]) -> tuple[Bin, ...]:
-    """Return a histogram of `sizes` (bytes) with bins of doubling width, without empty bins."""
+    """Return a histogram of `sizes` (bytes): each bin is as wide as all smaller sizes together.
+
+    Empty bins are left out.
+    """
+    counts = Counter(map(int.bit_length, sizes))
     # A size with `bits` bits is at least 2 ** (bits - 1). The size 0 has 0 bits: its bin is [0, 1).
-    return tuple(
-        Bin((1 << bits) // 2, 1 << bits, count)
-        for bits, count in sorted(Counter(map(int.bit_length, sizes)).items())
-    )
+    return tuple(Bin((1 << bits) // 2, 1 << bits, count) for bits, count in sorted(counts.items()))
 
 
 def _warn_of_timeout(seconds: Sequence[float], platform: Platform) -> tuple[str, ...]:
-    slow = max(seconds, default=0.0) * rates.SLOW_DAY
+    """Return a warning if the longest task may exceed the time limit of a function."""
+    slow_seconds = max(seconds, default=0.0) * rates.SLOW_DAY
     limit = rates.LAMBDA_SECONDS
-    if not platform.memory_gb or slow <= limit:  # only functions have a time limit
+    if not platform.memory_gb or slow_seconds <= limit:  # processes have no time limit
         return ()
-    return (f"the longest task may take {slow:.0f} s; a function ends after {limit:.0f}",)
+    return (f"the longest task may take {slow_seconds:.0f} s; a function ends after {limit:.0f}",)
 
 
 def _find_bound(
     seconds: Sequence[float], at_once: int, requests: Requests, platform: Platform
 ) -> _Bound:
+    """Return the largest lower bound of the duration of tasks that take `seconds` each."""
     bounds = [
         _Bound(max(seconds, default=0.0), "the longest task"),
         _Bound(sum(seconds) / at_once, f"all tasks by {at_once:,} workers"),
@@ -225,7 +232,7 @@ def _find_bound(
 
 
 def _write_seconds(writes: int) -> float:
-    """Return the seconds that `writes` below one prefix take; S3 doubles the rate in steps."""
+    """Return the seconds that `writes` below one prefix take; S3 doubles their rate at times."""
     rate = rates.S3_PREFIX_WRITES
     growth = rates.S3_GROWTH_SECONDS
     seconds = 0.0
@@ -262,32 +269,32 @@ def _put_seconds(task: Task, platform: Platform, tuning: Tuning) -> float:
     """Return the seconds that the PUTs of a batch take, with the concurrency in the settings."""
     mean_size = task.size / task.members
     at_once = min(tuning.puts_in_flight, max(1, tuning.bytes_in_flight // max(1.0, mean_size)))
-    turns = max(1.0, task.members / at_once)
-    return (platform.latency + mean_size / platform.upload_rate) * turns
+    puts_in_row = max(1.0, task.members / at_once)  # that one connection sends
+    return (platform.latency + mean_size / platform.upload_rate) * puts_in_row
 
 
 def _scan_seconds(task: Task, platform: Platform, bandwidth: float) -> float:
     """Return the seconds to find both boundaries of a segment and its last bytes of output."""
     reading = _bytes_read(task) / bandwidth
-    # A segment has two boundaries.
-    cpu = rates.SCAN_INFLATES * task.size / rates.INFLATE_RATE + 2 * rates.BOUNDARY_SECONDS
+    inflating = rates.SCAN_INFLATES * task.size / rates.INFLATE_RATE
+    computing = inflating + 2 * rates.BOUNDARY_SECONDS  # a segment has two boundaries
     # The scan is a separate task, and reads the local header.
-    return (TASK_CALLS + 1) * platform.latency + max(reading, cpu)
+    return (TASK_CALLS + 1) * platform.latency + max(reading, computing)
 
 
 def _overhead_seconds(
     tasks: Sequence[Task], members: int, platform: Platform, tuning: Tuning
 ) -> float:
-    """Return the seconds outside of tasks: event, cold starts, plan, rounds and report."""
+    """Return the seconds outside of tasks: for the event, cold starts, plan, rounds and report."""
     latency = platform.latency
     plan = members * rates.PLAN_MEMBER_SECONDS / platform.processor
     report = members * rates.REPORT_MEMBER_SECONDS
-    if platform.direct:
+    if platform.direct:  # one function, without rounds and without records in a store
         start = rates.EVENT_SECONDS + rates.COLD_START_P50
         return start + rates.DIRECT_SECONDS + DIRECT_CALLS * latency + plan + report
     plan += rates.PLAN_SECONDS + PLAN_CALLS * latency
     plan += members * rates.MEMBER_ROW / platform.bandwidth
-    # The report reads the outcomes of some tasks while it processes those of other tasks.
+    # Settling reads the outcomes of some tasks while it processes those of other tasks.
     report = max(report, len(tasks) / rates.OUTCOMES_AT_ONCE * latency)
     report += rates.REPORT_FIXED_SECONDS + REPORT_CALLS * latency
     if not platform.memory_gb:  # the run works on one machine
@@ -295,7 +302,7 @@ def _overhead_seconds(
     cold = rates.COLD_START_P50
     if len(tasks) > 1:
         cold += rates.COLD_START_P99  # the slowest of many cold starts
-    if _directory_bytes_beyond_tail(members, tuning):  # the function `plan` also starts
+    if _directory_bytes_beyond_tail(members, tuning):  # another function plans the run
         cold += rates.COLD_START_P50 + rates.EXECUTION_START_SECONDS
     scans = sum(task.kind is TaskKind.SCAN for task in tasks)
     rounds = _round_overhead_seconds(len(tasks))
@@ -309,6 +316,7 @@ def _overhead_seconds(
 
 
 def _round_overhead_seconds(tasks: int) -> float:
+    """Return the seconds to start and end the Map of a round with this number of tasks."""
     if tasks <= rates.MAP_INLINE_AT_ONCE:
         return rates.INLINE_STATES * rates.STATE_SECONDS
     return rates.EXECUTION_START_SECONDS + rates.MAP_SECONDS + tasks / rates.MAP_STARTS
@@ -327,10 +335,10 @@ def _billed_seconds(
     Args:
         seconds: duration of each task.
         bound: the largest lower bound, which determines how long the tasks take.
-        overhead: seconds outside of tasks. They include the `EVENT_SECONDS` that the event takes to
-            arrive, which are not billed.
+        overhead: seconds outside of tasks. They include `EVENT_SECONDS`, in which the event
+            arrives; these are not billed.
         at_once: number of concurrent tasks.
-        platform: the platform of the run; a direct run takes one function.
+        platform: the platform of the run; one function does all of a direct run.
     """
     if platform.direct:
         return overhead + bound.seconds - rates.EVENT_SECONDS
@@ -358,20 +366,20 @@ def _count_requests(
         if archive_bytes > tuning.tail_bytes:
             gets = 2
         return Requests(get=gets, put=members + rates.DIRECT_WRITES)
-    has_records = platform.memory_gb > 0  # the records are in S3 if Lambda functions work
-    # One for the tail of the archive, and those for the part of the directory before the tail.
+    has_record_requests = platform.memory_gb > 0  # functions keep the records in S3
+    # One GET for the tail of the archive, and more for the directory before the tail.
     counts: Counter[str] = Counter(get=1 + math.ceil(beyond / tuning.directory_piece))
     for task in tasks:
         counts.update(_task_requests(task, tuning))
-        if has_records:
-            # The report reads the outcomes of the task, which is one more GET. Tasks other than
-            # scans write only their outcomes.
+        if has_record_requests:
+            # One more GET is that of settling, which reads the outcomes. Tasks other than scans
+            # write only their outcomes.
             counts.update(get=TASK_GETS + 1, put=SCAN_PUTS if task.kind is TaskKind.SCAN else 1)
-    if has_records:
-        split = sum(task.part == 0 for task in tasks if task.parts > 1)
+    if has_record_requests:
+        split = sum(task.part == 0 for task in tasks if task.parts > 1)  # number of split members
         # One call of the plan is the GET of the tail, which has already been counted.
         counts.update(get=PLAN_CALLS - 1 + SPLIT_GETS * split, put=PLAN_PUTS + SPLIT_PUTS * split)
-        # LISTs of records and uploads; the plan probes the destination with an upload.
+        # LISTs of records and uploads; the plan tests the destination with an upload.
         counts.update(list=4, create=1, abort=1)
     return Requests(**counts)
 
@@ -387,10 +395,10 @@ def _task_requests(task: Task, tuning: Tuning) -> dict[str, int]:
             "get": 2,
             "copy": max(1, math.ceil(task.size / tuning.copy_part_bytes)),
         }
-    # The size of the whole member is estimated from this one task.
-    part_bytes = max(tuning.part_bytes, math.ceil(task.size * task.parts / MAX_PARTS))
+    member_size = task.size * task.parts  # approximately, if this task is a slice
+    part_bytes = max(tuning.part_bytes, math.ceil(member_size / MAX_PARTS))
     parts = max(1, math.ceil(task.size / part_bytes))
-    # The local header, the bytes after the data, and the data itself.
+    # One GET for the local header, one for the bytes after the data, and those for the data.
     gets = 2 + max(1, math.ceil(_bytes_read(task) / tuning.read_piece))
     if task.kind is TaskKind.SCAN:  # the scan and its slice read the same bytes
         gets *= 2

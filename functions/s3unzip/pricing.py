@@ -1,8 +1,8 @@
 """The cost of a run on its platform: Lambda functions on AWS, or processes on one machine.
 
-The cost of a finished run is computed from its counted requests, and that of an estimate from
-expected requests. Every price is in `rates`, with its source. The cost does not cover storage, KMS,
-transfer between Regions, free tiers, X-Ray or the idle stack (see docs/cost.md).
+The cost of a finished run is computed from the requests that it sent, and the cost of an estimate
+from the expected requests. Every price is in `rates`, with its source. The cost does not include
+storage, KMS, transfer between Regions, free tiers, X-Ray or the idle stack (see docs/cost.md).
 """
 
 import math
@@ -25,18 +25,18 @@ class Platform(Struct, frozen=True):
     latency: float  # mean latency of one small request
     bandwidth: float  # bandwidth of one worker in each direction
     total_bandwidth: float = math.inf  # bandwidth of all workers together in each direction
-    upload_rate: float = math.inf  # rate of a single request
+    upload_rate: float = math.inf  # rate of a single upload request
     memory_gb: float = 0.0  # memory of a Lambda function; 0: one machine, where only S3 costs money
-    priced_reads: bool = False  # the archive is in S3
-    priced_writes: bool = False  # the destination is in S3
-    direct: bool = False  # the function that receives the event extracts all: no state machine
+    priced_reads: bool = False  # whether the archive is in S3
+    priced_writes: bool = False  # whether the destination is in S3
+    direct: bool = False  # whether the function that receives the event extracts the archive itself
     processor: float = 1.0  # share of a core that each worker has
 
 
 def aws(
     *, workers: int = rates.LAMBDA_CONCURRENCY, memory_mb: int = rates.LAMBDA_VCPU_MB
 ) -> Platform:
-    """Return the platform of Lambda workers of a state machine, in one Region with both buckets."""
+    """Return the platform of a run on AWS, in the Region of the archive and the destination."""
     return Platform(
         name="aws",
         workers=workers,
@@ -54,9 +54,8 @@ def local(*, workers: int, priced_reads: bool = False, priced_writes: bool = Fal
 
     Args:
         workers: number of processes.
-        priced_reads: whether the archive is in S3, so that requests cost money and have S3's
-            latency.
-        priced_writes: whether the destination is in S3.
+        priced_reads: whether the archive is in S3; if so, its requests cost money.
+        priced_writes: whether the destination is in S3; if so, its requests cost money.
     """
     return Platform(
         name="local",
@@ -71,7 +70,7 @@ def local(*, workers: int, priced_reads: bool = False, priced_writes: bool = Fal
 
 
 class CostLine(Struct, frozen=True):
-    """One line of the bill, where `dollars` is `quantity` times the price of one `unit`."""
+    """One line of the bill; `dollars` is `quantity` times the price of one `unit`."""
 
     service: str
     item: str
@@ -85,8 +84,8 @@ class Cost(Struct, frozen=True):
 
     lines: tuple[CostLine, ...]
     total: float
-    unavoidable: float  # cost of one PUT per member, which any tool must pay
-    unavoidable_share: float  # share of the total cost; 0 if the total is 0
+    unavoidable: float  # cost of one PUT per member, which every tool needs
+    unavoidable_share: float  # its share in the total; 0 if the total is 0
 
 
 class Work(Struct, frozen=True):
@@ -99,10 +98,10 @@ class Work(Struct, frozen=True):
 
 
 def price_run(report: Report, platform: Platform | None) -> Cost | None:
-    """Return the cost of a run from its counts; None if the platform is not billed by use."""
-    if platform is None or not (
-        platform.priced_reads or platform.priced_writes or platform.memory_gb
-    ):
+    """Return the cost of a run from its counts; None if the run costs nothing or is not priced."""
+    if platform is None:
+        return None
+    if not (platform.priced_reads or platform.priced_writes or platform.memory_gb):
         return None
     requests = report.requests
     if not report.source.store.is_billed:
@@ -117,7 +116,7 @@ def price_run(report: Report, platform: Platform | None) -> Cost | None:
 
 
 def price_archives(count: int, size: int) -> float:
-    """Return the approximate cost, in dollars, of `count` archives with a total of `size` bytes."""
+    """Return the approximate cost in dollars of `count` archives that have `size` bytes in all."""
     members = size / rates.USUAL_MEMBER_BYTES
     return members * rates.PRICE_S3_WRITE + count * rates.USUAL_ARCHIVE_DOLLARS
 
@@ -129,7 +128,7 @@ def price(job: Job, work: Work, platform: Platform) -> Cost:
         *_price_services_besides_s3(job, work, platform),
     ]
     total = sum(line.dollars for line in lines)
-    unavoidable = 0.0  # a PUT into a folder costs nothing
+    unavoidable = 0.0  # writing to a folder costs nothing
     if platform.priced_writes:
         unavoidable = work.members * rates.PRICES_S3_WRITE[_storage_class(job)]
     share = 0.0
@@ -140,7 +139,9 @@ def price(job: Job, work: Work, platform: Platform) -> Cost:
 
 def _storage_class(job: Job) -> str:
     objects = job.options.objects
-    return (objects and objects.storage_class) or "STANDARD"
+    if objects is None or not objects.storage_class:
+        return "STANDARD"
+    return objects.storage_class
 
 
 def _bill(service: str, item: str, quantity: float, *, unit: str, price: float) -> CostLine:
@@ -150,6 +151,7 @@ def _bill(service: str, item: str, quantity: float, *, unit: str, price: float) 
 
 
 def _price_s3(job: Job, work: Work, platform: Platform) -> list[CostLine]:
+    """Return the lines for requests to S3; those to other stores are not billed."""
     requests = work.requests
     bill = partial(_bill, "S3", unit="request")
     lines = []
@@ -160,7 +162,7 @@ def _price_s3(job: Job, work: Work, platform: Platform) -> list[CostLine]:
     storage_class = _storage_class(job)
     surcharge = rates.PRICES_S3_WRITE[storage_class] - rates.PRICE_S3_WRITE
     if platform.priced_writes and surcharge > 0:
-        # Other PUTs write the records of the run, which are in the class STANDARD.
+        # PUTs beyond one per member write records, which are in the class STANDARD.
         count = min(requests.put, work.members) + requests.complete
         if storage_class not in rates.PARTS_AS_STANDARD:
             count += requests.create + requests.part + requests.copy
@@ -169,16 +171,17 @@ def _price_s3(job: Job, work: Work, platform: Platform) -> list[CostLine]:
 
 
 def _price_services_besides_s3(job: Job, work: Work, platform: Platform) -> list[CostLine]:
-    if not platform.memory_gb:
+    """Return the lines for Lambda, Step Functions and the other services of a run on AWS."""
+    if not platform.memory_gb:  # the run is on one machine
         return []
     invocations = 1  # in a direct run, one function does all the work
     transitions = 0
     if not platform.direct:
-        invocations = work.tasks + 2  # the additional invocations are plan and report
+        invocations = work.tasks + 2  # one for each task, one for the plan, one for the report
         if work.tasks:
             transitions = rates.TRANSITIONS + rates.TASK_TRANSITIONS * work.tasks
-    events = 1
-    # A bucket that sends events for archives also sends one for each member that is put into it.
+    events = 1  # for the archive
+    # The bucket of the archive sends events for all objects, so also for members written to it.
     if job.source.store.is_billed and job.source.bucket == job.destination.bucket:
         events += work.members
     logs = invocations * rates.LOG_BYTES + transitions * rates.TRANSITION_LOG_BYTES

@@ -7,7 +7,7 @@ report of the refusal is returned.
 
 import itertools
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import asdict, replace
@@ -82,8 +82,10 @@ def make_plan(
         reading = read_directory(source, tail, request, context, calls=calls)
     except RejectedError as refusal:
         finding = refusal.finding
-        report = _reject(run, finding.code, describe(finding.code, finding.message), context)
-        return replace(report, offset=finding.offset, requests=calls.requests)
+        message = describe(finding.code, finding.message)
+        return _reject(
+            run, finding.code, message, context, offset=finding.offset, requests=calls.requests
+        )
     if check is not None:
         check(reading)
     run = replace(run, inflation=reading.index.inflation)
@@ -117,8 +119,8 @@ def _write_members(
         records.store.write(FOLDERS, join_lines(folder_keys(reading, request.options)))
 
 
-def _reject(run: Run, reason: str, message: str, context: Context) -> Report:
-    """Return the report of a run that is refused before it begins."""
+def _reject(run: Run, reason: str, message: str, context: Context, **more: Any) -> Report:
+    """Return the report of a run that is refused; `more` contains further fields of the report."""
     now = context.clock.now()
     return Report.of(
         run.id,
@@ -131,6 +133,7 @@ def _reject(run: Run, reason: str, message: str, context: Context) -> Report:
         started=run.created,
         finished=now,
         plan_seconds=now - run.created,
+        **more,
     )
 
 
@@ -157,8 +160,14 @@ def _check_cost(plan: Plan, context: Context) -> Plan | Report:
         f"above the limit of {show_dollars(limit, cost)}: raise "
         f"runs.max_cost of the environment {context.environment}"
     )
-    report = _reject(summary.run, OVER_BUDGET, message, context)
-    return replace(report, members=summary.members, directories=summary.directories)
+    return _reject(
+        summary.run,
+        OVER_BUDGET,
+        message,
+        context,
+        members=summary.members,
+        directories=summary.directories,
+    )
 
 
 def _summarize(

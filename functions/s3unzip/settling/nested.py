@@ -1,12 +1,13 @@
 """Nested archives: which archives to extract, below which prefix and within which budget.
 
-A nested archive has a run of its own after the run that extracted it; other modules start this run.
-A member is assumed to be an archive if its name ends in ``.zip``; the plan of its run determines
-whether it is one. The members of a nested archive are written below its key without the ``.zip``.
-`Options` limits the depth. All runs below one archive share a `Budget`, so the archive cannot cause
-more runs or more data than the settings allow.
+A nested archive has a run of its own, which other modules start after the run that extracted it. A
+member is taken for an archive if its name ends in ``.zip``; the plan of its run shows whether it is
+one. The members of a nested archive are written below its key without the ``.zip``. `Options`
+limits the depth. All runs below one archive share a `Budget`, so the archive cannot cause more runs
+or more data than the settings allow.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from heapq import nsmallest
@@ -47,8 +48,13 @@ def first_budget(tuning: Tuning) -> Budget:
 def spend(budget: Budget, report: Report, context: Context) -> Budget:
     """Return the budget that a nested run leaves for the runs below it.
 
-    The members and bytes in the run's plan are subtracted, not those in its outcomes. A repeated
-    run therefore leaves the same budget, and the runs below it have the same options and ids.
+    Members and bytes are those of the run's plan, not of its outcomes. A repeated run therefore
+    leaves the same budget, and the runs below it have the same options and ids.
+
+    Args:
+        budget: the budget of the nested run.
+        report: the report of the nested run.
+        context: the context of the step.
     """
     archives = max(0, budget.archives - 1)
     plan = RunRecords.open(context.stores, report.run).find_plan()
@@ -62,13 +68,13 @@ def spend(budget: Budget, report: Report, context: Context) -> Budget:
 def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], list[NestedRun]]:
     """Return the nested archives to extract, and the refused archives with the reasons.
 
-    Of the archives beyond the limit, only the first is refused: it represents all of them.
+    Of the archives beyond the limit, only the first is listed as refused.
 
     Args:
         run: the run that extracted the archives.
         context: the context of the step.
-        limit: the maximum number of archives to consider, starting with the first in the directory.
-            The limit bounds the memory that is used.
+        limit: the maximum number of archives, which also bounds the memory. The archives that come
+            first in the directory are taken.
     """
     records = RunRecords.open(context.stores, run.id)
     candidates = (
@@ -76,11 +82,13 @@ def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], 
         for outcome in records.all_outcomes()
         if outcome.status is not Status.FAILED and outcome.key.lower().endswith(SUFFIX)
     )
-    # Outcomes are stored in the order in which their PUTs ended. They are sorted by index here,
+    # Outcomes are on record in the order in which their PUTs ended. They are sorted by index here,
     # because the indexes are the same in each run. One archive more than the limit shows that there
-    # are too many. Each archive may be on record twice: a late stream records it again.
-    first_outcomes = nsmallest(2 * (limit + 1), candidates, key=attrgetter("index"))
-    archives = list({outcome.index: outcome for outcome in first_outcomes}.values())[: limit + 1]
+    # are too many. An archive is on record twice if a late stream recorded it again.
+    max_archives = limit + 1
+    first_outcomes = nsmallest(2 * max_archives, candidates, key=attrgetter("index"))
+    by_index = {outcome.index: outcome for outcome in first_outcomes}
+    archives = list(by_index.values())[:max_archives]
     prefixes = Counter(_nested_prefix(archive.key) for archive in archives[:limit])
     taken_messages = _find_taken(records, prefixes)
     calls = context.calls()
@@ -110,7 +118,8 @@ def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], 
 
 def _nested_prefix(key: str) -> str:
     """Return the prefix of a nested archive's members; empty for a name such as "..zip"."""
-    if not key.rpartition("/")[2][: -len(SUFFIX)].strip("."):
+    name = key.rpartition("/")[2]
+    if not name[: -len(SUFFIX)].strip("."):
         return ""
     return key[: -len(SUFFIX)] + "/"
 
@@ -119,8 +128,8 @@ def nested_request(run: Run, key: str, budget: Budget) -> Request:
     """Return the request that extracts a nested archive.
 
     Args:
-        run: the run that extracted the archive. Its password and rules apply to the archive, but
-            its filters and its key template do not.
+        run: the run that extracted the archive. Its password and its rules for objects also apply
+            to the archive; its filters and its key template do not.
         key: the key of the archive at the destination of `run`.
         budget: the budget for the archive and the archives inside it.
     """
@@ -144,30 +153,30 @@ def nested_request(run: Run, key: str, budget: Budget) -> Request:
 
 
 def nested_requests(run: Run, report: Report, context: Context) -> Iterator[Request]:
-    """Yield the requests for a run's nested archives; record the archives that are refused.
+    """Yield the requests for the nested archives of a run that has ended; record the refused ones.
 
-    The run has ended. The runs of the archives can be concurrent: each gets an equal share of the
-    budget, so they need no communication.
+    Each archive gets an equal share of the budget, so that their runs can be concurrent and need
+    not know of each other.
     """
     budget = first_budget(context.tuning)
     own_budget = run.options.nested_budget
-    if own_budget is not None:  # the run is nested; its archive has already been subtracted
+    if own_budget is not None:  # the run is nested, and its budget does not contain its own archive
         budget = replace(spend(own_budget, report, context), archives=own_budget.archives)
     archives, refused = find_nested(run, context, budget.archives)
     if refused:
         RunRecords.open(context.stores, run.id).write_nested(refused)
-    runs = max(1, len(archives))  # 1 avoids a division by zero
+    shares = max(1, len(archives))  # 1 avoids a division by zero
     share = Budget(
-        (budget.archives - len(archives)) // runs,  # these archives are already spent
-        budget.members // runs,
-        budget.size // runs,
+        (budget.archives - len(archives)) // shares,  # without the archives that are extracted now
+        budget.members // shares,
+        budget.size // shares,
     )
     for outcome in archives:
         yield nested_request(run, outcome.key, share)
 
 
 def _find_taken(records: RunRecords, prefixes: Counter[str]) -> dict[str, str]:
-    """Return the prefixes of several archives or of other members, each with a sentence on how."""
+    """Return the prefixes that more than one archive or other members have, each with a message."""
     taken = {
         prefix: f"{archives} archives would be extracted to {prefix}"
         for prefix, archives in prefixes.items()
@@ -179,10 +188,8 @@ def _find_taken(records: RunRecords, prefixes: Counter[str]) -> dict[str, str]:
         key = outcome.key
         if key + "/" in prefixes:
             taken.setdefault(key + "/", f"a member of the outer archive is called {key}")
-        at = key.find("/")  # each slash ends a prefix of the key
-        while at >= 0:
-            prefix = key[: at + 1]
+        for slash in re.finditer("/", key):
+            prefix = key[: slash.end()]
             if prefix in prefixes:
                 taken.setdefault(prefix, f"members of the outer archive are below {prefix}")
-            at = key.find("/", at + 1)
     return taken

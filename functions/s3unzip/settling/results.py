@@ -40,8 +40,6 @@ from s3unzip.stores.ports import Upload
 
 MEMBERS_AT_ONCE = 8  # maximum number of split members to link or finish concurrently
 
-Ended = tuple[Task, TaskOutcomes]  # a task that has ended, and its record
-
 
 class Results(Struct):
     """The results of the rounds so far: totals over tasks and outcomes, and the remaining tasks."""
@@ -61,7 +59,7 @@ class Results(Struct):
     large: list[Task] = field(default_factory=list)  # all tasks except batches
     # For each split member that settling must link or finish: its scans or copies, or its slices.
     to_link: list[list[Task]] = field(default_factory=list)
-    to_finish: list[list[Ended]] = field(default_factory=list)
+    to_finish: list[list[tuple[Task, TaskOutcomes]]] = field(default_factory=list)
     done: int = 0  # ended tasks and members with an outcome; a round with progress raises it
     stop: Stop | None = None  # set if records cannot be read
 
