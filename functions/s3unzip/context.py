@@ -94,11 +94,10 @@ class Context(Struct, frozen=True):
 
     def calls(self) -> Calls:
         """Return the object through which one step calls stores; it counts and retries calls."""
-        tuning = self.tuning
         return Calls(
             self.clock,
-            tuning.retry_seconds,
-            tuning.puts_in_flight,
+            self.tuning.retry_seconds,
+            self.tuning.puts_in_flight,
             first=self.first_calls,
             faults=self.faults,
         )

@@ -318,7 +318,7 @@ def _overhead_seconds(
 def _round_overhead_seconds(tasks: int) -> float:
     """Return the seconds to start and end the Map of a round with this number of tasks."""
     if tasks <= rates.MAP_INLINE_AT_ONCE:
-        return rates.INLINE_STATES * rates.STATE_SECONDS
+        return rates.INLINE_MAP_SECONDS
     return rates.EXECUTION_START_SECONDS + rates.MAP_SECONDS + tasks / rates.MAP_STARTS
 
 

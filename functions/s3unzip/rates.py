@@ -1,8 +1,8 @@
 """All numbers that estimates are based on, with their sources.
 
-There are three kinds of numbers: documented limits of AWS, prices of AWS (us-east-1), and
-measurements or assumptions. Assumptions are marked; check these first if an estimate is wrong. This
-module computes nothing.
+The numbers are documented limits of AWS, prices of AWS (us-east-1), measurements and assumptions.
+Assumptions are marked as such; check these first if an estimate is wrong. This module computes
+nothing.
 """
 
 MB = 1_000_000
@@ -11,7 +11,7 @@ GB = 1_000_000_000
 # --- Documented limits -------------------------------------------------------------------------
 
 # "at least 3,500 PUT/COPY/POST/DELETE ... requests per second per partitioned prefix"; the scaling
-# "happens gradually and is not instantaneous", 503 while it happens.
+# "happens gradually and is not instantaneous", and S3 answers with 503 while it scales.
 # https://docs.aws.amazon.com/AmazonS3/latest/userguide/optimizing-performance.html
 S3_PREFIX_WRITES = 3_500.0  # requests per second
 
@@ -93,16 +93,15 @@ S3_GROWTH_SECONDS = 900.0
 # aws-c-s3 plans with 0.4 Gbps: https://github.com/awslabs/aws-c-s3 (source/s3_client.c)
 S3_REQUEST_COPY = 50.0 * MB
 
-# Measured by a user with 100 empty Express children: all of them were done within a second of
+# Measured by a user with 100 empty Express children: all of them ended within a second after
 # MapRunStarted, and the state ended 6 s later.
 # https://repost.aws/questions/QUn5oKgcnjRTemt39V9hdtyw/why-is-step-function-s-distributed-map-slow
 MAP_SECONDS = 7.0  # to start and end a Distributed Map
 
-# Assumption: time to leave one state of a Standard execution and to enter the next. There are four
+# Assumption: a Standard execution takes 0.05 s to leave one state and enter the next. There are four
 # such transitions before the tasks of an inline Map (two choices, the Map and the task) and two
 # after them (task and Map).
-STATE_SECONDS = 0.05
-INLINE_STATES = 6
+INLINE_MAP_SECONDS = 6 * 0.05
 
 # Assumptions: S3 event -> EventBridge -> SQS -> planner, and StartExecution to the first state.
 EVENT_SECONDS = 1.5
@@ -126,9 +125,9 @@ TRANSITION_LOG_BYTES = 1_500
 TRANSITIONS = 7
 TASK_TRANSITIONS = 2  # an iteration of an inline Map (or a child execution) and its task
 
-# Memory of the plan function in the shipped environments: it determines the price of a direct run.
-# At the bounds of `Tuning` (256 MiB in members of 31 MiB), a direct run had a peak of 387 MB. With
-# less memory, only the handler is slower: up to 3 GB, the code of a cold start is not throttled.
+# Memory of the plan function in the environments that we ship. It determines the price of a direct
+# run. A direct run at the bounds of `Tuning` (256 MiB in members of 31 MiB) used at most 387 MB.
+# Less memory slows down only the handler: a cold start is not throttled, up to 3 GB.
 # https://bitesizedserverless.com/bite/lambda-cold-start-bootstrap/
 DIRECT_MEMORY_MB = 576
 
@@ -140,9 +139,9 @@ DIRECT_WRITES = 2
 INFLATE_RATE = 809.0 * MB  # uncompressed bytes per second, isal on mixed files
 SCAN_INFLATES = 2  # a scan inflates with two dictionaries
 BOUNDARY_SECONDS = 0.15  # time to find one segment boundary
-PLAN_SECONDS = 0.15  # time for the tail and the probe
+PLAN_SECONDS = 0.15  # time to read the tail and to test the destination
 PLAN_MEMBER_SECONDS = 4e-6  # make bench-plan: 3.4 to 4.5 s for 1,000,000
-REPORT_FIXED_SECONDS = 0.2  # including its reads, which wait for each other
+REPORT_FIXED_SECONDS = 0.2  # including its reads, one after the other
 DIRECT_SECONDS = 0.03  # a direct run without members and requests: 10 ms on a whole core
 REPORT_MEMBER_SECONDS = 2e-6
 LINK_SEGMENT_SECONDS = 0.002

@@ -234,14 +234,13 @@ def _list_expected(request: Request, reading: Reading) -> list[_Expected]:
     These are the objects of the selected members, which must exist, those of all other members, and
     the marker.
     """
-    options = request.options
     key_of = reading.template.key_of()
     expected = [
         _Expected(
             key_of(member.path),
-            size=stored_size(member, options),
+            size=stored_size(member, request.options),
             crc32=member.crc32 if member.declares_crc else None,
-            is_wrapped=member.is_wrapped and options.as_gzip is None,
+            is_wrapped=member.is_wrapped and request.options.as_gzip is None,
         )
         for member in reading.index.selected
     ]

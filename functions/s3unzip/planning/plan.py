@@ -77,9 +77,10 @@ def make_plan(
         created=context.clock.now(),
     )
     check_options(request.options, request.destination)
-    source = context.stores.source(request.source)
     try:
-        reading = read_directory(source, tail, request, context, calls=calls)
+        reading = read_directory(
+            context.stores.source(request.source), tail, request, context, calls=calls
+        )
     except RejectedError as refusal:
         finding = refusal.finding
         message = describe(finding.code, finding.message)
@@ -184,8 +185,8 @@ def _summarize(
         selected=len(index.selected),
         tasks=len(tasks),
         kinds={kind.value: count for kind, count in cutter.members_by_kind.items()},
-        bytes_in=cutter.work.bytes_in,
-        bytes_out=cutter.work.bytes_out,
+        bytes_in=index.selected.compressed_size,
+        bytes_out=index.selected.size,
         workers=choose_workers(tasks, context.tuning),
         longest_task=max((task.seconds for task in tasks), default=0.0),
         warnings=dict(index.warnings),

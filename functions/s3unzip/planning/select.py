@@ -73,7 +73,6 @@ class KeyTemplate(Struct, frozen=True):
         return self.prefix + parts[-1]
 
     def _render(self, path: str) -> str:
-        """Return the key of a member."""
         if path.count("/") < self.strip:  # the member is not extracted, but its key must be unique
             return f"{self.prefix}/{path}"
         path = path.split("/", self.strip)[-1]
@@ -126,12 +125,11 @@ def members_folder(run: Request | Report) -> Location:
 
     If the archive was refused, the run has no members, and the destination itself is returned.
     """
-    destination = run.destination
     if isinstance(run, Report) and run.verdict is Verdict.REJECTED:
-        return destination
+        return run.destination
     prefix = parse_template(run).prefix
     # Without a slash, `rfind` returns -1, and the key is empty: the whole bucket.
-    return replace(destination, key=prefix[: prefix.rfind("/") + 1])
+    return replace(run.destination, key=prefix[: prefix.rfind("/") + 1])
 
 
 def _escape_dots(path: str) -> str:

@@ -241,16 +241,15 @@ class RunRecords:
         """Write a record that is already encoded, but do not replace complete outcomes."""
         if name == RUN:  # the plan on record may be for another archive
             self.write_plan(self._decode(RUN, data, PlanSummary))
-            return
-        if not name.startswith(OUTCOMES):
+        elif not name.startswith(OUTCOMES):
             self.store.write(name, [data])
-            return
-        try:
-            self.store.create(name, data)
-        except errors.ConflictError:  # another writer has recorded outcomes of this task
-            recorded = _parse_outcomes(self._find_bytes(name))
-            if recorded is None or not recorded.complete:
-                self.store.write(name, [data])
+        else:
+            try:
+                self.store.create(name, data)
+            except errors.ConflictError:  # another writer has recorded outcomes of this task
+                recorded = _parse_outcomes(self._find_bytes(name))
+                if recorded is None or not recorded.complete:
+                    self.store.write(name, [data])
 
     def delete_outcomes(self, task: str) -> None:
         """Delete the record of a task."""

@@ -183,8 +183,9 @@ def _read_tail(request: Request, pin: Pin | None, context: Context, calls: Calls
             raise
         raise SourceChangedError(str(gone)) from gone
     if pin is not None and pin != tail.pin:
-        newer = "another version is there now; its own event starts its run"
-        raise SourceChangedError(f"{request.source}: {newer}")
+        raise SourceChangedError(
+            f"{request.source}: another version is there now; its own event starts its run"
+        )
     return tail
 
 

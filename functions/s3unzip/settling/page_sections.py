@@ -171,8 +171,12 @@ def _work_tiles(report: Report) -> Iterator[Markup]:
         yield _tile("Rate", Markup(rate), f"{show_bytes(report.bytes_out / seconds)}/s written")
     read_note = f"{show_bytes(report.bytes_in)} read"
     if report.bytes_out:
-        written = show_bytes(report.bytes_out)
-        yield _tile("Written", figure(written), read_note, has_note=report.bytes_in > 0)
+        yield _tile(
+            "Written",
+            figure(show_bytes(report.bytes_out)),
+            read_note,
+            has_note=report.bytes_in > 0,
+        )
     elif report.verdict is Verdict.REJECTED:
         yield _tile("Written", figure("nothing"), read_note, has_note=report.bytes_in > 0)
     if report.tasks > 1:
@@ -316,12 +320,11 @@ def _failed_members(shown: Shown, rows: list[Markup]) -> Markup:
     if unwritten > len(rows):
         command = f"s3unzip show {report.run} --failures{shown.environment_options}"
         note += f" The first {len(rows):,} of {unwritten:,}: {command} lists them all."
-    summary = element("summary", {}, plain(f"List {show_count(len(rows), 'failed member')}"))
     is_open = "open" if len(rows) <= MAX_UNFOLDED_FAILURES else ""
     return element(
         "details",
         {"open": is_open},
-        summary,
+        element("summary", {}, plain(f"List {show_count(len(rows), 'failed member')}")),
         table("Failed members", FAILED_COLUMNS, rows, note=note),
     )
 

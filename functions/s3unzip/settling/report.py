@@ -284,7 +284,6 @@ def _keep_done_action(report: Report, earlier: Report | None) -> Report:
 
 def finish_source(rule: AfterSuccess | None, report: Report, context: Context) -> Report:
     """Delete or tag the archive if this is still to be done; return the new report."""
-    source = report.source
     pin = report.pin
     if rule is None or pin is None or not report.archive_left:
         return report
@@ -292,13 +291,13 @@ def finish_source(rule: AfterSuccess | None, report: Report, context: Context) -
     finished = SourceResult(rule.action, SourceState.DONE)
 
     def act() -> None:
-        store = context.stores.source(source)
+        store = context.stores.source(report.source)
         if rule.action is SourceAction.DELETE:
             if report.destination.store.is_local:
                 os.sync()  # the members must be on disk before the archive is deleted
-            store.delete(source, pin)
+            store.delete(report.source, pin)
         else:
-            store.tag(source, pin, rule.tags)
+            store.tag(report.source, pin, rule.tags)
 
     try:
         calls.run(FIRST_REQUESTS[rule.action], act, "source")
