@@ -1,7 +1,7 @@
 """Checks for options that contradict each other, or the source or destination of a run.
 
-The command line and an environment's file use different names for the same option. A `Naming`
-returns the name that the reader of a message knows.
+The command line and an environment's file have different names for an option. Each message uses
+the name that its reader knows, which a `Naming` returns.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,12 +14,13 @@ from s3unzip.object_properties import ARCHIVED_CLASSES
 from s3unzip.options import read_options
 from s3unzip.printable import choose_form
 
-Naming = Callable[[str], str]  # returns the name of an option, given its field
+Naming = Callable[[str], str]  # takes the field of an option, and returns its name for a message
+# The options that leave members out.
 SELECTING = ("include", "exclude", "names", "limit", "strip_components")
 
 
 def name_typed(field: str) -> str:
-    """Return the command-line name of the option in `field`; if it has none, `field` itself."""
+    """Return an option's name on the command line; if it has none, the name of its field."""
     return {row.field: row.word for row in read_options(Options)}.get(field) or field
 
 
@@ -30,14 +31,14 @@ def check_options(
 
     Args:
         options: the options of a run.
-        destination: None means that it is not known yet.
-        naming: function that returns the name of an option for messages.
+        destination: the destination of the run; None: not known yet.
+        naming: returns the name of an option for the message.
 
     Raises:
         UsageError: there is a contradiction; the message describes the first one.
     """
     is_folder = destination is not None and not destination.store.keeps_properties
-    as_gzip = naming("as_gzip")  # the option's name in messages
+    as_gzip = naming("as_gzip")
     if options.trust_crc and options.as_gzip is None:
         raise UsageError(
             f"{naming('trust_crc')}: needs {as_gzip}, because inflated members are always checked"
@@ -81,11 +82,11 @@ def check_after_success(
 
 
 def check_delete_extra(options: Options, option: str) -> None:
-    """Refuse `option`, which deletes objects that are not members, if it would delete members.
+    """Refuse `option`, which deletes all objects that are not members, if it would delete members.
 
-    Such members are those that are not selected, and those of nested archives.
+    It would delete members that are not selected, and members of nested archives.
     """
-    # `strip_components` is allowed: the members that this option leaves out have no keys.
+    # `strip_components`, the last one, is allowed: the members that it leaves out have no keys.
     selecting = _list_set(options, SELECTING[:-1], name_typed)
     if selecting:
         raise UsageError(
@@ -100,7 +101,7 @@ def check_delete_extra(options: Options, option: str) -> None:
 
 
 def _list_set(options: Options, fields: Sequence[str], naming: Naming) -> str:
-    """Return the names of the options that differ from their defaults, as words for a sentence."""
+    """Return the names of the options that are set, joined by "and"; empty if none is set."""
     defaults = Options()
     return " and ".join(
         naming(field) for field in fields if getattr(options, field) != getattr(defaults, field)
@@ -117,12 +118,12 @@ def check_access(
     """Refuse S3 options that contradict each other, or that are given for a store other than S3.
 
     Args:
-        access: the `StoreConfig`, which this module cannot import.
-        source: the archive. None means that it is not known yet.
-        destination: the destination. None means that there is none, or that it is not known yet.
-        after_success: what to do with the archive after its run.
+        access: a `StoreConfig`, which this module cannot import.
+        source: the archive; None: not known yet.
+        destination: the destination; None: there is none, or it is not known yet.
+        after_success: the action on the archive after its run; None: none.
     """
-    # Both map fields to names on the command line; `typed` contains only options with a value.
+    # The names of the options on the command line, by field: of all options, and of those set.
     words = {option.field: option.word for option in read_options(type(access))}
     typed = {field: word for field, word in words.items() if getattr(access, field)}
     unsigned = words["unsigned"]

@@ -142,11 +142,10 @@ def estimate_archive(
     expected = estimate(request, tasks, platform, tuning, workers=workers, sizes=sizes)
     if platform.name != "aws" or not _is_direct(expected, tasks, tuning):
         return expected
-    memory = rates.DIRECT_MEMORY_MB
     function = replace(
-        aws(workers=1, memory_mb=memory),
+        aws(workers=1, memory_mb=rates.DIRECT_MEMORY_MB),
         direct=True,
-        processor=min(1.0, memory / rates.LAMBDA_VCPU_MB),
+        processor=min(1.0, rates.DIRECT_MEMORY_MB / rates.LAMBDA_VCPU_MB),
     )
     task = Task(
         "batch-0000000",
@@ -212,7 +211,7 @@ def _warn_of_timeout(seconds: Sequence[float], platform: Platform) -> tuple[str,
     """Return a warning if the longest task may exceed the time limit of a function."""
     slow_seconds = max(seconds, default=0.0) * rates.SLOW_DAY
     limit = rates.LAMBDA_SECONDS
-    if not platform.memory_gb or slow_seconds <= limit:  # processes have no time limit
+    if not platform.memory_gb or slow_seconds <= limit:  # a process has no time limit
         return ()
     return (f"the longest task may take {slow_seconds:.0f} s; a function ends after {limit:.0f}",)
 

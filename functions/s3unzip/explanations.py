@@ -1,4 +1,4 @@
-"""Reason codes in plain words: the finding and the advice.
+"""Reason codes in plain words: what was found, and what the user can do.
 
 The command line, the report page and docs/reference/checks.md take their texts from here.
 `settling.next_command` chooses the command that is printed after a report.
@@ -181,18 +181,19 @@ def explain(code: str) -> Explanation:
 
 
 def advise(code: str, run: str, where: str = "") -> str:
-    """Return the advice about a code for one run; the commands in the advice name the run.
+    """Return the advice about a code for one run; the commands in it contain the run's id.
 
     Args:
         code: the code of a check or a fault.
         run: the id of the run.
-        where: options that select the run's environment, with a leading space.
+        where: the options that select the run's environment, with a leading space; empty for a run
+            on this machine.
     """
     return explain(code).advice.replace(" RUN", f" {run}{where}")
 
 
 def describe(code: str, message: str | None) -> str:
-    """Return a finding in words: the sentence for its code, then the details of this case."""
+    """Return a finding in words: the sentence for its code, then the details in `message`."""
     sentence = explain(code).sentence
     if not message or message == sentence:
         return sentence
@@ -202,7 +203,7 @@ def describe(code: str, message: str | None) -> str:
 
 
 def _advice_of(code: str) -> str:
-    """Return the advice for this check alone, or else the advice for its phase."""
+    """Return the advice for a check: its own, or else the advice for its phase."""
     if code in _ADVICE:
         return _ADVICE[code]
     check = CHECKS[code]

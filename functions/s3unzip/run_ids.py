@@ -2,10 +2,10 @@
 
 Rules:
 
-* The same version of an archive with the same options always has the same id, so a repeated event
-  starts nothing.
+* The same version of an archive with the same destination and options always has the same id, so a
+  repeated event starts nothing.
 * Ids sort by the time at which the archive was put.
-* Two archives may have equal hashes. Therefore a step that finds records under an id compares the
+* Two archives may have the same hash. Therefore a step that finds records under an id compares the
   archive in the records with its own archive (`check_same_archive`).
 """
 
@@ -20,32 +20,32 @@ STEM_AT = len("2026-11-23/201532-")  # offset of the stem in the id of a run
 STEM_CHARACTERS = 32  # maximum length; the name of an execution has up to 80 characters
 LAST_SECOND = 253_402_300_799  # 9999-12-31 23:59:59, the last date of `datetime`
 DIGEST_DIGITS = 16  # number of hexadecimal digits: 64 bits
-# Ends the run id for a newer version, if the archive was replaced during a run.
+# The end of the id of a run that follows because the archive was replaced during an earlier run.
 FOLLOW_UP_SUFFIX = "-again"
 
 
 def run_id(request: Request, pin: Pin, modified: float | None) -> str:
-    """Return the id of a run: day, time and stem of the archive, and a hash; ids sort by time.
+    """Return the id of a run: day and time of the archive, its stem, and a hash.
 
     Args:
         request: the archive, the destination and the options.
         pin: the version of the archive.
         modified: the Last-Modified of the archive in Unix seconds, which in S3 is the time of the
-            PUT.
+            PUT; None: not known.
     """
     import hashlib  # noqa: PLC0415 - loads OpenSSL, which few callers need
 
     identity = encode((request.source, pin, request.destination, request.options))
     identity += (request.again or "").encode()
     digest = hashlib.sha256(identity).hexdigest()[:DIGEST_DIGITS]
-    # Some file systems can store times that are not dates.
+    # A file system can store a time that `datetime` cannot represent.
     put = datetime.fromtimestamp(min(max(modified or 0.0, 0.0), LAST_SECOND), UTC)
     again = "" if request.again is None else FOLLOW_UP_SUFFIX
     return f"{put:%Y-%m-%d/%H%M%S}-{run_stem(request.source)}-{digest}{again}"
 
 
 class ArchiveVersion(NamedTuple):
-    """An archive and its version."""
+    """An archive and the version of it that an execution is for."""
 
     source: Location
     pin: Pin | None  # None: the version is not known
@@ -84,25 +84,25 @@ def execution_number(name: str) -> int:
 
 
 def run_of_execution(name: str) -> str:
-    """Return the run to which an execution belongs, from the name of the execution.
+    """Return the id of the run to which an execution belongs, from the name of the execution.
 
-    The names of executions that continue a run end in -r2, -r3, ...; the names of executions that
-    compare the archive after its end, in -w1, ...
+    Executions that continue a run have names that end in -r2, -r3, ... The names of executions that
+    compare the archive after the end of its run end in -w1, ...
     """
     return re.sub(r"^(\d{4}-\d\d-\d\d)-", r"\1/", re.sub(r"-[rw]\d+$", "", name))
 
 
 def run_stem(source: Location) -> str:
-    """Return the readable part of the ids of the runs of an archive."""
+    """Return the readable part of a run id: letters and digits of the archive's name."""
     stem = re.sub(r"[^A-Za-z0-9]+", "-", archive_stem(source)).strip("-")
     return stem[:STEM_CHARACTERS] or "archive"
 
 
 def archive_stem(source: Location) -> str:
-    """Return the last part of the path of an archive without its suffix (``.zip`` or any other).
+    """Return the name of an archive without its suffix, which is ``.zip`` or any other.
 
-    The stem is always a valid name for a folder: if it would be empty, ``.`` or ``..``, the suffix
-    is kept.
+    The stem is always a valid name for a folder: if it would be empty, ``.`` or ``..``, it includes
+    the suffix.
     """
     name = source.name.rstrip("/").rsplit("/", 1)[-1]
     stem = re.sub(r"(\.zip(\.0{2,}1)?|(?<=.)\.[a-z][a-z0-9]{0,9})$", "", name, flags=re.IGNORECASE)
@@ -110,8 +110,8 @@ def archive_stem(source: Location) -> str:
 
 
 def time_of_run(run: str) -> float:
-    """Return the time in the id of a run (when the archive was put), in Unix seconds; 0 if none."""
+    """Return the time in a run id, at which the archive was put, in Unix seconds; 0 if none."""
     try:
         return datetime.strptime(f"{run[: STEM_AT - 1]}+0000", "%Y-%m-%d/%H%M%S%z").timestamp()
-    except ValueError:  # somebody gave the execution a different name
+    except ValueError:  # the id is from an execution that a person named
         return 0.0

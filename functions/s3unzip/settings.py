@@ -1,8 +1,8 @@
 """All configurable sizes, counts and times, and the names that functions share with their stack.
 
-Lambda functions get their settings from environment variables (`Variable`), and local runs get
-theirs from the command line. The functions emit `METRICS`, and the stack's dashboard and alarms
-read them. This module reads no files and is independent of AWS.
+Lambda functions get their settings from environment variables (`Variable`); runs on one machine get
+them from the command line. The functions emit `METRICS`, which the stack's dashboard and alarms
+show. This module reads no files and does not depend on AWS.
 """
 
 import math
@@ -170,7 +170,7 @@ MAX_VALUES = {"max_few_tasks": 40}
 
 
 def machine_tuning(processes: int) -> dict[str, int | float]:
-    """Return the changes to the defaults for `processes` worker processes on one machine."""
+    """Return the settings that differ from the defaults with `processes` workers on one machine."""
     return {"max_workers": processes, "min_worker_seconds": PROCESS_PAYS_SECONDS}
 
 
@@ -181,8 +181,8 @@ def make_tuning(changes: Mapping[str, object], base: Tuning | None = None) -> Tu
     for name, value in changes.items():
         if name not in defaults:
             raise UsageError(f"tuning {name!r} is unknown; {_list_similar(name, sorted(defaults))}")
-        # Convert to an int or a float, like the default.
-        values[name] = type(defaults[name])(_check_number(name, value))
+        number_type = type(defaults[name])  # int or float
+        values[name] = number_type(_check_number(name, value))
     return replace(base or Tuning(), **values)
 
 
@@ -196,10 +196,11 @@ def _list_similar(name: str, known_names: Sequence[str]) -> str:
 
 
 def _check_number(name: str, value: object) -> int | float:
+    """Return `value` if the setting `name` may have it; otherwise, raise `UsageError`."""
     if (
-        isinstance(value, bool)  # a bool is an int
-        or not isinstance(value, int | float)
-        or not 0 <= value < math.inf
+        not isinstance(value, int | float)
+        or isinstance(value, bool)  # which Python counts as an int
+        or not 0 <= value < math.inf  # not NaN, either
         or (value == 0 and name not in MAY_BE_ZERO)
     ):
         raise UsageError(f"tuning {name!r} must be a positive number, not {value!r}")
@@ -211,9 +212,9 @@ def _check_number(name: str, value: object) -> int | float:
 
 
 def spellings(suffix: str) -> tuple[str, ...]:
-    """Return the accepted spellings of a key's suffix: unchanged, lower, upper, capitalised.
+    """Return the accepted spellings of a key's suffix: as given, lower, upper and title case.
 
-    An EventBridge pattern cannot ignore case if it has both a prefix and a suffix. The rule
-    therefore lists these spellings, and the functions accept the same spellings.
+    An EventBridge pattern that has both a prefix and a suffix cannot ignore case. The rule
+    therefore lists these spellings, and the functions accept the same ones.
     """
     return tuple(dict.fromkeys((suffix, suffix.lower(), suffix.upper(), suffix.title())))

@@ -6,12 +6,12 @@ The rules:
    several tasks (slices only). The stage after `LINK` is `SLICE`, `STREAM` or `DONE`; the stage
    after `FINISH` is `STREAM` or `DONE`.
 2. Workers do the tasks of a stage concurrently and in any order. The stage ends when all its tasks
-   have ended. Stages without tasks are done by settling, one member per call.
-3. The stage of a member is not recorded. `current_stage` derives it from the tasks and their
-   outcomes. Each step derives the stage anew, so a step may be repeated, even late or concurrently.
-4. A later stage wins: tasks of earlier stages that finish late change nothing.
-5. The outcome of a part is not the outcome of its member. A slice has an outcome only if it failed,
-   and then the member is streamed. Only `STREAM` and `DONE` set the outcome of a member.
+   have ended. Settling carries out the stages without tasks, one member per call.
+3. The stage of a member is not recorded. Each step derives it anew from the tasks and their
+   outcomes (`current_stage`), so a step may be repeated, even late or concurrently.
+4. A later stage wins: tasks of earlier stages that end late change nothing.
+5. The outcome of a slice is not the outcome of its member. A slice has an outcome only if it
+   failed; then the member is streamed. Only `STREAM` and `DONE` set the outcome of a member.
 6. A large member that is not split has only the stage `STREAM`. Members of batches, and stored
    members that one task copies, have no stage.
 """
@@ -27,11 +27,11 @@ class Stage(StrEnum):
     LINK = "link"  # settling links the segments, begins the upload and makes the slices
     SLICE = "slice"  # tasks upload the slices
     FINISH = "finish"  # settling compares the slices with the directory and completes the upload
-    STREAM = "stream"  # one task inflates the whole member, because its parts do not make it up
-    DONE = "done"  # settling has determined the outcome of the member
+    STREAM = "stream"  # one task inflates the whole member, because its slices do not fit together
+    DONE = "done"  # settling has recorded the outcome of the member
 
 
-# The stages done by workers, each with the stage that follows when all its tasks have ended.
+# For each stage that workers carry out, the stage that follows when all its tasks have ended.
 AFTER_TASKS = {Stage.SCAN: Stage.LINK, Stage.SLICE: Stage.FINISH, Stage.STREAM: Stage.DONE}
 
 
@@ -48,5 +48,5 @@ def current_stage(ended: Mapping[Stage, bool]) -> Stage:
 
 
 def gives_outcome(stage: Stage | None) -> bool:
-    """Return whether tasks of a stage (None: without a stage) record outcomes of members."""
+    """Return whether tasks in `stage` set the outcomes of members; None: tasks without a stage."""
     return stage in {None, Stage.STREAM, Stage.DONE}

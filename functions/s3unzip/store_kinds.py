@@ -1,6 +1,6 @@
-"""The abilities of the stores for each scheme. Only this module declares schemes.
+"""What the stores of each scheme can do. Only this module declares schemes.
 
-Other modules use `Location.store`. `stores.open` opens the adapter for a scheme.
+Other modules ask `Location.store`. `stores.open` opens the adapter for a scheme.
 """
 
 from msgspec import Struct
@@ -9,7 +9,7 @@ SCHEMES_TEXT = "s3://, http(s):// or a path"
 
 
 class StoreKind(Struct, frozen=True):
-    """The abilities of all stores for one scheme."""
+    """What all stores of one scheme can do."""
 
     is_local: bool = False  # files on this machine; no request is sent
     shows_key: bool = False  # a location is displayed as its key alone
@@ -53,5 +53,5 @@ STORE_KINDS = {
 
 
 def find_kind(scheme: str) -> StoreKind:
-    """Return the abilities of stores for `scheme`; an undeclared scheme has the defaults."""
+    """Return what the stores of `scheme` can do; an undeclared scheme has the defaults."""
     return STORE_KINDS.get(scheme, StoreKind())

@@ -1,8 +1,8 @@
 """The identity of this code: its version, and a hash of the deployed source files.
 
 The build, the command line and the report page read the version from here and nowhere else. The
-hash is an output of the stack, and `s3unzip doctor` compares it with the hash of its own package to
-show whether the deployed code is the same as the checked-out code.
+hash is an output of the stack. `s3unzip doctor` compares it with the hash of its own package, and
+so shows whether the deployed code is the same as the local code.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 __version__ = "0.1.0"
-# No Lambda function imports these files, so changing them does not make a deployed function stale.
+# No Lambda function imports these files, so a change to them does not make a function out of date.
 NOT_DEPLOYED = {"__main__.py", "cli", "local", "operate", "api/filesystem.py"}
 
 

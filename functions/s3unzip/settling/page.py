@@ -4,10 +4,10 @@ Rules:
 
 - The page is made only from the report, and loads nothing from a network. The same report produces
   the same bytes, so a repeated step writes the same page.
-- All text from an archive is escaped by `markup`.
-- The Content-Security-Policy lists the script and the style by their hashes. Injected markup could
-  therefore neither run nor load anything.
-- The constants in `page_sections` limit the size of the page for every archive.
+- `markup` escapes all text from an archive.
+- The Content-Security-Policy allows only the script and the style with the listed hashes. Injected
+  markup could therefore neither run nor load anything.
+- The constants in `page_sections` limit the size of the page, whatever the archive contains.
 """
 
 import base64
@@ -84,12 +84,12 @@ def make_page(shown: Shown) -> bytes:
     }
     present = {title: content for title, content in sections.items() if content}
     values = {
-        # The symbol, the space and the full stop are removed.
+        # Without the symbol, the space and the full stop of the verdict.
         "TITLE": title_text(f"{archive}: {verdict[2:-1].lower()} · s3unzip"),
         "ARCHIVE": text(archive),
         "VERDICT": element("b", {"class": style}, plain(verdict)) + plain(description),
-        "CAUSE": _cause(shown),
-        "ROUTE": _route(shown),
+        "CAUSE": _explain_end(shown),
+        "ROUTE": _list_run_facts(shown),
         "LINKS": "".join(
             element("li", {}, element("a", {"href": f"#{title.lower()}"}, plain(title)))
             for title in present
@@ -97,18 +97,22 @@ def make_page(shown: Shown) -> bytes:
         "SECTIONS": "".join(itertools.starmap(_section, present.items())),
         "VERSION": plain(f"s3unzip {__version__}"),
     }
-    # Values are not searched for placeholders.
-    return re.sub("@@([A-Z]+)@@", lambda name: values[name[1]], _template()).encode()
+    # One call replaces all placeholders, so that a value is not searched for placeholders.
+    return re.sub("@@([A-Z]+)@@", lambda match: values[match[1]], _make_template()).encode()
 
 
 def _section(title: str, content: Markup) -> Markup:
     name = title.lower()
-    heading = element("h2", {"id": f"{name}-title"}, plain(title))
-    return element("section", {"id": name, "aria-labelledby": f"{name}-title"}, heading, content)
+    return element(
+        "section",
+        {"id": name, "aria-labelledby": f"{name}-title"},
+        element("h2", {"id": f"{name}-title"}, plain(title)),
+        content,
+    )
 
 
 @cache
-def _template() -> str:
+def _make_template() -> str:
     """Return the template of the page, including its style, script and policy."""
     script = _read_asset("page.js")
     style = _read_asset("page.css")
@@ -128,7 +132,8 @@ def _read_asset(name: str) -> str:
 
 def _hash(asset: str) -> str:
     """Return the CSP source that allows exactly this text as an inline script or style."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(asset.encode()).digest()).decode()}'"
+    digest = hashlib.sha256(asset.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
 def _describe_verdict(report: Report, next_command: str | None) -> str:
@@ -164,8 +169,8 @@ def _describe_verdict(report: Report, next_command: str | None) -> str:
             return f"{sentence}."
 
 
-def _cause(shown: Shown) -> Markup:
-    """Return the reason and the message of a report; nothing if the report has neither."""
+def _explain_end(shown: Shown) -> Markup:
+    """Return why the run ended: message, reason code and advice; nothing if a report has none."""
     report = shown.report
     if not (report.reason or report.message):
         return NOTHING
@@ -179,7 +184,7 @@ def _cause(shown: Shown) -> Markup:
     return element("p", {"id": "cause"}, *content)
 
 
-def _route(shown: Shown) -> Markup:
+def _list_run_facts(shown: Shown) -> Markup:
     """Return the source, destination, times and id of the run, and the next command."""
     report = shown.report
     pairs = [
@@ -210,6 +215,6 @@ def _route(shown: Shown) -> Markup:
 
 
 def _show_moment(seconds: float) -> str:
-    if not seconds:
+    if not seconds:  # the time is not known
         return ""
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"

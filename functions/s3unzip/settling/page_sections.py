@@ -37,7 +37,7 @@ from s3unzip.settling.markup import (
 )
 
 MAX_FAILURE_BYTES = 1_000_000  # maximum total size of the rows of all failures
-MAX_UNFOLDED_FAILURES = 10  # longer lists are folded, to keep the cost on the first screen
+MAX_UNFOLDED_FAILURES = 10  # a longer list is folded, so that the cost stays on the first screen
 MAX_CODES = 50  # maximum number of reasons or warnings to list
 MAX_NAME = 1_024  # maximum length of a key in characters: the limit of S3
 MAX_TEXT = 400  # maximum length of a message or an option, in characters
@@ -79,7 +79,7 @@ class Ranked(NamedTuple):
 
 
 def rank(counts: Mapping[str, int], shown: Shown) -> list[Ranked]:
-    """Return the most frequent codes, and one line for all others; codes break ties."""
+    """Return the most frequent codes, and last a line for all others; ties are sorted by code."""
     ranked = [
         Ranked(
             clip(code, MAX_TEXT),
@@ -115,7 +115,12 @@ def _tile(
 ) -> Markup:
     """Return one tile: a name, a value, and a note below the value.
 
-    `tone` is a CSS class. If `has_note` is false, the note is left out.
+    Args:
+        name: what the value is.
+        value: a figure or a word.
+        note: the text below the value.
+        tone: a CSS class.
+        has_note: whether the note is shown.
     """
     if not has_note:
         note = ""
@@ -164,8 +169,8 @@ def _work_tiles(report: Report) -> Iterator[Markup]:
             "after the upload" if report.event_time else "after the start",
         )
     members = report.extracted + report.unchanged
+    # A rate would mislead if the run had one member, or waited for most of its duration.
     has_worked = report.plan_seconds + report.task_seconds > seconds / 2
-    # The rate would be misleading if the run had one member or spent most of its time waiting.
     if members > 1 and seconds and has_worked:
         rate = figure(f"{members / seconds:,.0f}") + element("small", {}, figure(" members/s"))
         yield _tile("Rate", Markup(rate), f"{show_bytes(report.bytes_out / seconds)}/s written")
@@ -202,11 +207,11 @@ def _count_calls(requests: Requests) -> list[tuple[str, int]]:
 
 
 def _cost_tile(report: Report, cost: Cost) -> Markup:
-    """Return the tile for the cost: of the whole run, and per TB or per million members."""
+    """Return the tile with the cost of the run, and its cost per TB or per million members."""
     total = figure(show_dollars(cost.total))
     if not report.extracted:
         return _tile("Cost", total)
-    # The cost depends on the number of members below 1 MB, and on the bytes of larger members.
+    # The cost depends on the number of members if they are below 1 MB, and otherwise on the bytes.
     if report.bytes_out > report.extracted * 1e6:
         unit_price = f"{show_dollars(cost.total / report.bytes_out * 1e12)} a TB written"
     else:
@@ -232,7 +237,7 @@ def failures(shown: Shown) -> Markup:
 
 
 def _reasons_table(reasons: list[Ranked], listed: list[str]) -> Markup:
-    """Return the table of reasons; `listed` holds the reasons in the table of failures."""
+    """Return the table of reasons; `listed` contains the reason of each row of failures."""
     if not reasons:
         return NOTHING
     columns = (
@@ -258,7 +263,7 @@ def _reasons_table(reasons: list[Ranked], listed: list[str]) -> Markup:
 
 
 def _code_button(reason: Ranked, listed: list[str]) -> Markup:
-    """Return a button that filters the rows by a reason; only the code if no row matches."""
+    """Return a button that shows only the rows with a reason; without such rows, its code."""
     if reason.code not in listed:
         return element("span", {"class": "mono"}, text(reason.code))
     return element(
@@ -274,7 +279,7 @@ def _code_button(reason: Ranked, listed: list[str]) -> Markup:
 
 
 def _filter(listed: list[str]) -> Markup:
-    """Return the form that filters the table; it stays hidden if the page's script does not run."""
+    """Return the form that filters the rows; it stays hidden if the page's script does not run."""
     choices = [
         element("option", {"value": reason}, plain(f"{reason} ({listed.count(reason):,})"))
         for reason in sorted(set(listed))
@@ -294,7 +299,7 @@ def _failure_rows(report: Report) -> Iterator[Markup]:
     bytes_left = MAX_FAILURE_BYTES
     for failure in report.failures:
         reason = clip(failure.reason, MAX_TEXT)
-        # All keys begin with the destination's key, so the rows omit it.
+        # All keys begin with the destination's key, so the rows leave it out.
         key = clip(failure.key.removeprefix(report.destination.key), MAX_NAME)
         offset = NOTHING
         if failure.offset is not None:
@@ -313,13 +318,13 @@ def _failure_rows(report: Report) -> Iterator[Markup]:
 
 
 def _failed_members(shown: Shown, rows: list[Markup]) -> Markup:
-    """Return the table of failures, with a note on how to list the failures that have no row."""
+    """Return the table of failures; its note says how to list the failures that have no row."""
     report = shown.report
     note = f"Keys below {clip(str(report.destination), 2 * MAX_NAME)}."
-    unwritten = report.failed + report.missing
-    if unwritten > len(rows):
+    failures_count = report.failed + report.missing
+    if failures_count > len(rows):
         command = f"s3unzip show {report.run} --failures{shown.environment_options}"
-        note += f" The first {len(rows):,} of {unwritten:,}: {command} lists them all."
+        note += f" The first {len(rows):,} of {failures_count:,}: {command} lists them all."
     is_open = "open" if len(rows) <= MAX_UNFOLDED_FAILURES else ""
     return element(
         "details",
@@ -330,7 +335,7 @@ def _failed_members(shown: Shown, rows: list[Markup]) -> Markup:
 
 
 def bill(cost: Cost | None) -> Markup:
-    """Return the section with the cost of each service; nothing if the run cost nothing."""
+    """Return the section with the cost of each service; nothing if the cost is not known."""
     if cost is None or not cost.lines:
         return NOTHING
     columns = (
@@ -376,14 +381,14 @@ def details(shown: Shown) -> Markup:
     counts = element(
         "div",
         {},
-        _counts("Requests", "Call", requests),
-        _counts("Warnings", "Warning", warnings, note="Oddities that were let pass."),
+        _counts_table("Requests", "Call", requests),
+        _counts_table("Warnings", "Warning", warnings, note="Oddities that were let pass."),
     )
     return element("div", {"class": "pair"}, identity, counts)
 
 
 def _identify(report: Report) -> Iterator[tuple[str, str]]:
-    """Yield the run's identifying fields and the options that differ from their defaults."""
+    """Yield names and values that identify the run, and its options that are not defaults."""
     yield "Run", report.run
     if report.route is not None:
         yield "Route", report.route.name
@@ -402,7 +407,7 @@ def _identify(report: Report) -> Iterator[tuple[str, str]]:
             yield f"Option {name.replace('_', '-')}", clip(shown, MAX_NAME)
 
 
-def _counts(
+def _counts_table(
     caption: str, title: str, counts: Sequence[tuple[Markup, int]], *, note: str = ""
 ) -> Markup:
     """Return a table of names and counts, in an element with its own id; nothing without counts."""
