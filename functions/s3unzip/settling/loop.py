@@ -15,8 +15,7 @@ The rules of the loop:
 - If records cannot be read, the run ends as FAILED, with that reason. When such a run is resumed,
   it begins anew: its records except the report are deleted, and it is planned again. Members that
   were written are written again, with the same bytes.
-- If the records under the run's id are of another archive, two runs have the same id. This is an
-  error.
+- If the records under a run's id are of another archive, two runs have one id: an error.
 """
 
 from collections.abc import Callable, Sequence
@@ -160,8 +159,9 @@ def _plan_archive(
     except SourceChangedError as change:
         if archive.run is None:  # there is no run yet to report on
             raise
-        now = context.clock.now()
-        return report_unplanned(archive.run, request, archive.pin, stop_for(change), now=now)
+        return report_unplanned(
+            archive.run, request, archive.pin, stop_for(change), now=context.clock.now()
+        )
     run = archive.run or run_id(request, tail.pin, tail.modified)
     records = RunRecords.open(context.stores, run, calls)
     # Outcomes without a plan were left by a plan that was interrupted.
@@ -378,9 +378,8 @@ def settle_failed(  # noqa: PLR0913 - all known facts
 def _finish_round(step: Step, plan: PlanSummary, results: Results, state: Next) -> Settled:
     """Write the next round if tasks remain; otherwise, write the report and end the run.
 
-    Before that, split members are linked or finished; their new tasks and outcomes are added to
-    `results`. The run also ends if it has a stop, or after `MAX_IDLE_ROUNDS` rounds without
-    progress.
+    Before that, split members are linked or finished, which adds tasks and outcomes to `results`.
+    The run also ends if it has a stop, or after `MAX_IDLE_ROUNDS` rounds without progress.
 
     Args:
         step: the step that settles the run.
