@@ -5,7 +5,7 @@ Rules:
 * An archive has one name. A split archive (APPNOTE 8.3.3) has the name of its last part: ``a.z01``,
   ``a.z02``, ... ``a.z99``, ``a.z100``, ... and then ``a.zip``; or ``a.zx01``, ... and ``a.zipx``,
   as WinZip writes them. A file that was cut into pieces has the name of its first piece:
-  ``a.zip.001``, ``a.zip.002``, ...
+  ``a.zip.001``, ``a.zip.002``, ... Without ``.zip``, it is a piece only if it has no end record.
 * Each part is pinned to its own version. The pin of the archive contains the total size of the
   parts, and the ETag and version of the part at the given location.
 * If a part is missing, or there are too many parts, the tail contains a refusal. No error is
@@ -44,7 +44,7 @@ from s3unzip.zip.records import EOCD_SIGNATURE, LOCAL_LENGTH, LOCAL_SIGNATURE
 PARTS_AT_ONCE = 16  # number of concurrent requests about parts
 
 _PIECE = re.compile(r"\.zip\.([0-9]{3,})\Z", re.IGNORECASE)
-_FIRST_PIECE = re.compile(r"\.zip\.(0{2,}1)\Z", re.IGNORECASE)
+_FIRST_PIECE = re.compile(r"(\.zip)?\.(0{2,}1)\Z", re.IGNORECASE)
 
 
 class Source(Protocol):
@@ -132,7 +132,8 @@ def read_whole_tail(
 
     If the parts cannot be joined, the tail contains a refusal.
     """
-    if _FIRST_PIECE.search(_file_name(location)):
+    first_piece = _FIRST_PIECE.search(_file_name(location))
+    if first_piece is not None and first_piece[1]:
         return _read_pieces(source, location, calls, length=length, max_parts=max_parts)
     tail = read_end(source, location, calls, length)
     count = count_disks(tail.data)  # number of parts according to the end record
@@ -143,10 +144,12 @@ def read_whole_tail(
     if EOCD_SIGNATURE in tail.data:
         return tail
     # There is no end record, so this may be a piece or an earlier part.
+    if first_piece is not None:
+        return _read_pieces(source, location, calls, length=length, max_parts=max_parts)
     advice = advise_name(location)
-    if advice is None:
-        return tail
-    return _refuse(tail, "multi-disk", advice)
+    if advice is not None:
+        tail = _refuse(tail, "multi-disk", advice)
+    return tail
 
 
 def _refuse(tail: Tail, code: str, message: str) -> Tail:
@@ -295,7 +298,7 @@ def locate_part(location: Location, number: int, *, is_last: bool = False) -> Lo
     path, question_mark, query = _split_query(location)
     first_piece = _FIRST_PIECE.search(path)
     if first_piece is not None:
-        path = path[: first_piece.start(1)] + str(number).zfill(len(first_piece[1]))
+        path = path[: first_piece.start(2)] + str(number).zfill(len(first_piece[2]))
     elif not path.lower().endswith((".zip", ".zipx")):
         return None
     elif not is_last:  # the earlier parts of a.zip are a.z01 etc., those of a.zipx a.zx01 etc.

@@ -39,21 +39,28 @@ def _fill(world: World, files: Files) -> Request:
     return Request(Location("s3", "ingest", f"in/{name}"), OUT)
 
 
-@pytest.mark.parametrize("change", [str, str.upper], ids=["zip", "ZIP"])
-def test_a_run_extracts_all_parts(world: World, change: type[str]) -> None:
+@pytest.mark.parametrize(
+    ("files", "prefix"),
+    [
+        (SPLIT, "a/"),
+        ({name.upper(): part for name, part in SPLIT.items()}, "A/"),
+        (PIECES, "a/"),
+        ({name.replace(".zip", ""): piece for name, piece in PIECES.items()}, "a.001/"),
+    ],
+    ids=["zip", "ZIP", "zip.001", "001"],
+)
+def test_a_run_extracts_all_parts(world: World, files: Files, prefix: str) -> None:
     """The parts are found by their names, and nothing is copied by the store itself."""
     world.tune(copy_from=1_024)
-    report = world.run_request(_fill(world, {change(name): SPLIT[name] for name in SPLIT}))
-    assert (report.verdict, report.requests.copy, world.contents(change("a") + "/")) == (
+    report = world.run_request(_fill(world, files))
+    assert (report.verdict, report.requests.copy, world.contents(prefix)) == (
         Verdict.COMPLETED,
         0,
         CONTENTS,
     )
     assert report.pin is not None
-    assert [report.pin.size, *(part.size for part in report.pin.parts or ())] == [
-        sum(map(len, SPLIT.values())),
-        *map(len, SPLIT.values()),
-    ]
+    assert report.pin.size == sum(map(len, files.values()))
+    assert {part.size for part in report.pin.parts or ()} == set(map(len, files.values()))
 
 
 @pytest.mark.parametrize(
