@@ -58,7 +58,7 @@ from s3unzip.settling.nested import (
 from s3unzip.settling.report import finish_source, report_unplanned
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.folder import FolderDestination
-from s3unzip.stores.open import sign_in
+from s3unzip.stores.open import reaches_aws, sign_in
 from s3unzip.stores.ports import Clock
 from s3unzip.zip import Policy
 
@@ -422,10 +422,8 @@ def describe_machine(job: Job, stores: StoreConfig | None, workers: int) -> Plat
     """
     if stores is None or not (job.source.store.is_billed or job.destination.store.is_billed):
         return local(workers=workers)
-    from s3unzip.stores.s3.aws_session import bills_for  # noqa: PLC0415 - rarely needed
-
     return local(
         workers=workers,
-        priced_reads=bills_for(job.source, stores),
-        priced_writes=bills_for(job.destination, stores.at_destination()),
+        priced_reads=job.source.store.is_billed and reaches_aws(stores),
+        priced_writes=job.destination.store.is_billed and reaches_aws(stores.at_destination()),
     )

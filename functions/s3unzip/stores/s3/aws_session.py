@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from botocore.session import Session
     from mypy_boto3_s3 import S3Client
 
-    from s3unzip.model import Location
-
 # The regions whose endpoints end in amazonaws.com. For all other regions, botocore supplies the
 # endpoints.
 COMMON_REGION = re.compile(r"(af|ap|ca|eu|il|me|mx|sa|us)-(gov-)?[a-z]+-[0-9]")
@@ -89,9 +87,11 @@ class AwsSession:
 
         A user in the URL is left out: requests are signed, and messages show this URL.
         """
-        url = self.access.endpoint_url or self.settings.endpoint_url or None
+        url = self.access.endpoint_url or self.settings.endpoint_url
+        if not url:
+            return None
         check_endpoint(url, "Invalid endpoint:")
-        return url and _USER.sub("", url)
+        return _USER.sub("", url)
 
     @property
     def reaches_aws(self) -> bool:
@@ -202,21 +202,6 @@ class AwsSession:
                 endpoint_url=endpoint_url,
                 **settings,
             )
-
-
-def bills_for(location: Location, config: StoreConfig) -> bool:
-    """Return whether AWS bills for requests to `location`.
-
-    Args:
-        location: location of the archive or the destination.
-        config: settings for reaching that location.
-    """
-    if not location.store.is_billed:
-        return False
-    try:
-        return AwsSession(config).reaches_aws
-    except UsageError:  # the profile does not exist; the first request will report the error
-        return True
 
 
 def _refuse_ip_address(server: SplitResult, advice: str) -> None:
