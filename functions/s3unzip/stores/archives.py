@@ -228,12 +228,12 @@ def _name_part(location: Location, number: int, *, is_last: bool = False) -> str
 
 @contextmanager
 def blaming_parts(disks: Disks) -> Iterator[None]:
-    """In a split archive, replace an error about misplaced members: a part has the wrong size."""
+    """In a split archive, blame a part with the wrong size for members that are misplaced."""
     try:
         yield
     except RejectedError as refusal:
         finding = refusal.finding
-        # If a part has the wrong size, the checks of the directory find one of these two faults.
+        # With a part of the wrong size, members seem to overlap or to be out of bounds.
         if not disks.is_split or finding.code not in {"overlap", "member-out-of-bounds"}:
             raise
         message = f"by the sizes of the parts, {finding.message}"

@@ -77,7 +77,7 @@ class FaultBudget:
         """Note that a store answered a call that began at the time `began`."""
         self._answered[store, None] = began
         self._answered[store, kind] = began
-        if self._outages:
+        if self._outages:  # most of the time there are none, and no lock is needed
             with self._lock:
                 self._outages.pop((store, None), None)
                 self._outages.pop((store, kind), None)
@@ -87,7 +87,8 @@ class FaultBudget:
     ) -> float:
         """Note that a call that began at the time `began` failed at the time `now`.
 
-        Returns the time when the outage began.
+        Returns the time when the outage began: that of the store or of this kind of request,
+        whichever is longer.
         """
         outages = []
         with self._lock:
@@ -131,8 +132,8 @@ class FaultBudget:
     def take_turn(self, store: Store, now: float) -> bool:
         """Take the next turn to repeat a call; return False if that turn is later than `now`.
 
-        All kinds of requests to a store share the same turns. The time between two turns doubles,
-        like the longest wait between two retries of one call, and is half as long.
+        All kinds of requests to a store share the same turns. The time between two turns doubles
+        each time, up to half of `LONGEST_DELAY`.
         """
         with self._lock:
             outage = self._outages.get((store, None))

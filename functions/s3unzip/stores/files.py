@@ -102,11 +102,9 @@ def _near_names(path: Path) -> str:
         return ""
     # A symbolic link to a missing file has the name of `path` itself.
     names = {entry.name.lower(): entry.name for entry in entries if entry.name != path.name}
-    return ", ".join(
-        repr(names[name])
-        # The cutoff is a similarity, which is 1 for equal names.
-        for name in difflib.get_close_matches(path.name.lower(), names, n=3, cutoff=0.77)
-    )
+    # The cutoff is a similarity, which is 1 for equal names.
+    near = difflib.get_close_matches(path.name.lower(), names, n=3, cutoff=0.77)
+    return ", ".join(repr(names[name]) for name in near)
 
 
 def make_folders(path: Path, mode: int) -> None:
@@ -197,6 +195,7 @@ class ReaderSource(Source):
         self.location = Location("reader", "", str(getattr(reader, "name", "") or "archive"))
 
     def stat(self, location: Location) -> Tail:  # noqa: ARG002 - there is only one archive
+        """Return the size of the archive, as a tail without bytes; a reader has no version."""
         with self._lock:
             try:
                 return Tail(b"", Pin(self._reader.seek(0, os.SEEK_END)))
@@ -226,7 +225,7 @@ class ReaderSource(Source):
 @contextmanager
 def _opened(path: str) -> Iterator[BufferedReader]:
     try:
-        # Opening a FIFO may wait for ever.
+        # Opening a FIFO may wait for ever. Opening a folder raises an error.
         if stat.S_IFMT(Path(path).stat().st_mode) not in {stat.S_IFREG, stat.S_IFDIR}:
             raise errors.StorageError(
                 f"{path}: is a pipe or a device; an archive is read from its end, so save it in a "

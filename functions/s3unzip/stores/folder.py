@@ -324,6 +324,7 @@ class FolderDestination(Destination):
             self._unlink(self._check_key(key))
 
     def create_upload(self, key: str, facts: ObjectFacts) -> str:
+        """Make an empty temporary file for the parts, and a note about it; return the upload id."""
         upload_id = _draw_id()
         self._locate(self._check_key(key), create=True)  # create the folder for the file
         # The note is written first: `uploads` finds an upload by its note.
@@ -376,6 +377,7 @@ class FolderDestination(Destination):
         self._unlink(self._own_key(upload.upload_id, NOTE))
 
     def uploads(self, prefix: str) -> Iterator[Upload]:
+        """Yield the incomplete uploads below `prefix`, each found by its note."""
         for name in sorted(entry.name for entry in self._scan("")):
             if name.startswith(OWN) and name.endswith(NOTE):
                 # There is no readable note if the upload has just been completed, or after a power

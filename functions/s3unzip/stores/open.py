@@ -135,6 +135,7 @@ class OpenedStores:
         self._web: WebSource | None = None
 
     def end_startup(self) -> None:
+        """From now on, retry requests to unreachable servers: each server has answered before."""
         with self._lock:
             self._config = replace(self._config, check_reachable=False)
             for client in (self._web, *self._sessions.values()):
@@ -182,6 +183,7 @@ class OpenedStores:
                 raise UsageError(f"{location}: destinations are s3:// and paths")
 
     def run_store(self, run: str, calls: Calls | None = None) -> ObjectRunStore:
+        """Return the store for the objects of one run, with `calls` or calls of its own."""
         work = self._config.work
         key = work.key
         if work.store.has_folders and not key.endswith("/"):
@@ -269,12 +271,11 @@ def sign_in(config: StoreConfig, destination: Location) -> None:
 
     During a run, the user is never asked for a code.
     """
-    profile = config.destination_profile
-    if profile is None or config.destination_unsigned or not destination.store.takes_s3_options:
-        return
-    from s3unzip.stores.s3.credentials import shared_keys
+    has_own_keys = config.destination_profile is not None and not config.destination_unsigned
+    if has_own_keys and destination.store.takes_s3_options:
+        from s3unzip.stores.s3.credentials import shared_keys
 
-    shared_keys(profile).current()
+        shared_keys(config.destination_profile).current()  # later lookups return the same keys
 
 
 def _traced(adapter: T, texts: Mapping[str, str], root: str = "") -> T:

@@ -87,7 +87,8 @@ class WebSource(Source):
         A HEAD would fail for presigned URLs, whose signature is valid only for GET.
         """
         with self._request(location, "bytes=0-0") as answer:
-            # An empty file has no first byte: servers refuse the range, or send the whole file.
+            # An empty file has no first byte: servers refuse the range, with or without the header
+            # Content-Range, or send the whole file.
             content_range = answer.headers.get("Content-Range", "bytes */0")
             is_range_refused = answer.status == 416 and content_range == "bytes */0"
             is_whole_file = answer.status == 200 and answer.headers.get("Content-Length") == "0"
@@ -282,9 +283,9 @@ class WebSource(Source):
         # In urllib3, the error for a refused connection is also a ConnectTimeoutError.
         if isinstance(cause, ConnectTimeoutError) and not isinstance(cause, NewConnectionError):
             return f"no answer within {self._config.connect_seconds:g} s"
-        # A ProtocolError also has the cause. Other messages of urllib3 end in
-        # ": [Errno 111] Connection refused".
-        message = str((cause, *cause.args)[-1])
+        # The last argument of an exception is its message or, in a ProtocolError, its cause.
+        # Messages of urllib3 end in ": [Errno 111] Connection refused".
+        message = str(next(reversed(cause.args), cause))
         return re.sub(r"\[Errno -?[0-9]+\] ", "", message.rpartition(": ")[2])[:200]
 
 

@@ -35,8 +35,7 @@ _UNREAD = (
     "AWS_USE_DUALSTACK_ENDPOINT",
     "AWS_USE_FIPS_ENDPOINT",
 )
-# Variables that are read here. To botocore, an empty variable is a value, so empty variables are
-# left to botocore.
+# Variables that are read here, unless they are empty. To botocore, an empty variable is a value.
 _READ = (
     "AWS_ACCESS_KEY_ID",
     "AWS_CA_BUNDLE",
@@ -95,11 +94,11 @@ def read_plain_settings(profile: str | None) -> AwsSettings | None:
     """
     if any(name in environ for name in _UNREAD):
         return None
-    if any(environ.get(name) == "" for name in _READ):
+    if any(environ.get(name) == "" for name in _READ):  # to botocore, "" is a value
         return None
     named = profile or environ.get("AWS_DEFAULT_PROFILE") or environ.get("AWS_PROFILE")
     values = _read_files(named or "default")
-    if values is None or (named is not None and not values):  # the profile may not exist
+    if values is None or (named is not None and not values):  # the named profile may not exist
         return None
     endpoint_url = environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL")
     if endpoint_url and not _URL.fullmatch(endpoint_url):

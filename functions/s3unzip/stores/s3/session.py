@@ -241,7 +241,7 @@ class Session:
         Only the first call for a bucket sends a request. Other errors are reported by later
         requests.
         """
-        if bucket in self._checked or self.is_forked():
+        if bucket in self._checked or self.is_forked():  # obstore would wait for ever in a fork
             return
         try:
             # A HEAD for the bucket would require botocore. No key has this prefix, so the list is
@@ -299,9 +299,9 @@ class Session:
         if answer.code in REFUSED_KEYS:
             return self._renew_keys(fault, answer.code)
         if call.action == "GetObjectVersion" and is_missing_right(answer):
-            self._unversioned.add(call.bucket)
+            self._unversioned.add(call.bucket)  # the next attempt specifies no version
             return errors.ServiceFaultError(str(fault))
-        if is_misplaced(answer):
+        if is_misplaced(answer):  # `fault` allows a retry, which goes to the region of the bucket
             if not self._switch_region(call.bucket):
                 return errors.NotFoundError(f"{fault}; {self._advice}")
         elif isinstance(fault, errors.ServiceFaultError):

@@ -241,15 +241,15 @@ class S3Source(Source):
     def delete(self, location: Location, pin: Pin) -> None:
         """Delete the version, or do nothing if it no longer exists."""
         version, request = _version_request(location, pin)
-        if version is None and (pin.etag is None or date_of(pin) is not None):
-            raise errors.StorageError(
-                f"{location}: the store gives neither versions nor ETags, so a newer archive could "
-                "be taken for the one that was extracted"
-            )
         message = f"{location}: a newer archive is there"
         action = "DeleteObjectVersion"
-        if version is None:  # only the ETag identifies the archive, and some servers ignore IfMatch
-            count_request("head")
+        if version is None:  # only the ETag identifies the archive
+            if pin.etag is None or date_of(pin) is not None:
+                raise errors.StorageError(
+                    f"{location}: the store gives neither versions nor ETags, so a newer archive "
+                    "could be taken for the one that was extracted"
+                )
+            count_request("head")  # some servers ignore IfMatch, so the ETag is compared here, too
             try:
                 with self._session.explaining(Call("GetObject", location.bucket, location.key)):
                     current = self._session.client("control").head_object(**request)
