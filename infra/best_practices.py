@@ -1,4 +1,4 @@
-"""The check of a synthesis by cdk-nag, and the exceptions to its rules."""
+"""Checks the stack with cdk-nag during synthesis; the exceptions to its rules."""
 
 import os
 from typing import Any
@@ -7,27 +7,27 @@ import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
 from constructs import IConstruct
 
-from infra.reasons import listed, reason_for, resources_of
+from infra.reasons import listed, reason_for, text_of
 
-# `--no-validation` of the CLI sets it to "false". CDK then leaves its own linter out, and this
-# module leaves cdk-nag out.
+# The CLI's option `--no-validation` sets this variable to "false". Then CDK does not run its own
+# linter, and this module does not run cdk-nag.
 VALIDATION_VARIABLE = "CDK_VALIDATION"
 
 
 def check_best_practices(app: cdk.App) -> None:
-    """Let the synthesis of `app` fail if cdk-nag finds anything that no reason accepts."""
+    """Make the synthesis of `app` fail if cdk-nag has a finding that was not acknowledged."""
     if os.environ.get(VALIDATION_VARIABLE) == "false":
         return
-    # cdk-nag is a development dependency: a deployment with the infra group only runs without it.
+    # cdk-nag is a development dependency: a deployment may have only the dependency group `infra`.
     try:
-        from cdk_nag import AwsSolutionsChecks  # noqa: PLC0415 - it may not be there
+        from cdk_nag import AwsSolutionsChecks  # noqa: PLC0415 - may be missing
     except ModuleNotFoundError:
         return
     cdk.Validations.of(app).add_plugins(AwsSolutionsChecks(app, verbose=True))
 
 
 def acknowledge(construct: IConstruct, rule: str, reason: str) -> None:
-    """Accept the findings of `rule` on `construct` and below, because of `reason`."""
+    """Accept the findings of `rule` on `construct` and its children, for the given reason."""
     cdk.Validations.of(construct).acknowledge(cdk.Acknowledgment(id=rule, reason=reason))
 
 
@@ -38,7 +38,7 @@ def acknowledge_wildcards(stack: cdk.Stack) -> None:
             continue
         document: dict[str, Any] = stack.resolve(construct.policy_document)
         for statement in document["Statement"]:
-            for resource in resources_of(statement):
+            for resource in map(text_of, listed(statement["Resource"])):
                 reason = reason_for(listed(statement["Action"]), resource)
                 if "*" in resource and reason is not None:
                     acknowledge(

@@ -1,9 +1,9 @@
 """The Lambda asset: the package and its dependencies from the lock file, without docker.
 
-It is for Lambda (arm64, Python 3.13), and built if its inputs have changed, otherwise reused:
-building takes seconds to minutes. The same inputs give the same bytes: the lock file fixes the
-wheels, installer metadata is removed, byte code has no timestamps, and CDK's asset hash covers
-content only.
+The asset is for Lambda (arm64, Python 3.13). Building it takes seconds to minutes, so it is built
+only if its inputs have changed. The same inputs always give the same bytes: the lock file fixes the
+wheels, installer metadata is removed, byte code has no timestamps, and CDK's asset hash covers only
+content.
 """
 
 import fcntl
@@ -20,12 +20,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "functions" / "s3unzip"
 BUILT = ROOT / "build" / "lambda"
-# Unpacked: Lambda allows 250 MiB, and each MiB makes an upload and a cold start slower.
+# Maximum size of the unpacked asset. Lambda allows 250 MiB, but each MiB makes uploads and cold
+# starts slower.
 MAX_BYTES = 105 * 1024**2
 
 # The asset contains neither the command line nor its dependencies.
 CLI_ONLY = ("click", "rich")
-# Tests, headers, stubs, and parts of wheels that no function imports.
+# Tests, headers, stubs, and modules that no function imports.
 UNUSED = (
     "**/__pycache__",
     "*.dist-info/RECORD",
@@ -42,9 +43,9 @@ UNUSED = (
     "aws_lambda_powertools/utilities/parser",
     "**/*.pyi",
 )
-# botocore has a folder of definitions for each of some 440 services, and a client needs that of its
-# own. Functions call those of `s3unzip.stores.s3.aws_session` and of `open_client` in
-# `s3unzip.aws.environment`. The sampler of aws_xray_sdk makes a client of X-Ray.
+# The services whose definitions are kept, of about 440 in botocore. Functions use the clients of
+# `s3unzip.stores.s3.aws_session` and of `open_client` in `s3unzip.aws.environment`. The sampler of
+# aws_xray_sdk uses a client of X-Ray.
 SERVICES = ("events", "s3", "secretsmanager", "sqs", "stepfunctions", "xray")
 
 
@@ -54,33 +55,33 @@ class BundleError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The machine of the asset's wheels; `platform` is uv's name for it, None is this machine."""
+    """The Python and the platform for which wheels are installed."""
 
-    python: str  # version, or the interpreter's path
-    platform: str | None = None
+    python: str  # the version or, if the platform is this machine, the interpreter's path
+    platform: str | None = None  # uv's name of the platform; None: this machine
 
 
-# glibc 2.34 of Amazon Linux 2023, which Python 3.12 and later run on.
+# Python 3.12 and later run on Amazon Linux 2023, whose glibc 2.34 can load these wheels.
 LAMBDA = Target("3.13", "aarch64-manylinux_2_28")
 
 
 def build_bundle(folder: Path, target: Target = LAMBDA) -> str | None:
-    """Write the asset into `folder`, completely or not at all.
+    """Write the asset to `folder`, completely or not at all.
 
     Returns:
-        The path of the CPython 3.13 that compiled the asset. None: this machine has none, so the
-        asset has no byte code.
+        The path of the CPython 3.13 that compiled the asset; None if this machine has none, so that
+        the asset has no byte code.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".bundle-") as scratch:
-        made = Path(scratch) / "asset"
-        install_dependencies(made, target)
-        _remove_services(made)
-        copy_package(made)
+        asset = Path(scratch) / "asset"
+        install_dependencies(asset, target)
+        _remove_services(asset)
+        copy_package(asset)
         python = find_python(find_uv())
         if python is not None:
-            compile_folder(made, python)
-        size = sum(path.stat().st_size for path in made.rglob("*") if path.is_file())
+            compile_folder(asset, python)
+        size = sum(path.stat().st_size for path in asset.rglob("*") if path.is_file())
         if size > MAX_BYTES:
             raise BundleError(
                 f"the unpacked asset is {size / 1024**2:.0f} MiB, more than "
@@ -88,19 +89,19 @@ def build_bundle(folder: Path, target: Target = LAMBDA) -> str | None:
             )
         if folder.exists():
             shutil.rmtree(folder)
-        made.rename(folder)
+        asset.rename(folder)
     return python
 
 
 def copy_package(folder: Path) -> None:
-    """Copy the part of the package that Lambda runs into `folder`."""
+    """Copy the part of the package that the functions need into `folder`."""
     ignored = shutil.ignore_patterns("__pycache__", "__main__.py", "cli", "filesystem.py")
     shutil.copytree(PACKAGE, folder / "s3unzip", ignore=ignored)
 
 
 def install_dependencies(folder: Path, target: Target) -> None:
     """Install the package's dependencies into `folder`, in the versions of the lock file."""
-    # --color never: the CDK CLI forces colour, which uv would write into the requirements.
+    # --color never: the CDK CLI forces colors, which uv would write into the requirements.
     uv = find_uv()
     export = (
         *(uv, "export", "--color", "never", "--quiet", "--frozen", "--no-default-groups"),
@@ -121,52 +122,52 @@ def install_dependencies(folder: Path, target: Target) -> None:
                 *("--no-deps", "--require-hashes", "--requirements", requirements),
             ]
         )
-    _prune(folder)
+    _remove_unused(folder)
 
 
 def find_uv() -> str:
-    """Return uv's path: the one that `uv run` names, or the one that the Makefile installed."""
-    found = os.environ.get("UV") or shutil.which("uv") or str(ROOT / ".uv" / "bin" / "uv")
-    if not Path(found).is_file():
-        raise BundleError(f"{found}: there is no uv; install it with `make cdk`")
-    return found
+    """Return the path of uv: from `uv run`, from PATH, or as the Makefile installed it."""
+    uv = os.environ.get("UV") or shutil.which("uv") or str(ROOT / ".uv" / "bin" / "uv")
+    if not Path(uv).is_file():
+        raise BundleError(f"{uv}: there is no uv; install it with `make cdk`")
+    return uv
 
 
-def _prune(made: Path) -> None:
+def _remove_unused(asset: Path) -> None:
     for pattern in UNUSED:
-        for path in sorted(made.glob(pattern)):
+        for path in sorted(asset.glob(pattern)):
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 path.unlink()
 
 
-def _remove_services(made: Path) -> None:
-    """Remove botocore's definitions of all services but `SERVICES`.
+def _remove_services(asset: Path) -> None:
+    """Remove botocore's definitions of all services except `SERVICES`.
 
-    The files beside the folders of services are for all: partitions, endpoints, retries.
+    The files next to the folders are for all services: partitions, endpoints, retries.
     """
-    for path in (made / "botocore" / "data").iterdir():
+    for path in (asset / "botocore" / "data").iterdir():
         if path.is_dir() and path.name not in SERVICES:
             shutil.rmtree(path)
 
 
 def _run(command: list[str]) -> None:
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S603 - fixed arguments
-    if done.returncode != 0:
-        raise BundleError(f"`{' '.join(command)}` failed:\n{done.stderr.strip()}")
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S603 - fixed arguments
+    if process.returncode != 0:
+        raise BundleError(f"`{' '.join(command)}` failed:\n{process.stderr.strip()}")
 
 
-# Byte code. ``/var/task`` is read-only, so without it every cold start compiles what it imports,
-# more than half of its CPU time. Python does not check the files against their sources (PEP 552,
-# unchecked), so the same sources always give the same bytes.
+# Byte code. ``/var/task`` is read-only: without byte code, every cold start would compile the
+# modules that it imports, which takes more than half of its CPU time. The files are of the kind
+# that Python does not compare with their sources (PEP 552, unchecked), so they have no timestamps.
 
 VERSION = "3.13"
-MAGIC = "f30d0d0a"  # magic number of the byte code of every release of CPython 3.13
+MAGIC = "f30d0d0a"  # magic number of CPython 3.13's byte code, the same for all its releases
 TASK = "/var/task"
-# Folders of interpreters that uv does not find, or not where one on PATH is broken, as a shim of
-# pyenv may be: pyenv, GitHub's runners, python.org.
-PLACES = (
+# Interpreters of pyenv, GitHub's runners and python.org, which uv might not find, for example
+# because a broken shim of pyenv is on PATH.
+INTERPRETERS = (
     "~/.pyenv/versions/3.13*/bin/python3.13",
     "/opt/hostedtoolcache/Python/3.13*/*/bin/python3.13",
     "/opt/python*/3.13*/bin/python3.13",
@@ -175,7 +176,7 @@ PLACES = (
     "/Library/Frameworks/Python.framework/Versions/3.13/bin/python3.13",
     "/opt/homebrew/bin/python3.13",
 )
-NONE_FOUND = (
+NO_PYTHON = (
     f"no CPython {VERSION} on this machine: the asset is built without byte code, and each cold "
     f"start takes about half a second longer. Install one (`uv python install {VERSION}`) and "
     "build again."
@@ -183,7 +184,7 @@ NONE_FOUND = (
 
 
 def find_python(uv: str) -> str | None:
-    """Return the path of a CPython 3.13 on this machine, None if there is none."""
+    """Return the path of a CPython 3.13 on this machine; None if there is none."""
     search = subprocess.run(  # noqa: S603 - fixed arguments
         [uv, "python", "find", "--no-python-downloads", "--no-project", VERSION],
         capture_output=True,
@@ -193,43 +194,44 @@ def find_python(uv: str) -> str | None:
     paths = [
         sys.executable,
         search.stdout.strip(),
-        *(path for form in PLACES for path in sorted(glob(os.path.expanduser(form)))),  # noqa: PTH111, PTH207
+        *(path for form in INTERPRETERS for path in sorted(glob(os.path.expanduser(form)))),  # noqa: PTH111, PTH207
     ]
-    return next((path for path in paths if _is_right(path)), None)
+    return next((path for path in paths if _is_compatible(path)), None)
 
 
 def compile_folder(folder: Path, python: str) -> None:
     """Write ``__pycache__`` beside each module below `folder`, reproducibly."""
     command = [python, "-I", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"]
-    # One process, in order: marshal's output depends on what the process compiled before.
-    done = subprocess.run(  # noqa: S603 - fixed arguments
+    # With -j 1, one process compiles all files in order: the output of marshal depends on what the
+    # process compiled before.
+    process = subprocess.run(  # noqa: S603 - fixed arguments
         [*command, "-j", "1", "-s", str(folder), "-p", TASK, str(folder)],
         env={"PYTHONHASHSEED": "0", "PATH": os.environ.get("PATH", "")},
         capture_output=True,
         text=True,
         check=False,
     )
-    if done.returncode != 0:
-        raise BundleError(f"{python} cannot compile the asset:\n{done.stdout}{done.stderr}")
+    if process.returncode != 0:
+        raise BundleError(f"{python} cannot compile the asset:\n{process.stdout}{process.stderr}")
 
 
-def _is_right(python: str) -> bool:
+def _is_compatible(python: str) -> bool:
     """Return whether this interpreter writes the byte code that Lambda's interpreter reads."""
     code = (
         "import importlib.util as u, sys; "
         "print(sys.implementation.name, u.MAGIC_NUMBER.hex(), sys.flags.optimize)"
     )
     try:
-        answer = subprocess.run(  # noqa: S603 - fixed arguments
+        process = subprocess.run(  # noqa: S603 - fixed arguments
             [python, "-I", "-c", code], capture_output=True, text=True, check=False
         )
-    except OSError:
+    except OSError:  # there is no such program
         return False
-    return answer.stdout.split() == ["cpython", MAGIC, "0"]
+    return process.stdout.split() == ["cpython", MAGIC, "0"]
 
 
 def ensure_asset(folder: Path = BUILT) -> Path:
-    """Return `folder` with the asset in it; build it unless it was built from the same inputs.
+    """Return `folder`, which contains the asset; build the asset if its inputs have changed.
 
     If two commands run concurrently, one builds the asset and the other waits.
     """
@@ -240,13 +242,13 @@ def ensure_asset(folder: Path = BUILT) -> Path:
         if stamp.read() != _describe(folder):
             stamp.truncate(0)
             if build_bundle(folder) is None:
-                sys.stderr.write(f"warning: {NONE_FOUND}\n")
+                sys.stderr.write(f"warning: {NO_PYTHON}\n")
             stamp.write(_describe(folder))
     return folder
 
 
 def _describe(folder: Path) -> str:
-    # Include the folder's time: somebody may have replaced the asset.
+    # The time of the folder is included, because a user may replace the asset.
     built = folder.stat().st_mtime_ns if folder.is_dir() else None
     return f"{fingerprint()} {built}"
 
@@ -261,7 +263,7 @@ def fingerprint() -> str:
             if file.is_file() and "__pycache__" not in file.parts
         ),
     ]
-    # An asset without byte code is built again when a CPython 3.13 has been installed.
+    # If a CPython 3.13 is installed later, an asset without byte code is built again.
     compiled = MAGIC if find_python(find_uv()) else "no byte code"
     digest = hashlib.sha256(compiled.encode())
     for file in files:

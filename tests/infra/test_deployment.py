@@ -20,7 +20,7 @@ from infra import NODE, RefusedError, bundle, cdk_cli, deployment
 from infra.account import (
     Account,
     DeployedStack,
-    check_named,
+    check_resources,
     empty_bucket,
     find_stack,
     list_runs,
@@ -140,7 +140,7 @@ small_account = _account_of("new_account")
         (
             ["package", "--env=dev", "--bucket=s3://a/"],
             {},
-            "BUCKET=s3://a/ is no name of a bucket",
+            "BUCKET=s3://a/ is not a bucket name",
         ),
         (["put", "--env=dev", "--archive=none.zip"], {}, "none.zip: there is no such file"),
         (
@@ -190,7 +190,7 @@ def fit(account: Account, name: str, **settings: object) -> list[str]:
     environment = load_environment(name, settings=settings)
     typed = tuple(f"{setting}={value}" for setting, value in settings.items())
     return deployment.fit_account(
-        account, deployment.Wish(environment, typed, yes=True, archive=None)
+        account, deployment.Arguments(environment, typed, yes=True, archive=None)
     )
 
 
@@ -260,8 +260,8 @@ def test_what_a_setting_names_must_exist(
 ) -> None:
     """The deployment ends before it begins, and names the setting."""
     with pytest.raises(RefusedError, match=re.escape(said)):
-        check_named(account, load_environment("dev", settings=settings))
-    check_named(account, load_environment("dev"))
+        check_resources(account, load_environment("dev", settings=settings))
+    check_resources(account, load_environment("dev"))
 
 
 def test_a_key_may_be_in_the_region_of_its_bucket(account: Account) -> None:
@@ -269,7 +269,7 @@ def test_a_key_may_be_in_the_region_of_its_bucket(account: Account) -> None:
     key = account.client("kms", REGION).create_key()["KeyMetadata"]["Arn"]
     account.client("s3").create_bucket(Bucket="far-members")
     settings = {"destination.existing": "far-members", "destination.kms_key": key}
-    check_named(account, load_environment("dev", settings=settings))
+    check_resources(account, load_environment("dev", settings=settings))
 
 
 def test_a_stack_that_was_not_created_to_its_end_takes_nothing(
@@ -282,8 +282,8 @@ def test_a_stack_that_was_not_created_to_its_end_takes_nothing(
     )
     (tmp_path / "a.zip").write_bytes(b"")
     staging = load_environment("staging")
-    with pytest.raises(RefusedError, match=r"never created to its end: docs/howto/first-deploy"):
-        deployment.put(deployment.Wish(staging, (), yes=True, archive=tmp_path / "a.zip"))
+    with pytest.raises(RefusedError, match=r"never created completely: docs/howto/first-deploy"):
+        deployment.put(deployment.Arguments(staging, (), yes=True, archive=tmp_path / "a.zip"))
 
 
 def test_a_copy_does_not_take_over_the_stack_of_its_original(
@@ -298,7 +298,7 @@ def test_a_copy_does_not_take_over_the_stack_of_its_original(
     assert fit(account, "dev") == []
     (tmp_path / "qa.toml").write_text((FOLDER / "dev.toml").read_text())
     typed = ('options.include=["*.csv"]',)
-    qa = deployment.Wish(load_environment("qa", tmp_path), typed, yes=True, archive=None)
+    qa = deployment.Arguments(load_environment("qa", tmp_path), typed, yes=True, archive=None)
     with pytest.raises(
         RefusedError, match=r"is of the environment dev: give .*qa\.toml a stack"
     ) as refused:
