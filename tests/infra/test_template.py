@@ -86,11 +86,10 @@ def test_each_function_has_its_own_role(dev: Synthesized) -> None:
             # CDK merges statements.
             ["logs:CreateLogDelivery", "logs:DeleteLogDelivery", "xray:PutTraceSegments"],
             "*",
-<<<<<<< HEAD
-            ["X-Ray's actions take no resource.", "log delivery does not support resources"],
-=======
-            ["X-Ray's actions do not support resources.", "log delivery does not support resources"],
->>>>>>> da7a395e549e (Say in plain sentences what infra checks, builds and alarms on)
+            [
+                "X-Ray's actions do not support resources.",
+                "log delivery does not support resources",
+            ],
         ),
         (["s3:PutObject"], "*", []),
         (["s3:DeleteBucket"], "<StorageIngest.Arn>/*", []),
