@@ -305,8 +305,7 @@ def inflate_segment(segment: LinkedSegment, chunks: Iterable[Buffer]) -> Iterato
         raise DeflateError(arrival.fault)
     if (arrival.ending, arrival.length) != (_expected_ending(segment.stop_bit), segment.length):
         raise _unlike_scan(segment, f"{arrival.length} bytes and ending {arrival.ending}")
-    if last_output:
-        yield last_output
+    yield last_output
 
 
 def _unlike_scan(segment: LinkedSegment, output: str) -> DeflateError:

@@ -256,16 +256,16 @@ class PutPool(Generic[T]):
         member itself.
         """
         self._awaited = size
-        while self._error is None and not self._has_room(size):
+        while not self._may_submit(size):
             self._changed.wait()
         self._awaited = None
 
-    def _has_room(self, size: int) -> bool:
-        """Return whether a waiting `submit` may continue; any body fits if none is in flight."""
-        return not self._in_flight or (
-            self._in_flight <= self._max_in_flight // 2
-            and self._bytes + size <= self._max_bytes // 2
-        )
+    def _may_submit(self, size: int) -> bool:
+        """Return whether a waiting `submit` may continue: after an error, or if there is room."""
+        has_free_bytes = self._bytes + size <= self._max_bytes // 2
+        has_room = has_free_bytes and self._in_flight <= self._max_in_flight // 2
+        # If no body is in flight, there is room for any body.
+        return has_room or self._in_flight == 0 or self._error is not None
 
     def close(self) -> None:
         """Wait until all submitted bodies have been written."""
@@ -303,9 +303,7 @@ class PutPool(Generic[T]):
             with self._lock:
                 self._bytes -= size
                 self._in_flight -= 1
-                if self._awaited is not None and (
-                    self._error is not None or self._has_room(self._awaited)
-                ):
+                if self._awaited is not None and self._may_submit(self._awaited):
                     self._changed.notify()
 
 

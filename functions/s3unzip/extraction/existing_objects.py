@@ -155,7 +155,8 @@ def resolve_conflict(
             read = partial(
                 read_stored, run_step.destination, row.key, is_gzip=options.as_gzip is not None
             )
-            stored = run_step.calls.paced("get", read) or stored  # None: it was just deleted
+            # If the object was deleted in the meantime, it counts as an object without a CRC-32.
+            stored = run_step.calls.paced("get", read) or stored
     if has_content(stored, row.member, options):
         return row.outcome(Status.UNCHANGED, stored.size)
     if options.on_conflict is OnConflict.NEVER:

@@ -282,21 +282,21 @@ def _write_linked(
     index = row.member.index
     segmentation = _segmentation_of(first, row)
 
-    def read(number: int) -> deflate.ScannedSegment | None:
+    def read_scan(number: int) -> deflate.ScannedSegment | None:
         record = run_step.records.find_segment(index, number, "scanned")
         try:
             return deflate.ScannedSegment.from_bytes(record or b"")
-        except SegmentRecordError:  # joins the segment before it, or is lost: linking fails
+        except SegmentRecordError:  # no record: the segment joins another, or linking will fail
             return None
 
-    def write(segment: deflate.LinkedSegment) -> tuple[int, deflate.LinkedSegment]:
+    def write_linked(segment: deflate.LinkedSegment) -> tuple[int, deflate.LinkedSegment]:
         number = segmentation.segment_at(segment.start_bit)
         run_step.records.write_segment(index, number, "linked", segment.to_bytes())
         return number, segment
 
-    segments = map_ahead(read, range(first.parts), SEGMENTS_AT_ONCE, SEGMENTS_AHEAD)
+    segments = map_ahead(read_scan, range(first.parts), SEGMENTS_AT_ONCE, SEGMENTS_AHEAD)
     linked = deflate.link_segments(filter(None, segments), segmentation.size)
-    yield from map_ahead(write, linked, SEGMENTS_AT_ONCE, SEGMENTS_AHEAD)
+    yield from map_ahead(write_linked, linked, SEGMENTS_AT_ONCE, SEGMENTS_AHEAD)
 
 
 def extract_slice(attempt: TaskAttempt, row: PlannedMember) -> None:

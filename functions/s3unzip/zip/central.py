@@ -442,12 +442,10 @@ class DirectoryReader:
         """Compare the declared size of a file with its compressed size and with the limits."""
         limits = self._policy.limits
         size = member.size
-        # The length of the decrypted data is known if the cipher is known or there is no cipher.
-        has_plain_length = member.cipher is not None or not form.is_encrypted
-        length = member.compressed_size
-        if member.cipher is not None:
-            length -= member.cipher.overhead
-        if member.method == records.METHOD_STORED and size != length and has_plain_length:
+        # How much encryption adds to the length is only known with a cipher.
+        has_known_length = member.cipher is not None or not form.is_encrypted
+        length = member.decrypted_length
+        if member.method == records.METHOD_STORED and size != length and has_known_length:
             self._judge_member("stored-size-mismatch", f"stored, {length} bytes for {size}")
         if size > limits.member_size:
             self._judge_member(
@@ -545,14 +543,13 @@ def _is_empty(form: _HeaderForm, crc32: int, sizes: Sizes) -> bool:
     methods that `_EMPTY_STREAM` does not contain can have content at that length. Then a directory
     that declares a size must have no data at all.
     """
-    if crc32:
-        return False
-    if sizes.size and (form.is_encrypted or form.method not in _EMPTY_STREAM):
-        return sizes.compressed == 0
     max_empty = _EMPTY_STREAM.get(form.method, _EMPTY_OTHER)
     if form.is_encrypted:
         max_empty += Cipher(version=2, strength=3).overhead  # that of the longest key
-    return sizes.compressed <= max_empty
+    can_have_content = form.is_encrypted or form.method not in _EMPTY_STREAM
+    if can_have_content and sizes.size:
+        max_empty = 0
+    return crc32 == 0 and sizes.compressed <= max_empty
 
 
 def _can_wrap(form: _HeaderForm, extras: Extras, member: Member) -> bool:

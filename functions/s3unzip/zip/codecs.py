@@ -135,7 +135,7 @@ class _SlicedStream:
         length = min(self._max_slice, len(self._input))
         if self._input_left is None:
             return length
-        # First all bytes except the last one, in full slices, and then the last byte.
+        # The last byte of the member is a slice of its own (see the class).
         full_length = min(self._max_slice, max(1, self._input_left - 1))
         return full_length if length >= full_length else 0
 
@@ -212,7 +212,7 @@ class _StreamChain:
         self._input = memoryview(data)
 
     def pull(self, max_length: int) -> Buffer:
-        while not self._stream.eof or self._start_next():
+        while not self._stream.eof or self._start_next():  # until no other stream follows
             if self._stream.needs_input and not self._input:
                 break
             output = self._decompress(max_length)
@@ -313,7 +313,7 @@ class _LzmaStream:
         self._input = b"".join((self._input, data))
         if self._stream is None:
             self._stream = self._start()
-        if self._stream is None or self.needs_input:
+        if self._stream is None or self.needs_input:  # the header or the input is incomplete
             return b""
         if self._output_left > 1 and not self._has_marker:  # see `needs_input`
             max_length = min(max_length, self._output_left - 1)

@@ -69,11 +69,7 @@ class MemberDecoder:
         self._policy = policy
         self._cipher = _open_cipher(member, policy, opened)
         self._lead = bytearray()  # the first bytes of encrypted data, before the content
-        decrypted = member
-        if member.cipher is not None:
-            decrypted = replace(
-                member, compressed_size=member.compressed_size - member.cipher.overhead
-            )
+        decrypted = replace(member, compressed_size=member.decrypted_length)
         self._codec = CODECS[member.method](decrypted, policy)
         self._max_size = member.size
         if member.is_wrapped:
@@ -138,6 +134,7 @@ class MemberDecoder:
         except MemberError as error:
             if self._cipher is None:
                 raise
+            # If the password might be wrong, the message says so.
             message = error.finding.message + self._cipher.doubt
             raise MemberError(replace(error.finding, message=message)) from error
 
@@ -251,8 +248,9 @@ def _inflate_whole(member: Member, data: Buffer, policy: Policy) -> Decoded:
     if len(content) > member.size:  # even if the member `is_wrapped`
         member.fail("size-overrun", f"more than {member.size} bytes")
     ended = stream.eof and len(data) == member.compressed_size
-    spare = len(stream.unused_data)
-    warnings = check_end(member, policy, ended=ended, spare=spare, size=len(content))
+    warnings = check_end(
+        member, policy, ended=ended, spare=len(stream.unused_data), size=len(content)
+    )
     return Decoded(content, check_crc(member, isal_zlib.crc32(content)), warnings)
 
 
@@ -306,7 +304,7 @@ class _WinZipAes:
         self._key_length = cipher.key_length
         # The salt is half as long as a key.
         self.lead_length = cipher.key_length // 2 + _AES_VERIFIER
-        self._data_left = member.compressed_size - cipher.overhead
+        self._data_left = member.decrypted_length
         self._mac = bytearray()
 
     def start(self, lead: bytes) -> None:
@@ -445,13 +443,13 @@ class GzipMember(MemberDecoder):
             waiting += output
             # Unless the content is empty, keep at least one byte for the last block, in which the
             # final bit is set. The decoder enforces the declared size.
-            full_blocks = min(len(waiting), content_left - 1) // _MAX_BLOCK
-            for start in range(0, full_blocks * _MAX_BLOCK, _MAX_BLOCK):
+            full_length = min(len(waiting), content_left - 1) // _MAX_BLOCK * _MAX_BLOCK
+            for start in range(0, full_length, _MAX_BLOCK):
                 # The block is not final. The complement of the maximum length is 0.
                 yield _STORED_BLOCK.pack(0, _MAX_BLOCK, 0)
                 yield bytes(waiting[start : start + _MAX_BLOCK])
-            del waiting[: full_blocks * _MAX_BLOCK]
-            content_left -= full_blocks * _MAX_BLOCK
+            del waiting[:full_length]
+            content_left -= full_length
         # The final block. An exclusive OR with 16 set bits produces the complement of its length.
         yield _STORED_BLOCK.pack(1, content_left, content_left ^ _MAX_BLOCK)
         yield bytes(waiting)

@@ -265,9 +265,8 @@ def inspect_prefix(tail: bytes, location: DirectoryLocation, first: int) -> Read
         start = max(EOCD_ROOM, first - EOCD_ROOM)
         last_bytes = yield from archive.read(start, first)
         hidden_at = _find_record(last_bytes, start, first)
-    # If the offsets do not count these bytes, or if there are no members, the archive might have
-    # two meanings.
-    if location.prefix or first == location.start:
+    has_no_members = first == location.start
+    if location.prefix or has_no_members:  # then another archive would be a second meaning
         yield from _refuse_stacked(archive, first)
         if hidden_at is not None:
             reject(

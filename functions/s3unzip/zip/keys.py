@@ -25,7 +25,7 @@ class Selection(NamedTuple):
 
     key_of: Callable[[str], str] = str  # returns the destination key for the path of a member
     reserved: str | None = None  # a key to which the run itself writes
-    # Whether a key is that of the archive itself; none is if the archive is in another store.
+    # Returns whether the archive itself has this key; False if the archive is in another store.
     is_archive: Callable[[str], bool] = frozenset[str]().__contains__
     selects: Callable[[str], bool] | None = None  # whether a path is selected; None selects all
     limit: int | None = None  # the maximum number of members to select, in directory order
@@ -80,6 +80,7 @@ class KeyChecker:
         """Check the names in header `start` and all later headers, and the keys of the members."""
         table = self._table
         key_of = self._selection.key_of
+        is_archive = self._selection.is_archive
         max_bytes = self._policy.limits.key_bytes
         is_selective = self._selection.selects is not None or self._selection.limit is not None
         keys: list[str] = []
@@ -87,36 +88,34 @@ class KeyChecker:
             kind = table.kinds[number]
             if kind == FOLDER:
                 self._check_directory(number)
-                continue
-            # The options select members. A folder that is not created is not a member.
-            if is_selective and kind != SKIPPED_FOLDER and not self._selects(number):
+            elif kind == SKIPPED_FOLDER:  # neither a member nor a folder to create
+                table.cut_path(number)
+            elif is_selective and not self._selects(number):
                 table.leave_out(number, max_bytes)
-                continue
-            if kind not in (SELECTED, FAILED):  # no other kind has a key
+            elif kind == KEYLESS:
                 table.cut_path(number)
-                continue
-            key = key_of(table.path(number))
-            # A character has at most four bytes in UTF-8, so short keys need not be measured.
-            if 4 * len(key) > max_bytes and (length := utf8_length(key)) > max_bytes:
-                table.fail_header(
-                    number,
-                    "key-too-long",
-                    f"the key would have {length} bytes, the limit is {max_bytes}",
-                    KEYLESS,
-                )
-                table.cut_path(number)
-                continue
-            # The trailing slash ensures that a prefix is compared by whole segments.
-            if self._reserved and f"{fold_key(key)}/".startswith(f"{self._reserved}/"):
-                table.fail_header(
-                    number, "name-reserved", "the run writes its completion marker under this key"
-                )
-            if self._selection.is_archive(key):
-                table.fail_header(number, "name-reserved", "the archive itself has this key")
-            keys.append(key)
-            # A failed member does not count towards the limit of the selection.
-            if is_selective and table.kinds[number] == SELECTED:
-                self._selected_count += 1
+            else:
+                key = key_of(table.path(number))
+                # A character has at most four bytes in UTF-8, so short keys need not be measured.
+                if 4 * len(key) > max_bytes and utf8_length(key) > max_bytes:
+                    table.fail_header(
+                        number,
+                        "key-too-long",
+                        f"the key would have {utf8_length(key)} bytes, the limit is {max_bytes}",
+                        KEYLESS,
+                    )
+                    table.cut_path(number)
+                    continue
+                # The trailing slash ensures that a prefix is compared by whole segments.
+                if self._reserved and f"{fold_key(key)}/".startswith(f"{self._reserved}/"):
+                    message = "the run writes its completion marker under this key"
+                    table.fail_header(number, "name-reserved", message)
+                if is_archive(key):
+                    table.fail_header(number, "name-reserved", "the archive itself has this key")
+                keys.append(key)
+                # A failed member does not count towards the limit of the selection.
+                if is_selective and table.kinds[number] == SELECTED:
+                    self._selected_count += 1
         # Nearly always, all keys are ASCII. Then `str.lower` has the same result and is faster.
         fold = str.lower if all(map(str.isascii, keys)) else fold_key
         self._hashes.extend(map(hash, map(fold, keys)))

@@ -169,8 +169,7 @@ def _compare_content(member: Member, header: LocalHeader, extras: records.Extras
     if header.flags & records.FLAG_DESCRIPTOR:
         placeholders = (0, records.SENTINEL_32)
         if member.cipher is not None:
-            length = member.compressed_size - member.cipher.overhead
-            streamed = (header.time << 16, length, member.size)
+            streamed = (header.time << 16, member.decrypted_length, member.size)
     for value, declared_value, streamed_value in zip(local, declared, streamed, strict=True):
         if value not in (declared_value, streamed_value, *placeholders):
             member.fail_size(
@@ -203,9 +202,10 @@ def _check_coding(member: Member, header: LocalHeader, extras: records.Extras) -
     is_aes = member.cipher is not None and member.cipher.version > 0
     # With AES, both headers declare method 99, and the AES field contains the compression method.
     method = records.METHOD_AES if is_aes else member.method
+    has_aes_method = header.method == records.METHOD_AES
     differing_flags = (header.flags ^ member.flags) & records.ENCRYPTION_FLAGS
     is_encrypted = (header.flags | member.flags) & records.FLAG_ENCRYPTED
-    if (is_encrypted and differing_flags) or (header.method == records.METHOD_AES) != is_aes:
+    if has_aes_method != is_aes or (is_encrypted and differing_flags):
         member.fail("lfh-encryption-mismatch", "only one of its two headers is marked as encrypted")
     if is_aes and records.read_aes(extras) != (member.method, member.cipher):
         member.fail("lfh-method-mismatch", "its AES field differs from the directory's")

@@ -124,6 +124,13 @@ class Member(Struct, frozen=True, array_like=True, gc=False):
         return self.raw_name
 
     @property
+    def decrypted_length(self) -> int:
+        """The length of the compressed data in bytes, without the bytes that encryption adds."""
+        if self.cipher is None:
+            return self.compressed_size
+        return self.compressed_size - self.cipher.overhead
+
+    @property
     def declares_crc(self) -> bool:
         """Whether the directory declares the CRC-32."""
         return self.cipher is None or self.cipher.version != 2

@@ -87,8 +87,7 @@ def find_long_members(table: HeaderTable, start: int) -> Reads[dict[int, int]]:
             lengths[first] = wraps[stop] - wraps[first]
             continue
         middle = (first + stop) // 2
-        candidates = range(wraps[first], wraps[stop] + 1)
-        wraps[middle] = yield from probes.find_wraps(middle, candidates)
+        wraps[middle] = yield from probes.find_wraps(middle, range(wraps[first], wraps[stop] + 1))
         spans += (first, middle), (middle, stop)
     return lengths
 
