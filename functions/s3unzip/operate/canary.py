@@ -47,13 +47,13 @@ def try_canary(runs: DeployedRuns, seconds: float) -> Iterator[CheckResult]:
         seconds: maximum time to wait for the report of the run.
     """
     canary = Canary(runs)
-    put = run_check("canary", canary.put)
-    if put.status is not OK:  # no other result follows: there is nothing to extract or remove
-        yield put
-        return
-    extracted = run_check("canary", partial(canary.check, seconds))
-    yield extracted
-    yield run_check("canary removal", partial(canary.remove, keep_run=extracted.status is FAILURE))
+    result = run_check("canary", canary.put)
+    if result.status is OK:  # the result of the extraction replaces it
+        result = run_check("canary", partial(canary.check, seconds))
+    yield result
+    if canary.is_put:
+        keep_run = result.status is FAILURE or not canary.has_ended
+        yield run_check("canary removal", partial(canary.remove, keep_run=keep_run))
 
 
 class Canary:
@@ -72,6 +72,8 @@ class Canary:
             key_of(path): content for path, content in canary_members(self._token).items()
         }
         self._run = ""  # id of the run, which `put` computes as the planner does
+        self.is_put = False  # whether there is something to remove
+        self.has_ended = False  # whether the run has ended; False also if its state is not known
 
     def put(self) -> Answer:
         """Put the archive and compute the id of its run.
@@ -91,6 +93,7 @@ class Canary:
             Key=self._archive.key,
             Body=_make_archive(self._token),
         )
+        self.is_put = True
         tail = self._runs.stores.source(self._archive).stat(self._archive)
         self._run = run_id(self._request, tail.pin, tail.modified)
         return Answer(OK, f"{self._archive} was put")
@@ -105,6 +108,7 @@ class Canary:
         took = time.monotonic() - began
         if report is None:
             return self._explain_missing_report(seconds)
+        self.has_ended = True
         if report.verdict is not Verdict.COMPLETED:
             failures = (f"{failure.reason}: {failure.message}" for failure in report.failures)
             cause = report.message or report.reason or next(failures, None)
@@ -142,7 +146,8 @@ class Canary:
         """Delete the archive, the members and the records of the run, including all versions.
 
         Args:
-            keep_run: whether to keep the records of the run, which show why it did not complete.
+            keep_run: whether to keep the records of the run: it may still be active, or they show
+                why it did not complete.
         """
         destination = self._request.destination
         objects = [(self._archive.bucket, self._archive.key)]
@@ -169,7 +174,7 @@ class Canary:
             )
         remains = ", nothing is left"
         if keep_run:
-            remains = f"; runs/{self._run}/ is kept for diagnosis"
+            remains = f"; {RUNS}{self._run} is kept for diagnosis"
         return Answer(OK, f"{count} objects deleted{remains}")
 
     def _compare_objects(self, report: Report, took: float) -> Answer:

@@ -41,8 +41,8 @@ from tests.unit.operate.site import (
 
 def test_a_result_begins_with_its_name() -> None:
     """``--json`` prints the name of the check first, and its schema requires it."""
-    result = run_check("stack", lambda: Answer(OK, "it is whole"))
-    assert list(msgspec.to_builtins(result)) == ["name", "status", "message", "advice"]
+    result = msgspec.to_builtins(run_check("stack", lambda: Answer(OK, "it is whole")))
+    assert list(result) == ["name", "status", "message", "advice"]
     (schema,), definitions = msgspec.json.schema_components(
         [CheckResult], ref_template="#/$defs/{name}"
     )
@@ -737,6 +737,20 @@ def test_an_archive_that_may_not_be_put(versioned: Deploy) -> None:
     with answering(runs, deny, "s3"):
         (found,) = try_canary(runs, 1.0)
     assert (found.status, found.message[:31]) == (WARNING, "not checked: s3:PutObject: Acce"), found
+
+
+@pytest.mark.parametrize(
+    ("answer", "service"), [(lambda _: Reply(200), "s3"), (deny, "stepfunctions")]
+)
+def test_a_canary_whose_run_cannot_be_followed(
+    versioned: Deploy, answer: Callable[[Asked], Reply], service: str
+) -> None:
+    """The archive is removed; the run may be at work, so its records stay."""
+    runs, _ = versioned()
+    results = try_canary(runs, 1.0)
+    with answering(runs, answer, service):
+        expect(next(results), WARNING, "not checked")
+    expect(next(results), OK, "is kept for diagnosis")
 
 
 def test_objects_that_may_not_be_deleted(versioned: Deploy) -> None:
