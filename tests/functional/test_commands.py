@@ -30,8 +30,11 @@ TEXT = b"text " * 400
 def program(program: Program) -> Program:
     entries = [Entry(name, content, DEFLATE) for name, content in CONTENTS.items()]
     program.add("a.zip", *entries)
-    bad = Entry("bad.txt", b"x" * 500, DEFLATE, local=WRONG, central=WRONG)
-    program.add("damaged.zip", *entries, bad)
+    program.add(
+        "damaged.zip",
+        *entries,
+        Entry("bad.txt", b"x" * 500, DEFLATE, local=WRONG, central=WRONG),
+    )
     return program
 
 
@@ -234,8 +237,12 @@ def test_test_checks_every_member_that_is_selected(program: Program) -> None:
     )
     with HttpServer(WebFiles({"d.zip": (program.folder / "damaged.zip").read_bytes()})) as web:
         for source in ("damaged.zip", f"{web.url}/d.zip"):
-            ended = program.run("test", source, "-w", "1").ends(1).prints(*damage)
-            assert ended.out.startswith("NOT SOUND")
+            assert (
+                program.run("test", source, "-w", "1")
+                .ends(1)
+                .prints(*damage)
+                .out.startswith("NOT SOUND")
+            )
     program.run("test", "damaged.zip", "-x", "bad.txt", "-w", "1").ends(0)
 
 

@@ -60,8 +60,9 @@ def plan(arguments: Arguments) -> int:
         request = Request(
             source, destination, override_options(defaults.options, arguments.options())
         )
-        workers = arguments.workers or environment.tuning.max_workers
-        platform = replace(environment.platform, workers=workers)
+        platform = replace(
+            environment.platform, workers=arguments.workers or environment.tuning.max_workers
+        )
         tuning = arguments.tuning(platform, environment.tuning)
         if max_cost is None:
             max_cost = environment.max_cost

@@ -132,10 +132,10 @@ def _prune(arguments: Arguments, days: float) -> int:
     removed, resumable = LocalRuns(arguments.config()).prune(time.time() - days * DAY)
     text_stream(json=arguments.json).write(f"{show_count(removed, 'run')} removed\n")
     if resumable:
-        verb = choose_form(resumable, "stays", "stay")
         sys.stderr.write(
-            f"{show_count(resumable, 'older run')} {verb}, because s3unzip resume may be able to "
-            f"continue {choose_form(resumable, 'it', 'them')}\n"
+            f"{show_count(resumable, 'older run')} {choose_form(resumable, 'stays', 'stay')}, "
+            "because s3unzip resume may be able to continue "
+            f"{choose_form(resumable, 'it', 'them')}\n"
         )
     return 0
 

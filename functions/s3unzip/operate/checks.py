@@ -253,9 +253,11 @@ def check_key(runs: DeployedRuns) -> Answer:
         if unusable is not None:
             return unusable
     for role in BUCKETS:
-        setting = f"{role.lower()}.kms_key"
         answer = _compare_encryption(
-            runs, runs.outputs[f"{role}Bucket"], setting, keys[role] or members_key
+            runs,
+            runs.outputs[f"{role}Bucket"],
+            setting=f"{role.lower()}.kms_key",
+            key=keys[role] or members_key,
         )
         if answer is not None:
             return answer

@@ -337,10 +337,13 @@ def _assess_without_report(
     """
     source = runs.stores.source(request.source)
     calls = Calls(Clock(), runs.defaults.tuning.retry_seconds, at_once=1)
-    max_parts = runs.defaults.limits.parts  # as many as the planner allows
     try:
         tail = read_whole_tail(
-            source, request.source, calls, length=TAIL_LENGTH, max_parts=max_parts
+            source,
+            request.source,
+            calls,
+            length=TAIL_LENGTH,
+            max_parts=runs.defaults.limits.parts,  # as many as the planner allows
         )
     except NotFoundError:  # the archive was deleted after its look-up
         raise

@@ -98,8 +98,11 @@ def test_a_key_is_looked_up_with_one_request(shell: Shell) -> None:
     runs = shell.site.runs
     shell.site.account.asked.clear()
     assert find_archives([f"{BUCKET}a.zip"], runs) == ({"a.zip": len(ARCHIVE)}, 0)
-    asked = [f"{request.method} {request.path}" for request in shell.site.account.asked]
-    assert [request for request in asked if "/arrivals" in request] == ["HEAD /arrivals/a.zip"]
+    assert [
+        f"{request.method} {request.path}"
+        for request in shell.site.account.asked
+        if "/arrivals" in request.path
+    ] == ["HEAD /arrivals/a.zip"]
 
 
 @pytest.mark.parametrize(
@@ -142,8 +145,10 @@ def test_archives_that_have_a_verdict(shell: Shell, monkeypatch: pytest.MonkeyPa
     shell.site.begin("bad.zip", b"no archive")
     shell.site.begin("running.zip")
     shell.put("new.zip")
-    out = shell(BUCKET, "--dry-run").ends(0).out
-    assert re.fullmatch("2 archives to extract, .*; left out: 2 with a verdict\n", out)
+    assert re.fullmatch(
+        "2 archives to extract, .*; left out: 2 with a verdict\n",
+        shell(BUCKET, "--dry-run").ends(0).out,
+    )
     ended = shell(f"{BUCKET}*a*.zip", "--yes", "--json").ends(0)
     assert (check_lines("submit", ended.out)[0]["ended"], ended.err) == (
         2,
