@@ -5,6 +5,7 @@ names what is missing. Then it runs the CDK CLI on this terminal, with the conte
 """
 
 import argparse
+import json
 import os
 import re
 import shlex
@@ -38,14 +39,14 @@ from infra.environment_file import (
     EnvironmentFileError,
     load_environment,
 )
-from infra.routes import takes, widest
 from infra.sections import BUCKET_NAME, StackSection
 from s3unzip.model import Location
 from s3unzip.printable import show_count
-from s3unzip.settings import STACK
+from s3unzip.settings import STACK, spellings
 
 BEGIN_SECONDS = 300.0  # maximum time from a PUT to its run: event, queue, plan of a large archive
 QUALIFIER = StackSection.model_fields["qualifier"].default
+ANY_KEY = '[["", ""]]'  # prefix and suffix, for a stack whose outputs do not contain them
 UNRESERVED = 100  # part of the account's concurrency that functions are not allowed to reserve
 
 
@@ -207,21 +208,22 @@ def put(arguments: Arguments) -> int:
         )
     if not archive.is_file():
         raise RefusedError(f"{archive}: there is no such file")
-    key = arguments.key or arguments.environment.ingest.prefix
-    if key.endswith("/") or not arguments.key:
-        key += archive.name
-    routes = arguments.environment.all_routes
-    if not any(takes(route, key) for route in routes):
-        patterns = " and ".join(f"{route.prefix}*{route.suffix}" for route in widest(routes))
-        raise RefusedError(
-            f"{key}: only keys of {patterns} start runs: name another one, KEY=prefix/archive.zip, "
-            f"or change infra/environments/{arguments.environment.name}.toml"
-        )
     account, stack = _find(arguments)
     bucket = stack.outputs.get("IngestBucket")
     if bucket is None:
         raise RefusedError(
             f"the stack {stack.name} was never created completely: docs/howto/first-deployment.md"
+        )
+    # The deployed settings count: the file may have changed, or `SET` replaced its settings.
+    taken = json.loads(stack.outputs.get("IngestKeys", ANY_KEY))
+    key = arguments.key or taken[-1][0]
+    if key.endswith("/") or not arguments.key:
+        key += archive.name
+    if not any(key.startswith(prefix) and key.endswith(spellings(end)) for prefix, end in taken):
+        patterns = " and ".join("*".join(pair) for pair in taken)
+        raise RefusedError(
+            f"{key}: only keys of {patterns} start runs: name another one, KEY=prefix/archive.zip, "
+            f"or change infra/environments/{arguments.environment.name}.toml and deploy"
         )
     s3 = account.client("s3")
     s3.upload_file(str(archive), bucket, key)

@@ -44,11 +44,6 @@ def complete(route: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, A
     return whole
 
 
-def takes(route: RouteSection, key: str) -> bool:
-    """Return whether an archive with this key starts a run of the route, or of an earlier one."""
-    return key.startswith(route.prefix) and key.endswith(spellings(route.suffix))
-
-
 def is_inside(narrow: RouteSection, wide: RouteSection) -> bool:
     """Return whether every key that fits the narrow route fits the wide one."""
     return narrow.prefix.startswith(wide.prefix) and _ends_with(narrow.suffix, wide.suffix)

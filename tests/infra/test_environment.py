@@ -501,11 +501,14 @@ def test_rights_follow_from_the_routes(routes: Synthesized, name: str) -> None:
 
 
 def test_outputs_of_routes(routes: Synthesized) -> None:
-    """A bucket of another account has its policy ready, and doctor learns of each key."""
+    """A bucket of another account has its policy ready; commands learn of keys of both kinds."""
     outputs = routes.template["Outputs"]
     assert "acme-members/in/*" in str(outputs["Route0DestinationPolicy"]["Value"])
-    keys = [outputs[f"Route{number}DestinationKey"]["Value"] for number in (0, 1)]
-    assert keys == [f"{KMS_KEY}1", KMS_KEY]
+    assert outputs["IngestKeys"]["Value"] == '[["globex/", ".zipx"], ["", ".zip"]]'
+    assert [outputs[f"Route{number}DestinationKey"]["Value"] for number in (0, 1)] == [
+        f"{KMS_KEY}1",
+        KMS_KEY,
+    ]
     assert "DestinationPolicy" not in outputs
 
 
