@@ -220,7 +220,7 @@ def test_expired_variables_end_a_run_at_once(login: Login) -> None:
     login.program.variables |= dict(zip(names, ("OLD", "secret", "token"), strict=True))
     login.expired, login.holds_for = "OLD", 25
     login.start("run", SOURCE, TARGET, "-w", "2").ends(
-        5, "set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN anew"
+        5, "set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN again"
     ).hides("no answer from")
     assert login.in_vain < 100
     login.expired = "-"
@@ -255,7 +255,7 @@ TOLD = {
     "role": f"calling the AssumeRole operation: {DENIED}; the right to do so, or the trust of ",
     "broken": "from custom-process: no luck; see what is configured: aws configure list",
     "odd": "a program or a file gives unexpected data: 'list' object has no attribute",
-    "line": "the access key id is empty, or has a character that no request can have; see",
+    "line": "the access key id is empty, or has a character not allowed in a request; see",
     "absent": "No such file or directory: '",
     "late": "the refreshed credentials are still expired; see what",
     "code": "need a code, and standard input is not a terminal; start the command on a terminal",

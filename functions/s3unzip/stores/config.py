@@ -21,7 +21,7 @@ from s3unzip.options import HelpSection, RunOption, read_options, type_options
 from s3unzip.settings import OTHER_BUCKETS
 from s3unzip.store_kinds import SCHEMES_TEXT, find_kind
 
-STARTUP_SECONDS = 30.0  # seconds; a server that is unreachable this early is probably wrong
+STARTUP_SECONDS = 30.0  # an endpoint that is unreachable this early is probably wrong
 S3_CONNECTIONS = 64  # number of connections that are kept open
 # Environment variables that set options of a `StoreConfig`.
 VARIABLES = ("AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE")
@@ -32,7 +32,7 @@ OTHER_ARNS = {
     "s3express": "a directory bucket (S3 Express One Zone)",
     "s3tables": "a table bucket",
 }
-ARN = "arn:"  # prefix of a bucket that is an access point
+ARN = "arn:"  # prefix of the bucket name if it stands for an access point
 PROXY_LOGIN = (  # advice for the status 407
     "the proxy wants a login: write http://USER:PASSWORD@HOST:PORT in HTTPS_PROXY or HTTP_PROXY"
 )
@@ -107,7 +107,7 @@ def _parse(text: str) -> Location:
         # The slash in a password ends the host; the remaining password must not be shown.
         if re.search(r":(?![0-9]*\Z)[^]:@]*\Z", host):
             raise UsageError(
-                f"{scheme}://{host.partition(':')[0]}:...: the port is no number; a slash in a "
+                f"{scheme}://{host.partition(':')[0]}:...: the port is not a number; a slash in a "
                 "password is written %2F"
             )
         return Location(scheme, host, key.partition("#")[0])  # a fragment is not sent

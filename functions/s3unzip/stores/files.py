@@ -1,4 +1,4 @@
-"""Files of the operating system: error messages, and archives in files and open readers."""
+"""Files: messages for system errors, and sources that read archives in files and open readers."""
 
 import errno
 import itertools

@@ -54,7 +54,7 @@ from s3unzip.stores.ports import (
     Upload,
 )
 
-OWN = ".s3unzip-"  # prefix of the names of temporary files; no member's name has it
+OWN = ".s3unzip-"  # prefix of the names of temporary files, which no member may have
 NOTE = ".note"  # suffix of the file with the key and facts of an upload
 _FILE = os.O_CLOEXEC | os.O_NOFOLLOW
 _NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY | _FILE
@@ -129,7 +129,7 @@ class FolderDestination(Destination):
         if not stat.S_ISREG(os.fstat(file).st_mode):
             os.close(file)
             raise errors.NotFoundError(f"{key}: not a file")
-        return FileIO(file)  # bytes are written through its descriptor
+        return FileIO(file)  # to write, callers use its descriptor
 
     def _unlink(self, key: str) -> None:
         """Delete a file; do nothing if it no longer exists."""
@@ -180,7 +180,7 @@ class FolderDestination(Destination):
         return int(metadata.get(MODE_KEY, "0"), 8) & 0o777 or 0o666
 
     def _explain_write(self, error: OSError, path: str) -> errors.S3UnzipError:
-        """Return the error for a failed write; if a folder is gone, let later writes reopen all."""
+        """Return the error for a failed write; if a folder is gone, later writes reopen all."""
         if error.errno == errno.ENOENT:
             self._folders.forget()
         return explain_folder(error, path, create=True)
@@ -259,7 +259,7 @@ class FolderDestination(Destination):
         self._folders.get(self._check_key(key)[len(self.start) :], create=True)
 
     def head(self, key: str) -> StoredObject | None:
-        """Return the size and CRC-32 of a file, computed from its bytes, or None without a file."""
+        """Return the size of a file and the CRC-32 of its bytes, or None if it is missing."""
         size = crc = 0
         with contextlib.suppress(errors.NotFoundError):
             for data in self.read(key):
@@ -280,7 +280,7 @@ class FolderDestination(Destination):
         top = prefix[: prefix.rfind("/") + 1]  # the deepest folder that contains all these keys
         if not top.startswith(self.start):
             top = self.start
-        stack = [self._list_folder(top)]  # a path of folders that are being listed
+        stack = [self._list_folder(top)]  # the folders being listed, each in the one before it
         while stack:
             key, size = next(stack[-1], ("", None))
             if not key:  # the whole folder is listed
@@ -399,7 +399,7 @@ class FolderDestination(Destination):
         if os.fstat(file.fileno()).st_nlink != 1:
             file.close()
             raise errors.StorageError(
-                f"{key}: this file has a second name (a hard link); it is not ours"
+                f"{key}: this file has a second name (a hard link), so s3unzip did not make it"
             )
         return file
 

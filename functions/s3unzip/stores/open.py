@@ -244,7 +244,7 @@ def check_buckets(config: StoreConfig, source: Location, destination: Location) 
 
 
 def check_names(config: StoreConfig, source: Location, destination: Location | None) -> None:
-    """Refuse names that cannot exist in AWS. This sends no request, and asks for no code."""
+    """Refuse names that cannot exist in AWS, without a request and without asking for a code."""
     access_to_destination = config.at_destination()
     for location, access in ((source, config), (destination, access_to_destination)):
         if location is None or not location.store.takes_s3_options:

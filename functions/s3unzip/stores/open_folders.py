@@ -239,7 +239,7 @@ def restore_time(file: int, metadata: Mapping[str, str]) -> None:
     """Set the modification time of an open file to the time recorded in the archive."""
     mtime = metadata.get(MTIME_KEY)
     if mtime is not None:
-        with suppress(PermissionError):  # FAT lets only the user of the mount set times
+        with suppress(PermissionError):  # on FAT, only the user who mounted it can set times
             os.utime(file, (int(mtime), int(mtime)))
 
 

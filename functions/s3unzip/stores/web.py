@@ -45,7 +45,7 @@ CONNECTIONS = 64  # number of connections kept open to a host
 DOWNLOAD = "download the archive first: curl -o archive.zip URL"
 CHANGED = "the archive changed since it was planned"
 NO_RANGES = frozenset({200, 416, 501})  # the server has no (suffix) ranges, or the file is empty
-# The answers to a suffix range that say nothing about other ranges: Nexus sends 404.
+# These answers to a suffix range say nothing about other ranges. Nexus sends 404.
 NO_SUFFIX_RANGES = NO_RANGES | {400, 404, 405, 500}
 # The last two are raised for a chunk whose length is malformed or too large.
 BROKEN_ANSWERS = (HTTPError, OverflowError, ValueError)
@@ -200,7 +200,7 @@ class WebSource(Source):
     def _follow(self, location: Location, headers: dict[str, str]) -> BaseHTTPResponse:
         """Return the response after redirects; send the password only to the host of the URL."""
         first = target = _parse(f"{location.scheme}://{location.bucket}/{location.key}")
-        credentials = make_headers(basic_auth=unquote(first.auth or ""))  # none without a user
+        credentials = make_headers(basic_auth=unquote(first.auth or ""))  # empty without a user
         timeout = Timeout(connect=self._config.connect_seconds, read=self._config.stall_seconds)
         for _ in range(MAX_REDIRECTS + 1):
             target_headers = headers
@@ -224,7 +224,7 @@ class WebSource(Source):
 
     def _check_redirect(self, location: Location, first: Url, target: Url, redirect: str) -> Url:
         """Return the URL that `target` redirects to, if a request for `first` may go there."""
-        with suppress(UnicodeError):  # servers write UTF-8, and http.client reads Latin-1
+        with suppress(UnicodeError):  # servers send UTF-8, which http.client decodes as Latin-1
             redirect = redirect.encode("latin-1").decode()
         try:
             new = _parse(urljoin(target.url, redirect))
@@ -317,7 +317,7 @@ def _explain_permanent(error: BaseException, *, via_proxy: bool) -> str | None:
         host = str(error).partition("resolve '")[2].partition("'")[0]
         advice = "check the URL"
         if via_proxy:
-            advice = "check the proxy: check HTTPS_PROXY and HTTP_PROXY"
+            advice = "it may be the name of the proxy: check HTTPS_PROXY and HTTP_PROXY"
         return f"there is no host named {host}; {advice}"
     if isinstance(error, SSLError):
         cause = next(iter(error.args), error)

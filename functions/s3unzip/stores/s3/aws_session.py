@@ -114,7 +114,7 @@ class AwsSession:
         return "path"
 
     def bucket_region(self, bucket: str) -> str:
-        """Return the region of a bucket, with which requests about it are signed."""
+        """Return the region of a bucket, which is part of each signature."""
         if bucket.startswith(ARN):
             return bucket.split(":")[3]  # arn:aws:s3:REGION:ACCOUNT:accesspoint:NAME
         return self.bucket_regions.get(bucket) or self.region or DEFAULT_REGION

@@ -108,7 +108,7 @@ def load_credentials(session: Session) -> Credentials | None:
 
 
 def refuse_code(session: Session) -> None:
-    """Raise an error if the profile, or a source profile of it, needs a code from the user."""
+    """Raise an error if the profile, or one of its source profiles, needs a code."""
     profiles = session.full_config.get("profiles", {})
     name = session.get_config_variable("profile") or "default"
     for _ in profiles:  # one iteration per profile at most, because profiles may form a cycle
@@ -131,7 +131,7 @@ def frozen_keys(credentials: Credentials, profile: str) -> Keys:
     ):
         if not isinstance(value, str) or not SENDABLE.fullmatch(value):
             raise exceptions.InvalidConfigError(
-                error_msg=f"the {name} is empty, or has a character that no request can have"
+                error_msg=f"the {name} is empty, or has a character not allowed in a request"
             )
     return Keys(
         str(frozen.access_key),

@@ -47,7 +47,7 @@ ANSWER_SECONDS = 240.0  # time for which a worker caches the keys from the progr
 RENEWAL_SECONDS = 90.0  # minimum time between renewals: slow PUTs can take this long
 RELOOK_SECONDS = 2.0  # time until the next lookup if the same keys were found
 MAX_PROFILES = 8  # maximum number of profiles whose keys a process keeps
-# The exceptions that can be raised for the files and programs of a profile.
+# The exceptions that the files and programs of a profile can cause.
 CHAIN_ERRORS: tuple[type[Exception], ...] = (
     AttributeError,
     EOFError,
@@ -57,7 +57,7 @@ CHAIN_ERRORS: tuple[type[Exception], ...] = (
     TypeError,
     ValueError,
 )
-SILENT_SECONDS = 8.0  # time until the user is told that keys are looked up
+SILENT_SECONDS = 8.0  # time until the user is told that keys are being looked up
 WAITING = "still waiting for AWS credentials (profile %s): for a program, a service or a typed code"
 NO_KEYS = (
     "no AWS credentials; set AWS_PROFILE or AWS_ACCESS_KEY_ID, or read a public archive with "
@@ -185,7 +185,7 @@ class ProfileKeys:
         session = botocore_clients.open_session(self._profile, self.region)
         if again:
             botocore_clients.refuse_code(session)
-        # A program or a service may keep the chain waiting for any time.
+        # A program or a service may keep the chain waiting indefinitely.
         report = threading.Timer(
             SILENT_SECONDS, _log.warning, (WAITING, profile_name(self._profile) or "default")
         )

@@ -67,7 +67,7 @@ RESTART_CODES = frozenset({"ConditionalRequestConflict", "InvalidPart"})
 NO_ETAG = ("ETag Header missing from response", "the answer came without its ETag")
 COPY_ABOVE_BYTES = 5 * 1024**2  # UploadPartCopy accepts a range only for a larger source
 _CRC = re.compile(r"[0-9a-fA-F]{1,8}")
-# Four bytes in base64. An object made of parts has "...-3" instead, a checksum of checksums.
+# Four bytes in base64. An object uploaded in parts has a checksum of checksums, such as "...-3".
 _CHECKSUM = re.compile(r"[A-Za-z0-9+/]{6}==")
 
 
@@ -415,7 +415,7 @@ class S3Destination(Destination):
     def _adapt_to_copy(
         self, error: Exception, upload: Upload, source: Location, version: str | None
     ) -> S3UnzipError:
-        """Return the error for a failed copy; if copies are not implemented, stop all copies."""
+        """Return the error for a failed copy; if the server has no copies, disable them."""
         answer = read_answer(error)
         if is_unsupported(answer):
             self._session.implements_copies = False

@@ -32,7 +32,7 @@ from s3unzip.errors import (
 from s3unzip.stores.config import PROXY_LOGIN
 from s3unzip.stores.s3.plain_settings import botocore_errors
 
-UNTRUSTED = "UntrustedCertificate"  # an error code of ours: the client rejected the certificate
+UNTRUSTED = "UntrustedCertificate"  # not a code of S3: the client rejected the certificate
 NOT_S3 = "the answer does not follow the protocol of S3"
 # The field that `botocore_clients` adds to the response to ListObjectsV2. It contains a `ListPage`;
 # the fields that botocore would parse from a list are absent.
@@ -73,7 +73,7 @@ CAUSES = {
     "WRONG_VERSION": "it does not speak TLS",
 }
 EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"})
-# A profile may contain keys other than those that were refused.
+# After these codes, keys are looked up again: the profile may contain other keys by now.
 REFUSED_KEYS = EXPIRED | {"InvalidAccessKeyId", "InvalidToken", "InvalidTokenId"}
 # The codes of a missing permission. A 403 with another code has another cause, such as a quota.
 DENIED = frozenset({"", "AccessDenied", "Forbidden"})
@@ -83,7 +83,7 @@ _MISPLACED_STATUSES = {301, 307}
 # codes are listed at https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html. S3 can
 # send an error with the status 200, so a row may contain both a code and its usual status.
 _ERROR_CLASSES: tuple[tuple[type[S3UnzipError], Collection[str], Collection[int]], ...] = (
-    (ServiceFaultError, _MISPLACED_CODES, _MISPLACED_STATUSES),  # the next attempt goes elsewhere
+    (ServiceFaultError, _MISPLACED_CODES, _MISPLACED_STATUSES),  # retried in another region
     (StorageError, {UNTRUSTED, "InvalidObjectState"}, ()),
     (ThrottledError, {"ServiceUnavailable", "SlowDown"}, {429, 503}),
     (
@@ -157,7 +157,7 @@ _STATUS_ADVICE: dict[int | None, str] = {
     **dict.fromkeys((302, 303, 308), "the endpoint redirects: give its new URL, perhaps https://"),
     404: "check the bucket's name, the key and the endpoint",
     407: PROXY_LOGIN,
-    413: "the server, or a proxy before it, limits the size of a request",  # nginx: a MiB
+    413: "the server, or a proxy before it, limits the size of a request",  # nginx: 1 MiB
 }
 # Headers that some servers do not implement, and the options that add these headers.
 HEADER_OPTIONS = {
@@ -206,7 +206,7 @@ def read_answer(error: Exception) -> ServerAnswer:
 
 
 def _explain_silence(text: str, details: str) -> ServerAnswer:
-    """Return the answer for an obstore message without a status; it explains why there is none.
+    """Return the answer for an obstore message that contains no status.
 
     Args:
         text: beginning of the obstore message.
@@ -325,7 +325,7 @@ class Call(Struct, frozen=True):
 
 
 def get_action(version: str | None) -> str:
-    """Return the permission that a GET needs: another one if it specifies a version id."""
+    """Return the permission for a GET, which depends on whether it specifies a version id."""
     return "GetObject" if version is None else "GetObjectVersion"
 
 
@@ -386,7 +386,7 @@ def _choose_error_class(answer: ServerAnswer, call: Call) -> type[S3UnzipError]:
     """Return the class of the error, based on its code and status, and then on `call`."""
     if is_unsupported(answer):
         return UnsupportedError
-    if "Throttl" in answer.code:  # each AWS service has its own code
+    if "Throttl" in answer.code:  # in codes of AWS services such as KMS
         return ThrottledError
     status = answer.status
     for error_class, codes, statuses in _ERROR_CLASSES:

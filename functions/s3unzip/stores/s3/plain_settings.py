@@ -24,7 +24,7 @@ from msgspec import Struct
 from s3unzip.stores.ports import Keys
 
 DEFAULT_REGION = "us-east-1"
-ENVIRONMENT = "env"  # botocore's name for variables, which are fixed in a process
+ENVIRONMENT = "env"  # botocore's name for environment variables as a source of keys
 SHARED_FILE = "shared-credentials-file"
 SENDABLE = re.compile(r"[!-~]+")  # the characters that are allowed in a request header
 # Variables that affect where requests are sent or how keys are found, but are not read here.
@@ -168,7 +168,7 @@ def advise_renewal(method: str, profile: str) -> str:
     """
     option = profile_option(profile)
     advice = {
-        ENVIRONMENT: "set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN anew",
+        ENVIRONMENT: "set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN again",
         "sso": f"log in again: aws sso login{option}",
         "login": f"log in again: aws login{option}",
     }

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from obstore.store import ClientConfig, S3Config
 
-PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy"})  # variables, in any case
+PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy"})  # names of variables, in lower case
 OWNER_CHECK_LASTS = 300.0  # seconds for which a checked owner is trusted
 
 
