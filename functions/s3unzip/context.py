@@ -33,9 +33,10 @@ class Progress:
         """Receive the plan, before the first task begins."""
 
     def finished(self, counts: Mapping[str, int]) -> None:
-        """Add increments: extracted, unchanged, failed, and bytes read, copied, written and done.
+        """Receive what was added to the counts since the last call.
 
-        The total of `bytes_done` grows up to `PlanSummary.work`. Increments are never negative;
+        The counts are extracted, unchanged and failed members, and bytes read, copied, written and
+        done. The total of `bytes_done` grows up to `PlanSummary.work`. No value is negative, and
         repeated work is counted only once.
         """
 
@@ -56,7 +57,7 @@ class Progress:
 
 
 class UploadNotes(Protocol):
-    """Notes on this machine about which run began an upload."""
+    """Notes, kept on this machine, about which run began an upload."""
 
     def note(self, upload_id: str, run: str) -> None:
         """Note that `run` began an upload."""
@@ -69,7 +70,7 @@ class UploadNotes(Protocol):
 
 
 class Context(Struct, frozen=True):
-    """The stores, rules, clock and limits of a process; each worker has its own context."""
+    """The stores, clock, rules and limits of a process; each worker has its own context."""
 
     stores: Stores
     clock: Clock
@@ -77,13 +78,13 @@ class Context(Struct, frozen=True):
     tuning: Tuning = field(default_factory=Tuning)
     progress: Progress | None = None
     platform: Platform | None = None  # used for estimates and costs; None: neither is computed
-    environment: str = ""  # the deployed environment; empty: this machine
-    reached: StoreConfig | None = None  # how to reach its stores, for records and commands
-    max_cost: float | None = None  # maximum estimated cost of a run, in dollars
-    faults: FaultBudget | None = None  # fault budget of all its calls; None: a new budget
+    environment: str = ""  # name of the deployed environment; empty: this machine
+    reached: StoreConfig | None = None  # how its stores are reached, for records and commands
+    max_cost: float | None = None  # maximum estimated cost of a run in dollars; None: no limit
+    faults: FaultBudget | None = None  # shared by all calls of the process; None: a new budget
     first_calls: int = FIRST_CALLS  # number of concurrent paced requests at the beginning of a step
     archive_end: bytes = b""  # the last bytes of the run's archive, if they are in memory
-    uploads: UploadNotes | None = None  # None: uploads are identified by key, as on AWS
+    uploads: UploadNotes | None = None  # None: uploads are recognized by their keys, as on AWS
 
     def __post_init__(self) -> None:
         if self.faults is None:

@@ -131,7 +131,7 @@ class ObjectProperties(Struct, frozen=True, omit_defaults=True):
             _check_header("cache control", self.cache_control)
         for glob, kind in self.content_types.items():
             _check_header(f"content type of {glob!r}:", kind)
-            _refuse(
+            _refuse_if_any(
                 f"content type {kind!r}",
                 {
                     "its glob is empty; '**' matches all members": not glob,
@@ -143,7 +143,7 @@ class ObjectProperties(Struct, frozen=True, omit_defaults=True):
         check_tags(self.tags)
 
 
-def _refuse(subject: str, reasons: Mapping[str, bool]) -> None:
+def _refuse_if_any(subject: str, reasons: Mapping[str, bool]) -> None:
     """Raise `UsageError` with the first reason that applies."""
     for reason, is_true in reasons.items():
         if is_true:
@@ -166,7 +166,7 @@ def _check_header(noun: str, value: str) -> None:
 def _check_metadata(metadata: Mapping[str, str]) -> None:
     """Check names, values and the total size, which includes s3unzip's own metadata."""
     for name, value in metadata.items():
-        _refuse(
+        _refuse_if_any(
             f"metadata {name!r}",
             {
                 "s3unzip writes it itself; choose another name": name.lower() in RESERVED_METADATA,
@@ -194,7 +194,7 @@ def check_tags(tags: Mapping[str, str]) -> None:
     for key, value in tags.items():
         refused = [c for c in key + value if not c.isalnum() and c not in TAG_PUNCTUATION]
         length = len(value)
-        _refuse(
+        _refuse_if_any(
             f"tag {key[:MAX_TAG_KEY]!r}",
             {
                 f"its key must have 1 to {MAX_TAG_KEY} characters": not 0 < len(key) <= MAX_TAG_KEY,

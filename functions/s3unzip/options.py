@@ -1,10 +1,10 @@
-"""The table of a run's options.
+"""The declarations of a run's options.
 
 An option is declared once, as a field of `model.Options`, `ObjectProperties` or
-`stores.config.StoreConfig`. The field defines its name, type and default; a `RunOption` in the
-field's annotation defines its help and limits. `read_options` returns each option together with the
-data from its field. The command line, the ``next:`` command, the overrides of `plan --env`, and the
-tables of an environment's file are built from these options. `cli.arguments` declares the other
+`stores.config.StoreConfig`. The field defines its name, type and default. A `RunOption` in the
+annotation of the field defines its help and limits. `read_options` returns each `RunOption` with
+the data from its field. The command line, the ``next:`` command, the overrides of `plan --env` and
+the tables of an environment's file are made from these options. `cli.arguments` declares the other
 parameters of commands in the same way.
 """
 

@@ -89,7 +89,8 @@ def run_of_execution(name: str) -> str:
     Executions that continue a run have names that end in -r2, -r3, ... The names of executions that
     compare the archive after the end of its run end in -w1, ...
     """
-    return re.sub(r"^(\d{4}-\d\d-\d\d)-", r"\1/", re.sub(r"-[rw]\d+$", "", name))
+    name = re.sub(r"-[rw]\d+$", "", name)
+    return re.sub(r"^(\d{4}-\d\d-\d\d)-", r"\1/", name)  # a slash after the day
 
 
 def run_stem(source: Location) -> str:

@@ -247,7 +247,7 @@ def _list_expected(request: Request, reading: Reading) -> list[_Expected]:
     unselected_keys = {reading.template.marker}
     if reading.index.selected is not reading.index.members:
         unselected_keys.update(key_of(member.path) for member in reading.index.members)
-    unselected_keys.difference_update(map(_KEY, expected))
+    unselected_keys.difference_update(map(_KEY, expected))  # a template may make equal keys
     expected += [_Expected(key, is_selected=False) for key in unselected_keys]
     expected.sort(key=_KEY)  # code points sort in the order of their UTF-8
     return expected

@@ -160,7 +160,7 @@ class Workers:
             KeyboardInterrupt: Ctrl-C was pressed or the run was stopped; the workers have ended.
         """
         records = RunRecords.open(self._context.stores, run.id)
-        recorded = set(records.list_outcomes()) - {PLAN_TASK}
+        recorded = set(records.recorded_task_ids()) - {PLAN_TASK}
         reports = list(filter(None, map_ahead(records.find_task_report, recorded, READERS)))
         self._tally.note_recorded(count_progress(reports, tasks), new_run=new_run)
         pending = _PendingTasks(tasks, records, reports, max_faults=max(2, self.processes))

@@ -141,7 +141,7 @@ class TaskCutter:
         self._batch = Load(members, bytes_in, bytes_out)
 
     def end_batch(self, row_stop: int) -> None:
-        """Make the task of the current batch; nothing if the batch is empty.
+        """Make the task of the current batch, unless it is empty; `add` begins the next batch.
 
         Args:
             row_stop: the offset in members.jsonl at which the rows of the batch end.

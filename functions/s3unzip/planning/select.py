@@ -59,7 +59,7 @@ class KeyTemplate(Struct, frozen=True):
         """Return the function that makes the key from the path; it is called once per member."""
         if self.plain:
             return self.prefix.__add__
-        return self._render
+        return self._make_key
 
     def folder_key(self, path: str) -> str | None:
         """Return the key of the folder `path`, without a trailing slash.
@@ -72,7 +72,7 @@ class KeyTemplate(Struct, frozen=True):
             return None
         return self.prefix + parts[-1]
 
-    def _render(self, path: str) -> str:
+    def _make_key(self, path: str) -> str:
         if path.count("/") < self.strip:  # the member is not extracted, but its key must be unique
             return f"{self.prefix}/{path}"
         path = path.split("/", self.strip)[-1]

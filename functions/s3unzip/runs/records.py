@@ -255,8 +255,8 @@ class RunRecords:
         """Delete the record of a task."""
         self.store.delete([outcomes_name(task)])
 
-    def list_outcomes(self) -> list[str]:
-        """Return the ids of all tasks with outcomes."""
+    def recorded_task_ids(self) -> list[str]:
+        """Return the ids of all tasks that have a record; also that of the plan, `PLAN_TASK`."""
         return [
             name.removeprefix(OUTCOMES).removesuffix(".jsonl")
             for name in self.store.names(OUTCOMES)
@@ -279,7 +279,7 @@ class RunRecords:
         later is ignored. Settling's record is read first, because "member-" sorts before "stream-".
         """
         settled: set[int | None] = set()  # indexes of the members whose outcome settling recorded
-        for task, recorded in self.read_outcomes(sorted(self.list_outcomes())):
+        for task, recorded in self.read_outcomes(sorted(self.recorded_task_ids())):
             if recorded is None or not gives_outcome(recorded.report.stage):
                 continue
             member = recorded.report.member

@@ -208,7 +208,7 @@ class RunWatcher:
         failures: dict[str, Outcome] = {}  # keyed by the key of the member
         tasks = [
             task
-            for task in self._records.list_outcomes()
+            for task in self._records.recorded_task_ids()
             if task != PLAN_TASK and task not in self._finished
         ]
         reports = map_ahead(self._find_report, tasks, READERS)

@@ -250,7 +250,7 @@ RUN_FAULTS = tuple(REASONS)  # the errors that end the whole run
 
 
 def stop_for(fault: errors.StorageError) -> Stop:
-    """Return the stop of a run that `fault` ends; its class is one of `RUN_FAULTS`."""
+    """Return the stop for a fault that ends the run; the fault's class is in `RUN_FAULTS`."""
     verdict = Verdict.FAILED
     if isinstance(fault, errors.SourceChangedError):
         verdict = Verdict.SOURCE_CHANGED

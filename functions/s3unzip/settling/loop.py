@@ -165,7 +165,7 @@ def _plan_archive(
     run = archive.run or run_id(request, tail.pin, tail.modified)
     records = RunRecords.open(context.stores, run, calls)
     # Outcomes without a plan were left by a plan that was interrupted.
-    if archive.run is not None and (begins_anew or records.list_outcomes()):
+    if archive.run is not None and (begins_anew or records.recorded_task_ids()):
         records.forget(keep=(REPORT, PAGE))
     return make_plan(request, tail, records=records, context=context, calls=calls, check=check)
 

@@ -170,6 +170,6 @@ def clip(value: str, limit: int) -> str:
     valid = value.encode("utf-8", "replace").decode("utf-8")
     if len(valid) <= limit:
         return valid
-    half = limit // 2
-    # Including the ellipsis, there are `limit` characters.
-    return f"{valid[:half]}…{valid[half + 1 - limit :]}"
+    start_length = limit // 2
+    end_length = limit - start_length - 1  # without the ellipsis
+    return f"{valid[:start_length]}…{valid[-end_length:]}"

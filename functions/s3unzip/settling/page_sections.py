@@ -133,12 +133,12 @@ def _member_tiles(report: Report) -> Iterator[Markup]:
     """Yield the tiles for members: extracted, failed, no outcome. A refused archive has none."""
     if report.verdict is Verdict.REJECTED:
         return
-    besides = {
+    other_counts = {
         "unchanged": report.unchanged,
         "not selected": report.excluded,
         choose_form(report.directories, "directory", "directories"): report.directories,
     }
-    note = ", ".join(f"{count:,} {name}" for name, count in besides.items() if count)
+    note = ", ".join(f"{count:,} {name}" for name, count in other_counts.items() if count)
     yield _tile(
         "Members extracted", figure(f"{report.extracted:,}"), note or f"of {report.members:,}"
     )
@@ -378,13 +378,17 @@ def details(shown: Shown) -> Markup:
         (Markup(f"{text(warning.sentence)} {text(warning.code)}"), warning.members)
         for warning in rank(report.warnings, shown)
     ]
-    counts = element(
+    return element(
         "div",
-        {},
-        _counts_table("Requests", "Call", requests),
-        _counts_table("Warnings", "Warning", warnings, note="Oddities that were let pass."),
+        {"class": "pair"},
+        identity,
+        element(
+            "div",
+            {},
+            _counts_table("Requests", "Call", requests),
+            _counts_table("Warnings", "Warning", warnings, note="Oddities that were let pass."),
+        ),
     )
-    return element("div", {"class": "pair"}, identity, counts)
 
 
 def _identify(report: Report) -> Iterator[tuple[str, str]]:

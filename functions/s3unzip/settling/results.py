@@ -126,7 +126,7 @@ def read_results(step: Step, plan: PlanSummary) -> Results:
         _read_rounds(step.records, plan, results)
     except UnreadableRecordError as damage:
         results = Results(step.context.tuning.failures_listed, stop=stop_for(damage))
-        for _, recorded in step.records.read_outcomes(step.records.list_outcomes()):
+        for _, recorded in step.records.read_outcomes(step.records.recorded_task_ids()):
             if recorded is not None:
                 results.add_task(recorded)
     return results
@@ -138,7 +138,9 @@ def _read_rounds(records: RunRecords, plan: PlanSummary, results: Results) -> No
         results.add_outcomes(records.plan_outcomes(), PLAN_TASK)
     tasks = {task.id: task for task in records.tasks()}
     results.large = [task for task in tasks.values() if task.kind is not TaskKind.BATCH]
-    recorded_ids = [task_id for task_id in sorted(records.list_outcomes()) if task_id != PLAN_TASK]
+    recorded_ids = [
+        task_id for task_id in sorted(records.recorded_task_ids()) if task_id != PLAN_TASK
+    ]
     unrecorded = dict.fromkeys(sorted(tasks.keys() - set(recorded_ids)))  # tasks without outcomes
     members: defaultdict[int | None, _Stages] = defaultdict(dict)
     for task_id, outcomes in chain(records.read_outcomes(recorded_ids), unrecorded.items()):
@@ -265,7 +267,7 @@ def forget_outcomes(step: Step, is_forgotten: Callable[[Outcome], bool]) -> int:
     records = step.records
     rows = {task.id: task.rows for task in records.tasks()}
     count = 0
-    for task_id, recorded in records.read_outcomes(records.list_outcomes()):
+    for task_id, recorded in records.read_outcomes(records.recorded_task_ids()):
         if recorded is None or task_id == PLAN_TASK or not gives_outcome(recorded.report.stage):
             continue
         remaining = [outcome for outcome in recorded.outcomes if not is_forgotten(outcome)]

@@ -148,7 +148,7 @@ def extract(out: MemoryBucket, tuning: Tuning) -> tuple[World, Report]:
 
 def _read_by_tasks(world: World, report: Report) -> int:
     records = world.records(report.run)
-    ended = records.read_outcomes(records.list_outcomes())
+    ended = records.read_outcomes(records.recorded_task_ids())
     return sum(found.report.bytes_read for _, found in ended if found is not None)
 
 

@@ -176,7 +176,7 @@ def test_a_member_that_two_settlings_end_counts_once() -> None:
     _do(world, run, (task for task in state.tasks if task.kind is TaskKind.SLICE))
     settle(state, world.context)
     records = world.records(run.id)
-    (ended,) = (name for name in records.list_outcomes() if "member-" in name)
+    (ended,) = (name for name in records.recorded_task_ids() if "member-" in name)
     record = records.store.read(f"outcomes/{ended}.jsonl")
     records.delete_outcomes(ended)
     world.out.objects["archive/m"].body = b"of a newer archive"
