@@ -67,10 +67,6 @@ class Segmentation(Struct, frozen=True):
         start = segment * self.distance
         return Span(start, min(start + min(self.distance, self.search), self.size))
 
-    def segment_at(self, boundary: int) -> int:
-        """Return the number of the segment that begins at this bit."""
-        return boundary // (8 * self.distance)
-
 
 def cut(compressed_size: int, segment_size: int) -> Segmentation:
     """Return a segmentation into segments of about equal length, at most `segment_size` bytes.

@@ -157,7 +157,7 @@ def stream_whole(attempt: TaskAttempt, row: PlannedMember, room: int | None = No
             the member `is_wrapped` and its object turns out to be larger, the object is uploaded
             again.
     """
-    attempt.member_bytes = 0
+    attempt.member_bytes = 0  # if the member is uploaded again, its bytes are counted again
     limits = attempt.destination.part_limits
     if room is None:
         room = stored_size(row.member, attempt.run.options)
@@ -329,9 +329,8 @@ def _copy_parts(
     with ThreadPoolExecutor(
         attempt.context.tuning.parts_in_flight, thread_name_prefix="copy"
     ) as pool:
-        for part, start in zip(
-            pool.map(copy, count(first_number), starts, sizes), starts, strict=True
-        ):
+        copied = pool.map(copy, count(first_number), starts, sizes)
+        for part, start in zip(copied, starts, strict=True):
             parts.append(part)
             attempt.count_member_bytes(data.row.share_of_work(start, start + part.size))
     return tuple(parts)

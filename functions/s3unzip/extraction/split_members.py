@@ -290,7 +290,8 @@ def _write_linked(
             return None
 
     def write_linked(segment: deflate.LinkedSegment) -> tuple[int, deflate.LinkedSegment]:
-        number = segmentation.segment_at(segment.start_bit)
+        # Segment N begins before the multiple N + 1 of the distance between segments.
+        number = segment.start_bit // (8 * segmentation.distance)
         run_step.records.write_segment(index, number, "linked", segment.to_bytes())
         return number, segment
 
@@ -304,7 +305,8 @@ def extract_slice(attempt: TaskAttempt, row: PlannedMember) -> None:
     task = attempt.task
     member_slice = attempt.slice
     # Only the last slice shows whether the member is larger than its 32-bit size field.
-    if row.member.is_wrapped and task.part + 1 == task.parts and task.span[1] >= WRAP:
+    is_last = task.part + 1 == task.parts
+    if row.member.is_wrapped and is_last and task.span[1] >= WRAP:
         attempt.warnings["size-wrapped"] += 1
     try:
         attempt.uploaded = upload_parts(

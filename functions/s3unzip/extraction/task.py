@@ -94,10 +94,11 @@ def _do_remaining(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
     """
     done = {outcome.index for outcome in attempt.outcomes}
     remaining = [row for row in rows if row.member.index not in done]
+    is_batch = attempt.task.kind is TaskKind.BATCH
     module, name = TASK_FUNCTIONS[attempt.task.kind]
     extract = getattr(import_module(f"s3unzip.extraction.{module}"), name)
     try:
-        if attempt.task.kind is TaskKind.BATCH:
+        if is_batch:
             extract(attempt, remaining)
         else:
             for row in remaining:  # at most one member
@@ -105,9 +106,9 @@ def _do_remaining(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
     except RUN_FAULTS:
         raise
     except errors.StorageError as refusal:
-        if attempt.task.kind is TaskKind.BATCH:
-            if isinstance(refusal, errors.UnsupportedError):
-                raise errors.StoreLacksError(str(refusal)) from refusal
+        if is_batch and isinstance(refusal, errors.UnsupportedError):
+            raise errors.StoreLacksError(str(refusal)) from refusal
+        if is_batch:
             raise errors.StoreRefusesError(str(refusal)) from refusal
         for row in remaining:  # settling aborts the upload of the member
             attempt.note_failed(row, row.finding(refusal.reason, str(refusal)))

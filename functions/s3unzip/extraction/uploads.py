@@ -84,8 +84,12 @@ def finish_upload(
         abort_upload(attempt, upload)
         attempt.note(row, explain_refusal(row, attempt))
         return
-    seconds = attempt.context.clock.now() - started
-    attempt.note_extracted(row, seconds, stored_size(row.member, attempt.run.options), etag)
+    attempt.note_extracted(
+        row,
+        attempt.context.clock.now() - started,
+        stored_size(row.member, attempt.run.options),
+        etag,
+    )
 
 
 def complete_once(

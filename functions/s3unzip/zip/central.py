@@ -227,7 +227,7 @@ class DirectoryReader:
         # A name without a trailing slash must be valid, or empty (the destination folder itself).
         if name.is_directory or (form.is_folder and name.failure in (None, "name-empty")):
             is_empty = _is_empty(form, crc32, sizes)
-            is_folder = self._judge_folder(name, sizes, is_empty=is_empty)
+            is_folder = self._check_folder(name, sizes, is_empty=is_empty)
             if is_empty:  # ignore the declared sizes
                 sizes = Sizes(0, 0, lacks_value=sizes.lacks_value)
         # This is a lower bound: the name and the extra field of the local header are still unknown.
@@ -247,9 +247,9 @@ class DirectoryReader:
             mode=form.mode,
         )
         if not is_folder:
-            member = self._judge_file(form, extras, member)
+            member = self._check_file(form, extras, member)
         if stop > self._location.start:
-            self._judge_out_of_bounds(stop, lacks_value=sizes.lacks_value)
+            self._report_out_of_bounds(stop, lacks_value=sizes.lacks_value)
         kind = SELECTED
         if is_folder:
             kind = FOLDER if name.path else SKIPPED_FOLDER  # without a path: the destination itself
@@ -257,16 +257,16 @@ class DirectoryReader:
             kind = KEYLESS if is_folder or name.failure else FAILED
         self._table.add(kind, member)
 
-    def _judge_file(self, form: _HeaderForm, extras: Extras, member: Member) -> Member:
-        """Judge the name, the compression and the sizes of a file.
+    def _check_file(self, form: _HeaderForm, extras: Extras, member: Member) -> Member:
+        """Check the name, the compression and the sizes of a file.
 
         Returns the member with its cipher and its compression method. If only the lower 32 bits of
         the size are declared, the size is a guess.
         """
         if not member.path:
-            self._judge_member("name-empty", f"it is {show_name(self._raw_name)!r}")
+            self._warn_or_fail("name-empty", f"it is {show_name(self._raw_name)!r}")
         for code, message in form.findings:
-            self._judge_member(code, message)
+            self._warn_or_fail(code, message)
         if form.is_encrypted:
             member = self._read_encryption(form, extras, member)
         if member.method and member.compressed_size == member.size == member.crc32 == 0:
@@ -284,22 +284,22 @@ class DirectoryReader:
             self._check_sizes(form, member)
         return member
 
-    def _judge_out_of_bounds(self, stop: int, *, lacks_value: bool) -> None:
-        """Judge an archive in which a member ends at `stop`, after the start of the directory."""
+    def _report_out_of_bounds(self, stop: int, *, lacks_value: bool) -> None:
+        """Report that a member ends at `stop`, after the start of the directory."""
         message = f"it would end at {stop}, the directory begins at {self._location.start}"
         if lacks_value:
             message += "; a ZIP64 value is missing"
         code = wrapped.UNPROVEN if self._location.is_wrapped else "member-out-of-bounds"
-        self._judge_archive(code, message)
+        self._warn_or_refuse(code, message)
 
-    def _judge_member(self, code: str, message: str) -> None:
+    def _warn_or_fail(self, code: str, message: str) -> None:
         """Count a warning, or fail the member of the header that `_read` is interpreting."""
         if self._policy.tolerates(code):
             self._warnings[code] += 1
         else:  # the first fault of a member is reported
             self._table.faults.setdefault(len(self._table.kinds), (code, message))
 
-    def _judge_archive(self, code: str, message: str) -> None:
+    def _warn_or_refuse(self, code: str, message: str) -> None:
         """Count a warning, or refuse the archive, because of the header that `_read` interprets."""
         if not self._policy.tolerates(code):
             raise RejectedError(Finding(code, message, self._offset, show_name(self._raw_name)))
@@ -314,22 +314,22 @@ class DirectoryReader:
         disks = self._location.disks
         self._offset = disks.absolute(sizes.disk, sizes.offset) + self._location.prefix
         if missing := disks.describe_missing(sizes.disk, sizes.offset):
-            self._judge_archive("multi-disk", f"the member begins on {missing}")
+            self._warn_or_refuse("multi-disk", f"the member begins on {missing}")
 
     def _check_extras(self, form: _HeaderForm, extras: Extras, sizes: Sizes) -> None:
-        """Judge malformed extra fields, and a sentinel without a value."""
+        """Check for malformed extra fields, and for a sentinel without a value."""
         if extras.overrun:
-            self._judge_member("cd-extra-malformed", "an extra field is longer than its block")
+            self._warn_or_fail("cd-extra-malformed", "an extra field is longer than its block")
         if extras.stray:
             self._warnings["extra-trailing-bytes"] += 1
         zip64_fields = len(extras.of(ZIP64))
         if zip64_fields > 1:
-            self._judge_member("zip64-extra-duplicate", f"{zip64_fields} ZIP64 extra fields")
+            self._warn_or_fail("zip64-extra-duplicate", f"{zip64_fields} ZIP64 extra fields")
         message = "a field is at its ZIP64 sentinel without a value"
         if sizes.lacks_value and zip64_fields:
-            self._judge_member("zip64-extra-malformed", message)
+            self._warn_or_fail("zip64-extra-malformed", message)
         elif sizes.lacks_value and not self._can_be_literal(form, sizes):
-            self._judge_member("zip64-extra-missing", message)
+            self._warn_or_fail("zip64-extra-missing", message)
 
     def _can_be_literal(self, form: _HeaderForm, sizes: Sizes) -> bool:
         """Return whether the sentinels in a header without a ZIP64 field can be actual sizes.
@@ -353,9 +353,9 @@ class DirectoryReader:
         encoded, is_utf8 = self._choose_name(form, extras)
         name = read_name(encoded, is_utf8=is_utf8, policy=self._policy)
         self._warnings.update(name.warnings)
-        # A directory may have no name of its own, so `_judge_file` reports "name-empty".
+        # A directory may have no name of its own, so `_check_file` reports "name-empty".
         if name.failure not in (None, "name-empty"):
-            self._judge_member(
+            self._warn_or_fail(
                 name.failure, f"it cannot be written; its bytes are {encoded[:40].hex()}"
             )
         # A raw name is stored only if it differs from the path or is not ASCII.
@@ -371,7 +371,7 @@ class DirectoryReader:
         """
         unicode_path, code = read_unicode_path(extras, self._raw_name)
         if code == "unicode-path-duplicate":
-            self._judge_archive(code, "more than one Unicode path field")
+            self._warn_or_refuse(code, "more than one Unicode path field")
         elif code:
             self._warnings[code] += 1
         is_utf8 = bool(form.flags & records.FLAG_UTF8)
@@ -381,13 +381,13 @@ class DirectoryReader:
             self._warnings["unicode-path-used"] += 1
             return unicode_path, True
         if unicode_path != self._raw_name:
-            self._judge_archive(
+            self._warn_or_refuse(
                 "unicode-path-mismatch", f"the Unicode path is {show_name(unicode_path)!r}"
             )
         return self._raw_name, True
 
-    def _judge_folder(self, name: Name, sizes: Sizes, *, is_empty: bool) -> bool:
-        """Judge the size of a directory; return whether the header creates a folder.
+    def _check_folder(self, name: Name, sizes: Sizes, *, is_empty: bool) -> bool:
+        """Check the size of a directory; return whether the header creates a folder.
 
         A header that is a directory only by its attributes, or by a backslash at the end of its
         name, is treated as a file if it has content, so that no data is lost.
@@ -403,7 +403,7 @@ class DirectoryReader:
             if not name.path:
                 self._warnings["dir-is-root"] += 1
         elif has_slash:
-            self._judge_member(
+            self._warn_or_fail(
                 "dir-with-data", f"a directory of {sizes.size} bytes, {sizes.compressed} compressed"
             )
         return is_empty or has_slash
@@ -414,25 +414,25 @@ class DirectoryReader:
         The member is returned unchanged if it fails, or if there is no password.
         """
         if form.flags & (records.FLAG_STRONG_ENCRYPTION | records.FLAG_MASKED_HEADER):
-            self._judge_member("strong-encryption", "s3unzip cannot read it, even with a password")
+            self._warn_or_fail("strong-encryption", "s3unzip cannot read it, even with a password")
             return member
         if self._policy.password is None:
-            self._judge_member("encrypted", "no password is given")
+            self._warn_or_fail("encrypted", "no password is given")
             return member
         method = form.method
         cipher = Cipher()
         if method == records.METHOD_AES:
             aes = read_aes(extras)
             if aes is None or not form.flags & records.FLAG_ENCRYPTED:
-                self._judge_member(
+                self._warn_or_fail(
                     "encryption-malformed", "method 99 (AES) without its field or its flag"
                 )
                 return member
             method, cipher = aes
         if method not in records.METHODS:
-            self._judge_member("unsupported-method", records.describe_method(method))
+            self._warn_or_fail("unsupported-method", records.describe_method(method))
         if member.compressed_size < cipher.overhead:
-            self._judge_member(
+            self._warn_or_fail(
                 "encryption-malformed",
                 f"{member.compressed_size} bytes, but the encryption alone needs {cipher.overhead}",
             )
@@ -446,14 +446,14 @@ class DirectoryReader:
         has_known_length = member.cipher is not None or not form.is_encrypted
         length = member.decrypted_length
         if member.method == records.METHOD_STORED and size != length and has_known_length:
-            self._judge_member("stored-size-mismatch", f"stored, {length} bytes for {size}")
+            self._warn_or_fail("stored-size-mismatch", f"stored, {length} bytes for {size}")
         if size > limits.member_size:
-            self._judge_member(
+            self._warn_or_fail(
                 "bomb-member-size", f"declares {size} bytes, the limit is {limits.member_size}"
             )
         if member.method != records.METHOD_STORED and size > member.compressed_size * limits.ratio:
             code = "bomb-ratio" if member.method == records.METHOD_DEFLATE else "high-ratio"
-            self._judge_member(code, f"declares {size} bytes in {member.compressed_size}")
+            self._warn_or_fail(code, f"declares {size} bytes in {member.compressed_size}")
 
     def finish(self) -> Reads[Index]:
         """Check that the directory ends after a complete header; return the checked index.
@@ -531,8 +531,12 @@ class DirectoryReader:
                 reject("count-mismatch", f"{declared} declared, {count} found", unread_at)
             self._warnings["count-wrapped"] += 1
         if location.disks.is_split and self._on_last_disk != location.entries_here:
-            declared_here = f"{location.entries_here} headers declared on the last disk"
-            reject("multi-disk", f"{declared_here}, {self._on_last_disk} found", unread_at)
+            reject(
+                "multi-disk",
+                f"{location.entries_here} headers declared on the last disk, "
+                f"{self._on_last_disk} found",
+                unread_at,
+            )
 
 
 def _is_empty(form: _HeaderForm, crc32: int, sizes: Sizes) -> bool:

@@ -142,7 +142,10 @@ class _SlicedStream:
     def decompress(self, data: Buffer, max_length: int) -> Buffer:
         if data:
             self._input = memoryview(b"".join((self._input, data)))
-        while not (self._output or self._library.eof) and (length := self._slice_length()):
+        while not self._output and not self._library.eof:
+            length = self._slice_length()
+            if not length:  # more input is needed first
+                break
             self._output = memoryview(self._decompress(bytes(self._input[:length])))
             if self._input_left is None:
                 length -= len(self._library.unused_data)

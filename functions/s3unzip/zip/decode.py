@@ -113,10 +113,10 @@ class MemberDecoder:
         return cipher.decrypt(data[missing:])
 
     def _check_reparse(self, output: Buffer) -> None:
-        """Judge a member whose content begins with the tag of a Windows link."""
+        """Warn about content that begins with the tag of a Windows link, or fail the member."""
         self._first_bytes += bytes(output[:_LINK_TAG_LENGTH])
         if self._first_bytes[:_LINK_TAG_LENGTH] in _LINK_TAGS:
-            self._member.judge(
+            self._member.fail_unless_tolerated(
                 "symlink", "a reparse point of Windows: a symbolic link or a junction", self._policy
             )
             self.warnings.append("symlink")
@@ -183,7 +183,7 @@ def check_end(
         member.fail_size("size-mismatch", f"{size} bytes, {member.size} declared")
     if not spare:
         return ()
-    member.judge("compressed-trailing-bytes", _SPARE_MESSAGE, policy)
+    member.fail_unless_tolerated("compressed-trailing-bytes", _SPARE_MESSAGE, policy)
     return ("compressed-trailing-bytes",)
 
 

@@ -147,8 +147,8 @@ class ArchiveBytes:
             reject("no-eocd", f"wanted {missing.length} bytes at {start}, got {len(answer)}", start)
         return answer + self.tail[: max(0, stop - self.tail_start)]
 
-    def judge(self, code: str, message: str, offset: int) -> None:
-        """Refuse the archive, or record a warning."""
+    def warn_or_refuse(self, code: str, message: str, offset: int) -> None:
+        """Add a warning, or refuse the archive."""
         if not self.policy.tolerates(code):
             reject(code, message, offset)
         self.warnings.append(code)
@@ -163,12 +163,11 @@ def read_end(archive: ArchiveBytes, disks: Disks) -> Reads[DirectoryEnd]:
         RejectedError: there is no end record, there are several, or the records disagree.
     """
     window = yield from _read_window(archive)
-    window_start = archive.size - len(window)
     at = yield from _find_eocd(archive, window)
-    eocd = read_eocd(window, at - window_start)
+    eocd = read_eocd(window, at)
     if not eocd.disk:
         disks = ONE_DISK
-    return (yield from _join_zip64(archive, disks, eocd, at))
+    return (yield from _join_zip64(archive, disks, eocd, archive.size - len(window) + at))
 
 
 def _read_window(archive: ArchiveBytes) -> Reads[bytes]:
@@ -195,14 +194,14 @@ def _read_window(archive: ArchiveBytes) -> Reads[bytes]:
 
 
 def _find_eocd(archive: ArchiveBytes, window: bytes) -> Reads[int]:
-    """Return the absolute offset of the only end record in `window`, the end of the archive."""
+    """Return the position of the only end record in `window`, the end of the archive."""
     base = archive.size - len(window)
     stops = _find_stops(window)
     padding_at = _find_padding(window)
     # The stops of the end records that are followed by nothing or only by padding.
     final_stops = [stop for stop in stops.values() if padding_at <= stop <= len(window)]
     if not final_stops:
-        return base + (yield from _find_complete_eocd(archive, window, stops))
+        return (yield from _find_complete_eocd(archive, window, stops))
     last_stop = max(final_stops)
     positions = [at for at, stop in stops.items() if stop == last_stop]
     offset = base + positions[0]
@@ -223,15 +222,16 @@ def _find_eocd(archive: ArchiveBytes, window: bytes) -> Reads[int]:
     if last_stop != len(window):  # padding follows the end record
         container = yield from _describe_container(archive)
         if container:  # for example a tar file, whose own padding follows the archive
-            archive.judge("trailing-data", f"padding{container}", base + last_stop)
+            archive.warn_or_refuse("trailing-data", f"padding{container}", base + last_stop)
         archive.warnings.append("trailing-padding")
-    return offset
+    return positions[0]
 
 
 def _find_complete_eocd(archive: ArchiveBytes, window: bytes, stops: dict[int, int]) -> Reads[int]:
-    """Return the position of the last complete end record in `window`; judge the bytes after it.
+    """Return the position of the last complete end record in `window`, which other bytes follow.
 
-    If a later end record is cut short, the complete end record is used only under a lenient policy.
+    If a later end record is incomplete, the complete end record is used only under a lenient
+    policy.
     """
     base = archive.size - len(window)
     if not stops:
@@ -239,12 +239,12 @@ def _find_complete_eocd(archive: ArchiveBytes, window: bytes, stops: dict[int, i
     last = max(stops)
     # The caller has already handled the end records that end with the window.
     complete = [at for at, stop in stops.items() if stop < len(window)]
-    if not complete or (last != complete[-1] and not archive.policy.lenient):
+    if not complete or (last not in complete and not archive.policy.lenient):
         reject("eocd-comment-truncated", "the comment runs past the end", base + last)
     stop = stops[complete[-1]]
     message = f"{len(window) - stop} bytes after the end of the archive"
     message += yield from _describe_container(archive)
-    archive.judge("trailing-data", message, base + stop)
+    archive.warn_or_refuse("trailing-data", message, base + stop)
     return complete[-1]
 
 
@@ -392,7 +392,7 @@ def _find_zip64_record(archive: ArchiveBytes, declared: int, locator_at: int) ->
     _check_zip64_length(archive, raw, record_at, locator_at)
     if record_at < plain_at:  # the record is longer than a plain record
         yield from _refuse_encrypted(archive, record_at, plain_at)
-        archive.judge(
+        archive.warn_or_refuse(
             "zip64-extensible-data", f"{plain_at - declared} bytes of extensible data", declared
         )
     elif declared < plain_at:  # the declared offset is too low, or there are two records

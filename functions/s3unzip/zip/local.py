@@ -230,7 +230,7 @@ def _check_extras(member: Member, extras: records.Extras, policy: Policy) -> Ite
         if len(payloads) > 1:  # most readers ignore all of them, others use different ones
             yield "lfh-unicode-path-duplicate"
             return
-        member.judge(  # raises an exception unless the policy is lenient
+        member.fail_unless_tolerated(
             "lfh-unicode-path-mismatch",
             f"its local Unicode path field names {cut_name(path)!r}",
             policy,

@@ -169,7 +169,7 @@ class Member(Struct, frozen=True, array_like=True, gc=False):
             code = "size-unproven"
         self.fail(code, message, at)
 
-    def judge(self, code: str, message: str, policy: Policy) -> None:
+    def fail_unless_tolerated(self, code: str, message: str, policy: Policy) -> None:
         """Refuse the member, unless the code is only a warning under this policy."""
         if not policy.tolerates(code):
             self.fail(code, message)

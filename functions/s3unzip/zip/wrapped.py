@@ -37,7 +37,8 @@ def place_after(offset: int, stop: int) -> int:
 
     If `offset` is not below `stop`, returns `offset` itself.
     """
-    return offset + max(0, -(-(stop - offset) // WRAP)) * WRAP
+    wraps = -(-(stop - offset) // WRAP)  # rounded up
+    return offset + max(0, wraps) * WRAP
 
 
 def guess_size(size: int, compressed: int) -> int:
