@@ -173,7 +173,7 @@ def _submit_missing(arguments: Arguments, runs: DeployedRuns) -> int:
         sys.stderr.write(f"{count:,} started: s3unzip runs{runs.found_by}\n")
     if arguments.json:
         print_json(missing)
-    return 0 if missing.started == len(missing.unsettled) else 1
+    return int(missing.started < len(missing.unsettled))  # 1: some are left
 
 
 def _print_missing(missing: MissingArchives, found_by: str) -> None:

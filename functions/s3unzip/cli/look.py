@@ -97,9 +97,9 @@ def ls(arguments: Arguments) -> int:
     else:
         refused = _print_members(archive.members())
         sys.stdout.flush()
-        from s3unzip.cli.output import print_reasons
+        from s3unzip.cli.output import print_findings
 
-        print_reasons(refused, archive.warnings)
+        print_findings(refused, archive.warnings)
     return int(archive.refused > 0)
 
 

@@ -124,7 +124,7 @@ def _advise(
     return advise(code, run, env_options)
 
 
-def print_reasons(refused: Mapping[str, int], warnings: Mapping[str, int]) -> None:
+def print_findings(refused: Mapping[str, int], warnings: Mapping[str, int]) -> None:
     """Print the warnings about a directory, and why members are refused.
 
     Both arguments map the code of a check to the number of members.

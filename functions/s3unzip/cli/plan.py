@@ -9,7 +9,7 @@ from msgspec.structs import asdict, replace
 from s3unzip.api.options import open_context
 from s3unzip.cli.arguments import Arguments, suggesting_prefix
 from s3unzip.cli.commands import MEMBER_OPTIONS, ODD, PLACES, WHERE, command
-from s3unzip.cli.output import print_reasons
+from s3unzip.cli.output import print_findings
 from s3unzip.cli.terminal import print_json, warn, write_table
 from s3unzip.context import Context
 from s3unzip.errors import UsageError
@@ -109,7 +109,7 @@ def _estimate(request: Request, context: Context, platform: Platform) -> Estimat
     """Print why members are refused; return the estimate of the other members."""
     reading, tasks = preview_plan(request, context)
     check_selection(request.options, reading.index, warn)
-    print_reasons(
+    print_findings(
         Counter(failure.finding.code for failure in reading.index.failures), reading.index.warnings
     )
     return estimate_archive(

@@ -180,7 +180,8 @@ class RunDisplay(Progress):
         interval = max(now - earlier.time, 1e-3)
         speed = (share - earlier.share) / interval  # fraction of the run per second
         remaining = ""
-        if speed > 0 and elapsed >= MIN_SECONDS and MIN_SHARE <= share < 1:
+        has_estimate = elapsed >= MIN_SECONDS and MIN_SHARE <= share < 1
+        if has_estimate and speed > 0:
             remaining = f"about {show_seconds((1 - share) / speed)} left"
         members_rate = f"{(done - earlier.members) / interval:,.0f} members/s"
         size = plan.bytes_out

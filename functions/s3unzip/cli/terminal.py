@@ -157,7 +157,7 @@ class Stopping:
         self._timer = (0.0, 0.0)  # the replaced timer: seconds left, and interval
 
     @property
-    def heard(self) -> bool:
+    def has_signal(self) -> bool:
         """Whether one of the `STOPPING` signals has arrived."""
         return self._number in STOPPING
 

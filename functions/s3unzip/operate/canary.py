@@ -16,7 +16,7 @@ from functools import partial
 from s3unzip.errors import AccessDeniedError, S3UnzipError
 from s3unzip.model import Location, Report, Status, Verdict
 from s3unzip.operate.checks import FAILURE, OK, WARNING, Answer, CheckResult, run_check
-from s3unzip.operate.runs import IAM_ACTIONS, DeployedRuns, asking, find_final_report
+from s3unzip.operate.runs import IAM_ACTIONS, DeployedRuns, find_final_report, translating_errors
 from s3unzip.planning.select import parse_template
 from s3unzip.run_ids import run_id
 from s3unzip.runs.records import RUNS
@@ -200,7 +200,7 @@ class Canary:
     def _read_object(self, key: str) -> bytes:
         """Return the content of the object of a member, inflated if it was written as gzip."""
         bucket = self._request.destination.bucket
-        with asking("s3:GetObject"):  # also translates errors while the body is read
+        with translating_errors("s3:GetObject"):  # also translates errors while the body is read
             body: bytes = self._runs.ask("s3:GetObject", Bucket=bucket, Key=key)["Body"].read()
         if self._request.options.as_gzip is not None and body.startswith(GZIP_MAGIC):
             return gzip.decompress(body)

@@ -21,7 +21,7 @@ from s3unzip.errors import (
 )
 from s3unzip.model import Route
 from s3unzip.object_properties import ObjectProperties
-from s3unzip.operate.runs import DeployedRuns, asking
+from s3unzip.operate.runs import DeployedRuns, translating_errors
 from s3unzip.settings import Variable
 
 AGAIN = "deploy the stack again"
@@ -100,21 +100,26 @@ def check_bucket(runs: DeployedRuns, role: str) -> Answer:
     owner = None  # the account of the stack
     consequence = ""
     advice = "use a bucket of the stack's account"
-    if role == "destination":
-        owner = runs.variables.get(Variable.DESTINATION_OWNER)
-        advice += ", or set destination.owner to the account that owns it"
-    has_topic = role == "ingest" and TOPIC_OUTPUT in runs.outputs
-    if has_topic:
-        owner = ANY_OWNER
-    elif role == "ingest":  # S3 sends events to the default event bus of the bucket's owner
-        consequence = ": S3 sends its events to its owner's account, and no archive starts a run"
+    other_region = FAILURE
+    match role:
+        case "destination":
+            owner = runs.variables.get(Variable.DESTINATION_OWNER)
+            advice += ", or set destination.owner to the account that owns it"
+            other_region = WARNING
+        case "ingest" if TOPIC_OUTPUT in runs.outputs:
+            owner = ANY_OWNER
+            other_region = WARNING
+        case "ingest":  # S3 sends events to the default event bus of the bucket's owner
+            consequence = (
+                ": S3 sends its events to its owner's account, and no archive starts a run"
+            )
     return _check_location(
         runs,
         bucket,
         owner,
         consequence=consequence,
         advice=advice,
-        other_region=WARNING if role == "destination" or has_topic else FAILURE,
+        other_region=other_region,
     )
 
 
@@ -186,7 +191,7 @@ def check_rights(runs: DeployedRuns, defaults: RunDefaults | None = None) -> Ans
     arn = f"arn:{runs.partition}:s3:::{destination.bucket}/{destination.key}*"
     roles: list[str] = [
         runs.ask("lambda:GetFunctionConfiguration", FunctionName=name)["Role"]
-        for name in runs.names(FUNCTION, WRITERS)
+        for name in runs.resource_names(FUNCTION, WRITERS)
     ]
     for role in roles:
         simulated = runs.ask(
@@ -249,7 +254,7 @@ def check_key(runs: DeployedRuns) -> Answer:
     members_key = runs.variables.get(Variable.DESTINATION_KMS_KEY)
     used_keys = {key for key in (*keys.values(), members_key) if key}
     for key in sorted(used_keys):
-        unusable = _explain_key(runs, key)
+        unusable = _explain_unusable_key(runs, key)
         if unusable is not None:
             return unusable
     for role in BUCKETS:
@@ -266,7 +271,7 @@ def check_key(runs: DeployedRuns) -> Answer:
     return Answer(OK, "the keys are enabled; the canary tries the functions' rights to them")
 
 
-def _explain_key(runs: DeployedRuns, key: str) -> Answer | None:
+def _explain_unusable_key(runs: DeployedRuns, key: str) -> Answer | None:
     """Return the reason why a key cannot be used, or None if it can be used."""
     try:
         metadata = runs.ask("kms:DescribeKey", arn=key, KeyId=key)["KeyMetadata"]
@@ -396,7 +401,7 @@ def _find_region(runs: DeployedRuns, bucket: str) -> str | None:
     error in the region of the stack (access denied) is raised.
     https://docs.aws.amazon.com/AmazonS3/latest/API/API_HeadBucket.html
     """
-    with asking("s3:ListBucket"):
+    with translating_errors("s3:ListBucket"):
         try:
             region: str | None = runs.client("s3").head_bucket(Bucket=bucket).get("BucketRegion")
         except ClientError as error:

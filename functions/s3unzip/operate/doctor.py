@@ -87,7 +87,7 @@ def check_concurrency(runs: DeployedRuns) -> Answer:
     limits = runs.ask("lambda:GetAccountSettings")["AccountLimit"]
     unreserved = limits["UnreservedConcurrentExecutions"]
     reserved = None  # concurrency that is reserved for the extract function
-    for name in runs.names(FUNCTION, "FunctionsExtract"):
+    for name in runs.resource_names(FUNCTION, "FunctionsExtract"):
         answer = runs.ask("lambda:GetFunctionConcurrency", FunctionName=name)
         reserved = answer.get("ReservedConcurrentExecutions")
     max_workers = runs.defaults.tuning.max_workers
@@ -137,7 +137,7 @@ def check_events(runs: DeployedRuns) -> Answer:
 def _check_topic(runs: DeployedRuns, topic: str) -> Answer:
     """Is the queue subscribed to the topic from which the events of archives come?"""
     try:
-        (subscription,) = runs.names("AWS::SNS::Subscription", "IntakeQueue")
+        (subscription,) = runs.resource_names("AWS::SNS::Subscription", "IntakeQueue")
         runs.ask("sns:GetSubscriptionAttributes", arn=subscription, SubscriptionArn=subscription)
     except (NotFoundError, ValueError):
         return Answer(
@@ -148,7 +148,10 @@ def _check_topic(runs: DeployedRuns, topic: str) -> Answer:
 
 def check_rules(runs: DeployedRuns) -> Answer:
     """Are the EventBridge rules of the stack enabled?"""
-    rules = [runs.ask("events:DescribeRule", Name=name) for name in runs.names("AWS::Events::Rule")]
+    rules = [
+        runs.ask("events:DescribeRule", Name=name)
+        for name in runs.resource_names("AWS::Events::Rule")
+    ]
     if not rules:
         return Answer(FAILURE, "the stack has no EventBridge rule", AGAIN)
     disabled = [rule["Name"] for rule in rules if rule.get("State") != "ENABLED"]
@@ -209,7 +212,9 @@ def check_trigger(runs: DeployedRuns) -> Answer:
 
 def check_dead_letters(runs: DeployedRuns) -> Answer:
     """Are the dead-letter queues (all queues of the stack but the intake queue) empty?"""
-    queues = [url for url in runs.names("AWS::SQS::Queue") if url != runs.outputs["QueueUrl"]]
+    queues = [
+        url for url in runs.resource_names("AWS::SQS::Queue") if url != runs.outputs["QueueUrl"]
+    ]
     if not queues:
         return Answer(
             FAILURE, "the stack has no dead-letter queue", f"{AGAIN}: a failed event would be lost"
@@ -337,7 +342,7 @@ def diagnose(runs: DeployedRuns) -> Iterator[CheckResult]:
 
 def _read_alarms(runs: DeployedRuns) -> list[Any]:
     """Return the alarms of the stack, at most as many as fit into one request."""
-    names = runs.names("AWS::CloudWatch::Alarm")[:MAX_NAMES]
+    names = runs.resource_names("AWS::CloudWatch::Alarm")[:MAX_NAMES]
     if not names:  # without names, CloudWatch would describe all alarms of the account
         return []
     answer = runs.ask("cloudwatch:DescribeAlarms", AlarmNames=names, MaxRecords=MAX_NAMES)

@@ -3,7 +3,7 @@
 The outputs of the stack name all its resources. The id of a run begins with the date of its
 archive, so a LIST of the prefix of a day returns the runs of that day. The name of the first
 execution of a run is the id of the run; the names of later executions end in ``-r2``, ``-r3``, ...
-`asking` translates the errors of AWS's control plane for operators.
+`translating_errors` translates the errors of AWS's control plane for operators.
 """
 
 import itertools
@@ -74,7 +74,7 @@ IAM_ACTIONS = {
 
 
 @contextmanager
-def asking(action: str) -> Iterator[None]:
+def translating_errors(action: str) -> Iterator[None]:
     """Translate the errors of a request that requires the IAM action `action`."""
     try:
         yield
@@ -138,7 +138,9 @@ class DeployedRuns(RunList):
         self.found_by = environment_options(environment, self._connections)
         self._session = AwsSession(access)
         self._clients: dict[tuple[str, str | None], Any] = {}  # by service and other region
-        with asking(f"environment {environment}"):  # the first client fails if settings are wrong
+        with translating_errors(
+            f"environment {environment}"
+        ):  # the first client fails if settings are wrong
             self.client("cloudformation")
         self.stack = self._find_stack()
         self.outputs = {
@@ -191,14 +193,14 @@ class DeployedRuns(RunList):
         service, _, operation = request.partition(":")
         if service == "states":  # the prefix of the IAM actions of Step Functions
             service = "stepfunctions"
-        with asking(IAM_ACTIONS.get(request, request)):
+        with translating_errors(IAM_ACTIONS.get(request, request)):
             client = self.client(service, arn)
             return getattr(client, xform_name(operation))(**parameters)
 
     @cached_property
     def resources(self) -> tuple[Any, ...]:
         """The resources of the stack, as CloudFormation lists them."""
-        with asking("cloudformation:ListStackResources"):
+        with translating_errors("cloudformation:ListStackResources"):
             return tuple(
                 summary
                 for page in self.client("cloudformation")
@@ -208,7 +210,7 @@ class DeployedRuns(RunList):
                 if "PhysicalResourceId" in summary  # missing while the resource is being created
             )
 
-    def names(self, kind: str, logical: str | tuple[str, ...] = "") -> list[str]:
+    def resource_names(self, kind: str, logical: str | tuple[str, ...] = "") -> list[str]:
         """Return the names that the resources of one kind have in AWS; for a queue, its URL.
 
         Args:
@@ -282,7 +284,7 @@ class DeployedRuns(RunList):
         paginator = self.client("s3").get_paginator(operation)
         listing = paginator.paginate(Bucket=bucket, Prefix=prefix, **parameters)
         action = "ListBucketVersions" if operation == "list_object_versions" else "ListBucket"
-        with asking(f"s3:{action}"):
+        with translating_errors(f"s3:{action}"):
             yield from bound_pages(listing, f"s3://{bucket}/{prefix}")
 
     def _list_folders(self, day: str) -> list[str]:

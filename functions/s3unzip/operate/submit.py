@@ -41,7 +41,7 @@ from s3unzip.errors import (
     UsageError,
 )
 from s3unzip.model import Location, Report, Request, SourceState, Verdict
-from s3unzip.operate.runs import DeployedRuns, asking
+from s3unzip.operate.runs import DeployedRuns, translating_errors
 from s3unzip.run_ids import check_same_archive, run_id
 from s3unzip.runs.run_list import RUNNING
 from s3unzip.settling.loop import look_up_run
@@ -402,7 +402,7 @@ def _send_batch(client: Any, queue: str, messages: Sequence[dict[str, str]]) -> 
         if attempt:
             longest_wait = min(LONGEST_WAIT, 0.1 * 2**attempt)
             time.sleep(random.uniform(0, longest_wait))  # noqa: S311 - jitter
-        with asking("sqs:SendMessage"):
+        with translating_errors("sqs:SendMessage"):
             answer = client.send_message_batch(QueueUrl=queue, Entries=messages)
         refused = answer.get("Failed", [])
         if not refused:
