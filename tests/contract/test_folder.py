@@ -131,9 +131,8 @@ def test_time_and_mode_are_restored(
 )
 def test_keys_that_leave_the_folder(folder: Path, tmp_path: Path, key: str) -> None:
     """A folder destination writes below itself only, even for keys that lead out of it."""
-    whole = key if key.startswith("/") else f"{folder}/{key}"
     with pytest.raises(StorageError):
-        _put(folder, whole)
+        _put(folder, key if key.startswith("/") else f"{folder}/{key}")
     assert not list(tmp_path.rglob("x"))
 
 
@@ -215,8 +214,7 @@ def test_names_that_clash(tmp_path: Path) -> None:
             _put(tmp_path, f"{tmp_path}/{key}")
     with pytest.raises(ConflictError):
         _put(tmp_path, f"{tmp_path}/b", if_absent=True)
-    left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*"))
-    assert left == ["a", "b", "b/c"]
+    assert set(tmp_path.rglob("*")) == {tmp_path / name for name in ("a", "b", "b/c")}
 
 
 def test_a_folder_that_somebody_deletes_meanwhile(tmp_path: Path) -> None:
@@ -369,8 +367,8 @@ def test_an_open_folder_swapped_for_a_link(
     target.put(f"{folder}/a/b/f", b"body", FACTS, if_absent=False)
     (folder / "a").rename(folder / "moved")
     target.put(f"{folder}/a/b/f", b"again", FACTS, if_absent=False)
-    bodies = [(folder / place / "b/f").read_bytes() for place in ("a", "moved")]
-    assert bodies == [b"again", b"body"]
+    assert (folder / "a/b/f").read_bytes() == b"again"
+    assert (folder / "moved/b/f").read_bytes() == b"body"
     _swap(folder, outside)
     with pytest.raises(StorageError, match="symbolic link"):
         target.put(f"{folder}/a/b/f", b"body", FACTS, if_absent=False)
@@ -506,8 +504,8 @@ def test_a_folder_that_runs_are_kept_in_stays_as_it_is(tmp_path: Path) -> None:
         (tmp_path / name).chmod(0o777)
     for home in ("shared/home", "shared/new"):
         _records(tmp_path / home).write("run.json", [b"{}"])
-    names = ("shared", "shared/home", "shared/home/runs/run-1", "shared/new")
-    assert [_mode_of(tmp_path / name) for name in names] == [0o777, 0o777, 0o700, 0o700]
+    for name, mode in (("", 0o777), ("/home", 0o777), ("/home/runs/run-1", 0o700), ("/new", 0o700)):
+        assert _mode_of(tmp_path / f"shared{name}") == mode
 
 
 @pytest.mark.usefixtures("no_umask")

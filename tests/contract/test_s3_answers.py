@@ -238,8 +238,7 @@ def test_pages_of_one_listing_follow_the_token(truncated: str | None) -> None:
 
 def test_a_list_that_ignores_the_prefix() -> None:
     """Objects outside of a prefix are none of it, so none of them is extracted or deleted."""
-    keys = ("a/x", "b", "b/", "b/x", "b0", "c/x")
-    page = "".join(AWS_ENTRY.format(key=key) for key in keys)
+    page = "".join(AWS_ENTRY.format(key=key) for key in ("a/x", "b", "b/", "b/x", "b0", "c/x"))
     with scripted(lambda _: Reply(200, AWS.format(contents=page).encode())) as (stores, _):
         listed = list_all(stores.destination(WHERE), "b/")
     assert [entry.key for entry in listed] == ["b/", "b/x"]

@@ -188,8 +188,8 @@ def test_a_version_that_may_not_be_read(call: str) -> None:
             CALLS[call](stores)
         CALLS[call](stores)
         CALLS[call](stores)
-    condition = "x-amz-copy-source-if-match" if call == "copy" else "if-match"
-    assert [request.headers[condition] for request in asked[1:]] == ['"etag"'] * 2
+    prefix = "x-amz-copy-source-" * (call == "copy")
+    assert [request.headers[f"{prefix}if-match"] for request in asked[1:]] == ['"etag"'] * 2
 
 
 @pytest.mark.parametrize("call", ["read", "read odd"])

@@ -25,7 +25,8 @@ from s3unzip.errors import (
 from s3unzip.model import Location, Part, Pin
 from s3unzip.stores import Stores
 from s3unzip.stores.archives import Source
-from s3unzip.stores.ports import Destination, ObjectFacts, StoredObject, Upload
+from s3unzip.stores.calls import Calls
+from s3unzip.stores.ports import Clock, Destination, ObjectFacts, StoredObject, Upload
 from s3unzip.zip import ByteRange
 from tests.contract.places import FACTS, scripted, stores_at
 from tests.contract.test_s3_faults import CALLS, WHERE, one_copy
@@ -81,6 +82,14 @@ def test_no_client_signs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with scripted(answer, unsigned=True) as (stores, asked):
         READING[name](stores)
     assert {"authorization" in request.headers for request in asked} == {False}
+
+
+@pytest.mark.parametrize("name", READING)
+def test_metadata_that_is_not_ascii(name: str) -> None:
+    """MinIO and Ceph send what they were given; the second attempt reads the object."""
+    odd = {**TOLD, "x-amz-meta-note": "\xc3\xa4", "Content-Range": "bytes 0-8/9"}
+    with scripted(lambda one: Reply(206, b"123456789", odd)) as (stores, _):
+        Calls(Clock(), HANG_SECONDS, 1).run("get", lambda: READING[name](stores))
 
 
 @pytest.mark.parametrize(("pays", "payer"), [(True, "requester"), (False, None)])

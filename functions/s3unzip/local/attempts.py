@@ -99,11 +99,13 @@ def do_attempt(run: Run, task: Task, context: Context) -> AttemptEnd:
     except (MemoryError, RuntimeError) as failure:
         if not is_out_of_memory(failure):
             raise
-        message = (
-            f"{task.id}: its worker has no memory left: use fewer --workers, or raise the limit "
-            "(ulimit -v)"
+        return AttemptEnd(
+            ServiceFaultError(
+                f"{task.id}: its worker has no memory left: use fewer --workers, or raise the "
+                "limit (ulimit -v)"
+            ),
+            lost=True,
         )
-        return AttemptEnd(ServiceFaultError(message), lost=True)
     finally:
         is_over.set()
     return AttemptEnd()

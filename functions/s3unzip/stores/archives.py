@@ -236,8 +236,11 @@ def blaming_parts(disks: Disks) -> Iterator[None]:
         # With a part of the wrong size, members seem to overlap or to be out of bounds.
         if not disks.is_split or finding.code not in {"overlap", "member-out-of-bounds"}:
             raise
-        message = f"by the sizes of the parts, {finding.message}"
-        raise RejectedError(replace(finding, code="part-wrong", message=message)) from None
+        raise RejectedError(
+            replace(
+                finding, code="part-wrong", message=f"by the sizes of the parts, {finding.message}"
+            )
+        ) from None
 
 
 def check_parts(

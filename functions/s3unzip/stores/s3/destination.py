@@ -99,7 +99,7 @@ class S3Destination(Destination):
 
         def send() -> str | None:
             # obstore does not support ACLs, and does not sign additional headers.
-            if facts.acl is not None or needs_botocore(key):
+            if facts.acl is not None or needs_botocore(self._session, key):
                 answer = self._put_by_botocore(key, body, facts, if_absent=if_absent)
                 return unquoted(_require_field(answer, "ETag", key))
             return self._put_by_obstore(key, body, facts, if_absent=if_absent)
@@ -207,7 +207,7 @@ class S3Destination(Destination):
         store. With SSE-KMS, the second HEAD requires kms:Decrypt (API_HeadObject).
         """
         try:
-            if needs_botocore(key):
+            if needs_botocore(self._session, key):
                 return self._head_by_botocore(key)
             stored = self._head_by_obstore(key)
             if stored.crc32 is None:

@@ -79,6 +79,7 @@ class Session:
         self._renewals = 0  # value of `ProfileKeys.renewals` when `_stores` was last cleared
         # Monotonic time from which requests to an unreachable server are retried.
         self.startup_ends = aws.access.startup_ends()
+        self.keys_for_botocore: set[str] = set()  # keys of objects whose metadata is not ASCII
         self.implements_copies = True  # False after the server has refused UploadPartCopy
 
     @staticmethod
@@ -296,6 +297,8 @@ class Session:
             error = self._repeat_as_get(call, error)
             answer = read_answer(error)
         fault = translate_error(error, call)
+        if "non UTF-8 characters" in answer.message:  # in metadata, which obstore cannot read
+            self.keys_for_botocore.add(call.key)
         if answer.code in REFUSED_KEYS:
             return self._renew_keys(fault, answer.code)
         if call.action == "GetObjectVersion" and is_missing_right(answer):

@@ -47,9 +47,9 @@ _LENGTH = re.compile(r"[0-9]{1,19}")  # int() refuses thousands of digits
 NO_DATE = datetime.fromtimestamp(0, UTC)  # used if a response contains no date
 
 
-def needs_botocore(key: str) -> bool:
-    """Return whether obstore would refuse or change `key`, or cannot be used in this process."""
-    if Session.is_forked():
+def needs_botocore(session: Session, key: str) -> bool:
+    """Return whether obstore would refuse or change `key`, or cannot be used for it."""
+    if session.is_forked() or key in session.keys_for_botocore:
         return True
     # Only a few keys need the regular expression, which takes five times as long.
     if key.isprintable() and "//" not in key and "/." not in key and key[:1] not in ("", "/", "."):
@@ -75,7 +75,7 @@ def get_object(
         etag, version: ETag that the object must have, and id of the version to read, if any.
         min_chunk_size: minimum bytes in a chunk; a body that breaks loses its incomplete chunk.
     """
-    if not needs_botocore(call.key):
+    if not needs_botocore(session, call.key):
         options: GetOptions = {}
         if span is not None:
             options["range"] = span
@@ -144,7 +144,7 @@ class S3Source(Source):
         This method sends one request. If the server does not support suffix ranges, the method
         sends three, or two for an empty archive.
         """
-        if needs_botocore(location.key):
+        if needs_botocore(self._session, location.key):
             return super().tail(location, length)
         call = Call("GetObject", location.bucket, location.key)
         try:
@@ -170,7 +170,7 @@ class S3Source(Source):
     def stat(self, location: Location) -> Tail:
         call = Call("GetObject", location.bucket, location.key)
         with self._session.explaining(call):
-            if needs_botocore(location.key):
+            if needs_botocore(self._session, location.key):
                 answer = self._session.client("control").head_object(
                     Bucket=location.bucket, Key=location.key
                 )
