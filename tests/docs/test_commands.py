@@ -52,6 +52,7 @@ ELSEWHERE: dict[str, Callable[[list[str]], str | None]] = {
             "pipx install ",
             "uv tool uninstall ",
             "uv sync",  # has made the environment of this test
+            ".venv/bin/python -c ",  # needs a deployed stack: test_deploy.py
         ),
         lambda _: None,
     ),
