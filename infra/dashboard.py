@@ -1,4 +1,4 @@
-"""The dashboard of an environment, in the order of an operator's questions.
+"""The dashboard of an environment; its rows answer the questions of an operator, in this order.
 
 Is it healthy, and what must I do? What failed? Does work wait, or is it throttled? How long do runs
 and their stages take? How much do they process? What do the functions do? What does it cost?
@@ -60,11 +60,12 @@ CONSOLES = {
 
 
 class Dashboard(Construct):
-    """The dashboard; `url` shows it in the console."""
+    """The dashboard of an environment; `url` opens it in the console."""
 
     def __init__(self, scope: Construct, *, environment: Environment, watched: Watched) -> None:
         super().__init__(scope, "Dashboard")
-        name, region = environment.stack.name, cdk.Stack.of(self).region
+        name = environment.stack.name
+        region = cdk.Stack.of(self).region
         consoles = cdk.CfnMapping(
             self,
             "Consoles",
@@ -101,7 +102,7 @@ class Dashboard(Construct):
 
 
 def _headline(measures: Measures, dollars: cloudwatch.IMetric) -> list[cloudwatch.IWidget]:
-    """Return the numbers of the whole time range that the dashboard shows."""
+    """Return the most important numbers, over the time range of the dashboard."""
     ends = [measures.measure(name, "Sum", label) for name, label in ENDS.items()]
     return [
         number("Archives", ends, width=10),
@@ -127,7 +128,7 @@ def _health(watched: Watched) -> list[cloudwatch.IWidget]:
 
 
 def _last_runs(watched: Watched) -> cloudwatch.IWidget:
-    """Return a table of the last runs; `s3unzip.aws.telemetry` writes their lines."""
+    """Return a table of the last runs, from the log lines that `s3unzip.aws.telemetry` writes."""
     return _logged(
         watched,
         "Last 20 runs",
@@ -142,7 +143,7 @@ def _last_runs(watched: Watched) -> cloudwatch.IWidget:
 
 
 def _failures(watched: Watched) -> list[cloudwatch.IWidget]:
-    """Return the tiles of failures, from logs: a reason is no dimension of a metric."""
+    """Return the widgets about failures; reasons come from logs, because no metric has them."""
     machine = watched.workflow.state_machine
     return [
         _logged(
@@ -192,7 +193,7 @@ def _failures(watched: Watched) -> list[cloudwatch.IWidget]:
 
 
 def _waiting(watched: Watched, measures: Measures) -> list[list[cloudwatch.IWidget]]:
-    """Return a row of graphs of what waits or is throttled, and one of what happened later."""
+    """Return a row of graphs of waiting and throttling, and a row of what happened later."""
     queue = watched.intake.queue
     lengths = [
         queue.metric_approximate_number_of_messages_visible(label="waiting", statistic="Maximum"),
@@ -238,7 +239,7 @@ def _waiting(watched: Watched, measures: Measures) -> list[list[cloudwatch.IWidg
 
 
 def _stages(measures: Measures) -> list[list[cloudwatch.IWidget]]:
-    """Return p50, p95 and maximum of the whole and of each stage, three in a row."""
+    """Return graphs of the p50, p95 and maximum of each duration in `STAGES`, three in a row."""
     graphs: list[cloudwatch.IWidget] = [
         graph(title, measures.spread(name), unit=METRICS[name].lower(), width=8)
         for title, name in STAGES.items()
@@ -308,16 +309,16 @@ def _logged(
     )
 
 
-# What the environment costs, by the prices of `s3unzip.rates`: us-east-1, with the AWS page of
-# each. Requests, attempts and memory are actual usage, so a resumed run counts once. Not included:
-# storage, KMS, transfer, X-Ray and the cost of the idle stack (docs/cost.md).
+# The cost of the environment, at the prices for us-east-1 in `s3unzip.rates`. Requests, attempts
+# and memory are actual usage, so a resumed run is not counted twice. Not included: storage, KMS,
+# data transfer, X-Ray and the cost of the idle stack (docs/cost.md).
 TRANSITION = rates.PRICE_STANDARD_TRANSITION + rates.TRANSITION_LOG_BYTES * rates.PRICE_LOG_BYTE
 
 
 def _spending_lines(
     environment: Environment, functions: Functions, workflow: Workflow
 ) -> dict[str, cloudwatch.MathExpression]:
-    """Return the dollars per period for requests to S3, for runs and for each function, by ids."""
+    """Return the dollars per period for requests to S3, for runs and for each function, by id."""
     measures = Measures(environment.name)
     run = (
         rates.TRANSITIONS * TRANSITION
@@ -351,8 +352,8 @@ def _spending_lines(
 def _spending_total(lines: dict[str, cloudwatch.MathExpression]) -> cloudwatch.MathExpression:
     """Return the sum of the lines.
 
-    Most runs have no scan. Arithmetic treats missing values as 0; AWS does not document this for
-    ``SUM``: using-metric-math in the user guide of CloudWatch.
+    A line without data counts as 0, because ``+`` treats missing values as 0. AWS does not document
+    this for ``SUM`` (using-metric-math in the user guide of CloudWatch).
     """
     return cloudwatch.MathExpression(
         expression=" + ".join(lines), using_metrics=dict(lines), label="dollars", period=PERIOD
@@ -362,7 +363,7 @@ def _spending_total(lines: dict[str, cloudwatch.MathExpression]) -> cloudwatch.M
 def _price_function(
     name: str, function: lambda_.Function, gigabytes: float
 ) -> cloudwatch.MathExpression:
-    """Price a function's time, calls and logs; for a task also its state transitions."""
+    """Return the dollars for a function's time, calls and logs; for `extract` also transitions."""
     second = gigabytes * rates.PRICE_LAMBDA_GB_SECOND
     call = rates.PRICE_LAMBDA_REQUEST + rates.LOG_BYTES * rates.PRICE_LOG_BYTE
     if name == "extract":
@@ -389,21 +390,21 @@ def _price(dollars: float) -> str:
     return f"{dollars:.12f}".rstrip("0")
 
 
-# Widgets. The dashboard is a grid of 24 columns; their format is in CloudWatch's API reference,
-# CloudWatch-Dashboard-Body-Structure.
+# Widgets. The dashboard is a grid of 24 columns (CloudWatch's API reference,
+# CloudWatch-Dashboard-Body-Structure).
 
 COLUMNS = 24
 
 
 def heading(text: str) -> list[cloudwatch.IWidget]:
-    """Return a row with the question that the next row answers."""
+    """Return a row with a heading for the next rows."""
     return [cloudwatch.TextWidget(markdown=f"## {text}", width=COLUMNS, height=1)]
 
 
 def number(
     title: str, metrics: Sequence[cloudwatch.IMetric], *, width: int, precise: bool = False
 ) -> cloudwatch.IWidget:
-    """Return the values of the whole time range that the dashboard shows."""
+    """Return a widget with one number for each metric, over the time range of the dashboard."""
     return cloudwatch.SingleValueWidget(
         title=title,
         metrics=list(metrics),
@@ -422,7 +423,10 @@ def own_graph(
     rate: bool = False,
     width: int = 6,
 ) -> cloudwatch.IWidget:
-    """Draw sums of the pipeline's own metrics, or sums a second; all are of one unit."""
+    """Return a graph of sums of the pipeline's own metrics, or of sums per second (`rate`).
+
+    `labels` are by the names of the metrics, which all have the same unit.
+    """
     (unit,) = {METRICS[name].lower() for name in labels}
     if rate:
         lines = [measures.rate(name, label) for name, label in labels.items()]
@@ -439,7 +443,7 @@ def graph(
     width: int = 6,
     stacked: bool = False,
 ) -> cloudwatch.IWidget:
-    """Return a graph whose axis is labelled with `unit`."""
+    """Return a graph whose vertical axis has the label `unit`."""
     return cloudwatch.GraphWidget(
         title=title,
         left=list(metrics),

@@ -1,7 +1,7 @@
-"""One environment: all settings of its file, and which of them do not go together.
+"""One environment: all settings of its file, and the checks for settings that contradict others.
 
-Its tables are in `infra.sections`, the file is read by `infra.environment_file`. The names of
-tuning settings come from `s3unzip.settings`.
+The tables of the file are in `infra.sections`, and `infra.environment_file` reads the file. The
+names of tuning settings come from `s3unzip.settings`.
 """
 
 import math
@@ -46,8 +46,8 @@ class Environment(Section):
     ingest: IngestSection = IngestSection()
     destination: DestinationSection = DestinationSection()
     work: WorkSection = WorkSection()
-    kms_key: KmsKeyArn | None = None  # of created buckets and written objects; None: SSE-S3
-    password_secret: SecretArn | None = None  # of encrypted members; ARN#field: of a JSON secret
+    kms_key: KmsKeyArn | None = None  # for created buckets and written objects; None: SSE-S3
+    password_secret: SecretArn | None = None  # for encrypted members; ARN#field for a JSON secret
     password_kms_key: KmsKeyArn | None = None  # of the secret, where it is not aws/secretsmanager
     event_bus: Annotated[str, Field(pattern=r"^[A-Za-z0-9._/-]{1,256}$")] = "default"
     options: OptionsTable = Field(default_factory=Options)
@@ -64,7 +64,7 @@ class Environment(Section):
 
     @property
     def all_routes(self) -> list[RouteSection]:
-        """The routes in their order; the last has the environment's own settings, and no name."""
+        """The routes in order; the last one has no name, and the environment's own settings."""
         own = RouteSection.model_construct(
             name="",
             prefix=self.ingest.prefix,
@@ -77,43 +77,46 @@ class Environment(Section):
         return [*self.routes, own]
 
     def by_path(self) -> dict[str, RouteSection]:
-        """Return all routes by what their settings begin with: first the environment's, by ""."""
+        """Return all routes by the prefix of their settings, which is "" for the environment's own.
+
+        The environment's own route is the first. The others have prefixes such as ``routes.0.``.
+        """
         *named, own = self.all_routes
         return {"": own, **{f"routes.{n}.": route for n, route in enumerate(named)}}
 
     def written_key(self, destination: BucketSection) -> str | None:
-        """Return the KMS key that is sent with each member; None: the bucket's own encryption."""
+        """Return the KMS key for the PUTs of members; None: the bucket's default encryption."""
         if destination.kms_key:
             return None
         return self.kms_key
 
     @property
     def bucket_keys(self) -> list[str]:
-        """The KMS keys of all buckets, each once."""
+        """The KMS keys of all buckets, sorted, without duplicates."""
         return sorted(
             filter(None, {self.kms_key, *(bucket.kms_key for _, bucket in self.buckets())})
         )
 
     @property
     def workers(self) -> int:
-        """The workers that all runs share."""
+        """The maximum number of concurrent workers of all runs together."""
         return self.functions.extract.reserved_concurrency or self.runs.workers
 
     @property
     def max_workers(self) -> int:
-        """The workers of one run; half of all by default, so that one run cannot take them all."""
+        """The maximum number of workers of one run; by default half of all, to leave some free."""
         return self.runs.max_workers or min(MAX_MAP, max(1, self.workers // 2))
 
     @property
     def intake_concurrency(self) -> int:
-        """The invocations of intake at once."""
+        """The maximum number of concurrent invocations of intake."""
         reserved = self.functions.intake.reserved_concurrency
         return self.intake.concurrency or min(MAX_INTAKE, reserved) or DEFAULT_INTAKE
 
     @model_validator(mode="before")
     @classmethod
     def _complete_routes(cls, values: Any) -> Any:
-        """Put into each route what it leaves out; a value that is not a table is refused later."""
+        """Add the inherited settings to each route; values that are no tables are refused later."""
         tables = values.get("routes")
         if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
             return values
@@ -121,7 +124,7 @@ class Environment(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        """Refuse settings that do not go together, with the first reason."""
+        """Refuse settings that contradict each other; the error has the first reason."""
         try:
             problems = chain(
                 self._explain_plan_memory(),
@@ -145,7 +148,7 @@ class Environment(Section):
         return self
 
     def _explain_timeouts(self, tuning: Tuning) -> Iterator[str]:
-        """Yield which function has too little time for its work."""
+        """Yield a message for each function whose timeout is too short for its work."""
         needed = math.ceil(WORK_SECONDS + tuning.margin_seconds)
         largest_work = {"extract": "a task"}
         if tuning.max_direct_members:
@@ -160,7 +163,7 @@ class Environment(Section):
                 )
 
     def _explain_plan_memory(self) -> Iterator[str]:
-        """Yield why Lambda would kill the plan function with the largest directory allowed."""
+        """Yield a message if the plan function has too little memory for the largest directory."""
         memory = self.functions.plan.memory
         limits = self.limits
         needed = plan_memory(limits.members, limits.names_size)
@@ -173,13 +176,13 @@ class Environment(Section):
             )
 
     def fit_plan(self, memory: int) -> list[str]:
-        """Return the settings with which a plan fits into `memory`, in MB; usually none."""
+        """Return the settings with which a plan fits into `memory` (in MB); usually none."""
         if plan_memory(self.limits.members, self.limits.names_size) <= memory:
             return []
         return [f"limits.members={_fitting_members(memory, self.limits.names_size)}"]
 
     def _explain_concurrency(self) -> Iterator[str]:
-        """Yield which limit is above the reservation that it uses."""
+        """Yield a message for each limit that exceeds the function's reserved concurrency."""
         functions = self.functions
         if "max_workers" in self.tuning:
             yield "tuning.max_workers: an environment has runs.max_workers in its place: set that"
@@ -201,14 +204,14 @@ class Environment(Section):
             )
 
     def buckets(self) -> Iterator[tuple[str, BucketSection]]:
-        """Yield the sections of buckets, by their settings."""
+        """Yield each bucket's setting, such as ``routes.0.destination``, and its section."""
         yield "ingest", self.ingest
         for path, route in self.by_path().items():
             yield f"{path}destination", route.destination
         yield "work", self.work
 
     def _explain_buckets(self) -> Iterator[str]:
-        """Yield which existing bucket is of a kind that the pipeline cannot use."""
+        """Yield a message for each existing bucket of a kind that the pipeline cannot use."""
         kinds = OTHER_BUCKETS | {"-s3alias": "the alias of an access point"}
         for setting, bucket in self.buckets():
             name = bucket.existing or ""
@@ -220,7 +223,7 @@ class Environment(Section):
                     )
 
     def _explain_keys(self) -> Iterator[str]:
-        """Yield which key or owner is set for a bucket or a secret that is not named."""
+        """Yield a message for each key or owner of a bucket or secret that is not set."""
         for setting, bucket in self.buckets():
             if getattr(bucket, "owner", None) and not bucket.existing:
                 yield (
@@ -242,7 +245,7 @@ class Environment(Section):
                 yield f"network.{missing}: functions in a VPC need both subnets and security_groups"
 
     def _explain_tags(self) -> Iterator[str]:
-        """Yield which tag AWS would refuse: of archives, or of resources, which may have more."""
+        """Yield a message for each tag that AWS would refuse, of archives or of resources."""
         resources = [("stack", {key: value}) for key, value in self.stack.tags.items()]
         for section, checked in [("after_success", self.after_success.tags), *resources]:
             try:
@@ -282,23 +285,23 @@ class Environment(Section):
 
 
 SCANNED_DEPTH = 4  # GuardDuty reads 5 levels (its quotas), of which the archive is one
-DEFAULT_INTAKE = 100  # invocations of intake at once, if none are reserved
-MAX_INTAKE = 1_000  # of the event source of a queue (Lambda guide, services-sqs-scaling)
-MAX_MAP = 10_000  # children of a Distributed Map at once (quotas of Step Functions)
-# What intake needs for the largest archive that it extracts itself, and extract for a task.
+DEFAULT_INTAKE = 100  # concurrent invocations of intake, if it has no reserved concurrency
+MAX_INTAKE = 1_000  # maximum concurrency of a queue's event source (Lambda, services-sqs-scaling)
+MAX_MAP = 10_000  # maximum number of concurrent children of a Distributed Map (its quotas)
+# The time that intake needs for the largest archive that it extracts, and extract for a task.
 WORK_SECONDS = 20.0
-# `s3unzip.zip.Limits` gives the bound: 300 bytes for each member, the names, and twice
-# `folder_memory`. With 5,000,000 members 273 bytes for each were measured, short names included.
+# `s3unzip.zip.Limits` bounds the memory of a plan: 300 bytes for each member, the names, and twice
+# `folder_memory`. For 5,000,000 members with short names, 273 bytes each were measured.
 MEMBER_BYTES = 300
 FOLDERS_MB = 64
-BASE_MB = 256  # the interpreter with its libraries
+BASE_MB = 256  # memory of the interpreter with its libraries
 
 
 def plan_memory(members: int, names_size: int) -> int:
-    """Return the memory, in MB, that a plan with these members and bytes of names needs."""
+    """Return the memory in MB for a plan with this number of members and bytes of names."""
     return BASE_MB + FOLDERS_MB + math.ceil((members * MEMBER_BYTES + names_size) / MIB)
 
 
 def _fitting_members(memory: int, names_size: int) -> int:
-    """Return how many members a plan can have with `memory` MB."""
+    """Return the maximum number of members of a plan for which `memory` MB are enough."""
     return max(0, (memory - plan_memory(members=0, names_size=names_size)) * MIB // MEMBER_BYTES)

@@ -1,7 +1,7 @@
-"""Reads `infra/environments/<name>.toml`, with the settings of a command line in their place.
+"""Reads `infra/environments/<name>.toml`; settings on the command line replace those of the file.
 
-``-c runs.max_workers=50`` replaces the file's value. A wrong, missing or unknown setting ends the
-command with one line that names the file, the setting and the expected value.
+An example is ``-c runs.max_workers=50``. If a setting is wrong, missing or unknown, the command
+fails with one line that names the file, the setting and the expected value.
 """
 
 import difflib
@@ -21,13 +21,13 @@ FOLDER = Path(__file__).parent / "environments"
 
 
 class EnvironmentFileError(Exception):
-    """The environment's file is missing or a setting in it is wrong; the message is one line."""
+    """The environment's file is missing, or a setting is wrong; the message is one line."""
 
 
 def load_environment(
     name: str, folder: Path = FOLDER, *, settings: Mapping[str, object] | None = None
 ) -> Environment:
-    """Return the environment; `settings` replace those of its file, by ``section.setting``."""
+    """Return an environment; `settings`, by ``section.setting``, replace those of its file."""
     file = folder / f"{name}.toml"
     shown = f"infra/environments/{name}.toml"
     if not file.is_file():
@@ -48,7 +48,7 @@ def load_environment(
         raise EnvironmentFileError(f"{shown}: {message}") from error
 
 
-# A setting that stands before the first table, or ``section.setting``; a tag may have any name.
+# A setting before the first table, or ``section.setting``; the name of a tag may be any text.
 SETTING = re.compile(r"kms_key|password_secret|password_kms_key|event_bus|[a-z_]+\..+")
 
 
@@ -58,10 +58,10 @@ def select_settings(context: Mapping[str, object]) -> dict[str, object]:
 
 
 def replace_settings(values: dict[str, Any], settings: Mapping[str, object]) -> None:
-    """Put `settings` into `values`, the values of an environment's file.
+    """Replace values of an environment's file by `settings`; `values` is changed.
 
-    A text setting gets the text unchanged. Other settings parse their text as TOML: ``50``,
-    ``true``, ``["*.csv"]``.
+    The value of a text setting is used unchanged. For other settings, a text is parsed as TOML:
+    ``50``, ``true``, ``["*.csv"]``.
     """
     for path, value in settings.items():
         kind = _kind_of(path)
@@ -73,10 +73,10 @@ def replace_settings(values: dict[str, Any], settings: Mapping[str, object]) -> 
 
 
 def _kind_of(path: str) -> Any:
-    """Return the type of a setting by its path, ``section.setting``; else refuse the path."""
+    """Return the type of the setting with this path, ``section.setting``; refuse other paths."""
     kind: Any = Environment
     for part in path.split("."):
-        if get_origin(kind) is dict:  # a table that may have any names
+        if get_origin(kind) is dict:  # a table with names that the user chooses
             kind = get_args(kind)[1]
         elif isinstance(kind, type) and issubclass(kind, BaseModel) and part in kind.model_fields:
             kind = table_of(kind.model_fields[part])
@@ -88,18 +88,18 @@ def _kind_of(path: str) -> Any:
 
 
 def _near(kind: Any, name: str) -> str:
-    """Return the settings of a section that `name` may stand for, as the end of a message."""
+    """Return the settings with names similar to `name`, as the end of a message; may be empty."""
     settings = kind.model_fields if isinstance(kind, type) and issubclass(kind, BaseModel) else ()
     near = difflib.get_close_matches(name, settings, n=2)
     return f"; near: {', '.join(near)}" if near else ""
 
 
 def _is_text(kind: Any) -> bool:
-    origin, arguments = get_origin(kind), get_args(kind)
+    origin = get_origin(kind)
     if origin is Literal:
-        return any(isinstance(one, str) for one in arguments)
+        return any(isinstance(value, str) for value in get_args(kind))
     if origin in {Union, types.UnionType, Annotated}:
-        return any(_is_text(one) for one in arguments)
+        return any(_is_text(alternative) for alternative in get_args(kind))
     return kind is str
 
 
@@ -110,7 +110,7 @@ def _read(text: str) -> object:
         return text  # the validation reports the expected value
 
 
-# By pydantic's type of an error; the fields in braces are its context.
+# The end of a message by pydantic's type of the error; the context of the error has the fields.
 _EXPECTED = {
     **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "must be a whole number"),
     **dict.fromkeys(("float_type", "float_parsing", "finite_number"), "must be a number"),
