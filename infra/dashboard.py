@@ -390,8 +390,7 @@ def _price(dollars: float) -> str:
     return f"{dollars:.12f}".rstrip("0")
 
 
-# Widgets. The dashboard is a grid of 24 columns (CloudWatch's API reference,
-# CloudWatch-Dashboard-Body-Structure).
+# Widgets. The dashboard is a grid of 24 columns (CloudWatch-Dashboard-Body-Structure).
 
 COLUMNS = 24
 
@@ -423,10 +422,7 @@ def own_graph(
     rate: bool = False,
     width: int = 6,
 ) -> cloudwatch.IWidget:
-    """Return a graph of sums of the pipeline's own metrics, or of sums per second (`rate`).
-
-    `labels` are by the names of the metrics, which all have the same unit.
-    """
+    """Return a graph of sums, or of sums per second, of the pipeline's own metrics of one unit."""
     (unit,) = {METRICS[name].lower() for name in labels}
     if rate:
         lines = [measures.rate(name, label) for name, label in labels.items()]

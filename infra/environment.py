@@ -11,7 +11,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from infra.routes import complete, explain_order, explain_patterns, explain_writes
+from infra.routes import explain_order, explain_patterns, explain_writes, inherit_settings
 from infra.sections import (
     AfterSuccessSection,
     AlarmsSection,
@@ -120,7 +120,7 @@ class Environment(Section):
         tables = values.get("routes")
         if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
             return values
-        return {**values, "routes": [complete(table, values) for table in tables]}
+        return {**values, "routes": [inherit_settings(table, values) for table in tables]}
 
     @model_validator(mode="after")
     def _check(self) -> Self:

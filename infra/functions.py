@@ -1,4 +1,4 @@
-"""The functions: one asset, one role for each, every right by exact action and ARN."""
+"""The Lambda functions: all have the same asset, and each has a role with only its own rights."""
 
 import json
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from s3unzip.model import Options
 from s3unzip.settings import NAMESPACE, PROCESS_VARIABLES, SERVICE, Variable
 from s3unzip.zip import Limits
 
-# CDK's names of the numbers of days that `LogsSection` accepts.
+# CDK's names for the numbers of days that `LogsSection` accepts.
 RETENTION = {
     1: logs.RetentionDays.ONE_DAY,
     3: logs.RetentionDays.THREE_DAYS,
@@ -39,15 +39,15 @@ RETENTION = {
     731: logs.RetentionDays.TWO_YEARS,
 }
 PURPOSES = {
-    "intake": "Takes archives: does small ones, plans others and starts their runs",
-    "plan": "Plans an archive with a large directory, or goes on with a run that stopped",
+    "intake": "Extracts small archives; plans other archives and starts their executions",
+    "plan": "Plans an archive with a large directory, or continues a run that stopped",
     "extract": "Does one task of a run",
-    "settle": "Reads what a round came to; lists the next one, or writes the report",
+    "settle": "Reads the results of a round; writes the next round or the report",
 }
 
 
 class Functions(Construct):
-    """The functions by name: intake, plan, extract, settle."""
+    """The functions, `by_name`: intake, plan, extract, settle."""
 
     def __init__(
         self, scope: Construct, *, environment: Environment, storage: Storage, code: lambda_.Code
@@ -72,7 +72,7 @@ class Functions(Construct):
         self.settle = self.by_name["settle"]
 
     def destination_policy(self, section: BucketSection) -> str:
-        """Return the policy, as JSON, that a destination bucket of another account needs."""
+        """Return the bucket policy, as JSON, for a destination bucket of another account."""
         roles = [function.role for function in self.by_name.values() if function.role]
         return self._rights.destination_policy(section, roles)
 
@@ -95,7 +95,7 @@ class Functions(Construct):
             log_group=log_group,
             logging_format=lambda_.LoggingFormat.JSON,
             application_log_level_v2=_application_level(self._environment),
-            # WARN would drop platform.report, the line with an invocation's memory and init time.
+            # WARN would drop the line platform.report, with an invocation's memory and init time.
             system_log_level_v2=lambda_.SystemLogLevel.INFO,
             tracing=lambda_.Tracing.ACTIVE,
         )
@@ -103,12 +103,12 @@ class Functions(Construct):
         acknowledge(
             function,
             "AwsSolutions-L1",
-            "The asset's byte code and its tests are of Python 3.13; a later version is untried.",
+            "The asset's byte code is for Python 3.13, and no later version has been tested.",
         )
         return function
 
     def _route_variables(self, name: str) -> dict[str, str]:
-        """Return the routes, and the secrets of passwords for a function that reads members."""
+        """Return the variables for routes and, if the function reads members, for passwords."""
         secret = self._environment.password_secret
         is_reader = name in READERS
         routes = [
@@ -122,7 +122,7 @@ class Functions(Construct):
         return variables
 
     def _role(self, name: str, rights: list[iam.PolicyStatement]) -> tuple[iam.Role, logs.LogGroup]:
-        """Return a function's role and its log group, made before the function."""
+        """Create a function's role and its log group, before the function; return them."""
         log_group = logs.LogGroup(
             self,
             f"{name.capitalize()}Logs",
@@ -144,9 +144,10 @@ class Functions(Construct):
 
 
 def _join_network(function: lambda_.Function, environment: Environment) -> None:
-    """Put a function into the environment's subnets.
+    """Put a function into the environment's subnets, if there are any.
 
-    This sets the function's own property. CDK's `vpc` would look the VPC up in an account.
+    The CloudFormation property is set directly, because CDK's `vpc` would look up the VPC in an
+    account.
     """
     network = environment.network
     if not network.subnets:
@@ -159,11 +160,10 @@ def _join_network(function: lambda_.Function, environment: Environment) -> None:
 
 
 def _application_level(environment: Environment) -> lambda_.ApplicationLogLevel:
-    """Return the level of Lambda's own filter; Powertools filters the lines of the logger.
+    """Return the level below which Lambda drops lines; Powertools has a level of its own.
 
-    Lambda drops lines below its level. A line of metrics has no level and counts as INFO, so a
-    higher level would drop all metrics: docs.aws.amazon.com/lambda, monitoring-cloudwatchlogs-
-    log-level.
+    A line with metrics has no level and counts as INFO, so a higher level would drop all metrics
+    (docs.aws.amazon.com/lambda, monitoring-cloudwatchlogs-log-level).
     """
     if environment.logs.level == "DEBUG":
         return lambda_.ApplicationLogLevel.DEBUG
@@ -171,17 +171,17 @@ def _application_level(environment: Environment) -> lambda_.ApplicationLogLevel:
 
 
 def _variables(environment: Environment, storage: Storage) -> dict[str, str]:
-    """Return the variables of every function."""
+    """Return the environment variables that all functions have."""
     destination = environment.destination
     rule = environment.after_success
     defaults = asdict(Limits())
     limits = dict(asdict(environment.limits).items() - defaults.items())
     if environment.ingest.scan:
-        limits["parts"] = 1  # nobody has scanned the members of a split archive
+        limits["parts"] = 1  # the scan of a part does not cover the members of a split archive
     tuning = environment.tuning | {"max_workers": environment.max_workers}
     return {
         Variable.ENVIRONMENT: environment.name,
-        Variable.STACK: cdk.Aws.STACK_NAME,  # a StackSet names its stacks itself
+        Variable.STACK: cdk.Aws.STACK_NAME,  # a StackSet chooses the names of its stacks
         Variable.WORK_BUCKET: storage.work.bucket_name,
         Variable.WORK_PREFIX: environment.work.prefix,
         Variable.DESTINATION: f"s3://{storage.destination.bucket_name}/{destination.prefix}",
@@ -207,7 +207,7 @@ def _variables(environment: Environment, storage: Storage) -> dict[str, str]:
 
 
 def _json_of(value: object) -> str:
-    """Return a value as JSON; an empty table or list is an empty text, as an unset variable."""
+    """Return a value as JSON; for an empty table or list, an empty text, as if it were not set."""
     if not value:
         return ""
     return json.dumps(value)
@@ -216,7 +216,7 @@ def _json_of(value: object) -> str:
 def _route_value(
     environment: Environment, route: RouteSection, *, with_secret: bool
 ) -> dict[str, Any]:
-    """Return a route as the functions read it, without its empty settings."""
+    """Return a route in the form that `s3unzip.aws.environment` reads, without empty settings."""
     destination = route.destination
     value = {
         "name": route.name,
@@ -233,7 +233,7 @@ def _route_value(
 
 
 def _differences(options: Options, own: Options) -> dict[str, Any]:
-    """Return the options of a route that are not those of the environment."""
+    """Return the options of a route that differ from those of the environment (`own`)."""
     return {
         name: to_builtins(getattr(options, name))
         for name in Options.__struct_fields__
@@ -241,12 +241,12 @@ def _differences(options: Options, own: Options) -> dict[str, Any]:
     }
 
 
-MAX_VARIABLES = 4_096  # bytes of all names and values of a function (quotas of Lambda)
-LATER_VARIABLES = 700  # of them, kept for names of buckets, ARNs and the queue's URL
+MAX_VARIABLES = 4_096  # maximum size of all names and values, in bytes (quotas of Lambda)
+LATER_VARIABLES = 700  # bytes reserved for values that are not known yet: bucket names, ARNs, a URL
 
 
 def _check_size(variables: Mapping[str, str]) -> None:
-    """Refuse settings that do not fit into the variables of a function."""
+    """Refuse settings that do not fit into the environment variables of a function."""
     size = LATER_VARIABLES + sum(
         len(f"{name}{value}".encode()) for name, value in variables.items()
     )

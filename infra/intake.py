@@ -1,4 +1,4 @@
-"""From the archive's event to the intake function: rule, queue; and the queues of dead letters."""
+"""The way from an archive's event to the intake function: a rule, a queue, dead-letter queues."""
 
 import aws_cdk as cdk
 from aws_cdk import (
@@ -19,15 +19,15 @@ from infra.routes import key_patterns
 from infra.storage import Storage
 from s3unzip.settings import Variable
 
-KEPT = cdk.Duration.days(14)  # the maximum of SQS
+RETENTION_PERIOD = cdk.Duration.days(14)  # the maximum of SQS
 SETTLE_RETRIES = 2  # the maximum of Lambda
 
 
 class Intake(Construct):
     """The `queue` of archives, and the `dead_letters`: queues of messages that need a person.
 
-    One for each sender, because each is emptied in another way. SQS can move messages back, but
-    only those that came from another SQS queue (API_StartMessageMoveTask).
+    Each sender has a dead-letter queue of its own, because each queue is emptied in another way.
+    SQS can move messages back only if they came from an SQS queue (API_StartMessageMoveTask).
     """
 
     def __init__(
@@ -54,10 +54,10 @@ class Intake(Construct):
             "Queue",
             encryption=sqs.QueueEncryption.SQS_MANAGED,
             enforce_ssl=True,
-            retention_period=KEPT,  # what expires here does not go to the dead letters
-            # AWS recommends six times the function's timeout: docs.aws.amazon.com/lambda, with-sqs.
-            # The timeout is for a killed function: after a fault the function itself says when to
-            # try again.
+            retention_period=RETENTION_PERIOD,  # an expired message does not become a dead letter
+            # AWS recommends six times the function's timeout (docs.aws.amazon.com/lambda,
+            # with-sqs). This timeout matters only if the function is killed: after a fault, the
+            # function sets a shorter one.
             visibility_timeout=cdk.Duration.seconds(6 * environment.functions.intake.timeout),
             dead_letter_queue=sqs.DeadLetterQueue(
                 queue=self.dead_letters["DeadLetters"],
@@ -67,7 +67,7 @@ class Intake(Construct):
         events.Rule(
             self,
             "ArchivePut",
-            description="An archive was put into the ingest bucket, and scanned if that is asked",
+            description="An archive was put into the ingest bucket, or GuardDuty has scanned it",
             event_pattern=_event_pattern(environment, storage.ingest.bucket_name),
             targets=[
                 targets.SqsQueue(
@@ -83,8 +83,8 @@ class Intake(Construct):
             sources.SqsEventSource(
                 self.queue,
                 batch_size=environment.intake.batch,
-                # A message that a reservation throttles counts as received. So the maximum of the
-                # event source is the limit: docs.aws.amazon.com/lambda, services-sqs-scaling.
+                # The concurrency is limited here: a message that is throttled because of reserved
+                # concurrency counts as received (docs.aws.amazon.com/lambda, services-sqs-scaling).
                 max_concurrency=environment.intake_concurrency,
                 report_batch_item_failures=True,
             )
@@ -118,7 +118,7 @@ class Intake(Construct):
             name,
             encryption=sqs.QueueEncryption.SQS_MANAGED,
             enforce_ssl=True,
-            retention_period=KEPT,
+            retention_period=RETENTION_PERIOD,
             removal_policy=self._removal,
         )
         acknowledge(queue, "AwsSolutions-SQS3", "This is a dead-letter queue.")
@@ -126,10 +126,10 @@ class Intake(Construct):
 
 
 def _event_pattern(environment: Environment, bucket: str) -> events.EventPattern:
-    """Return which events start runs: those of S3, or the results of GuardDuty's scans.
+    """Return the pattern of the events that start runs: S3's events, or GuardDuty's scan results.
 
-    Every result is passed on, so that the pipeline also counts what it does not open. Their form:
-    docs.aws.amazon.com/guardduty, monitor-with-eventbridge-s3-malware-protection.
+    All results match, also bad ones, so that the pipeline can count the archives that it does not
+    open. The format: docs.aws.amazon.com/guardduty, monitor-with-eventbridge-s3-malware-protection.
     """
     keys = key_patterns(environment.all_routes)
     if environment.ingest.scan is None:

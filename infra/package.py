@@ -1,7 +1,7 @@
 """`make package`: one template and the functions' asset, for deployments without the CDK CLI.
 
-The template names the bucket of the asset and needs no bootstrap. So CloudFormation's own commands,
-a StackSet or Terraform can deploy it as it is: docs/howto/package.md.
+The template names the bucket of the asset and needs no bootstrap, so the CloudFormation CLI, a
+StackSet or Terraform can deploy it unchanged: docs/howto/package.md.
 """
 
 import json
@@ -16,8 +16,8 @@ from infra.bundle import ROOT
 from infra.environment import Environment
 
 FOLDER = ROOT / "build" / "package"
-FIRST_DAY = (1980, 1, 1, 0, 0, 0)  # of every file, so that the same files make the same archive
-EXECUTABLE = 0o100755 << 16
+FIRST_DAY = (1980, 1, 1, 0, 0, 0)  # time of every file, so that the same files give the same bytes
+EXECUTABLE = 0o100755 << 16  # mode of every file, in the upper 16 bits of its external attributes
 
 
 def write_package(environment: Environment, bucket: str, folder: Path = FOLDER) -> Path:
@@ -25,8 +25,8 @@ def write_package(environment: Environment, bucket: str, folder: Path = FOLDER) 
 
     Args:
         environment: the environment.
-        bucket: that will hold the asset, in the region of the stack.
-        folder: in which the package is a folder with the environment's name.
+        bucket: the bucket that will hold the asset, in the region of the stack.
+        folder: the parent of the package's folder, which has the name of the environment.
     """
     package = folder / environment.name
     shutil.rmtree(package, ignore_errors=True)
@@ -57,7 +57,7 @@ def _list_assets(template: Path) -> list[tuple[Path, str]]:
 
 
 def _zip_folder(source: Path, target: Path) -> None:
-    """Write a folder as a ZIP archive; the same files make the same bytes."""
+    """Write a folder as a ZIP archive; the same files give the same bytes."""
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for path in sorted(source.rglob("*")):
             if path.is_file():

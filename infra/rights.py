@@ -1,7 +1,7 @@
-"""The rights of each function: exact actions on exact ARNs, in one table.
+"""The rights of each function: exact actions on exact ARNs.
 
-The suite with ``AUTH=true`` runs the pipeline with these roles. It removes one S3 action at a time
-and shows that each one is needed.
+With ``AUTH=true``, the tests run the pipeline with these roles. They remove one S3 action at a time
+and show that each action is needed.
 """
 
 import aws_cdk as cdk
@@ -16,8 +16,8 @@ from s3unzip.object_properties import ObjectProperties
 
 # Functions that plan, settle and end runs; extract only does tasks.
 ENDERS = ("intake", "plan", "settle")
-READERS = ("intake", "plan", "extract")  # of encrypted members; settle needs no password
-# What a function in a VPC needs: docs.aws.amazon.com/lambda, configuration-vpc.
+READERS = ("intake", "plan", "extract")  # functions that read encrypted members
+# The EC2 actions that a function in a VPC needs: docs.aws.amazon.com/lambda, configuration-vpc.
 INTERFACES = (
     "CreateNetworkInterface",
     "DescribeNetworkInterfaces",
@@ -26,11 +26,12 @@ INTERFACES = (
     "AssignPrivateIpAddresses",
     "UnassignPrivateIpAddresses",
 )
-MEMBERS = ("GetObject", "PutObject", "AbortMultipartUpload")  # GetObject: for existing members
+# S3 actions on members. GetObject is needed to compare existing members.
+MEMBERS = ("GetObject", "PutObject", "AbortMultipartUpload")
 
 
 class Rights:
-    """The statements of each function's role."""
+    """Makes the policy statements of each function's role."""
 
     def __init__(self, environment: Environment, storage: Storage, stack: cdk.Stack) -> None:
         self._environment = environment
@@ -43,9 +44,9 @@ class Rights:
         self._runs_arn = storage.work.arn_for_objects(f"{environment.work.prefix}runs/*")
 
     def by_function(self) -> dict[str, list[iam.PolicyStatement]]:
-        """Return the statements by the function's name."""
+        """Return the statements of each function, by its name."""
         rights = {"extract": self._tasks(), **{name: self._runs() for name in ENDERS}}
-        # A run that goes on forgets why it stopped, and which members failed.
+        # A run that is resumed deletes its stop and the outcomes of failed members.
         rights["plan"].append(allow(["s3:DeleteObject"], self._runs_arn))
         for name in READERS:
             rights[name] += self._secrets()
@@ -58,7 +59,7 @@ class Rights:
         return rights
 
     def _secrets(self) -> list[iam.PolicyStatement]:
-        """Return the right to read each password, and the key of its secret."""
+        """Return the rights to read each secret with a password, and to decrypt it with its key."""
         routes = self._environment.all_routes
         refs = {route.password_secret for route in routes if route.password_secret}
         secrets = sorted({ref.partition("#")[0] for ref in refs})
@@ -67,7 +68,7 @@ class Rights:
         return [allow([action], *arns) for action, arns in rights.items() if arns]
 
     def destination_policy(self, section: BucketSection, roles: list[iam.IRole]) -> str:
-        """Return the bucket policy, as JSON, that lets `roles` write into a foreign bucket."""
+        """Return the policy, as JSON, with which another account's bucket lets `roles` write."""
         principal = {"AWS": [role.role_arn for role in roles]}
         bucket = self._storage.destination_of(section)
         routes = [
@@ -88,7 +89,7 @@ class Rights:
         return bucket.arn_for_objects(f"{route.destination.prefix}*")
 
     def _destinations(self) -> list[str]:
-        """Return the ARNs of the buckets of all routes."""
+        """Return the ARNs of the destination buckets of all routes, without duplicates."""
         sections = [route.destination for route in self._environment.all_routes]
         buckets = map(self._storage.destination_of, reversed(sections))
         return list(dict.fromkeys(bucket.bucket_arn for bucket in buckets))
@@ -96,12 +97,11 @@ class Rights:
     def _tasks(self) -> list[iam.PolicyStatement]:
         """Return the rights to read archives, to write members and to keep records."""
         return [
-            # Both actions, with any versioning of the bucket: a GET that names a version needs only
-            # GetObjectVersion (API_GetObject), but UploadPartCopy "must have" GetObject on the
-            # source, with or without a version (API_UploadPartCopy).
+            # Both actions are needed: a GET of a version needs only GetObjectVersion
+            # (API_GetObject), but UploadPartCopy "must have" GetObject on the source, with or
+            # without a version (API_UploadPartCopy).
             allow(["s3:GetObject", "s3:GetObjectVersion"], *self._archives),
-            # Records of a run above 16 MiB are written in parts, and a failed write aborts its
-            # upload.
+            # Records above 16 MiB are written in parts, and a failed write aborts its upload.
             allow(["s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload"], self._runs_arn),
             *(
                 allow(member_actions(route.options), self._members(route))
@@ -118,7 +118,7 @@ class Rights:
         ]
 
     def _runs(self) -> list[iam.PolicyStatement]:
-        """Return the rights of a function that may end a run: those of tasks, and more."""
+        """Return the rights of a function that can end a run, which include those of tasks."""
         machine = self._environment.stack.name
         bus = self._stack.format_arn(
             service="events", resource="event-bus", resource_name=self._environment.event_bus
@@ -128,7 +128,7 @@ class Rights:
             allow(["s3:ListBucketMultipartUploads"], *self._destinations()),
             # Nested archives, and archives that were replaced while their run was at work.
             allow(["states:StartExecution"], states_arn(self._stack, "stateMachine", machine)),
-            # If an execution has the name already: whether it is at work, and for which archive.
+            # If an execution with the name exists: whether it is at work, and for which archive.
             allow(
                 ["states:DescribeExecution"], states_arn(self._stack, "execution", f"{machine}:*")
             ),
@@ -141,14 +141,14 @@ class Rights:
         ]
 
     def _archive_actions(self) -> list[iam.PolicyStatement]:
-        """Return the rights to read the tag of a version's scan, and to finish an archive."""
+        """Return the rights to read the scan tag of an archive, and to delete or tag it."""
         actions = {
             None: [],
             "tag": ["s3:GetObjectVersionTagging", "s3:PutObjectVersionTagging"],
             "delete": ["s3:DeleteObjectVersion"],
         }[self._environment.after_success.action]
         if "s3:DeleteObjectVersion" in actions and self._environment.ingest.existing is not None:
-            # What was put while the bucket kept no versions has none that could be named.
+            # An archive that was put before versioning was turned on has no version id to delete.
             actions.append("s3:DeleteObject")
         if self._environment.ingest.scan is not None:
             actions.append("s3:GetObjectVersionTagging")
@@ -158,12 +158,12 @@ class Rights:
 
 
 def member_actions(options: Options) -> list[str]:
-    """Return the S3 actions on members that every function needs."""
+    """Return the S3 actions that every function needs on members of runs with these options."""
     actions = [f"s3:{action}" for action in MEMBERS]
     properties = options.objects or ObjectProperties()
-    if options.nested_depth:  # nested archives are read from there
+    if options.nested_depth:  # nested archives are read from the destination
         actions.append("s3:GetObjectVersion")
-    if properties.tags:  # S3 checks this right at the PUT that sets them
+    if properties.tags:  # a PUT with tags also needs this right
         actions.append("s3:PutObjectTagging")
     if properties.acl:
         actions.append("s3:PutObjectAcl")
@@ -171,10 +171,10 @@ def member_actions(options: Options) -> list[str]:
 
 
 def states_arn(stack: cdk.Stack, resource: str, name: str) -> str:
-    """Return the ARN of the state machine, or of its executions, by its name.
+    """Return the ARN of the state machine, or of its executions, from its name.
 
-    The state machine names the functions, so their roles and variables cannot refer to the
-    machine: CloudFormation refuses a circle of references.
+    The definition of the state machine refers to the functions. If their roles and variables
+    referred to the machine, CloudFormation would refuse the circular reference.
     """
     return stack.format_arn(
         service="states",
@@ -185,5 +185,5 @@ def states_arn(stack: cdk.Stack, resource: str, name: str) -> str:
 
 
 def allow(actions: list[str], *resources: str) -> iam.PolicyStatement:
-    """Return the statement that allows `actions` on `resources`."""
+    """Return a policy statement that allows `actions` on `resources`."""
     return iam.PolicyStatement(actions=actions, resources=list(resources))

@@ -1,14 +1,13 @@
-"""The routes of an environment: which archives are whose, and where their members go.
+"""The routes of an environment: which archives belong to which sender, and where their members go.
 
 The rules:
 
-- The first route of the file whose prefix and suffix fit a key takes the archive. What none takes
-  goes the environment's own way, `[ingest]`, `[destination]` and `[options]`, which is the last
-  route.
-- Of two routes that fit one key the earlier one is a part of the later one, so that a reader sees
-  which one takes it. All else is refused.
-- No run writes where an object could start a run, whichever route takes it.
-- A route that is checked is whole: `complete` puts in what its table leaves out.
+- The first route in the file whose prefix and suffix match a key takes the archive. All other
+  archives belong to the last route, the environment's own: `[ingest]`, `[destination]`, `[options]`.
+- If two routes match the same key, every key of the earlier route must match the later one, so that
+  a reader of the file sees which route takes an archive. Other overlaps are refused.
+- No run may write to a prefix where an object could start a run, by any route.
+- Before the routes are checked, `inherit_settings` adds the settings that their tables leave out.
 """
 
 from __future__ import annotations
@@ -24,13 +23,19 @@ from s3unzip.settings import spellings
 if TYPE_CHECKING:
     from infra.sections import BucketSection, RouteSection
 
-MAX_PATTERN = 2_048  # characters of a rule's pattern: quotas of EventBridge
-OTHER_FIELDS = 250  # of them, for source, type and the name of the bucket
-INHERITED = ("existing", "prefix", "owner", "kms_key")  # of the environment's destination
+MAX_PATTERN = 2_048  # maximum number of characters of a rule's pattern (quotas of EventBridge)
+OTHER_FIELDS = 250  # characters of the pattern for source, type and the name of the bucket
+# A route without a bucket inherits these settings of the environment's destination.
+INHERITED = ("existing", "prefix", "owner", "kms_key")
 
 
-def complete(route: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the table of a route; what it leaves out is taken from the environment's settings."""
+def inherit_settings(route: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the table of a route, with the environment's settings for those that it leaves out.
+
+    Args:
+        route: the table of the route, as in the file.
+        values: all values of the file.
+    """
     whole = {**route, "options": {**values.get("options", {}), **route.get("options", {})}}
     destination = route.get("destination", {})
     if "existing" not in destination:
@@ -45,26 +50,26 @@ def complete(route: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, A
 
 
 def is_inside(narrow: RouteSection, wide: RouteSection) -> bool:
-    """Return whether every key that fits the narrow route fits the wide one."""
+    """Return whether every key that matches the narrow route also matches the wide one."""
     return narrow.prefix.startswith(wide.prefix) and _ends_with(narrow.suffix, wide.suffix)
 
 
 def overlap(first: RouteSection, second: RouteSection) -> bool:
-    """Return whether a key can fit both."""
+    """Return whether a key can match both routes."""
     prefixes = first.prefix.startswith(second.prefix) or second.prefix.startswith(first.prefix)
     suffixes = _ends_with(first.suffix, second.suffix) or _ends_with(second.suffix, first.suffix)
     return prefixes and suffixes
 
 
 def _ends_with(suffix: str, end: str) -> bool:
-    """Return whether a suffix ends in `end`; the case of letters does not matter."""
+    """Return whether a suffix ends with `end`; the case of letters is ignored."""
     return suffix.lower().endswith(end.lower())
 
 
 def widest(routes: Sequence[RouteSection]) -> list[RouteSection]:
-    """Return the routes that no other route contains: every key that fits a route fits one of them.
+    """Return the routes that no other route contains; together they match the same keys as all.
 
-    If routes are equal, the first one is returned.
+    If routes match the same keys, only the first one is returned.
     """
     return [
         route
@@ -78,7 +83,7 @@ def widest(routes: Sequence[RouteSection]) -> list[RouteSection]:
 
 
 def widest_prefixes(routes: Sequence[RouteSection]) -> list[str]:
-    """Return the prefixes that are not below another one: each key of a route begins with one."""
+    """Return the prefixes of routes that are not below the prefix of another route, sorted."""
     prefixes = sorted({route.prefix for route in routes})
     return [
         prefix
@@ -88,9 +93,9 @@ def widest_prefixes(routes: Sequence[RouteSection]) -> list[str]:
 
 
 def key_patterns(routes: Sequence[RouteSection]) -> list[dict[str, str]]:
-    """Return the patterns of EventBridge for keys that start a run, by any route.
+    """Return EventBridge's patterns for the keys that start a run by any route.
 
-    Each has prefix and suffix, because separate patterns would mean "or".
+    Each pattern contains the prefix and the suffix, because separate patterns would mean "or".
     """
     return [
         {"wildcard": f"{route.prefix}*{suffix}"}
@@ -100,7 +105,7 @@ def key_patterns(routes: Sequence[RouteSection]) -> list[dict[str, str]]:
 
 
 def explain_patterns(routes: Sequence[RouteSection]) -> Iterator[str]:
-    """Yield that the pattern of all routes is too long for a rule, if it is."""
+    """Yield a message if the pattern for the keys of all routes is too long for a rule."""
     size = len(json.dumps(key_patterns(routes))) + OTHER_FIELDS
     if size > MAX_PATTERN:
         yield (
@@ -110,14 +115,14 @@ def explain_patterns(routes: Sequence[RouteSection]) -> Iterator[str]:
 
 
 def are_below(first: BucketSection, second: BucketSection) -> bool:
-    """Return whether a key can be below both prefixes; created buckets always differ."""
+    """Return whether a key can be below both prefixes; created buckets are never the same."""
     if first.existing is None or first.existing != second.existing:
         return False
     return first.prefix.startswith(second.prefix) or second.prefix.startswith(first.prefix)
 
 
 def explain_order(routes: Sequence[RouteSection]) -> Iterator[str]:
-    """Yield which routes have the same name, or overlap so that their order is in doubt.
+    """Yield a message for each pair of routes with one name, or with an overlap that is refused.
 
     The last route is the environment's own.
     """
@@ -145,11 +150,11 @@ def explain_order(routes: Sequence[RouteSection]) -> Iterator[str]:
 def explain_writes(
     buckets: Mapping[str, BucketSection], routes: Sequence[RouteSection]
 ) -> Iterator[str]:
-    """Yield which bucket's prefix lets a run write keys that start runs or replace plans.
+    """Yield a message for each prefix below which a run could start runs or replace plans.
 
     Args:
-        buckets: of the environment and of its routes, by their settings.
-        routes: all of them, that of the environment last.
+        buckets: the buckets of the environment and of its routes, by their settings.
+        routes: all routes; the last one is the environment's own.
     """
     ingest = buckets["ingest"]
     for setting, written in buckets.items():

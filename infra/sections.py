@@ -1,7 +1,7 @@
-"""The tables of an environment's file: what each of their settings may be.
+"""The tables of an environment's file, with the values that each setting may have.
 
-What does not go together is in `infra.environment`. The tables of options and limits are made from
-values of the package: `infra.tables`.
+The checks for settings that contradict each other are in `infra.environment`. The tables of options
+and limits are made from types of the package, in `infra.tables`.
 """
 
 from typing import Annotated, Literal
@@ -51,7 +51,7 @@ class StackSection(Section):
 
 
 class BucketSection(Section):
-    """A bucket: created with the stack, or an existing one by its name."""
+    """A bucket: created with the stack, or an existing bucket with the name `existing`."""
 
     existing: BucketName | None = None
     prefix: KeyPrefix = ""

@@ -1,7 +1,7 @@
-"""The three buckets: archives, members, and the runs' own objects.
+"""The three buckets: for archives, for members, and for the records of runs.
 
-The environment's file decides whether a bucket is created or exists. An existing bucket is read and
-written, never configured: docs/deploy.md says what it needs.
+For each bucket, the environment's file decides whether it is created or already exists. An existing
+bucket is never configured: docs/deploy.md says what it needs.
 """
 
 import aws_cdk as cdk
@@ -12,20 +12,20 @@ from infra.best_practices import acknowledge
 from infra.environment import Environment
 from infra.sections import BucketSection
 
-# Until incomplete uploads are aborted: a run of 7 days that is resumed within 14 days, or redriven
-# (Step Functions allows it so long), may still need parts of its first day.
+# Days after which incomplete uploads of members are aborted. A run may take 7 days. If it is
+# resumed or redriven (Step Functions permits this for 14 days), it may need its first parts.
 ABANDONED_DAYS = 28
-UPLOAD_DAYS = 7  # the same for archives: a large one on a slow line takes days
+UPLOAD_DAYS = 7  # the same for archives; the upload of a large archive may take days
 
 
 class Storage(Construct):
-    """The buckets; `key` encrypts the created ones, None is SSE-S3."""
+    """The buckets; `key` encrypts those that are created, None means SSE-S3."""
 
     def __init__(self, scope: Construct, *, environment: Environment) -> None:
         super().__init__(scope, "Storage")
         self.removal = cdk.RemovalPolicy.DESTROY
         if environment.stack.retain:
-            # A failed creation would leave resources whose names block the next one.
+            # Plain RETAIN would also keep resources of a failed creation, which block the next one.
             self.removal = cdk.RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE
         self.key = (
             kms.Key.from_key_arn(self, "Key", environment.kms_key) if environment.kms_key else None
@@ -40,9 +40,9 @@ class Storage(Construct):
             "Destination",
             environment.destination,
             versioned=environment.destination.versioned,
-            lifecycle_rules=[_abandoned(days=ABANDONED_DAYS)],
+            lifecycle_rules=[_abort_uploads(days=ABANDONED_DAYS)],
         )
-        # Destinations by the names of existing buckets; None: the environment's own.
+        # Destination buckets by the name of the existing bucket; None: the environment's own.
         self._destinations = {
             None: self.destination,
             environment.destination.existing: self.destination,
@@ -54,14 +54,14 @@ class Storage(Construct):
                 s3.LifecycleRule(
                     id="forget-runs", expiration=cdk.Duration.days(environment.work.expire_days)
                 ),
-                _abandoned(days=1),
+                _abort_uploads(days=1),
             ],
         )
         if isinstance(self.ingest, s3.Bucket):
             _send_events(self.ingest)
 
     def destination_of(self, section: BucketSection) -> s3.IBucket:
-        """Return the bucket of a destination: that of the environment, or one of a route."""
+        """Return the bucket of a destination, which belongs to the environment or to a route."""
         name = section.existing
         if name is not None and name not in self._destinations:
             bucket = s3.Bucket.from_bucket_name(self, f"Destination-{name}", name)
@@ -95,18 +95,17 @@ class Storage(Construct):
         acknowledge(
             bucket,
             "AwsSolutions-S1",
-            "The work bucket holds the outcome of every member. Who else reads a bucket is a "
-            "question of the account: switch on server access logs or CloudTrail data events for "
-            "the buckets where you need the answer.",
+            "The work bucket contains the outcome of every member. To record other access to a "
+            "bucket, turn on server access logs or CloudTrail data events in the account.",
         )
         return bucket
 
 
 def _send_events(bucket: s3.Bucket) -> None:
-    """Enable the bucket's EventBridge events.
+    """Let the bucket send its events to EventBridge.
 
-    This sets the bucket's own property. CDK's `event_bridge_enabled` would add a custom resource
-    with a function, which only an existing bucket needs.
+    The CloudFormation property is set directly. CDK's `event_bridge_enabled` would add a custom
+    resource with a function, which only an existing bucket needs.
     """
     resource = bucket.node.default_child
     assert isinstance(resource, s3.CfnBucket)  # noqa: S101 - narrows a type that CDK leaves open
@@ -118,7 +117,7 @@ def _send_events(bucket: s3.Bucket) -> None:
 
 
 def _ingest_rules(expire_days: int | None) -> list[s3.LifecycleRule]:
-    rules = [_abandoned(days=UPLOAD_DAYS)]
+    rules = [_abort_uploads(days=UPLOAD_DAYS)]
     if expire_days is not None:
         rules.append(
             s3.LifecycleRule(
@@ -130,7 +129,7 @@ def _ingest_rules(expire_days: int | None) -> list[s3.LifecycleRule]:
     return rules
 
 
-def _abandoned(days: int) -> s3.LifecycleRule:
+def _abort_uploads(days: int) -> s3.LifecycleRule:
     return s3.LifecycleRule(
         id="abort-incomplete-uploads",
         abort_incomplete_multipart_upload_after=cdk.Duration.days(days),

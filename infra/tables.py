@@ -1,8 +1,8 @@
-"""Tables of an environment's file that are made from values of the package.
+"""Tables of an environment's file that are made from types of the package.
 
-`options`, `options.objects` and `limits` have the names, types and defaults of the fields of
-`s3unzip.model.Options`, `s3unzip.ObjectProperties` and `s3unzip.zip.Limits`. An environment has
-these values.
+The tables `options`, `options.objects` and `limits` have the names, types and defaults of the
+fields of `s3unzip.model.Options`, `s3unzip.ObjectProperties` and `s3unzip.zip.Limits`. Reading the
+file turns each table into a value of its type.
 """
 
 from collections.abc import Mapping
@@ -32,15 +32,15 @@ class Section(BaseModel):
 
 
 class MadeSection(Section):
-    """A table whose settings are the fields of a value of the package."""
+    """A table whose settings are the fields of a type of the package."""
 
     made_of: ClassVar[type[Struct]]
 
 
 class FromTable:
-    """Reads a value of the package from a table, whose settings are the value's own fields.
+    """Tells pydantic to read a value of the package from a table with the same fields.
 
-    A field's annotation has it beside the type of the value.
+    It is used in annotations: ``Annotated[Options, FromTable(...)]``.
     """
 
     def __init__(self, section: type[MadeSection], path: str) -> None:
@@ -50,7 +50,7 @@ class FromTable:
     def __get_pydantic_core_schema__(
         self, source: object, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        """Return a schema that validates the table, then makes the value."""
+        """Return a schema that validates the table, then converts it to the value."""
         return no_info_after_validator_function(
             self._make,
             handler.generate_schema(self.section),
@@ -58,7 +58,7 @@ class FromTable:
         )
 
     def _make(self, table: MadeSection) -> Struct:
-        """Return the value of a table; settings that contradict each other are refused."""
+        """Return the value for a table; refuse settings that contradict each other."""
         settings = ((name, getattr(table, name)) for name in table.model_fields_set)
         try:
             value = table.made_of(**{name: value for name, value in settings if value is not None})
@@ -69,7 +69,7 @@ class FromTable:
 
 
 def _check_value(value: Struct) -> None:
-    """Make the checks that a value does not make when it is created; they raise `UsageError`."""
+    """Do the checks that are not done when the value is created; they raise `UsageError`."""
     if isinstance(value, ObjectProperties):
         value.check()
     elif isinstance(value, Options):
@@ -79,7 +79,7 @@ def _check_value(value: Struct) -> None:
 def _make_section(
     made_of: type[Struct], title: str, settings: Mapping[str, tuple[Any, Any]]
 ) -> type[MadeSection]:
-    """Return a table with these settings, each with its type and its default."""
+    """Return the class of a table with these settings, each with its type and its default."""
     name = f"{made_of.__name__}Section"
     fields: dict[str, Any] = dict(settings)
     section = create_model(name, __base__=MadeSection, __doc__=title, **fields)
@@ -88,7 +88,7 @@ def _make_section(
 
 
 def _option_settings(made_of: type[Struct]) -> dict[str, tuple[Any, Any]]:
-    """Return the settings of a table for the options that the fields of a type declare."""
+    """Return the type and the default of each option that the fields of `made_of` declare."""
     return {
         row.field: (_setting_type(row), _setting_default(row))
         for row in read_options(made_of)
@@ -113,14 +113,14 @@ def _setting_type(row: RunOption) -> Any:
 
 
 def _setting_default(row: RunOption) -> Any:
-    """Return the default of an option in a file: a table is never None."""
+    """Return the default of an option in a file; the default of a table is an empty table."""
     if row.kind is ObjectProperties:
         return Field(default_factory=ObjectProperties)
     return list(row.default) if isinstance(row.default, tuple) else to_builtins(row.default)
 
 
 def table_of(field: FieldInfo) -> Any:
-    """Return the type of a setting as the file has it: a section, if the setting is a table."""
+    """Return the type of a setting in the file; if the setting is a table, its section."""
     tables = (mark.section for mark in field.metadata if isinstance(mark, FromTable))
     return next(tables, field.annotation)
 

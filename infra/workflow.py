@@ -8,15 +8,16 @@
      |                          +-----------------------------------------------------+
      +--wait--> Wait for functions ---------------------------------------------+
 
-The data of every state is `s3unzip.model.Next`: which run it is and what comes next in it. The
-functions write the tasks of a round and read their outcomes; the machine only starts them. A task
-that failed is in the next round, so no Map stops at a failure. An execution whose input has a
-``wait`` first waits this number of seconds: functions of a stopped execution may still work.
+The data of every state is `s3unzip.model.Next`: the run, and what comes next in it. The functions
+write the tasks of a round and read their outcomes; the state machine only starts the tasks. If a
+task fails, it is repeated in the next round, so no Map stops at a failure. If the input of an
+execution has ``wait``, the execution first waits for this number of seconds, because functions of a
+stopped execution may still be at work.
 
-The children of the distributed Map are Standard workflows: their retries may wait for hours. No
-state has their results: a child returns ``{}``, and a ResultWriter writes the Map's result to the
-work bucket. Without it the result is one array of all children, and above 256 KiB the execution
-fails with States.DataLimitExceeded, even if ResultPath is null (aws/aws-cdk#24799).
+The children of the distributed Map are Standard workflows, because their retries may wait for
+hours. A child returns ``{}``, and a ResultWriter writes the Map's result to the work bucket.
+Without it, the result is one array with all children. If the array is larger than 256 KiB, the
+execution fails with States.DataLimitExceeded, even if ResultPath is null (aws/aws-cdk#24799).
 """
 
 import aws_cdk as cdk
@@ -39,23 +40,24 @@ from infra.rights import allow
 from infra.storage import Storage
 from s3unzip.errors import lasting_errors
 
-RUN_DAYS = 7  # maximum of an execution; a Standard workflow may take a year
-# A retry would fail in the same way. Lambda reports the name of the class.
+RUN_DAYS = 7  # maximum duration of an execution; Step Functions allows a year
+# Names of exception classes, as Lambda reports them, for which a retry would fail in the same way.
 FINAL = sorted(lasting_errors())
 # Lambda has no free concurrency (developer guide of Step Functions, "Handling errors").
 THROTTLED = "Lambda.TooManyRequestsException"
 # Faults of S3 while Step Functions itself reads a round's list, or writes the Map's result.
 MAP_FAULTS = ["States.ItemReaderFailed", "States.ResultWriterFailed"]
-# Waits for a free worker. A wait is at most about a fifth of the time waited, so a free worker soon
-# has a task. Each attempt is three events of a history, which has at most 25,000 of them.
+# Maximum numbers of waits for a free worker. A wait is at most about a fifth of the time waited so
+# far, so a free worker soon gets a task. Each attempt adds three events to the history of an
+# execution, which can have 25,000 events.
 LONGEST_WAIT = 900  # seconds
-CHILD_WAITS = 400  # about 44 hours: a task of a Distributed Map has a history of its own
-STEP_WAITS = 100  # about 7 hours: Plan, and Settle after each round
-INLINE_WAITS = 61  # about 2 hours: 40 tasks share the history of the run in two rounds
+CHILD_WAITS = 400  # about 44 hours; each task of a Distributed Map has its own history
+STEP_WAITS = 100  # about 7 hours; for Plan, and for Settle after each round
+INLINE_WAITS = 61  # about 2 hours; in each of two rounds, 40 tasks share the history of the run
 
 
 class _RoundReader(sfn.S3JsonLItemReader):
-    """An item reader without CDK's own rights, which are on the whole bucket."""
+    """An item reader for which CDK adds no rights; they would apply to the whole bucket."""
 
     @jsii.member(jsii_name="providePolicyStatements")
     def provide_policy_statements(self) -> list[iam.PolicyStatement]:
@@ -64,7 +66,7 @@ class _RoundReader(sfn.S3JsonLItemReader):
 
 
 class _ResultWriter(sfn.ResultWriterV2):
-    """A result writer without CDK's own rights, which are on the whole bucket."""
+    """A result writer for which CDK adds no rights; they would apply to the whole bucket."""
 
     @jsii.member(jsii_name="providePolicyStatements")
     def provide_policy_statements(self) -> list[iam.PolicyStatement]:
@@ -73,7 +75,7 @@ class _ResultWriter(sfn.ResultWriterV2):
 
 
 class Workflow(Construct):
-    """The `state_machine`, named as the stack is."""
+    """The `state_machine`, which has the name of the stack."""
 
     def __init__(
         self, scope: Construct, *, environment: Environment, storage: Storage, functions: Functions
@@ -94,11 +96,11 @@ class Workflow(Construct):
                 destination=logs.LogGroup(
                     self,
                     "Logs",
-                    # Only log groups below this prefix do not count towards the resource policy's
+                    # Log groups with other prefixes add to a resource policy, which is limited to
                     # 5,120 characters.
                     log_group_name=f"/aws/vendedlogs/states/{environment.stack.name}",
                     retention=logs.RetentionDays.ONE_MONTH,
-                    removal_policy=cdk.RemovalPolicy.DESTROY,  # a retained one would hold its name
+                    removal_policy=cdk.RemovalPolicy.DESTROY,  # retained, it would block its name
                 ),
                 level=sfn.LogLevel.ALL,
                 include_execution_data=False,
@@ -115,7 +117,7 @@ class Workflow(Construct):
             )
 
     def settle_failures(self, settle: lambda_.Function, undelivered: sqs.Queue) -> None:
-        """Let the settle function report every execution that failed or was stopped."""
+        """Invoke the settle function for every execution that failed, timed out or was aborted."""
         events.Rule(
             self,
             "Failed",
@@ -143,7 +145,7 @@ class Workflow(Construct):
         settle = self._invoke(
             "Settle",
             self._functions.settle,
-            # The name of an execution tells which one follows it.
+            # `settle` derives the name of the next execution from that of this one.
             payload=sfn.TaskInput.from_object(
                 {"state": sfn.JsonPath.entire_payload, "execution": sfn.JsonPath.execution_name}
             ),
@@ -201,7 +203,7 @@ class Workflow(Construct):
             result_path=sfn.JsonPath.DISCARD,
         )
         state.item_processor(self._extract("Extract one of many", CHILD_WAITS))
-        # The whole round runs again then. Tasks that ended find their outcomes on record.
+        # A retry repeats the whole round. Tasks that have ended find their outcomes on record.
         state.add_retry(
             errors=MAP_FAULTS,
             interval=cdk.Duration.seconds(10),
@@ -212,7 +214,7 @@ class Workflow(Construct):
         return state
 
     def _extract(self, name: str, waits: int) -> tasks.LambdaInvoke:
-        """Return the state that does one task; its result is in the work bucket."""
+        """Return a state that does one task; the result is written to the work bucket."""
         return self._invoke(
             name,
             self._functions.extract,
@@ -231,11 +233,18 @@ class Workflow(Construct):
         output_path: str = "$.Payload",
         result_path: str | None = None,
     ) -> tasks.LambdaInvoke:
-        """Return the state that gives a payload to a function and goes on with its answer.
+        """Return a state that invokes a function and returns its response.
 
-        Without a `payload` the function gets the input of the state.
-        It waits up to `waits` times for a free worker. CDK adds six attempts in two minutes for
-        faults of the Lambda service.
+        CDK adds six retries in two minutes for faults of the Lambda service.
+
+        Args:
+            name: the name of the state.
+            function: the function to invoke.
+            waits: the maximum number of retries while Lambda has no free concurrency.
+            payload: the input of the function; None: the input of the state.
+            output_path: the part of the output that the next state gets.
+            result_path: where the response is put into the input of the state; None: it replaces
+                the input.
         """
         task = tasks.LambdaInvoke(
             self,
