@@ -3,7 +3,7 @@
 The rules:
 
 - The first route in the file whose prefix and suffix match a key takes the archive. All other
-  archives belong to the last route, the environment's own: `[ingest]`, `[destination]`, `[options]`.
+  archives take the last route, the environment's own: `[ingest]`, `[destination]`, `[options]`.
 - If two routes match the same key, every key of the earlier route must match the later one, so that
   a reader of the file sees which route takes an archive. Other overlaps are refused.
 - No run may write to a prefix where an object could start a run, by any route.
