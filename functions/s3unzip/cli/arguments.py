@@ -117,7 +117,9 @@ class Arguments(Struct, frozen=True):
     ] = 0
     workers: Annotated[
         int | None,
-        RunOption("--workers -w N", "Processes at most; default: one for each CPU.", minimum=1),
+        RunOption(
+            "--workers -w N", "Maximum number of processes; default: one for each CPU.", minimum=1
+        ),
     ] = None
     env: Annotated[
         str | None, RunOption("--env NAME", "The environment: its stack is s3unzip-NAME.")
@@ -127,9 +129,9 @@ class Arguments(Struct, frozen=True):
         RunOption("--max-cost NUMBER", "Exit with 2 if the estimate is above NUMBER dollars."),
     ] = None
     json: Annotated[bool, RunOption("--json", "Print JSON on stdout.")] = False
-    quiet: Annotated[bool, RunOption("--quiet -q", "No progress, no report; failures only.")] = (
-        False
-    )
+    quiet: Annotated[
+        bool, RunOption("--quiet -q", "Print failures only, without progress and report.")
+    ] = False
     dry_run: Annotated[
         bool, RunOption("--dry-run", "List the keys and what would be done; write nothing.")
     ] = False
@@ -146,9 +148,11 @@ class Arguments(Struct, frozen=True):
         bool, RunOption("--no-records", "Ignore what runs recorded about the objects.")
     ] = False
     listed: Annotated[
-        int, RunOption("--list N", "Differences of each kind to list; all are counted.")
+        int, RunOption("--list N", "How many differences of each kind to list; all are counted.")
     ] = 20
-    at_once: Annotated[int, RunOption("--at-once N", "HEADs in flight; with --deep, GETs.")] = 64
+    at_once: Annotated[
+        int, RunOption("--at-once N", "How many HEAD requests at once; with --deep, GET requests.")
+    ] = 64
     objects: Annotated[
         str | None,
         RunOption(

@@ -143,8 +143,10 @@ def describe_finding(finding: Finding) -> str:
     if finding.member is not None:
         member = f"{printable_name(finding.member)}: "
     text = printable(describe(finding.code, finding.message))
-    advice = _advise(finding.code, message=finding.message)
-    return f"{member}{text}{_in_brackets(finding.code, finding.offset)}\n  help: {advice}"
+    return (
+        f"{member}{text}{_in_brackets(finding.code, finding.offset)}\n"
+        f"  help: {_advise(finding.code, message=finding.message)}"
+    )
 
 
 def _in_brackets(code: str | None, offset: int | None = None) -> str:

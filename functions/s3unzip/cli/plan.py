@@ -49,7 +49,7 @@ def plan(arguments: Arguments) -> int:
         request = Request(source, parse_destination(arguments.dest or "."), arguments.options())
         platform = _choose_platform(request, arguments)
         tuning = arguments.tuning(platform)
-    else:
+    else:  # the run is in an environment; typed options replace its settings
         if arguments.platform not in {None, "aws"}:
             raise UsageError(f"--env {arguments.env} is on aws, not on {arguments.platform}")
         environment = arguments.deployed().defaults

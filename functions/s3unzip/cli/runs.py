@@ -26,7 +26,7 @@ from s3unzip.model import Outcome, PlanSummary, Report, Request, Status, Verdict
 from s3unzip.options import read_options
 from s3unzip.planning.select import members_folder
 from s3unzip.printable import choose_form, printable, show_count, show_seconds, show_time
-from s3unzip.runs.records import NESTED, PAGE
+from s3unzip.runs.records import NESTED, PAGE, RunRecords
 from s3unzip.runs.run_list import RUNNING, ListedRun, RunList, RunProgress, RunSnapshot, RunWatcher
 from s3unzip.runs.step import STOPPED, Step
 from s3unzip.stores.config import StoreConfig, runs_home
@@ -142,23 +142,14 @@ def _prune(arguments: Arguments, days: float) -> int:
 
 def _list_run(recent: ListedRun, run_list: RunList) -> ListedRun | None:
     """Return the line for a run from its report or else its plan, or None if it has neither yet."""
-    run = recent.run
-    records = run_list.records(run)
-    try:
-        report = records.read_report()
-    except NotFoundError:
-        report = None
-    is_outdated = False
-    if report is not None and recent.state == RUNNING:
-        # The run was resumed after its report, unless the archive was rejected: then the report is
-        # written shortly before the state of the run changes.
-        is_outdated = report.verdict is not Verdict.REJECTED
-    if report is not None and not is_outdated:
+    records = run_list.records(recent.run)
+    report = _read_current_report(records, recent.state)
+    if report is not None:
         state = report.verdict.value
         if report.reason == STOPPED:
             state = "STOPPED"
         return ListedRun(
-            run,
+            recent.run,
             state,
             report.started,
             round(report.finished - report.started, 3),
@@ -171,13 +162,25 @@ def _list_run(recent: ListedRun, run_list: RunList) -> ListedRun | None:
     plan = records.find_plan()
     if not recent.state and plan is None and run_list.environment is None:
         return None  # a run on this machine that is being planned, or whose planning failed
-    state = recent.state or run_list.state(run) or ENDED
+    state = recent.state or run_list.state(recent.run) or ENDED
     if state == ENDED:
         state = "UNFINISHED"
     places = {}
     if plan is not None:
         places = _list_places(plan.run)
     return replace(recent, state=state, **places)
+
+
+def _read_current_report(records: RunRecords, state: str) -> Report | None:
+    """Return the report of a run; None if there is none yet, or if the run was resumed since."""
+    try:
+        report = records.read_report()
+    except NotFoundError:
+        return None
+    # The report of a rejected archive is written shortly before the state of the run changes.
+    if state == RUNNING and report.verdict is not Verdict.REJECTED:
+        return None
+    return report
 
 
 def _list_places(described: Report | Request) -> dict[str, Any]:

@@ -88,8 +88,9 @@ def check_concurrency(runs: DeployedRuns) -> Answer:
     unreserved = limits["UnreservedConcurrentExecutions"]
     reserved = None  # concurrency that is reserved for the extract function
     for name in runs.resource_names(FUNCTION, "FunctionsExtract"):
-        answer = runs.ask("lambda:GetFunctionConcurrency", FunctionName=name)
-        reserved = answer.get("ReservedConcurrentExecutions")
+        reserved = runs.ask("lambda:GetFunctionConcurrency", FunctionName=name).get(
+            "ReservedConcurrentExecutions"
+        )
     max_workers = runs.defaults.tuning.max_workers
     available = unreserved
     pool = "unreserved"
