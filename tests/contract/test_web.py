@@ -196,14 +196,15 @@ def test_a_body_that_breaks(reply: Reply) -> None:
     ],
 )
 def test_every_status_has_one_meaning(status: int, kind: type[S3UnzipError]) -> None:
-    """One attempt, one error, and no query in its message."""
+    """One attempt, one error, and no query and no password in its message."""
     with (
         _serving(lambda _: Reply(status)) as (where, server, source),
         pytest.raises(S3UnzipError, match=r"a\.zip") as caught,
     ):
-        source.stat(where)
+        source.stat(Location("http", f"me:SECRET@{where.bucket}", where.key))
     assert (type(caught.value), len(server.asked)) == (kind, 1)
     assert "SECRET" not in str(caught.value)
+    assert ("refuses the user or the password" in str(caught.value)) == (status == 401)
 
 
 @pytest.mark.parametrize("status", [429, 503])
