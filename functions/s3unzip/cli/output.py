@@ -75,8 +75,9 @@ def print_test(report: Report, out: TextIO) -> None:
 
     A test is not kept as a run, so the advice does not include a command to continue it.
     """
-    soundness = SOUNDNESS.get(report.verdict, report.verdict.value)
-    _print_verdict(report, f"{soundness}  {report.source}", out)
+    _print_verdict(
+        report, f"{SOUNDNESS.get(report.verdict, report.verdict.value)}  {report.source}", out
+    )
     _print_advice(report, out, env_options=None)
     if report.verdict is not Verdict.REJECTED:
         seconds = max(report.finished - report.started, 1e-9)  # the clock may not have advanced
@@ -223,9 +224,11 @@ def print_failures(report: Report, out: TextIO, env_options: str | None) -> None
             f"    help: {_advise(code, report.run, env_options)}\n"
         )
         failures = [failure for failure in report.failures if failure.reason == code]
-        for failure in failures[:FAILURES_SHOWN]:
-            key = printable_name(failure.key) + _at_byte(failure.offset)
-            out.write(f"    {key}: {printable(failure.message)}\n")
+        out.writelines(
+            f"    {printable_name(failure.key)}{_at_byte(failure.offset)}: "
+            f"{printable(failure.message)}\n"
+            for failure in failures[:FAILURES_SHOWN]
+        )
         if count > FAILURES_SHOWN:
             command = ""
             if env_options is not None:

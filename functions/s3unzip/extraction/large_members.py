@@ -31,7 +31,6 @@ from s3unzip.extraction.member_object import open_content, stored_size
 from s3unzip.extraction.uploads import (
     CopyRefusedError,
     UploadGoneError,
-    abort_upload,
     check_whole,
     choose_part_size,
     combine_parts,
@@ -253,7 +252,6 @@ def _copy_whole(attempt: TaskAttempt, row: PlannedMember) -> None:
     except RUN_FAULTS:
         raise
     except (errors.StorageError, UploadGoneError):  # the store refuses the parts or has lost them
-        abort_upload(attempt, upload)
         stream_whole(attempt, row)
 
 

@@ -110,6 +110,6 @@ def _do_remaining(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
             raise errors.StoreLacksError(str(refusal)) from refusal
         if is_batch:
             raise errors.StoreRefusesError(str(refusal)) from refusal
-        for row in remaining:  # settling aborts the upload of the member
+        for row in remaining:
             attempt.note_failed(row, row.finding(refusal.reason, str(refusal)))
     attempt.has_no_outcome = not attempt.task.is_whole

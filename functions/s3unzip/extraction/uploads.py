@@ -84,6 +84,9 @@ def finish_upload(
         abort_upload(attempt, upload)
         attempt.note(row, explain_refusal(row, attempt))
         return
+    except errors.StorageError:  # the store refuses the object, so its parts are of no use
+        abort_quietly(attempt, upload)
+        raise
     attempt.note_extracted(
         row,
         attempt.context.clock.now() - started,
