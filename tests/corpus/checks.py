@@ -852,6 +852,14 @@ ROWS = [
     ),
     fails("bomb-ratio", _two(method=DEFLATE, data=b"")),
     fails("size-mismatch", _two(data=compress(DEFLATE, TEXT[:-1]))),
+    fails(
+        "size-mismatch",
+        replace(_two(content=b"", data=b"", after=bytes(33)), warnings="stream-absent"),
+        unread(
+            "unzip 7zz",
+            replace(_two(content=b"", data=b"", after=bytes(32)), warnings="stream-absent"),
+        ),
+    ),
     fails("compressed-trailing-bytes", _two(data=DEFLATED + b"x")),
     fails("crc-mismatch", _one(local=OTHER, central=OTHER)),
     fails(

@@ -213,6 +213,14 @@ def _check_coding(member: Member, header: LocalHeader, extras: records.Extras) -
         member.fail(
             "lfh-method-mismatch", f"method {header.method}, in the directory {member.method}"
         )
+    # If a stream is declared to have 0 bytes, there is none. If more bytes follow than those of an
+    # empty stream (at most 32, in xz), they are content that the headers do not declare.
+    if (
+        header.method
+        and not (member.compressed_size or header.flags & records.FLAG_DESCRIPTOR)
+        and member.stop - member.offset - header.length > 32
+    ):
+        member.fail("size-mismatch", "0 bytes are declared, but data follows its local header")
 
 
 def _check_extras(member: Member, extras: records.Extras, policy: Policy) -> Iterator[str]:
@@ -298,6 +306,9 @@ def _check_descriptor(member: Member, opened: OpenedMember, tail: Buffer) -> tup
     # If there is no descriptor, the next header begins where the data ends.
     is_at_next = data_stop == member.stop or start.startswith(records.LOCAL_SIGNATURE)
     if not (opened.is_complete and is_at_next):
-        bytes_there = start[:16].hex() or "nothing"
-        member.fail_size("dd-mismatch", f"{bytes_there} where the descriptor should be", data_stop)
+        member.fail_size(
+            "dd-mismatch",
+            f"{start[:16].hex() or 'nothing'} where the descriptor should be",
+            data_stop,
+        )
     return 0, ["dd-absent"]
