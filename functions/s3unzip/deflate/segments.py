@@ -276,7 +276,7 @@ class SegmentInflater:
         if self._fault is None and self._inflate.eof:
             return b"", Arrival("final", self.length, self._used)
         fault = self._fault or Finding(
-            "stream-truncated", f"the deflate stream goes on after its {self._position} bytes"
+            "stream-truncated", f"the deflate stream does not end within its {self._position} bytes"
         )
         return b"", Arrival("broken", self.length, fault=fault)
 

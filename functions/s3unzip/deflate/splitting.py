@@ -310,7 +310,7 @@ def inflate_segment(segment: LinkedSegment, chunks: Iterable[Buffer]) -> Iterato
 
 def _unlike_scan(segment: LinkedSegment, output: str) -> DeflateError:
     return _not_joined(
-        f"segment from bit {segment.start_bit} gave {output}, its scan {segment.length} bytes",
+        f"segment from bit {segment.start_bit} has {output}, its scan had {segment.length} bytes",
         "size-mismatch",
     )
 

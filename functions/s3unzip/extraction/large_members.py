@@ -268,7 +268,7 @@ def _check_copy(parts: tuple[Part, ...], data: MemberData) -> None:
     if size_and_crc is None:  # the store returned no checksums
         check_whole(_compute_crcs(parts, data, 0), data.row)
     elif size_and_crc != (member.size, member.crc32):
-        raise CopyRefusedError(f"{data.row.key}: the store's checksums are not the directory's")
+        raise CopyRefusedError(f"{data.row.key}: the store's checksums differ from the directory")
 
 
 def _copy_slice(attempt: TaskAttempt, row: PlannedMember) -> None:
@@ -306,7 +306,7 @@ def _copy_parts(
     destination = attempt.destination
     # The plan found that the store can copy; a refusal may since have shown that it cannot.
     if not destination.copies_from(run.source, run.pin):
-        raise CopyRefusedError(f"{run.destination}: copies nothing from {run.source}")
+        raise CopyRefusedError(f"{run.destination}: cannot copy from {run.source}")
 
     # The offset of a part (`start`) is the same in the object and in the member's data.
     def copy(number: int, start: int, size: int) -> Part:
@@ -365,7 +365,7 @@ def _run_copy(attempt: TaskAttempt, request: Callable[[], Part]) -> Part:
     # uploaded in three parts. No store accepts such a checksum in Complete.
     checksum = part.checksum_crc32
     if checksum is not None and len(checksum) != CHECKSUM_LENGTH:
-        raise CopyRefusedError(f"part {part.number} came back with the checksum {checksum!r}")
+        raise CopyRefusedError(f"part {part.number} has an invalid checksum: {checksum!r}")
     return part
 
 

@@ -232,7 +232,7 @@ def _link_segments(run_step: Step, row: PlannedMember, first: Task) -> list[_Sli
         raise MemberError(
             row.finding(
                 "size-mismatch",
-                f"the segments have {total} bytes, the directory says {row.member.size}",
+                f"the segments have {total} bytes, the directory declares {row.member.size}",
             )
         )
     # Each slice rounds up its number of parts, so keep one part per slice in reserve.

@@ -66,7 +66,7 @@ def _do_attempt(attempt: TaskAttempt) -> TaskReport:
         run_stop = stop.result()
         if run_stop is not None:
             raise errors.RunStoppedError(
-                f"{task.id}: not begun, because the run met {run_stop.reason}"
+                f"{task.id}: not started, because the run has stopped: {run_stop.reason}"
             )
         _do_remaining(attempt, rows.result())
     except errors.DeadlineError:

@@ -194,7 +194,7 @@ def choose_part_size(size: int, min_part: int, limits: PartLimits) -> int:
         raise errors.MemberError(
             errors.Finding(
                 "object-too-large",
-                f"{size} bytes; the destination takes objects up to {limits.object_bytes}",
+                f"{size} bytes; the destination accepts at most {limits.object_bytes} bytes",
             )
         )
     needed = math.ceil(size / limits.max_parts)
@@ -252,7 +252,7 @@ def check_whole(parts: Iterable[Part], row: PlannedMember) -> PlannedMember:
     if combined is None or crc != row.member.crc32 or not row.member.has_size(size):
         message = (
             f"the parts have {size} bytes with CRC-32 {crc:08x}, "
-            f"the directory says {row.member.size} and {row.member.crc32:08x}"
+            f"the directory declares {row.member.size} and {row.member.crc32:08x}"
         )
         raise errors.MemberError(row.finding("crc-mismatch", message))
     return replace(row, member=replace(row.member, size=size))

@@ -100,7 +100,7 @@ def _read_form(raw: bytes) -> _HeaderForm:
         findings.append(("fifo-mode", "FIFO mode bits, treated as an ordinary file"))
     if needed & 0xFF > records.MAX_VERSION:  # the upper byte is not part of the version
         findings.append(
-            ("version-needed", f"it needs version {needed}, the last one is {records.MAX_VERSION}")
+            ("version-needed", f"it requires version {needed}, the latest is {records.MAX_VERSION}")
         )
     if flags & records.FLAG_PATCH:
         findings.append(("patch-data", "compressed patch data"))
@@ -135,12 +135,12 @@ class DirectoryReader:
         self._warnings = Counter(location.warnings)
         self._unread = b""
         self._position = location.start  # offset of `_unread`
-        # Of the header that `_read` is interpreting: the name, and the offset of the local header.
+        # The name in the header that `_read` is interpreting, and the offset of the local header.
         self._raw_name = b""
         self._offset = 0
         self._wrapped_bytes = 0  # total compressed size of the members with `FLAG_WRAPPED`
-        # If the archive is split, the headers that begin on the last disk of the directory are
-        # counted. Otherwise no header is behind this offset.
+        # If the archive is split, headers that begin on the last disk of the directory are counted.
+        # If it is not split, no header begins after this offset, so none is counted.
         self._last_disk_start = location.stop
         if location.disks.is_split:
             self._last_disk_start = location.disks.starts[location.disks.disk_of(location.stop)]
@@ -446,14 +446,17 @@ class DirectoryReader:
         has_known_length = member.cipher is not None or not form.is_encrypted
         length = member.decrypted_length
         if member.method == records.METHOD_STORED and size != length and has_known_length:
-            self._warn_or_fail("stored-size-mismatch", f"stored, {length} bytes for {size}")
+            self._warn_or_fail(
+                "stored-size-mismatch", f"stored in {length} bytes, but its size is {size}"
+            )
         if size > limits.member_size:
             self._warn_or_fail(
                 "bomb-member-size", f"declares {size} bytes, the limit is {limits.member_size}"
             )
         if member.method != records.METHOD_STORED and size > member.compressed_size * limits.ratio:
             code = "bomb-ratio" if member.method == records.METHOD_DEFLATE else "high-ratio"
-            self._warn_or_fail(code, f"declares {size} bytes in {member.compressed_size}")
+            message = f"declares {size} bytes in {member.compressed_size} compressed bytes"
+            self._warn_or_fail(code, message)
 
     def finish(self) -> Reads[Index]:
         """Check that the directory ends after a complete header; return the checked index.

@@ -177,7 +177,7 @@ def check_end(
     if not ended:
         member.fail(
             "stream-truncated",
-            f"no end of the stream within {member.compressed_size} bytes; {size} came out",
+            f"the stream does not end within its {member.compressed_size} bytes",
         )
     if not member.has_size(size):
         member.fail_size("size-mismatch", f"{size} bytes, {member.size} declared")

@@ -387,7 +387,7 @@ def _find_zip64_record(archive: ArchiveBytes, declared: int, locator_at: int) ->
         record_at = declared
         raw = yield from archive.read(declared, declared + ZIP64_LEAD)
     if is_too_high or not raw.startswith(ZIP64_EOCD_SIGNATURE):
-        message = f"it points at {declared}, but no record from there ends at {locator_at}"
+        message = f"it points to {declared}, but no record from there ends at {locator_at}"
         reject("zip64-locator-mismatch", message, locator_at)
     _check_zip64_length(archive, raw, record_at, locator_at)
     if record_at < plain_at:  # the record is longer than a plain record

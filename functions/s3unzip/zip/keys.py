@@ -84,8 +84,7 @@ class KeyChecker:
         max_bytes = self._policy.limits.key_bytes
         is_selective = self._selection.selects is not None or self._selection.limit is not None
         keys: list[str] = []
-        for number in range(start, len(table.kinds)):
-            kind = table.kinds[number]
+        for number, kind in enumerate(table.kinds[start:], start):
             if kind == FOLDER:
                 self._check_directory(number)
             elif kind == SKIPPED_FOLDER:  # neither a member nor a folder to create
@@ -248,5 +247,5 @@ class KeyChecker:
                 table.kinds[number] = FOLDER
             elif key_hash in used_folders:
                 table.fail_header(
-                    number, "name-is-folder", "other members lie below its name, and it has content"
+                    number, "name-is-folder", "its name is also the folder of other members"
                 )

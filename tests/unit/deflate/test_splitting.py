@@ -320,7 +320,7 @@ def test_data_changed_after_the_scan_is_refused() -> None:
     ):
         with pytest.raises(DeflateError, match="size-mismatch"):
             _extract(data, wrong)
-    with pytest.raises(DeflateError, match="goes on after"):
+    with pytest.raises(DeflateError, match="does not end within"):
         list(inflate_segment(first, [data[:1000]]))
     with pytest.raises(DeflateError, match="corrupt-stream"):
         list(inflate_segment(first, [random.Random(1).randbytes(first.span.stop)]))
