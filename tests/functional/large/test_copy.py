@@ -17,6 +17,7 @@ from s3unzip.errors import (
     AccessDeniedError,
     S3UnzipError,
     ServiceFaultError,
+    SourceChangedError,
     StorageError,
     ThrottledError,
     UnconfirmedError,
@@ -231,8 +232,9 @@ def test_a_flipped_bit_in_stored_data_fails_by_name(tuning: Tuning, *, checksums
 
 def test_a_right_that_is_missing_while_settling_is_in_the_report() -> None:
     """The run ends with a report that names the right, and a resume completes the member."""
-    bucket = RefusingCompletes(streamed=True)
-    bucket.error = AccessDeniedError("CompleteMultipartUpload: s3:PutObject is missing")
+    bucket = RefusingCompletes(
+        streamed=True, error=AccessDeniedError("CompleteMultipartUpload: s3:PutObject is missing")
+    )
     world = World(SPLIT, MemoryStores(out=bucket))
     report = world.run(ARCHIVE, verdict="FAILED", reason="access-denied")
     assert "s3:PutObject" in (report.message or "")
@@ -253,7 +255,6 @@ def test_copies_by_several_tasks_have_no_more_parts_than_an_upload_may() -> None
 def test_an_overwritten_source_leaves_no_upload() -> None:
     """The upload of a copy over four tasks is aborted when the archive changes between two."""
     world = World(SPLIT)
-    request = world.request(ARCHIVE)
     copied: list[Task] = []
 
     def overwrite_after_one(task: Task) -> None:
@@ -262,9 +263,24 @@ def test_an_overwritten_source_leaves_no_upload() -> None:
         if len(copied) == 2:
             put_archive(world.buckets, b"newer")
 
-    report = world.finish(begin(request, world.context), overwrite_after_one)
+    report = world.finish(begin(world.request(ARCHIVE), world.context), overwrite_after_one)
     assert len(copied) >= 2
     assert (report.verdict, world.out.pending) == (Verdict.SOURCE_CHANGED, {})
+
+
+def test_an_overwritten_source_leaves_no_upload_of_another_member() -> None:
+    """An upload that settling has begun is aborted when it finds the change at another member."""
+    bucket = RefusingCompletes(
+        streamed=True, error=SourceChangedError("s3://in/archive.zip: newer")
+    )
+    World(replace(SPLIT, split_from=1_000, segment_bytes=20_000), MemoryStores(out=bucket)).run(
+        zips.build(
+            zips.Entry("s.bin", CONTENT),
+            zips.Entry("deflated", MIXED, zips.DEFLATE),
+        ),
+        verdict="SOURCE_CHANGED",
+    )
+    assert not bucket.pending
 
 
 @pytest.mark.parametrize("copies", [True, False])

@@ -217,8 +217,6 @@ def test_batches_are_few_where_a_distributed_map_would_take_longer(
 
 
 TUNING = Tuning()
-HEADER = 80
-GB = rates.GB
 ASKED = Request(Location("s3", "in", "a.zip"), Location("s3", "out", ""))
 
 
@@ -250,8 +248,11 @@ ARCHIVES = {
     "1,000 of 4.5 MB": ([Group(1_000, 4_724_883, 2_171_600)], Band(6.0, 11.5, 0.0084, 0.0104)),
     "one of 2 KB": ([Group(1, 2_000, 800)], Band(1.76, 3.76, 2.9e-5, 3.6e-5)),
     "100 of 2 KB": ([Group(100, 2_000, 800)], Band(1.93, 4.12, 5.2e-4, 5.4e-4)),
-    "100 GB deflated": ([Group(1, 100 * GB, 35 * GB)], Band(20.6, 44.3, 0.098, 0.156)),
-    "100 GB stored": ([Group(1, 100 * GB, 100 * GB, 0)], Band(19.0, 42.3, 0.0105, 0.0207)),
+    "100 GB deflated": ([Group(1, 100 * rates.GB, 35 * rates.GB)], Band(20.6, 44.3, 0.098, 0.156)),
+    "100 GB stored": (
+        [Group(1, 100 * rates.GB, 100 * rates.GB, 0)],
+        Band(19.0, 42.3, 0.0105, 0.0207),
+    ),
     "1,000 small, two of 1.1 GB": (
         [Group(1_000, 20_000, 7_000), Group(2, 1_143_000_000, 400_000_000)],
         Band(8.1, 19.4, 0.0089, 0.0105),
@@ -273,7 +274,7 @@ def _tasks_of(*groups: Group) -> list[Task]:
     )
     index = offset = 0
     for group in groups:
-        pitch = HEADER + group.compressed
+        pitch = 80 + group.compressed  # with the local header
         for first in range(0, group.members, 8_192):
             count = min(8_192, group.members - first)
             cutter.add(
@@ -389,15 +390,17 @@ def test_a_budget_refuses_what_is_expected_to_cost_more(
 
 def test_a_task_that_outlasts_a_function_is_named() -> None:
     """A huge member that cannot be split has a warning; its task writes one record."""
-    huge = Task("stream-0", TaskKind.STREAM, (0, 100), 1, (0, 80 * GB), 90 * GB, 0.0)
+    huge = Task("stream-0", TaskKind.STREAM, (0, 100), 1, (0, 80 * rates.GB), 90 * rates.GB, 0.0)
     made = estimate(ASKED, [huge], aws(), TUNING)
     assert ("ends after 900" in made.warnings[0], made.requests.put) == (True, PLAN_PUTS + 1)
 
 
 def test_sizes_are_counted_in_bins_that_double() -> None:
     """Empty bins are left out, and empty members have their own."""
-    empty = estimate(ASKED, [], aws(), TUNING, sizes=[0, 1, 5, 6, MIB])
-    assert [(one.start, one.stop, one.members) for one in empty.sizes] == [
+    assert [
+        (one.start, one.stop, one.members)
+        for one in estimate(ASKED, [], aws(), TUNING, sizes=[0, 1, 5, 6, MIB]).sizes
+    ] == [
         (0, 1, 1),
         (1, 2, 1),
         (4, 8, 2),
