@@ -2,7 +2,7 @@
 
 `command` decorates a function and lists the parameters of the command::
 
-    @command("src names", MEMBER_OPTIONS, ODD, SOURCE_OPTIONS, "json")
+    @command("src names", MEMBER_OPTIONS, ARCHIVE_OPTIONS, SOURCE_OPTIONS, "json")
     def ls(arguments: Arguments) -> int: ...
 """
 
@@ -66,13 +66,13 @@ def _names_in(section: HelpSection) -> str:
 
 # Names of parameters shared by several commands, separated by spaces.
 MEMBER_OPTIONS = _names_in(HelpSection.MEMBERS)
-WHERE = _names_in(HelpSection.KEYS)
-LOOK = _names_in(HelpSection.OBJECTS)
-ODD = _names_in(HelpSection.ODD)
-AFTERWARDS = _names_in(HelpSection.AFTERWARDS)
-SERVER = "endpoint_url region profile"
-SOURCE_OPTIONS = f"{SERVER} addressing_style allow no_sign_request request_payer"
-PLACES = f"{SOURCE_OPTIONS} dest_endpoint_url dest_profile"
+KEY_OPTIONS = _names_in(HelpSection.KEYS)
+OBJECT_OPTIONS = _names_in(HelpSection.OBJECTS)
+ARCHIVE_OPTIONS = _names_in(HelpSection.ODD)
+AFTER_RUN_OPTIONS = _names_in(HelpSection.AFTERWARDS)
+SERVER_OPTIONS = "endpoint_url region profile"
+SOURCE_OPTIONS = f"{SERVER_OPTIONS} addressing_style allow no_sign_request request_payer"
+STORE_OPTIONS = f"{SOURCE_OPTIONS} dest_endpoint_url dest_profile"
 
 
 class _GroupedCommand(click.Command):

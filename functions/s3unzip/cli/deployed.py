@@ -8,7 +8,7 @@ from itertools import chain
 from msgspec.structs import replace
 
 from s3unzip.cli.arguments import DAY, Arguments
-from s3unzip.cli.commands import SERVER, command
+from s3unzip.cli.commands import SERVER_OPTIONS, command
 from s3unzip.cli.terminal import confirm, print_json
 from s3unzip.errors import BudgetError, InterruptedRunError, UsageError
 from s3unzip.model import Location
@@ -34,7 +34,7 @@ REQUIRED = {"required": True}
 
 
 @command(
-    *("sources env", SERVER, "missing days max_cost dry_run yes json"),
+    *("sources env", SERVER_OPTIONS, "missing days max_cost dry_run yes json"),
     env=REQUIRED,
     sources={"help": "s3://bucket/prefix/, a glob, or an archive."},
     dry_run={"help": "Print what was found; queue nothing."},
@@ -202,7 +202,7 @@ def _print_missing(missing: MissingArchives, found_by: str) -> None:
     sys.stdout.write(f"{counts}\n")
 
 
-@command("env", SERVER, "no_canary wait json", env=REQUIRED)
+@command("env", SERVER_OPTIONS, "no_canary wait json", env=REQUIRED)
 def doctor(arguments: Arguments) -> int:
     """Check a deployed environment, and say what to do.
 

@@ -16,7 +16,14 @@ import s3unzip
 from s3unzip import Archive, ArchiveMember
 from s3unzip.api.options import make_policy
 from s3unzip.cli.arguments import Arguments, globs_of, suggesting_prefix
-from s3unzip.cli.commands import MEMBER_OPTIONS, ODD, PLACES, SOURCE_OPTIONS, WHERE, command
+from s3unzip.cli.commands import (
+    ARCHIVE_OPTIONS,
+    KEY_OPTIONS,
+    MEMBER_OPTIONS,
+    SOURCE_OPTIONS,
+    STORE_OPTIONS,
+    command,
+)
 from s3unzip.cli.progress import VERIFYING, RunDisplay
 from s3unzip.cli.terminal import print_json, text_stream, warn
 from s3unzip.errors import UsageError
@@ -85,7 +92,7 @@ def _open_archive(arguments: Arguments) -> Archive:
 
 
 @command(
-    *("src names", MEMBER_OPTIONS, ODD, SOURCE_OPTIONS, "json"),
+    *("src names", MEMBER_OPTIONS, ARCHIVE_OPTIONS, SOURCE_OPTIONS, "json"),
     names={"metavar": "[MEMBER]...", "help": "Only these: names, folders/ or globs."},
 )
 def ls(arguments: Arguments) -> int:
@@ -165,7 +172,7 @@ def _saved_percent(size: int, compressed: int) -> str:
     return f"{100 * max(0, size - compressed) // max(1, size):3}%"
 
 
-@command("src names", ODD, SOURCE_OPTIONS, names={"required": True})
+@command("src names", ARCHIVE_OPTIONS, SOURCE_OPTIONS, names={"required": True})
 def cat(arguments: Arguments) -> int:
     """Write members to stdout, checked; reads only their ranges."""
     archive = _open_archive(arguments)
@@ -191,7 +198,7 @@ def cat(arguments: Arguments) -> int:
     return 0
 
 
-@command(*("src workers", MEMBER_OPTIONS, ODD, SOURCE_OPTIONS), "quiet json")
+@command(*("src workers", MEMBER_OPTIONS, ARCHIVE_OPTIONS, SOURCE_OPTIONS), "quiet json")
 def test(arguments: Arguments) -> int:
     """Decode every member and check its CRC-32; nothing is written.
 
@@ -237,7 +244,15 @@ def test(arguments: Arguments) -> int:
 
 
 @command(
-    *("src dest", MEMBER_OPTIONS, WHERE, "as_gzip", ODD, PLACES, "dest_no_sign_request"),
+    *(
+        "src dest",
+        MEMBER_OPTIONS,
+        KEY_OPTIONS,
+        "as_gzip",
+        ARCHIVE_OPTIONS,
+        STORE_OPTIONS,
+        "dest_no_sign_request",
+    ),
     "deep no_records env listed at_once objects json",
     dest={"required": True, "help": "Where members went: s3://bucket/prefix or a folder."},
 )

@@ -8,7 +8,13 @@ from msgspec.structs import asdict, replace
 
 from s3unzip.api.options import open_context
 from s3unzip.cli.arguments import Arguments, suggesting_prefix
-from s3unzip.cli.commands import MEMBER_OPTIONS, ODD, PLACES, WHERE, command
+from s3unzip.cli.commands import (
+    ARCHIVE_OPTIONS,
+    KEY_OPTIONS,
+    MEMBER_OPTIONS,
+    STORE_OPTIONS,
+    command,
+)
 from s3unzip.cli.output import print_findings
 from s3unzip.cli.terminal import print_json, warn, write_table
 from s3unzip.context import Context
@@ -32,10 +38,10 @@ PLANNED_REQUESTS = ("get", "put", "create", "part", "copy", "complete", "list")
     *(
         "src dest workers platform env",
         MEMBER_OPTIONS,
-        WHERE,
+        KEY_OPTIONS,
         "as_gzip",
-        ODD,
-        PLACES,
+        ARCHIVE_OPTIONS,
+        STORE_OPTIONS,
         "max_cost json",
     ),
     dest={"metavar": "[DEST]", "required": False, "default": "", "help": "Where members would go."},

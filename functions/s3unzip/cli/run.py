@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING
 import s3unzip
 from s3unzip.api.options import make_policy, open_context
 from s3unzip.cli.arguments import Arguments, suggesting_prefix
-from s3unzip.cli.commands import AFTERWARDS, LOOK, MEMBER_OPTIONS, ODD, PLACES, WHERE, command
+from s3unzip.cli.commands import (
+    AFTER_RUN_OPTIONS,
+    ARCHIVE_OPTIONS,
+    KEY_OPTIONS,
+    MEMBER_OPTIONS,
+    OBJECT_OPTIONS,
+    STORE_OPTIONS,
+    command,
+)
 from s3unzip.cli.output import (
     RunOutput,
     describe_nested,
@@ -45,7 +53,15 @@ ARCHIVE_COLUMNS = ("STATE", "MEMBERS", "FAILED", "RUN", "SOURCE")
 
 @command(
     "sources dest workers",
-    *(MEMBER_OPTIONS, WHERE, LOOK, ODD, PLACES, "kms_key", AFTERWARDS),
+    *(
+        MEMBER_OPTIONS,
+        KEY_OPTIONS,
+        OBJECT_OPTIONS,
+        ARCHIVE_OPTIONS,
+        STORE_OPTIONS,
+        "kms_key",
+        AFTER_RUN_OPTIONS,
+    ),
     "dry_run quiet json",
     dest={"required": False, "default": ""},
 )

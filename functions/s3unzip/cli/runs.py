@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from s3unzip.cli.arguments import DAY, Arguments
-from s3unzip.cli.commands import PLACES, SERVER, command
+from s3unzip.cli.commands import SERVER_OPTIONS, STORE_OPTIONS, command
 from s3unzip.cli.output import RunOutput, exit_code, print_report
 from s3unzip.cli.progress import RunDisplay, failed_line
 from s3unzip.cli.terminal import print_json, text_stream, warn, write_table
@@ -96,7 +96,7 @@ def _missing_report(run: str, runs: RunList) -> NotFoundError:
     )
 
 
-@command("env", SERVER, "newest prune json")
+@command("env", SERVER_OPTIONS, "newest prune json")
 def runs(arguments: Arguments) -> int:
     """List runs, the latest first."""
     if arguments.prune is not None:
@@ -206,7 +206,7 @@ def _cells(run: ListedRun) -> tuple[str, ...]:
     return (show_time(run.started), run.state, *figures, run.run, printable(places))
 
 
-@command("run env", SERVER, "failures html json", run=LATEST)
+@command("run env", SERVER_OPTIONS, "failures html json", run=LATEST)
 def show(arguments: Arguments) -> int:
     """Print the report of a run; the exit code is its verdict's."""
     run_list = _open_runs(arguments)
@@ -273,7 +273,7 @@ def _find_page(report: Report, run_list: RunList) -> Path:
     return page
 
 
-@command("run workers env", "password_file", PLACES, "kms_key failed json")
+@command("run workers env", "password_file", STORE_OPTIONS, "kms_key failed json")
 def resume(arguments: Arguments) -> int:
     """Continue a run: do the tasks that did not end.
 
@@ -395,7 +395,7 @@ def _recall_config(arguments: Arguments, recorded: StoreConfig) -> StoreConfig:
     return replace(arguments.config(), **recalled)
 
 
-@command("run env", SERVER, "json")
+@command("run env", SERVER_OPTIONS, "json")
 def abort(arguments: Arguments) -> int:
     """Stop a run and drop its incomplete uploads.
 
@@ -432,7 +432,7 @@ def abort(arguments: Arguments) -> int:
     return 0
 
 
-@command("run env", SERVER, "interval json", run=LATEST)
+@command("run env", SERVER_OPTIONS, "interval json", run=LATEST)
 def watch(arguments: Arguments) -> int:
     """Follow a run until it ends; the exit code is its verdict's.
 
