@@ -105,20 +105,20 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         "batchItemFailures": [
             {"itemIdentifier": message["messageId"]}
             for message in event["Records"]
-            if not _take_message(message, context)
+            if not _handle_message(message, context)
         ]
     }
 
 
-def _take_message(message: dict[str, Any], lambda_context: LambdaContext) -> bool:
-    """Handle the archives of one message; return False if SQS must redeliver the message."""
+def _handle_message(message: dict[str, Any], lambda_context: LambdaContext) -> bool:
+    """Handle the archives in one message; return False if SQS must redeliver the message."""
     attempts = int(message["attributes"]["ApproximateReceiveCount"])
     try:
         config = load_config()
         for put in read_puts(message["body"], config):
             request = config.request(put.source.key, put.time)
             context = config.context(lambda_context, request)
-            _take_archive(put, request, Invocation(config, context, context.calls()), attempts)
+            _handle_put(put, request, Invocation(config, context, context.calls()), attempts)
     except Exception as error:  # noqa: BLE001 - only this message fails, not the batch
         redeliver_later(message["receiptHandle"], attempts, error)
         return False
@@ -133,7 +133,7 @@ class Invocation(NamedTuple):
     calls: Calls
 
 
-def _take_archive(put: ArchivePut, request: Request, invocation: Invocation, attempts: int) -> None:
+def _handle_put(put: ArchivePut, request: Request, invocation: Invocation, attempts: int) -> None:
     """Extract the current version, or start its run; finish what earlier attempts left undone.
 
     Args:
@@ -148,12 +148,12 @@ def _take_archive(put: ArchivePut, request: Request, invocation: Invocation, att
     is_new = attempts == 1 and time.time() - put.time < NEW_SECONDS
     archive = find_archive(request, invocation.context, invocation.calls)
     if archive is not None:
-        _take_version(put, archive, invocation, is_new=is_new)
+        _handle_version(put, archive, invocation, is_new=is_new)
     is_current = archive is not None and not put.is_older(archive.tail)
-    if is_new or is_current:
+    if is_new or is_current:  # no attempt can have begun to extract an older version
         return
-    # An earlier attempt might have begun to extract an older version, which is now gone.
-    has_ended = _repeat_ends(put, invocation, other_than=archive and archive.run)
+    # The event is about an older version, which is gone. Perhaps its extraction has begun.
+    has_ended = _repeat_ends(put, invocation, current_run=archive and archive.run)
     if archive is None or has_ended:
         return
     version = put.version_id or put.etag
@@ -164,10 +164,10 @@ def _take_archive(put: ArchivePut, request: Request, invocation: Invocation, att
         extract_current_version(request, cause, invocation.config, invocation.context)
 
 
-def _take_version(
+def _handle_version(
     put: ArchivePut, archive: ArrivedArchive, invocation: Invocation, *, is_new: bool
 ) -> None:
-    """Extract a version, start its run or repeat its end, if the malware gate allows this."""
+    """Extract the current version, start its run or repeat its end, if the malware gate agrees."""
     if archive.refusal is None and not _may_open(put, archive, invocation):
         return
     bind_run(archive.run, str(put.source))
@@ -178,7 +178,7 @@ def _take_version(
     if report is None:
         _begin_run(archive, invocation)
     else:
-        _take_reported(report, archive, invocation, is_new=is_new)
+        _resume_or_repeat_end(report, archive, invocation, is_new=is_new)
 
 
 def _may_open(put: ArchivePut, archive: ArrivedArchive, invocation: Invocation) -> bool:
@@ -186,7 +186,7 @@ def _may_open(put: ArchivePut, archive: ArrivedArchive, invocation: Invocation) 
     config = invocation.config
     pin = archive.tail.pin
     if put.scan is not None and not put.is_of(pin):
-        logger.info("another version is there, which has a scan of its own", source=str(put.source))
+        logger.info("the current version has another scan", source=str(put.source))
         return False
     if put.scan is not None or not config.scan:  # the scan was passed, or there is no gate
         return True
@@ -200,7 +200,8 @@ def _report_unreadable(archive: ArrivedArchive, refusal: str, invocation: Invoca
     records = RunRecords.open(context.stores, run, invocation.calls)
     recorded = look_up_run(records)
     report = recorded.report
-    if recorded.plan is not None or (report is not None and report.verdict is not Verdict.FAILED):
+    is_final = report is not None and report.verdict is not Verdict.FAILED
+    if is_final or recorded.plan is not None:  # an execution settles the planned run
         logger.info("run is known", run=run)
         return
     now = context.clock.now()
@@ -210,7 +211,7 @@ def _report_unreadable(archive: ArrivedArchive, refusal: str, invocation: Invoca
     end_run(report, invocation.config, context, is_first=is_first)
 
 
-def _take_reported(
+def _resume_or_repeat_end(
     report: Report, archive: ArrivedArchive, invocation: Invocation, *, is_new: bool = False
 ) -> None:
     """Resume a run that FAILED; for any other verdict, repeat the steps that follow the report.
@@ -226,14 +227,14 @@ def _take_reported(
         end_run(report, invocation.config, invocation.context, is_first=False)
 
 
-def _repeat_ends(put: ArchivePut, invocation: Invocation, other_than: str | None) -> bool:
+def _repeat_ends(put: ArchivePut, invocation: Invocation, current_run: str | None) -> bool:
     """Repeat the end of each run of an older version; return whether there is such a run.
 
     The id of a run begins with the time at which its archive was put, which is near the time of the
     event.
 
     Args:
-        other_than: the run of the current version, which is excluded; None: the archive is gone.
+        current_run: the run of the current version, which is left out; None: the archive is gone.
     """
     until = int(put.time) + 2  # the clocks of S3 and EventBridge may differ
     find = partial(_find_reports, put.source, invocation.context.stores, invocation.context.calls())
@@ -241,7 +242,7 @@ def _repeat_ends(put: ArchivePut, invocation: Invocation, other_than: str | None
     reports = [
         report
         for report in chain.from_iterable(map_ahead(find, seconds, REPORT_READERS))
-        if report.source == put.source.public and report.run != other_than
+        if report.source == put.source.public and report.run != current_run
     ]
     for report in reports:
         end_run(report, invocation.config, invocation.context, is_first=False)
@@ -277,7 +278,7 @@ def _begin_run(archive: ArrivedArchive, invocation: Invocation) -> None:
     if report is None:
         start_run(config, archive, state=settled.next)
     elif not settled.is_own:
-        _take_reported(report, archive, invocation)
+        _resume_or_repeat_end(report, archive, invocation)
     else:
         is_brief = report.finished - report.started < BRIEF_SECONDS and not report.requests.retries
         end_run(
@@ -329,7 +330,7 @@ def _count_members(tail: Tail, context: Context) -> int | None:
 
 
 class _MemoryRun:
-    """A run with its records and the end of its archive in memory, and the stores of that run."""
+    """A run whose records are in memory until `leave` writes them; also the stores of this run."""
 
     def __init__(self, archive: ArrivedArchive, context: Context, *, has_one_worker: bool) -> None:
         tuning = context.tuning

@@ -178,7 +178,7 @@ def _extract_one(request: Request, arguments: Arguments, stores: StoreConfig) ->
 
 def _list_decisions(request: Request, arguments: Arguments, password: bytes | None) -> int:
     """Print what a run would do with each member; return 1 if it could not write one, else 0."""
-    from s3unzip.local.destination_objects import check_extra, decide
+    from s3unzip.local.destination_objects import check_extra, preview_run
 
     config = arguments.config()
     deletes = arguments.delete_extra is not None
@@ -187,7 +187,7 @@ def _list_decisions(request: Request, arguments: Arguments, password: bytes | No
         check_extra(request, config.work, context.stores)
     counts = Counter[str]()
     with suggesting_prefix(request.source):
-        for decision in decide(request, context, warn, delete_extra=deletes):
+        for decision in preview_run(request, context, warn, delete_extra=deletes):
             counts[decision.action] += 1
             if arguments.json:
                 print_json(decision)

@@ -43,7 +43,7 @@ class Decision(Struct, frozen=True, omit_defaults=True):
     message: str | None = None
 
 
-def decide(
+def preview_run(
     request: Request,
     context: Context,
     warn: Callable[[str], object],

@@ -160,8 +160,8 @@ class Workers:
             KeyboardInterrupt: Ctrl-C was pressed or the run was stopped; the workers have ended.
         """
         records = RunRecords.open(self._context.stores, run.id)
-        recorded = set(records.recorded_task_ids()) - {PLAN_TASK}
-        reports = list(filter(None, map_ahead(records.find_task_report, recorded, READERS)))
+        recorded_ids = set(records.recorded_task_ids()) - {PLAN_TASK}
+        reports = list(filter(None, map_ahead(records.find_task_report, recorded_ids, READERS)))
         self._tally.note_recorded(count_progress(reports, tasks), new_run=new_run)
         pending = _PendingTasks(tasks, records, reports, max_faults=max(2, self.processes))
         workers = self._take_workers(max(1, min(self.processes, len(tasks), at_once)))
@@ -260,25 +260,22 @@ class _PendingTasks:
         *,
         max_faults: int,
     ) -> None:
-        self._tasks = list(reversed(tasks))  # `take` pops the last task
+        # In reverse order, because `take` pops the last task; None after `drop`.
+        self._tasks: list[Task] | None = list(reversed(tasks))
         self._records = records
         task_ids = {task.id for task in tasks}
         # The recorded reports of earlier attempts, by task.
         self._reports = {report.task: report for report in reports if report.task in task_ids}
-        # The number of consecutive faults that ends the run: one for each worker, but at least two.
-        self._max_faults = max_faults
-        self._faults = 0
+        self._max_faults = max_faults  # so many consecutive faults end the run
+        self._faults = 0  # number of consecutive faults
         self._deaths = 0  # number of consecutive worker deaths
-        self._is_dropped = False
         self._lock = threading.RLock()  # `note_end` calls `drop`
         self.ending_fault: ServiceFaultError | None = None  # ends the run immediately
         self.deferred_fault: ServiceFaultError | None = None  # ends the run after this round
 
     def take(self) -> Task | None:
         with self._lock:
-            if not self._tasks:
-                return None
-            return self._tasks.pop()
+            return self._tasks.pop() if self._tasks else None
 
     def is_recorded(self, task: Task) -> bool:
         """Return whether a lost attempt at a task has written the record of the task."""
@@ -290,8 +287,7 @@ class _PendingTasks:
 
     def drop(self) -> None:
         with self._lock:
-            self._tasks = []
-            self._is_dropped = True
+            self._tasks = None
 
     def note_end(self, task: Task, end: AttemptEnd) -> None:
         """Note how an attempt at a task ended; if its worker died, the task is pending again.
@@ -311,10 +307,12 @@ class _PendingTasks:
                 return
             if error.gave_up:  # another round would wait for the store in vain
                 self.deferred_fault = error
-            self._deaths += end.died
-            self._faults += not end.lost  # a lost attempt is no evidence about the store
-            if end.died and not self._is_dropped:
-                self._tasks.append(task)
+            if end.died:
+                self._deaths += 1
+                if self._tasks is not None:
+                    self._tasks.append(task)
+            if not end.lost:  # a lost attempt is no evidence about the store
+                self._faults += 1
             if self._deaths > MAX_DEATHS or self._faults >= self._max_faults or error.is_down:
                 self.ending_fault = error
                 self.drop()
