@@ -48,7 +48,7 @@ class Environment(Section):
     work: WorkSection = WorkSection()
     kms_key: KmsKeyArn | None = None  # for created buckets and written objects; None: SSE-S3
     password_secret: SecretArn | None = None  # for encrypted members; ARN#field for a JSON secret
-    password_kms_key: KmsKeyArn | None = None  # of the secret, where it is not aws/secretsmanager
+    password_kms_key: KmsKeyArn | None = None  # of the secret, if it is not aws/secretsmanager
     event_bus: Annotated[str, Field(pattern=r"^[A-Za-z0-9._/-]{1,256}$")] = "default"
     options: OptionsTable = Field(default_factory=Options)
     after_success: AfterSuccessSection = AfterSuccessSection()

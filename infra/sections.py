@@ -62,10 +62,10 @@ class IngestSection(BucketSection):
     """Where archives arrive."""
 
     suffix: KeySuffix = ".zip"
-    versioned: bool = True  # of an existing bucket: whether versioning is on, which tags need
+    versioned: bool = True  # of an existing bucket: whether versioning is on; tags need versions
     expire_days: Days | None = None  # of a created bucket: days after which archives are deleted
-    topic: TopicArn | None = None  # of SNS, to which S3 or another account sends the events
-    scan: Literal["guardduty"] | None = None  # open only what GuardDuty found clean
+    topic: TopicArn | None = None  # an SNS topic to which S3 or another account sends the events
+    scan: Literal["guardduty"] | None = None  # open only archives that GuardDuty found clean
     request_payer: bool = False  # pay for reading archives from a Requester Pays bucket
 
     @property
@@ -88,30 +88,30 @@ class WorkSection(BucketSection):
 
 
 class RouteDestinationSection(BucketSection):
-    """Where members of a route go; without `existing`, into the bucket of `[destination]`."""
+    """Where members of a route go; without `existing`, to the bucket of `[destination]`."""
 
     owner: AccountId | None = None  # of an existing bucket: refuse any other owner
 
 
 class RouteSection(Section):
-    """Archives of one sender, and where and how their members go.
+    """The archives of one sender, and where and how their members are written.
 
-    What a route leaves out is taken from the rest of the file.
+    Settings that a route leaves out are taken from the rest of the file.
     """
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,31}$")]  # in reports and lists of runs
-    prefix: KeyPrefix = ""  # of its archives' keys; `ingest.prefix` is not put before it
+    prefix: KeyPrefix = ""  # of the keys of its archives; `ingest.prefix` is not added to it
     suffix: KeySuffix = ".zip"  # of the keys of its archives
     destination: RouteDestinationSection = RouteDestinationSection()
-    options: OptionsTable = Field(default_factory=Options)  # what differs from `[options]`
-    password_secret: SecretArn | None = None  # of encrypted members, instead of the environment's
+    options: OptionsTable = Field(default_factory=Options)  # options that differ from `[options]`
+    password_secret: SecretArn | None = None  # for encrypted members, instead of the environment's
     password_kms_key: KmsKeyArn | None = None  # of this secret
 
 
 class AfterSuccessSection(Section):
     """What is done to an archive whose run is COMPLETED; without an action it stays unchanged."""
 
-    action: Literal["delete", "tag"] | None = None  # a lifecycle rule can move what has a tag
+    action: Literal["delete", "tag"] | None = None  # a lifecycle rule can move objects with a tag
     tags: dict[str, str] = Field(default={})
 
 
@@ -120,8 +120,8 @@ class FunctionSection(Section):
 
     memory: Memory
     timeout: Annotated[int, Field(ge=10, le=900)]
-    # Invocations at once, reserved for this function, and their maximum; 0: it has no reservation
-    # and shares what no function has reserved.
+    # Concurrent invocations reserved for this function, which are also its maximum; 0: the function
+    # shares the concurrency that no function has reserved.
     reserved_concurrency: Annotated[int, Field(ge=0)] = 0
 
 
@@ -138,9 +138,9 @@ class IntakeSection(Section):
     """The queue between the event and the intake function."""
 
     batch: Annotated[int, Field(ge=1, le=10)] = 1  # events in one invocation
-    # Invocations at once; None: what functions.intake reserves, or 100.
+    # Concurrent invocations; None: as many as functions.intake reserves, or 100.
     concurrency: Annotated[int, Field(ge=2, le=1_000)] | None = None
-    attempts: Annotated[int, Field(ge=1, le=1_000)] = 5  # tries of an event
+    attempts: Annotated[int, Field(ge=1, le=1_000)] = 5  # attempts at one event
 
 
 class RunsSection(Section):
@@ -152,7 +152,7 @@ class RunsSection(Section):
 
 
 class NetworkSection(Section):
-    """Where the functions' network interfaces are; without subnets, in Lambda's own network."""
+    """The functions' network; without subnets, it is Lambda's own network."""
 
     subnets: list[SubnetId] = Field(default=[], max_length=16)
     security_groups: list[SecurityGroupId] = Field(default=[], max_length=5)
@@ -162,13 +162,13 @@ ChosenAlarm = Literal["AbortedRuns", "RejectedArchives", "SourcesNotFinished"]
 
 
 class AlarmsSection(Section):
-    """Thresholds of alarms, and who gets them."""
+    """Thresholds of alarms, and who is notified."""
 
     email: Annotated[str, Field(pattern=r"^[^@\s]+@[^@\s]+\.[^@\s]+$")] | None = None
     topic: TopicArn | None = None
     archive_p95_seconds: Annotated[int, Field(ge=1)]
-    waiting_seconds: Annotated[int, Field(ge=1)] = 900  # that an archive has waited in the queue
-    throttles: Annotated[int, Field(ge=1)]  # 503 responses of S3 in five minutes, for an hour
+    waiting_seconds: Annotated[int, Field(ge=1)] = 900  # time that an archive waits in the queue
+    throttles: Annotated[int, Field(ge=1)]  # 503 responses of S3 in each 5 minutes of an hour
     also: list[ChosenAlarm] = Field(default=[])
 
 
