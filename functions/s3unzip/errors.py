@@ -28,7 +28,7 @@
     |  +- UnsupportedError          exit 6  the store does not implement a request or its header
     |  +- UnreadableRecordError     exit 6  a run's record is damaged, lost or from another version
     +- ServiceFaultError            exit 5  retryable: try the task again
-    |  +- UnconfirmedError          exit 5  the answer to Complete does not confirm an object
+    |  +- UnconfirmedError          exit 5  an answer does not confirm a written object
     |  +- ExpiredKeysError          exit 6  the credentials expired; this process finds no others
     |  +- ThrottledError            exit 5  503 SlowDown and similar answers, after the budget
     |  +- DeadlineError             exit 5  the worker's time ran out; the outcomes are written

@@ -44,7 +44,7 @@ from s3unzip.zip.records import EOCD_SIGNATURE, LOCAL_LENGTH, LOCAL_SIGNATURE
 PARTS_AT_ONCE = 16  # number of concurrent requests about parts
 
 _PIECE = re.compile(r"\.zip\.([0-9]{3,})\Z", re.IGNORECASE)
-_FIRST_PIECE = re.compile(r"(\.zip)?\.(0{2,}1)\Z", re.IGNORECASE)
+_FIRST_PIECE = re.compile(r"(?P<suffix>\.zip)?\.(?P<number>0{2,}1)\Z", re.IGNORECASE)
 
 
 class Source(Protocol):
@@ -133,7 +133,7 @@ def read_whole_tail(
     If the parts cannot be joined, the tail contains a refusal.
     """
     first_piece = _FIRST_PIECE.search(_file_name(location))
-    if first_piece is not None and first_piece[1]:
+    if first_piece is not None and first_piece["suffix"]:
         return _read_pieces(source, location, calls, length=length, max_parts=max_parts)
     tail = read_end(source, location, calls, length)
     count = count_disks(tail.data)  # number of parts according to the end record
@@ -144,7 +144,7 @@ def read_whole_tail(
     if EOCD_SIGNATURE in tail.data:
         return tail
     # There is no end record, so this may be a piece or an earlier part.
-    if first_piece is not None:
+    if first_piece is not None:  # a file such as a.001
         return _read_pieces(source, location, calls, length=length, max_parts=max_parts)
     advice = advise_name(location)
     if advice is not None:
@@ -301,7 +301,8 @@ def locate_part(location: Location, number: int, *, is_last: bool = False) -> Lo
     path, question_mark, query = _split_query(location)
     first_piece = _FIRST_PIECE.search(path)
     if first_piece is not None:
-        path = path[: first_piece.start(2)] + str(number).zfill(len(first_piece[2]))
+        digits = len(first_piece["number"])
+        path = f"{path[:-digits]}{number:0{digits}}"
     elif not path.lower().endswith((".zip", ".zipx")):
         return None
     elif not is_last:  # the earlier parts of a.zip are a.z01 etc., those of a.zipx a.zx01 etc.

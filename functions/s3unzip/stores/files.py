@@ -224,6 +224,7 @@ class ReaderSource(Source):
 
 @contextmanager
 def _opened(path: str) -> Iterator[BufferedReader]:
+    """Open an archive, and translate any `OSError` in the block."""
     try:
         # Opening a FIFO may wait for ever. Opening a folder raises an error.
         if stat.S_IFMT(Path(path).stat().st_mode) not in {stat.S_IFREG, stat.S_IFDIR}:

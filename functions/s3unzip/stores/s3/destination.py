@@ -63,8 +63,7 @@ DELETE_BATCH = 1_000  # maximum number of keys in one DeleteObjects request
 # After these responses to Complete, a new upload is necessary (API_CompleteMultipartUpload).
 # VersityGW responds with InvalidPart if the upload was aborted.
 RESTART_CODES = frozenset({"ConditionalRequestConflict", "InvalidPart"})
-# The ends of the messages about a response without an ETag, from obstore and `_require_field`.
-NO_ETAG = ("ETag Header missing from response", "the answer came without its ETag")
+
 COPY_ABOVE_BYTES = 5 * 1024**2  # UploadPartCopy accepts a range only for a larger source
 _CRC = re.compile(r"[0-9a-fA-F]{1,8}")
 # Four bytes in base64. An object uploaded in parts has a checksum of checksums, such as "...-3".
@@ -108,9 +107,7 @@ class S3Destination(Destination):
             return self._send_checksums(
                 "put", send, lambda: self._describe_write(key, facts, if_absent=if_absent)
             )
-        except ServiceFaultError as fault:
-            if not str(fault).endswith(NO_ETAG):
-                raise
+        except UnconfirmedError:
             count_request("head")
             stored = self.head(key)
             if stored is None or not _is_written(stored, body, facts):
@@ -149,6 +146,7 @@ class S3Destination(Destination):
         if_absent: bool,
         etag: str | None = None,
     ) -> Any:
+        """Write a whole object with a CRC-32 that S3 verifies, and return the response."""
         request = self._object_request(facts)
         request["ChecksumCRC32"] = self._encode_checksum(zlib.crc32(body))
         if if_absent:
@@ -454,12 +452,9 @@ class S3Destination(Destination):
                 self.abort_upload(upload)
                 # After this error, the caller begins another upload.
                 raise NotFoundError(str(translate_error(error, call))) from None
-            return unquoted(answer.get("ETag"))
+            return unquoted(_require_field(answer, "ETag", upload.key))
 
-        etag = self._send_checksums("complete", complete, lambda: call)
-        if etag is None:
-            raise UnconfirmedError(f"{call}: the answer to Complete came without an ETag")
-        return etag
+        return self._send_checksums("complete", complete, lambda: call)
 
     def abort_upload(self, upload: Upload) -> None:
         with suppress(NotFoundError), self._explaining("AbortMultipartUpload", upload.key):
@@ -603,12 +598,12 @@ def _is_written(stored: StoredObject, body: Buffer, facts: ObjectFacts) -> bool:
 
 
 def _require_field(answer: Mapping[str, Any], field: str, key: str) -> Any:
-    """Return a field of a response about `key`, or raise an error if the field is missing.
+    """Return a field of a response about `key`, or raise `UnconfirmedError` if it is missing.
 
     A connection that ends early can leave out headers of the response.
     """
-    if field not in answer:
-        raise ServiceFaultError(f"{key}: the answer came without its {field}")
+    if not answer.get(field):
+        raise UnconfirmedError(f"{key}: the answer came without its {field}")
     return answer[field]
 
 

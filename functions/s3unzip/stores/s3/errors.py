@@ -26,6 +26,7 @@ from s3unzip.errors import (
     StorageError,
     StoreFullError,
     ThrottledError,
+    UnconfirmedError,
     UnsupportedError,
     UsageError,
 )
@@ -34,6 +35,7 @@ from s3unzip.stores.s3.plain_settings import botocore_errors
 
 UNTRUSTED = "UntrustedCertificate"  # not a code of S3: the client rejected the certificate
 NOT_S3 = "the answer does not follow the protocol of S3"
+NO_ETAG = "ETag Header missing from response"  # end of an obstore message
 # The field that `botocore_clients` adds to the response to ListObjectsV2. It contains a `ListPage`;
 # the fields that botocore would parse from a list are absent.
 PAGE_FIELD = "Page"
@@ -388,6 +390,8 @@ def _choose_error_class(answer: ServerAnswer, call: Call) -> type[S3UnzipError]:
         return UnsupportedError
     if "Throttl" in answer.code:  # in codes of AWS services such as KMS
         return ThrottledError
+    if answer.message.endswith(NO_ETAG):
+        return UnconfirmedError
     status = answer.status
     for error_class, codes, statuses in _ERROR_CLASSES:
         if answer.code in codes or status in statuses:
@@ -401,9 +405,8 @@ def _choose_error_class(answer: ServerAnswer, call: Call) -> type[S3UnzipError]:
     if status in by_status:
         return by_status[status]
     # A 409 without a code is treated as a conflict with another request, so a retry may succeed.
-    if status is None or status >= 500 or (status == 409 and not answer.code):
-        return ServiceFaultError
-    return StorageError
+    is_fault = status is None or status >= 500 or (status == 409 and not answer.code)
+    return ServiceFaultError if is_fault else StorageError
 
 
 def _write_message(answer: ServerAnswer, call: Call) -> str:
