@@ -321,8 +321,8 @@ def _place_directory(disks: Disks, record: EndRecord, at: int) -> EndRecord:
     disk = record.disk
     if disk != disks.disk_of(at) or record.directory_disk > disk:
         reject("multi-disk", f"disk {disk}, directory on disk {record.directory_disk}", at)
-    has_all = record.directory_disk == disk  # all headers are on the disk of the record
-    if record.disk_entries > record.entries or (has_all and record.disk_entries != record.entries):
+    # If the directory begins on an earlier disk, its headers on this disk are counted when read.
+    if record.directory_disk == disk and record.disk_entries != record.entries:
         code = "multi-disk" if disk else "count-mismatch"
         reject(code, f"{record.disk_entries} of {record.entries} members on disk {disk}", at)
     if missing := disks.describe_missing(record.directory_disk, record.directory_offset):
