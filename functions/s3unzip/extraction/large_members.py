@@ -36,8 +36,8 @@ from s3unzip.extraction.uploads import (
     combine_parts,
     copy_sizes,
     cut_evenly,
-    filling,
     finish_upload,
+    open_upload,
     send_part,
     upload_parts,
 )
@@ -72,7 +72,7 @@ class MemberData(Struct, frozen=True):
         start = self.data_range.start
         return read_range(self.run_step, ByteRange(start + span.start, start + span.stop))
 
-    def check_after(self) -> None:
+    def check_after_data(self) -> None:
         """Check the data descriptor and the bytes that follow; add the warnings to the step."""
         member = self.row.member
         start = self.data_range.stop
@@ -116,25 +116,29 @@ def open_part(attempt: TaskAttempt, row: PlannedMember) -> MemberData:
     if attempt.task.part:  # not the first task, which reports the same warnings
         attempt.warnings.clear()
     else:
-        data.check_after()
+        data.check_after_data()
     return data
 
 
 def stream_member(attempt: TaskAttempt, row: PlannedMember) -> None:
     """Extract one member, unless it must not be written."""
-    if _must_write(attempt, row):
-        stream_whole(attempt, row)
+    _write_or_note(attempt, row, stream_whole)
 
 
-def _must_write(attempt: TaskAttempt, row: PlannedMember) -> bool:
-    """Return whether a large member must be written; if not, note its outcome."""
+def _write_or_note(
+    attempt: TaskAttempt,
+    row: PlannedMember,
+    write: Callable[[TaskAttempt, PlannedMember], None],
+) -> None:
+    """Write a large member with `write`, or note its outcome if it must not be written."""
     try:
         outcome = resolve_conflict(row, attempt, partial(_read_crc, attempt, row))
     except errors.MemberError as error:
         outcome = Outcome.failed(row.member.index, row.key, error.finding)
-    if outcome is not None:
+    if outcome is None:
+        write(attempt, row)
+    else:
         attempt.note(row, outcome)
-    return outcome is None
 
 
 def _read_crc(attempt: TaskAttempt, row: PlannedMember) -> int:
@@ -164,7 +168,7 @@ def stream_whole(attempt: TaskAttempt, row: PlannedMember, room: int | None = No
     try:
         part_size = choose_part_size(room, attempt.context.tuning.part_bytes, limits)
         data = open_data(attempt, row)
-        with filling(attempt, row) as upload:
+        with open_upload(attempt, row) as upload:
             verified, parts = _upload(attempt, upload, data, part_size)
     except errors.MemberError as error:
         # The size was only the lower 32 bits of the true size: upload again with more room.
@@ -204,7 +208,7 @@ def _upload(
 
     def content() -> Iterator[Buffer]:
         yield from decoder.decode(attempt.count_pieces(read_range(attempt, data.data_range)))
-        data.check_after()
+        data.check_after_data()
 
     parts = upload_parts(attempt, upload, content(), [part_size])
     attempt.warnings.update(decoder.warnings)
@@ -224,8 +228,8 @@ def copy_member(attempt: TaskAttempt, row: PlannedMember) -> None:
     """Copy one member, or the slice of it that belongs to this task."""
     if attempt.task.slice is not None:
         _copy_slice(attempt, row)
-    elif _must_write(attempt, row):
-        _copy_whole(attempt, row)
+    else:
+        _write_or_note(attempt, row, _copy_whole)
 
 
 def _copy_whole(attempt: TaskAttempt, row: PlannedMember) -> None:
@@ -237,8 +241,8 @@ def _copy_whole(attempt: TaskAttempt, row: PlannedMember) -> None:
     )
     try:
         data = open_data(attempt, row)
-        data.check_after()
-        with filling(attempt, row) as upload:
+        data.check_after_data()
+        with open_upload(attempt, row) as upload:
             parts = _copy_parts(attempt, upload, data, sizes)
             _check_copy(parts, data)
     except errors.MemberError as error:

@@ -118,7 +118,8 @@ class _ScanReader:
     def read(self, span: deflate.Span) -> Iterator[bytes | memoryview]:
         """Yield the bytes of `span` of the member's data."""
         start = span.start
-        if self._start <= start < self._start + len(self._first_bytes):
+        is_held = self._start <= start < self._start + len(self._first_bytes)
+        if is_held:
             first_bytes = self._first_bytes[start - self._start : span.stop - self._start]
             start += len(first_bytes)
             yield first_bytes
@@ -155,7 +156,7 @@ def link_member(run_step: Step, tasks: Sequence[Task]) -> list[Task] | Outcome:
         return outcome
     try:
         data = open_data(run_step, row)
-        data.check_after()
+        data.check_after_data()
     except MemberError as error:
         return Outcome.failed(row.member.index, row.key, error.finding)
     if first.kind is TaskKind.COPY:

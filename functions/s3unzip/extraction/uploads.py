@@ -58,7 +58,7 @@ def begin_upload(run_step: Step, row: PlannedMember) -> Upload:
 
 
 @contextmanager
-def filling(run_step: Step, row: PlannedMember) -> Iterator[Upload]:
+def open_upload(run_step: Step, row: PlannedMember) -> Iterator[Upload]:
     """Begin the upload of a member; abort it if the ``with`` block raises an error."""
     upload = begin_upload(run_step, row)
     try:

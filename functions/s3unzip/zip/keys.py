@@ -191,7 +191,8 @@ class KeyChecker:
         for key in later:
             if fold_key(key) == fold_key(first):
                 is_same_case = fold_form(key) == fold_form(first)
-                self.warnings["unicode-collision" if is_same_case else "case-collision"] += 1
+                code = "unicode-collision" if is_same_case else "case-collision"
+                self.warnings[code] += 1
                 break
 
     def _resolve_duplicate(self, earlier: int, number: int, key: str) -> None:
