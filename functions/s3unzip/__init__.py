@@ -12,7 +12,8 @@ from importlib import import_module
 
 from s3unzip.version import __version__ as __version__
 
-# Type checkers take it for true. `typing` would be imported before a command can catch Ctrl-C.
+# Type checkers treat it as true. It is not imported from `typing`, because a command should be able
+# to catch Ctrl-C before slow imports.
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:

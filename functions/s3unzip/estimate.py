@@ -231,7 +231,7 @@ def _find_bound(
 
 
 def _write_seconds(writes: int) -> float:
-    """Return the seconds that `writes` below one prefix take; S3 doubles their rate at times."""
+    """Return the seconds for `writes` below one prefix; S3 doubles the rate that it accepts."""
     rate = rates.S3_PREFIX_WRITES
     growth = rates.S3_GROWTH_SECONDS
     seconds = 0.0

@@ -106,7 +106,7 @@ OTHER = {
         "Get a new link, and extract what is left with it: s3unzip run NEW-URL DEST "
         "--on-conflict skip-unchanged.",
     ),
-    "not-readable": Explanation("The archive is there, but cannot be read.", MEND_AND_RESUME),
+    "not-readable": Explanation("The archive exists, but cannot be read.", MEND_AND_RESUME),
     "not-implemented": Explanation(
         "The store does not implement this request.",
         "Run again without the option that the message names; the run itself keeps its options.",
@@ -128,7 +128,7 @@ OTHER = {
         "The nested archive is not the object that was extracted.", "Run the outer archive again."
     ),
     "nested-no-stem": Explanation(
-        "The members of the nested archive have no place: its name is only a suffix.",
+        "The members of the nested archive have no prefix, because its name is only a suffix.",
         "Extract the nested archive by itself with s3unzip run.",
     ),
     "nested-prefix-taken": Explanation(

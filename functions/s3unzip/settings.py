@@ -200,7 +200,7 @@ def _check_number(name: str, value: object) -> int | float:
     if (
         not isinstance(value, int | float)
         or isinstance(value, bool)  # which Python counts as an int
-        or not 0 <= value < math.inf  # not NaN, either
+        or not 0 <= value < math.inf  # also refuses NaN
         or (value == 0 and name not in MAY_BE_ZERO)
     ):
         raise UsageError(f"tuning {name!r} must be a positive number, not {value!r}")

@@ -471,7 +471,7 @@ def _show_size(sized: _Expected | StoredObject) -> str:
 
 
 def _size_difference(member: _Expected, stored: StoredObject | None) -> Difference:
-    """Return the difference of an object that is missing (None) or has another size."""
+    """Return the difference of an object that does not exist (None) or has another size."""
     if stored is None:
         return Difference(member.key, Kind.MISSING, _show_size(member))
     return Difference(member.key, Kind.SIZE, _show_size(member), _show_size(stored))

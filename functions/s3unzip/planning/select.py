@@ -249,8 +249,8 @@ def _show_near(near: Sequence[str]) -> str:
 def near_names(name: str, paths: Iterable[str]) -> tuple[str, ...]:
     """Return the paths that `name` might mean, ignoring case.
 
-    These are the paths that end in `name`, as a whole part or several. If there are none, paths
-    with a similar spelling are returned.
+    These are the paths whose last parts are `name`. If there are none, paths with a similar
+    spelling are returned.
     """
     import difflib  # noqa: PLC0415 - needed only after a mistake
 

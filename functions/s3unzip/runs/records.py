@@ -93,7 +93,7 @@ class TaskOutcomes(Struct, frozen=True):
 
     @property
     def complete(self) -> bool:
-        """Whether no work of the task is left."""
+        """Whether the task has no unfinished members."""
         return self.report.unfinished == 0
 
 

@@ -434,10 +434,10 @@ def _end_run(
     report = make_report(step, plan, results, stop, requests=state.requests, rounds=state.round + 1)
     if report.verdict is Verdict.COMPLETED and plan.run.options.marker:
         write_marker(step, report)
-    written = write_report(
+    report, is_first = write_report(
         report, step.records, step.started, page_for=step.context, reopened=state.reopened
     )
-    return Settled(Next(plan.run.id, "done"), *written)
+    return Settled(Next(plan.run.id, "done"), report, is_first=is_first)
 
 
 def _state_for_round(

@@ -176,7 +176,7 @@ def nested_requests(run: Run, report: Report, context: Context) -> Iterator[Requ
 
 
 def _find_taken(records: RunRecords, prefixes: Counter[str]) -> dict[str, str]:
-    """Return the prefixes that more than one archive or other members have, each with a message."""
+    """Return the prefixes that cannot be used, because others have them; each with a message."""
     taken = {
         prefix: f"{archives} archives would be extracted to {prefix}"
         for prefix, archives in prefixes.items()

@@ -263,7 +263,7 @@ def _reasons_table(reasons: list[Ranked], listed: list[str]) -> Markup:
 
 
 def _code_button(reason: Ranked, listed: list[str]) -> Markup:
-    """Return a button that shows only the rows with a reason; without such rows, its code."""
+    """Return a button that filters the rows by a reason; only its code, if no row has it."""
     if reason.code not in listed:
         return element("span", {"class": "mono"}, text(reason.code))
     return element(

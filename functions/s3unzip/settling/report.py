@@ -125,9 +125,9 @@ def make_report(
         rounds=rounds,
     )
     cost = price_run(report, step.context.platform)
-    return replace(
-        report, cost=cost and cost.total, after_success=_plan_source_action(plan.run, report)
-    )
+    if cost is not None:
+        report = replace(report, cost=cost.total)
+    return replace(report, after_success=_plan_source_action(plan.run, report))
 
 
 def _sum_up(plan: PlanSummary, results: Results, verdict: Verdict) -> Report:
@@ -164,8 +164,11 @@ def _explain_missing(run: Run, results: Results, stop: Stop | None, missing: int
     if stop is not None:
         return stop
     if not (results.unfinished or results.waiting):  # all tasks on record have ended
-        message = f"{run.id}: {missing:,} members are in no task: a record of a round is damaged"
-        return Stop(Verdict.FAILED, RECORD_UNREADABLE, message)
+        return Stop(
+            Verdict.FAILED,
+            RECORD_UNREADABLE,
+            f"{run.id}: {missing:,} members are in no task: a record of a round is damaged",
+        )
     sentence = f"{show_count(missing, 'member')} {choose_form(missing, 'has', 'have')} no outcome"
     cause = results.fault or "their tasks did not end"
     return Stop(Verdict.FAILED, TASKS_FAILED, f"{sentence}: {cause}")

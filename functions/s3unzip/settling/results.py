@@ -71,8 +71,10 @@ class Results(Struct):
     @property
     def waiting(self) -> list[Task]:
         """The tasks that have ended, but whose members are not linked or finished yet."""
-        to_link = list(chain.from_iterable(self.to_link))
-        return to_link + [task for task, _ in chain.from_iterable(self.to_finish)]
+        return [
+            *chain.from_iterable(self.to_link),
+            *(task for task, _ in chain.from_iterable(self.to_finish)),
+        ]
 
     @property
     def uploads(self) -> dict[str, tuple[int, int]]:
@@ -81,7 +83,7 @@ class Results(Struct):
         return {task.slice.upload_id: task.rows for task in tasks if task.slice is not None}
 
     def add_task(self, recorded: TaskOutcomes) -> None:
-        """Add the cost of a task, and its outcomes if tasks of its stage set those of members."""
+        """Add the cost of a task; also its outcomes, if its stage sets the outcomes of members."""
         report = recorded.report
         self.requests = self.requests + report.requests
         self.bytes_read += report.bytes_read
