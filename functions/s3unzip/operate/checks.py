@@ -28,6 +28,7 @@ AGAIN = "deploy the stack again"
 NOT_CHECKED: dict[type[S3UnzipError], str] = {  # the advice for each error that prevents a check
     UnsupportedError: "nothing to do on an emulator; on AWS report it",
     AccessDeniedError: "allow the action to whoever runs this command, or ask somebody who may",
+    NotFoundError: "restore what is missing, or destroy the stack and deploy it again",
 }
 
 FUNCTION = "AWS::Lambda::Function"

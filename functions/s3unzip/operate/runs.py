@@ -59,10 +59,10 @@ UNSUPPORTED = re.compile(
 )
 # Patterns for the error codes of AWS, with the corresponding error classes of this package.
 ERROR_KINDS: dict[str, type[S3UnzipError]] = {
-    "403|.*AccessDenied.*|.*Unauthorized.*": AccessDeniedError,
+    "403|.*AccessDenied.*|.*Unauthorized.*|AuthorizationError": AccessDeniedError,  # last: SNS
     "ExpiredToken(Exception)?|InvalidClientTokenId|UnrecognizedClientException": AccessDeniedError,
     ".*Throttl.*|TooManyRequestsException": ThrottledError,
-    "NoSuch.*|.*DoesNotExist.*|NotFound(Exception)?": NotFoundError,
+    "NoSuch.*|.*DoesNotExist.*|(Resource)?NotFound(Exception)?": NotFoundError,
 }
 # The operations that require IAM actions of other names, with these actions.
 IAM_ACTIONS = {

@@ -43,8 +43,12 @@ RESOURCES = (
 
 
 def deny(asked: Asked) -> Reply:
-    """Refuse a request in the words of its protocol."""
-    return refuse(asked, "AccessDenied", 403)
+    """Refuse a request in the words of its protocol; SNS has a word of its own."""
+    return refuse(
+        asked,
+        {True: "AuthorizationError"}.get(b"Version=2010-03-31" in asked.body, "AccessDenied"),
+        403,
+    )
 
 
 def refuse(asked: Asked, code: str, status: int) -> Reply:

@@ -462,7 +462,7 @@ def test_events_that_come_by_a_topic(runs: DeployedRuns, account: Account, regio
 
 
 def test_disabled_rules_are_named(runs: DeployedRuns, account: Account) -> None:
-    """A rule that somebody disabled is named, with the command that enables it."""
+    """A rule that somebody disabled or deleted is named, with what to do."""
     runs.resources = ()
     check(runs, "rules", FAILURE, "no EventBridge rule")
     runs.resources = RESOURCES
@@ -471,6 +471,8 @@ def test_disabled_rules_are_named(runs: DeployedRuns, account: Account) -> None:
     check(runs, "rules", OK, "1 EventBridge rules are enabled")
     events.disable_rule(Name="ArchivePut")
     check(runs, "rules", FAILURE, "aws events enable-rule --name ArchivePut")
+    events.delete_rule(Name="ArchivePut")
+    check(runs, "rules", WARNING, "ArchivePut does not exist", "-> restore what is missing")
 
 
 def test_a_disabled_trigger_is_named(runs: DeployedRuns, account: Account) -> None:
@@ -592,7 +594,6 @@ def test_subscriptions(
 )
 def test_a_right_that_is_missing(runs: DeployedRuns, account: Account, name: str) -> None:
     """A check that is denied is a warning that names the action, never a traceback."""
-    services = ("sns",) if name == "subscriptions" else SERVICES
     _put_alarm(account, WAKE)
     runs.resources = (*RESOURCES, resource("Dead", "AWS::SQS::Queue", "https://sqs/1/dead"))
     runs.variables |= TAGS | {
@@ -600,7 +601,7 @@ def test_a_right_that_is_missing(runs: DeployedRuns, account: Account, name: str
         Variable.PASSWORD_SECRET: "arn:aws:secretsmanager:us-east-1:123456789012:secret:z-AAAAAA",
         Variable.SCAN: "guardduty",
     }
-    with answering(runs, deny, *services):
+    with answering(runs, deny, *{"subscriptions": ("sns",)}.get(name, SERVICES)):
         check(runs, name, WARNING, "not checked", "-> allow the action")
 
 
