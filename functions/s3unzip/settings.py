@@ -166,7 +166,8 @@ PROCESS_PAYS_SECONDS = 2.0
 # In S3 only the last part may be smaller: https://docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html
 MIN_VALUES = {"part_bytes": 5 * MIB, "copy_part_bytes": 5 * MIB, "tail_bytes": 22}
 # An inline Map processes at most 40 items concurrently, and its items fill the execution's history.
-MAX_VALUES = {"max_few_tasks": 40}
+# A part has at most 5 GiB: the page above.
+MAX_VALUES = {"max_few_tasks": 40, "part_bytes": 5 * GIB, "copy_part_bytes": 5 * GIB}
 
 
 def machine_tuning(processes: int) -> dict[str, int | float]:

@@ -143,6 +143,7 @@ def test_destination_in_the_scope_is_refused(place: str) -> None:
         (Variable.TUNING, "{", "S3UNZIP_TUNING: .*: Input data was truncated"),
         (Variable.TUNING, '{"speed": 1}', "'speed' is unknown"),
         (Variable.TUNING, '{"max_few_tasks": 41}', "must be at most 40, not 41"),
+        (Variable.TUNING, '{"copy_part_bytes": 6e9}', "must be at most 5,368,709,120, not 6"),
         (Variable.LIMITS, '{"speed": 1}', "S3UNZIP_LIMITS: .*`speed`"),
         (Variable.LIMITS, '{"members": "many"}', "S3UNZIP_LIMITS: .*Expected `int`"),
         (Variable.OPTIONS, '{"on_conflict": "maybe"}', "S3UNZIP_OPTIONS: .*maybe"),
