@@ -211,8 +211,11 @@ def _make_archive(token: str) -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         for path, content in canary_members(token).items():
-            method = zipfile.ZIP_STORED if path.endswith(".bin") else zipfile.ZIP_DEFLATED
-            archive.writestr(path, content, method)
+            archive.writestr(
+                path,
+                content,
+                zipfile.ZIP_STORED if path.endswith(".bin") else zipfile.ZIP_DEFLATED,
+            )
     return out.getvalue()
 
 

@@ -17,6 +17,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from itertools import accumulate, chain, compress
@@ -210,7 +211,8 @@ def start_missing(runs: DeployedRuns, archives: Sequence[Unsettled]) -> None:
     """Queue an event for each archive without a run, and resume the runs of the other archives."""
     for archive in archives:
         if archive.state != "no run":
-            runs.resume(archive.run)
+            with suppress(UsageError):  # somebody has resumed the run since the look-up
+                runs.resume(archive.run)
     events = [(archive.source, archive.put) for archive in archives if archive.state == "no run"]
     for _ in send_events(runs.client("sqs"), runs.outputs["QueueUrl"], events):
         pass  # the iterator sends the events, and its counts are not used
@@ -283,8 +285,8 @@ def _list_recent(runs: DeployedRuns, since: float, names: Sequence[str]) -> Iter
         _check_scope(name, defaults)
     selections = [select_keys(name) for name in names]
     if not names:  # every key below the prefixes that start runs
-        prefixes = sorted({config.ingest_prefix for config in defaults.all_defaults})
-        selections = [(prefix, is_object) for prefix in prefixes]
+        prefixes = {config.ingest_prefix for config in defaults.all_defaults}
+        selections = [(prefix, is_object) for prefix in sorted(prefixes)]
     yielded = set[str]()  # keys; an object may be selected by several names
     for listed in chain.from_iterable(_list_objects(runs, *selection) for selection in selections):
         key = listed["Key"]
@@ -375,8 +377,10 @@ def _assess_report(report: Report, unfinished: Unsettled) -> Unsettled | str | N
         return structs.replace(unfinished, state="put back")
     if report.after_success is None or not report.archive_left:
         return None
-    is_recent = time.time() - report.finished < ACTION_SECONDS
-    if report.after_success.state is SourceState.PENDING and is_recent:
+    if (
+        report.after_success.state is SourceState.PENDING
+        and time.time() - report.finished < ACTION_SECONDS
+    ):
         return RUNNING
     return unfinished
 

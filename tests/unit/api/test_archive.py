@@ -346,8 +346,9 @@ def test_a_presigned_archive_is_opened_again(tmp_path: Path) -> None:
     files = WebFiles({"a.zip": RAW})
 
     def serve(asked: Asked) -> Reply:
-        is_allowed = asked.path.endswith("?sig=1") and "authorization" in asked.headers
-        return files(asked) if is_allowed else Reply(HTTPStatus.FORBIDDEN)
+        if asked.path.endswith("?sig=1") and "authorization" in asked.headers:
+            return files(asked)
+        return Reply(HTTPStatus.FORBIDDEN)
 
     with HttpServer(serve) as server:
         url = server.url.replace("://", "://user:password@")
@@ -518,8 +519,9 @@ def test_options_are_checked_when_they_are_made(wrong: dict[str, object], words:
 
 def test_options_take_lists_and_texts() -> None:
     """A list is a tuple, and a text is the member of an enumeration."""
-    made = Options(include=["*.txt"], on_conflict="never")  # type: ignore[arg-type]  # as said
-    assert made == Options(include=("*.txt",), on_conflict=OnConflict.NEVER)
+    assert Options(include=["*.txt"], on_conflict="never") == Options(  # type: ignore[arg-type]
+        include=("*.txt",), on_conflict=OnConflict.NEVER
+    )
 
 
 @pytest.mark.parametrize(

@@ -262,9 +262,9 @@ def test_malware_scan(
     runs.variables |= {Variable.SCAN: "guardduty"}
 
     def answer(asked: Asked) -> Reply:
-        is_list = asked.path.endswith("/malware-protection-plan")
-        listed = {"malwareProtectionPlans": [{"malwareProtectionPlanId": "p1"}]}
-        return Reply(200, json.dumps(listed if is_list else _in_camel_case(plan)).encode())
+        if asked.path.endswith("/malware-protection-plan"):
+            return Reply(200, b'{"malwareProtectionPlans": [{"malwareProtectionPlanId": "p1"}]}')
+        return Reply(200, json.dumps(_in_camel_case(plan)).encode())
 
     with answering(runs, answer, "guardduty"):
         check(runs, "malware scan", expected, word)
