@@ -42,6 +42,14 @@ def complete_from(
     ]
 
 
+def _check_size(context: click.Context, parameter: click.Parameter, number: Any) -> Any:
+    """Return the number; refuse numbers that no count, time or price can be, such as ``nan``."""
+    if number is not None and not number <= MAX_NUMBER:
+        raise click.BadParameter(f"must be at most {MAX_NUMBER:,}", context, parameter)
+    return number
+
+
+MAX_NUMBER = 1_000_000_000
 RANGES = {int: click.IntRange, float: click.FloatRange}
 PATH = {"type": click.Path(readable=False)}  # shells complete it as a path; any text is accepted
 # Click settings for individual parameters, in addition to those from their declarations.
@@ -146,7 +154,10 @@ def _make_parameter(name: str, changes: dict[str, Any]) -> click.Parameter:
     if metavar.startswith("<"):  # the metavar lists the accepted values
         settings["type"] = click.Choice(metavar.strip("<>").split("|"))
     elif declared.kind in RANGES:
-        settings["type"] = RANGES[declared.kind](min=declared.minimum)
+        settings |= {
+            "type": RANGES[declared.kind](min=declared.minimum),
+            "callback": _check_size,
+        }
     if declared.known_values:
         settings["shell_complete"] = complete_from(declared.known_values)
     settings |= SETTINGS.get(name, {})
