@@ -8,6 +8,7 @@ import os
 import posixpath
 import re
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Self
 from urllib.parse import unquote, urlsplit
@@ -55,6 +56,9 @@ def parse_source(text: str) -> Location:
             "curl -o archive.zip URL, then s3unzip run archive.zip DEST"
         )
     location = _parse(text)
+    if location.store.is_local and location.key.startswith(("/dev/", "/proc/")):
+        with suppress(OSError):  # other processes have other files under /dev/stdin and /dev/fd/3
+            location = replace(location, key=str(Path(location.key).resolve(strict=True)))
     if location.store.has_prefixes and (not location.key or location.key.endswith("/")):
         raise UsageError(f"{text}: names a bucket or a prefix, not an archive in it")
     return location

@@ -1,6 +1,7 @@
 """Key templates, locations, and the selection of members."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies as st
@@ -84,6 +85,9 @@ def test_no_key_leaves_the_prefix(path: str, template: str) -> None:
         ("s3://bucket/a#b.zip", Location("s3", "bucket", "a#b.zip")),
         ("/tmp/x/../a.zip", Location("file", "", "/tmp/a.zip")),
         ("file:///tmp/a%20b.zip", Location("file", "", "/tmp/a b.zip")),
+        # As /dev/stdin: another file in another process.
+        *[("/proc/self/root/etc/passwd", Location("file", "", "/etc/passwd"))]
+        * Path("/proc/self").exists(),
     ],
 )
 def test_sources_are_parsed(text: str, wanted: Location) -> None:
