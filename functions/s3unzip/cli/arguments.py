@@ -363,8 +363,8 @@ def suggesting_prefix(source: Location) -> Iterator[None]:
     try:
         yield
     except NotFoundError as error:
-        name = source.key.rpartition("/")[2]
-        may_be_prefix = source.store.has_prefixes and "." not in name  # files usually have a suffix
+        # Files usually have a suffix.
+        may_be_prefix = source.store.has_prefixes and "." not in source.key.rpartition("/")[2]
         # An error that does not name the source is about another missing object.
         if may_be_prefix and str(source) in str(error):
             raise NotFoundError(

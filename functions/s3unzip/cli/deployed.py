@@ -109,8 +109,9 @@ def _print_submission(submission: Submission) -> None:
         f"{show_bytes(submission.size)}, about {show_dollars(submission.dollars)} by their sizes"
     )
     if submission.routes:
-        counts = (f"{name} {count:,}" for name, count in sorted(submission.routes.items()))
-        text += f"; by route: {', '.join(counts)}"
+        text += "; by route: " + ", ".join(
+            f"{name} {count:,}" for name, count in sorted(submission.routes.items())
+        )
     if submission.ended:
         text += f"; left out: {submission.ended:,} with a verdict"
     if submission.outside:

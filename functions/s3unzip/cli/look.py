@@ -319,9 +319,8 @@ def print_verification(verification: "Verification", out: TextIO) -> None:
     prefix = verification.prefix
     # The prefix can end in the middle of a name.
     folder = replace(verification.destination, key=prefix[: prefix.rfind("/") + 1])
-    places = f"{verification.source} -> {folder}"
     out.write(
-        f"{verification.verdict}  {printable(places)}\n"
+        f"{verification.verdict}  {printable(f'{verification.source} -> {folder}')}\n"
         f"  {show_count(verification.members, 'member')}: {verification.equal:,} equal{differing}\n"
     )
     if verification.refused:

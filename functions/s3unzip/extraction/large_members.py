@@ -189,8 +189,10 @@ def allowed_size(run_step: Step, member: Member) -> int:
         return member.size
     # Together, such members may write more than the plan counted, up to the limit of the run. Each
     # member may grow by `inflation` bytes per compressed byte.
-    max_size = member.size + int(member.compressed_size * run_step.run.inflation)
-    return min(max_size, largest_size(member, run_step.context.policy))
+    return min(
+        member.size + int(member.compressed_size * run_step.run.inflation),
+        largest_size(member, run_step.context.policy),
+    )
 
 
 def _upload(

@@ -252,8 +252,8 @@ def make_object(
     if options.as_gzip is None:
         return decode_member(member, data, policy, opened)
     decoder = open_content(member, policy, opened, options)
-    file = b"".join(decoder.decode([data]))  # decoding also sets the CRC-32 and the warnings
-    return Decoded(file, decoder.crc32, decoder.warnings)
+    # Decoding sets the CRC-32 and the warnings, so it comes first.
+    return Decoded(b"".join(decoder.decode([data])), decoder.crc32, decoder.warnings)
 
 
 def object_facts(key: str, member: Member, run: Run) -> ObjectFacts:

@@ -118,8 +118,9 @@ def read_boot_id() -> bytes:
     with suppress(OSError):  # macOS
         import subprocess  # noqa: PLC0415 - Linux needs it only to start worker processes
 
-        command = ["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"]
-        return subprocess.run(command, capture_output=True, check=False).stdout  # noqa: S603 - constant
+        return subprocess.run(
+            ["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"], capture_output=True, check=False
+        ).stdout
     return b""
 
 
@@ -168,8 +169,9 @@ def find_time_in_id(home: Location, run: str) -> float | None:
 
     The time is in Unix seconds; None if there is no such run.
     """
-    same_version = (other for other in known_runs(home) if other[STEM_AT:] == run[STEM_AT:])
-    return next(map(time_of_run, same_version), None)
+    return next(
+        (time_of_run(other) for other in known_runs(home) if other[STEM_AT:] == run[STEM_AT:]), None
+    )
 
 
 def runs_of_archive(home: Location, source: Location) -> list[str]:

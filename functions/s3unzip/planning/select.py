@@ -273,9 +273,8 @@ def _near_glob(pattern: str, paths: Callable[[], Iterable[str]]) -> tuple[str, .
     If there are none, similar names are returned, and if there are none of these either, names with
     a similar suffix.
     """
-    matches = compile_glob(pattern, any_case=True)
     return (
-        tuple(islice(filter(matches, paths()), MAX_NEAR))
+        tuple(islice(filter(compile_glob(pattern, any_case=True), paths()), MAX_NEAR))
         or near_names(pattern.strip("*?").lstrip("/"), paths())
         or _near_suffix(pattern, paths())
     )

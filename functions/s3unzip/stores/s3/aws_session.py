@@ -137,8 +137,11 @@ class AwsSession:
             url = self.s3_client("control", self.bucket_regions.get(bucket)).meta.endpoint_url
         server = urlsplit(url.rstrip("/"))
         # AWS's wildcard certificate does not cover bucket names with a dot.
-        is_in_path = self.style == "path" or (self.style == "auto" and "." in bucket)
-        if is_in_path or not _DNS_NAME.fullmatch(bucket):
+        if (
+            self.style == "path"
+            or (self.style == "auto" and "." in bucket)
+            or not _DNS_NAME.fullmatch(bucket)
+        ):
             return server.geturl(), False
         _refuse_ip_address(server, "--addressing-style path reaches the bucket")
         return server._replace(netloc=f"{bucket}.{server.netloc}").geturl(), True
