@@ -301,6 +301,7 @@ GZIP_ROW = PlannedMember(  # 18 bytes are header and trailer (RFC 1952)
         (_row_of(0, "k"), SKIP, BODY, b"another", True),
         # The store's checksum of a gzip file is of the file, the noted one of the content.
         (GZIP_ROW, AS_GZIP, GZIPPED, BODY, True),
+        (GZIP_ROW, replace(SKIP, as_gzip=GzipForm.ENCODING), GZIPPED, BODY, True),
         (GZIP_ROW, AS_GZIP, GZIPPED, GZIPPED, False),
     ],
 )
