@@ -268,8 +268,9 @@ def choose_workers(tasks: Sequence[Task], tuning: Tuning) -> int:
     workers = min(tuning.max_workers, len(tasks))
     if puts and seconds:
         worker_rate = puts / seconds  # average PUTs per second of one worker
-        max_rate = tuning.prefix_put_rate * tuning.rate_headroom
-        workers = min(workers, math.ceil(max_rate / worker_rate))
+        workers = min(
+            workers, math.ceil(tuning.prefix_put_rate * tuning.rate_headroom / worker_rate)
+        )
     if tuning.min_worker_seconds:
         workers = min(workers, int(seconds / tuning.min_worker_seconds))
     return max(1, workers)

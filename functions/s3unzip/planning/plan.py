@@ -234,8 +234,9 @@ def cut_and_encode(reading: Reading, cutter: TaskCutter) -> Iterator[bytes]:
         if not has_plain_keys:
             rows = ((member, key_of(member.path)) for member in chunk)
         lines = encode_rows(rows)  # one line per row, because JSON escapes the newlines in names
-        lengths = map(len, lines.splitlines(keepends=True))
-        starts = list(itertools.accumulate(lengths, initial=position))
+        starts = list(
+            itertools.accumulate(map(len, lines.splitlines(keepends=True)), initial=position)
+        )
         cutter.add(chunk, starts)
         position = starts[-1]  # where the last row ends
         yield lines
