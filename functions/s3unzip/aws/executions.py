@@ -17,9 +17,9 @@ The rules:
   starting anything. Any other use of an existing name raises ExecutionAlreadyExists
   (API_StartExecution). DescribeExecution is eventually consistent: it may not find an execution
   that has just started.
-- `end_run` is called after each verdict is written. Whoever finds the report of a run whose end may
-  be incomplete repeats the call, perhaps late or concurrently. Receivers of the event recognize the
-  run by its id.
+- `end_run` is called after each verdict is written. A step that finds the report of a run whose end
+  may be incomplete calls it again, perhaps late or concurrently. Receivers of the event recognize
+  the run by its id.
 - With a malware gate, a newer version is opened only if its tag is NO_THREATS_FOUND. Without the
   tag, the run is started by the event for that version: see `s3unzip.aws.events`.
 - After the end of every run, the version that it extracted is compared with the current version of
@@ -141,7 +141,7 @@ def continue_run(state: Next, config: LambdaConfig, execution: str) -> dict[str,
     if current is not None and current.status != RUNNING:
         logger.info("run was stopped", run=run)
     elif _start_execution(config, execution_name(run, number), data):
-        logger.info("run goes on", execution=execution_name(run, number))
+        logger.info("run continues", execution=execution_name(run, number))
     return machine_data(Next(run, "done"), config)
 
 
@@ -230,7 +230,7 @@ def start_run(
         latest = RunRecords.open(config.stores, run).find_report()
         has_ended = latest is not None and latest.verdict is not Verdict.FAILED
         if not has_ended and _start_execution(config, name, data):
-            logger.info("run goes on", execution=name)
+            logger.info("run continues", execution=name)
             return
     logger.info("run is at work or has ended", run=run)
 

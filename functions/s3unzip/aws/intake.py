@@ -86,7 +86,7 @@ NEW_SECONDS = 600  # an older event comes from the dead-letter queue or was sent
 # upload is the time at which the upload began.
 UPLOAD_SECONDS = 120
 REPORT_READERS = 16  # number of concurrent LISTs; each finds the reports of one second
-BRIEF_SECONDS = 1.0  # a newer archive does not overtake a run that takes less time
+BRIEF_SECONDS = 1.0  # after a shorter run, its archive is not compared with the current version
 # Sent concurrently from the start: a single worker need not begin as slowly as a thousand workers.
 FIRST_PUTS = 16
 

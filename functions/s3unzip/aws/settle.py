@@ -111,7 +111,7 @@ def _end_failed(
         config, run, since=ended, failed_number=execution_number(detail["name"])
     )
     if later_name is None:  # a later execution is at work
-        logger.info("run goes on", status=detail["status"])
+        logger.info("run continues", status=detail["status"])
         return
     # The input of an execution that resumed the run has no request: use that of the first one.
     if run_input.request is None:

@@ -420,7 +420,9 @@ def describe_machine(job: Job, stores: StoreConfig | None, workers: int) -> Plat
         stores: how the run's stores are reached. If None, the use of the stores costs nothing.
         workers: the number of processes.
     """
-    if stores is None or not (job.source.store.is_billed or job.destination.store.is_billed):
+    if stores is None or not any(
+        location.store.is_billed for location in (job.source, job.destination)
+    ):
         return local(workers=workers)
     return local(
         workers=workers,

@@ -178,7 +178,7 @@ class Workers:
                 if running and is_stopped(records):
                     raise KeyboardInterrupt  # noqa: TRY301 - handled in the same way as Ctrl-C
                 if pending.ending_fault is not None and running:
-                    self._stop(workers, futures)  # waiting for the store would be in vain
+                    self._stop(workers, futures)  # the other tasks would also fail
                     break
         except BaseException:
             pending.drop()
@@ -305,7 +305,7 @@ class _PendingTasks:
             if not isinstance(error, ServiceFaultError):
                 self.drop()  # the attempt has recorded the error as the stop of the run
                 return
-            if error.gave_up:  # another round would wait for the store in vain
+            if error.gave_up:  # the store would not answer in another round either
                 self.deferred_fault = error
             if end.died:
                 self._deaths += 1
