@@ -123,7 +123,7 @@ def find_account(environment: Environment) -> Account:
     setting = environment.stack.account
     if setting is not None and setting != account_id:
         raise RefusedError(
-            f"the credentials are of account {account_id}, but stack.account of the environment "
+            f"the credentials belong to account {account_id}, but stack.account of the environment "
             f"{environment.name} is {setting}: use credentials of {setting}, or change the setting"
         )
     return Account(account_id, region, session)
@@ -137,7 +137,7 @@ def _find_region(session: boto3.Session, environment: str) -> str:
     if variable and region and variable != region:
         raise RefusedError(
             f"AWS_REGION is {variable}, but AWS_DEFAULT_REGION or the profile says {region}: "
-            "some programs would go to the one, some to the other; make them the same"
+            "programs would use different regions; set both to the same one"
         )
     if not variable and not region:
         raise RefusedError(
@@ -212,8 +212,8 @@ def check_resources(account: Account, environment: Environment) -> None:
             region = shown.split(":")[3] or region
         if region != account.region and setting.endswith(SAME_REGION):
             raise RefusedError(
-                f"{named}: {shown} is in {region}, but the stack is in {account.region} and uses "
-                "only what is there: name one of its region"
+                f"{named}: {shown} is in {region}, but it must be in {account.region}, the region "
+                "of the stack"
             )
         try:
             getattr(account.client(service, region), operation)(**{parameter: value})

@@ -141,7 +141,7 @@ def deploy(arguments: Arguments) -> int:
         _say(f"\nTry it: make put {arguments.for_make()} ARCHIVE=archive.zip")
     elif not (arguments.yes or sys.stdin.isatty()):
         _say(
-            "Changes of permissions must be confirmed, but this is no terminal: look at them with "
+            "Changes of permissions must be confirmed on a terminal: look at them with "
             f"make diff {arguments.for_make()}, then add YES=1"
         )
     return code

@@ -284,7 +284,7 @@ class Environment(Section):
                 )
 
 
-SCANNED_DEPTH = 4  # GuardDuty reads 5 levels (its quotas), of which the archive is one
+SCANNED_DEPTH = 4  # GuardDuty scans 5 levels (its quotas); the archive itself is the first level
 DEFAULT_INTAKE = 100  # concurrent invocations of intake, if it has no reserved concurrency
 MAX_INTAKE = 1_000  # maximum concurrency of a queue's event source (Lambda, services-sqs-scaling)
 MAX_MAP = 10_000  # maximum number of concurrent children of a Distributed Map (its quotas)

@@ -259,6 +259,6 @@ def _check_size(variables: Mapping[str, str]) -> None:
         largest = f"routes: they take {routes:,} of the"
         advice = "use fewer routes, or set in [options] what they share"
     raise EnvironmentFileError(
-        f"{largest} {size:,} bytes of the functions' variables, of which Lambda allows "
-        f"{MAX_VARIABLES:,} in all: {advice}"
+        f"{largest} {size:,} bytes of the functions' environment variables; Lambda allows "
+        f"{MAX_VARIABLES:,} in total: {advice}"
     )

@@ -157,7 +157,7 @@ small_account = _account_of("new_account")
         (
             ["deploy", "--env=dev", "--set=stack.account=111122223333"],
             None,
-            "the credentials are of account 000000000000, but stack.account of the environment dev",
+            "the credentials belong to account 000000000000, but stack.account of the environment",
         ),
     ],
 )
@@ -240,7 +240,7 @@ def test_a_new_account_is_told_which_memory_would_work(
         ({"password_secret": SECRET}, "password_secret: there is no arn:aws:secretsmanager"),
         (
             {"password_secret": SECRET.replace("us-east-1", REGION)},
-            "is in eu-west-1, but the stack is in us-east-1 and uses only what is there",
+            "is in eu-west-1, but it must be in us-east-1, the region of the stack",
         ),
         (
             {"alarms.topic": TOPIC.replace(REGION, "us-east-1")},
@@ -248,7 +248,7 @@ def test_a_new_account_is_told_which_memory_would_work(
         ),
         (
             {"alarms.topic": TOPIC},
-            f"alarms.topic: {TOPIC} is in eu-west-1, but the stack is in us-",
+            f"alarms.topic: {TOPIC} is in eu-west-1, but it must be in us-",
         ),
         ({"ingest.topic": TOPIC}, "ingest.topic: there is no arn:aws:sns"),
         ({"event_bus": "runs"}, "event_bus: there is no runs in account"),
@@ -460,11 +460,11 @@ def test_no_validation_leaves_cdk_nag_out(
     [
         (
             {"options.include": [f"folder-{number:04}/*.csv" for number in range(300)]},
-            "options, limits and tuning take .* of which Lambda allows 4,096 in all: shorten",
+            "options, limits and tuning take .* Lambda allows 4,096 in total: shorten",
         ),
         (
             {"routes": [{"name": f"p{n}", "prefix": f"partner-{n}/"} for n in range(45)]},
-            r"routes: they take [\d,]+ of the 4,[23].* allows 4,096 in all: use fewer routes",
+            r"routes: they take [\d,]+ of the 4,[23].* allows 4,096 in total: use fewer routes",
         ),
     ],
 )
