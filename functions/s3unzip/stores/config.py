@@ -86,8 +86,8 @@ def _parse(text: str) -> Location:
     scheme, separator, path = text.partition("://")
     scheme = scheme.lower()
     if not separator:
-        # These misspellings of s3:// are never treated as paths: such a path can be written as
-        # ./s3:/a.
+        # Text that begins with s3:/, s3// or arn: is a mistake, never a path: a path can be written
+        # as ./s3:/a.
         mistake = re.match(r"(?i)(s3:/?|s3//|arn:aws[a-z-]*:s3:::|(?=arn:aws))(?=[^/])", text)
         if mistake is not None:
             raise UsageError(f"{text}: no location; did you mean s3://{text[mistake.end() :]}?")
@@ -108,7 +108,8 @@ def _parse(text: str) -> Location:
         if not host or not key:
             # The query string of a presigned URL is secret.
             raise UsageError(f"{text.partition('?')[0]}: an address without host or path")
-        # The slash in a password ends the host; the remaining password must not be shown.
+        # Text that is not a port follows the last colon: a slash in a password has ended the host.
+        # The beginning of the password must not be shown.
         if re.search(r":(?![0-9]*\Z)[^]:@]*\Z", host):
             raise UsageError(
                 f"{scheme}://{host.partition(':')[0]}:...: the port is not a number; a slash in a "

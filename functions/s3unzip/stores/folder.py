@@ -158,7 +158,7 @@ class FolderDestination(Destination):
             restore_time(file, metadata)
             rename(temporary_name, folder.file, name, folder.file, if_absent=if_absent)
         except BaseException as error:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # the first error is more important
                 os.unlink(temporary_name, dir_fd=folder.file)
             if not isinstance(error, OSError):
                 raise

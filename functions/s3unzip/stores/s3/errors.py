@@ -50,11 +50,11 @@ _OBSTORE_ERRORS = (BaseError, FileNotFoundError, ValueError, *_PROTOCOL_ERRORS)
 _GENERIC = "Generic S3 error: "  # beginning of an obstore message
 # These patterns match obstore messages, which quote object_store, hyper and the operating system.
 _STATUS = re.compile(r"status code: (\d{3})")
-_XML_FIELDS = (
-    re.compile(r"<Code>([^<]{1,100})</Code>"),
-    re.compile(r"<Message>([^<]{1,500})</Message>"),
-    re.compile(r"<RequestId>([\w-]{1,100})</RequestId>"),
-)
+_XML_FIELDS = {  # by field of `ServerAnswer`
+    "code": re.compile(r"<Code>([^<]{1,100})</Code>"),
+    "message": re.compile(r"<Message>([^<]{1,500})</Message>"),
+    "request_id": re.compile(r"<RequestId>([\w-]{1,100})</RequestId>"),
+}
 _CAUSE = re.compile(r" - (HTTP error: [^\n]{1,200})")
 _CERTIFICATE = re.compile(r"InvalidCertificate\(\s*(\w+)(?:\(\s*\w+\(\s*(\w+))?")
 _REASON = re.compile(r'(?:message|error): "([^"\n]{1,200})"')
@@ -204,7 +204,8 @@ def read_answer(error: Exception) -> ServerAnswer:
     status = _STATUS.search(text)
     if status is None:
         return _explain_silence(text, details)
-    return ServerAnswer(int(status[1]), *(_match_xml(pattern, text) for pattern in _XML_FIELDS))
+    fields = {field: _match_xml(pattern, text) for field, pattern in _XML_FIELDS.items()}
+    return ServerAnswer(int(status[1]), **fields)
 
 
 def _explain_silence(text: str, details: str) -> ServerAnswer:
@@ -350,8 +351,7 @@ def translate_error(error: Exception, call: Call) -> S3UnzipError:
 
 def explain_answer(answer: ServerAnswer, call: Call) -> S3UnzipError:
     """Return the error for a response to `call`."""
-    error_class = _choose_error_class(answer, call)
-    return error_class(_write_message(answer, call))
+    return _choose_error_class(answer, call)(_write_message(answer, call))
 
 
 def _explain_setting(error: Exception, call: Call) -> S3UnzipError | None:
