@@ -272,7 +272,7 @@ class SegmentInflater:
         """Return the rest of the output, at most a few KiB, and how inflating ended."""
         # Without a stop bit, `_stop` is None, and only the end of the stream is correct.
         if not self.ended and self._position == self._stop:
-            return self._seal()
+            return self._finish_at_stop()
         if self._fault is None and self._inflate.eof:
             return b"", Arrival("final", self.length, self._used)
         fault = self._fault or Finding(
@@ -280,10 +280,11 @@ class SegmentInflater:
         )
         return b"", Arrival("broken", self.length, fault=fault)
 
-    def _seal(self) -> tuple[bytes, Arrival]:
-        """Append a sentinel block at the stop bit; return the result of `finish`.
+    def _finish_at_stop(self) -> tuple[bytes, Arrival]:
+        """Check whether a block ends at the stop bit; return the result of `finish`.
 
-        If the output ends with the text of the sentinel, a block ends at the stop bit.
+        A sentinel block is appended at the stop bit. If the output ends with the text of the
+        sentinel, a block ends there.
         """
         length = self.length  # saved, because `_drain` adds the sentinel's output to `self.length`
         output = b"".join(self._drain(seal(self._last_byte, self._last_bit)))

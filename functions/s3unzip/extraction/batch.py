@@ -269,7 +269,7 @@ class PutPool(Generic[T]):
 
     def close(self) -> None:
         """Wait until all submitted bodies have been written."""
-        self._end()
+        self._end_threads()
         if self._error is not None:
             raise self._error
 
@@ -279,10 +279,10 @@ class PutPool(Generic[T]):
             if self._error is None:  # after an error, the threads drop what is queued
                 self._error = errors.S3UnzipError("abandoned")
             self._changed.notify_all()
-        self._end()  # waits for the threads
+        self._end_threads()
 
-    def _end(self) -> None:
-        """Make each thread end after the bodies that are already queued."""
+    def _end_threads(self) -> None:
+        """Make each thread end after the bodies that are already queued; wait for the threads."""
         for _ in self._threads:
             self._queue.put(None)
         for thread in self._threads:
@@ -290,7 +290,7 @@ class PutPool(Generic[T]):
 
     def _work(self) -> None:
         """PUT queued bodies until the pool ends; each thread runs this loop."""
-        for queued in iter(self._queue.get, None):  # `_end` puts None into the queue
+        for queued in iter(self._queue.get, None):  # `_end_threads` puts None into the queue
             ready, body = queued
             try:
                 if self._error is None:  # otherwise the body is dropped

@@ -135,7 +135,7 @@ class DirectoryReader:
         self._warnings = Counter(location.warnings)
         self._unread = b""
         self._position = location.start  # offset of `_unread`
-        # The name in the header that `_read` is interpreting, and the offset of the local header.
+        # The name in the header that `_read_header` reads, and the offset of its local header.
         self._raw_name = b""
         self._offset = 0
         self._wrapped_bytes = 0  # total compressed size of the members with `FLAG_WRAPPED`
@@ -186,13 +186,13 @@ class DirectoryReader:
             stop = extra_stop + comment_length
             if stop > length:  # the end of the header is in a later chunk
                 break
-            self._raw_name = data[name_at:extra_at]  # `_read` and the checks use it
+            self._raw_name = data[name_at:extra_at]  # `_read_header` and the checks use it
             extras = NO_EXTRAS
             if extra_length:
                 extras = walk_extras(data[extra_at:extra_stop])
             form = _read_form(form_start + form_end)
             sizes = Sizes(size, compressed, offset, form.disk)
-            self._read(form, sizes, extras, dos_time=dos_time, crc32=crc32)
+            self._read_header(form, sizes, extras, dos_time=dos_time, crc32=crc32)
             if at >= last_disk_at:
                 self._on_last_disk += 1
             at = stop
@@ -207,7 +207,7 @@ class DirectoryReader:
                 "bomb-total", f"{self._declared_size} bytes declared so far, the limit is {limit}"
             )
 
-    def _read(
+    def _read_header(
         self, form: _HeaderForm, sizes: Sizes, extras: Extras, *, dos_time: int, crc32: int
     ) -> None:
         """Interpret and check the header whose name is `_raw_name`; add it to the table."""
@@ -293,14 +293,14 @@ class DirectoryReader:
         self._warn_or_refuse(code, message)
 
     def _warn_or_fail(self, code: str, message: str) -> None:
-        """Count a warning, or fail the member of the header that `_read` is interpreting."""
+        """Count a warning, or fail the member, for the header that `_read_header` reads."""
         if self._policy.tolerates(code):
             self._warnings[code] += 1
         else:  # the first fault of a member is reported
             self._table.faults.setdefault(len(self._table.kinds), (code, message))
 
     def _warn_or_refuse(self, code: str, message: str) -> None:
-        """Count a warning, or refuse the archive, because of the header that `_read` interprets."""
+        """Count a warning, or refuse the archive, for the header that `_read_header` reads."""
         if not self._policy.tolerates(code):
             raise RejectedError(Finding(code, message, self._offset, show_name(self._raw_name)))
         self._warnings[code] += 1
@@ -470,10 +470,10 @@ class DirectoryReader:
         table = self._table
         start = self._location.start
         order = table.set_stops(start)
-        readable = self._members(order, SELECTED, UNSELECTED)
+        readable = self._members_of(order, SELECTED, UNSELECTED)
         selected = readable  # nearly always all members are selected
         if UNSELECTED in table.kinds:
-            selected = self._members(order, SELECTED)
+            selected = self._members_of(order, SELECTED)
         failed = array("I", sorted(table.faults))
         inflation = 0.0
         if self._wrapped_bytes:  # the members with `FLAG_WRAPPED` share the rest of the limit
@@ -488,7 +488,7 @@ class DirectoryReader:
             inflation=inflation,
         )
 
-    def _members(self, order: Sequence[int], *kinds: int) -> Members[Member]:
+    def _members_of(self, order: Sequence[int], *kinds: int) -> Members[Member]:
         """Return the members of the given kinds, in the given order of header numbers."""
         kind_of = self._table.kinds
         numbers = array("I", (number for number in order if kind_of[number] in kinds))
