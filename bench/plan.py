@@ -27,7 +27,7 @@ def plan(source: str, work: str, include: tuple[str, ...]) -> None:
     from s3unzip.context import Context  # noqa: PLC0415
     from s3unzip.model import Options, Request  # noqa: PLC0415
     from s3unzip.planning.plan import Plan  # noqa: PLC0415
-    from s3unzip.settling.loop import begin  # noqa: PLC0415
+    from s3unzip.settling.loop import begin_run  # noqa: PLC0415
     from s3unzip.stores.config import (  # noqa: PLC0415
         StoreConfig,
         parse_destination,
@@ -40,7 +40,7 @@ def plan(source: str, work: str, include: tuple[str, ...]) -> None:
     target = parse_destination(f"{work}/out")
     request = Request(parse_source(source), target, Options(include=include))
     plans: list[Plan] = []
-    begin(request, context, planned=plans.append)
+    begin_run(request, context, planned=plans.append)
     print(json.dumps({"members": plans[0].summary.selected, "tasks": plans[0].summary.tasks}))
 
 

@@ -21,7 +21,7 @@ from s3unzip.context import Context
 from s3unzip.extraction.task import run_task
 from s3unzip.model import Location, Request
 from s3unzip.runs.records import RunRecords
-from s3unzip.settling.loop import begin, settle
+from s3unzip.settling.loop import begin_run, settle
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.open import OpenedStores
 from s3unzip.stores.ports import Clock
@@ -74,7 +74,7 @@ def walk_member(home: Path) -> dict[str, Walk]:
         Location("file", "", str(archive)), Location("file", "", str(home / "out") + "/")
     )
     with watching() as plan:
-        planned = begin(request, context)
+        planned = begin_run(request, context)
     if planned.report is not None:
         raise TypeError(f"the archive was refused: {planned.report.message}")
     run = RunRecords.open(context.stores, planned.next.run).read_plan().run

@@ -168,12 +168,14 @@ def verify_objects(
     started = context.clock.now()
     if written is None or effort.deep:
         written = WrittenObjects()
-    begin = partial(_ObjectComparison, request, context, effort, written=written, each=each)
-    comparison = begin()
+    make_comparison = partial(
+        _ObjectComparison, request, context, effort, written=written, each=each
+    )
+    comparison = make_comparison()
     reading = read_archive(request, context, comparison.calls)
     check_selection(request.options, reading.index, warn)
     expected = _list_expected(request, reading)
-    comparison, requests = _compare_all(comparison, begin, expected)
+    comparison, requests = _compare_all(comparison, make_comparison, expected)
     proofs = comparison.proofs
     counts = comparison.counts
     return Verification(
@@ -198,13 +200,15 @@ def verify_objects(
 
 
 def _compare_all(
-    first: _ObjectComparison, begin: Callable[[], _ObjectComparison], expected: list[_Expected]
+    first: _ObjectComparison,
+    make_comparison: Callable[[], _ObjectComparison],
+    expected: list[_Expected],
 ) -> tuple[_ObjectComparison, Requests]:
-    """Compare all objects; if the store does not list keys in order, begin once more.
+    """Compare all objects; if the store does not list keys in order, compare them again.
 
     Args:
         first: a comparison that has not begun.
-        begin: function that returns a new comparison.
+        make_comparison: function that returns a new comparison.
         expected: the objects that may exist, in the order of their keys.
 
     Returns:
@@ -223,7 +227,7 @@ def _compare_all(
         return first, first.calls.requests
     # The second comparison has results of its own, because threads of the first may still be
     # running and adding results.
-    second = begin()
+    second = make_comparison()
     second.compare(expected, any_order=True)
     return second, first.calls.requests + second.calls.requests
 

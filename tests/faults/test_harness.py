@@ -28,7 +28,7 @@ from s3unzip.extraction.task import run_task
 from s3unzip.local.destination_objects import clear_extra
 from s3unzip.model import OnConflict, Options, Report, Run, Task, Verdict
 from s3unzip.runs.records import RunRecords
-from s3unzip.settling.loop import begin, settle
+from s3unzip.settling.loop import begin_run, settle
 from s3unzip.stores.ports import Clock, StoredObject
 from tests.faults import bombs, killing
 from tests.faults.bombs import TUNING, make_archive
@@ -201,7 +201,7 @@ def test_tasks_done_twice_at_once(world: World) -> None:
         world.clear()
         world.put_archive(archive)
         one, other = world.maker()(Clock()), world.maker()(Clock())
-        step = begin(world.request(), one)
+        step = begin_run(world.request(), one)
         while step.report is None:
             done += _do_twice(step.next.run, step.next.tasks, one, other)
             step = settle(step.next, one)

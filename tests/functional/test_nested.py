@@ -23,7 +23,7 @@ from s3unzip.model import (
     Verdict,
     decode,
 )
-from s3unzip.settling.loop import begin
+from s3unzip.settling.loop import begin_run
 from s3unzip.settling.nested import nested_requests
 from s3unzip.stores.ports import Buffer, ObjectFacts
 from s3unzip.zip import Policy
@@ -255,7 +255,7 @@ def test_requests_for_runs_side_by_side(world: World) -> None:
         (f"archive/a0{number}.zip", f"archive/a0{number}/", 1, Budget(2, 33, 333))
         for number in range(3)
     ]
-    assert [begin(request, world.context).report for request in requests] == [None] * 3
+    assert [begin_run(request, world.context).report for request in requests] == [None] * 3
 
 
 MIB = 1024**2

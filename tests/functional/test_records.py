@@ -13,7 +13,7 @@ from s3unzip.extraction.task import run_task
 from s3unzip.local.runs import BOOT, LOCK, LocalRuns, is_at_work, lock_run
 from s3unzip.model import Report, TaskReport, decode
 from s3unzip.runs.run_list import ListedRun, RunWatcher
-from s3unzip.settling.loop import begin
+from s3unzip.settling.loop import begin_run
 from s3unzip.stores.config import StoreConfig, parse_destination
 from tests.support import memory, servers
 from tests.support.processes import Program
@@ -219,7 +219,7 @@ def test_tasks_add_up_as_they_end(world: memory.World) -> None:
     for number in range(10):
         archive[archive.index(b"#%03d" % number)] ^= 1
     world.tune(batch_members=20)
-    step = begin(world.request(bytes(archive)), world.context)
+    step = begin_run(world.request(bytes(archive)), world.context)
     records = world.records(step.next.run)
     run, watcher = records.read_plan().run, RunWatcher(records, max_failures=3)
     task = step.next.tasks[0]

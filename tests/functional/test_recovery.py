@@ -35,7 +35,7 @@ from s3unzip.settings import KIB, Tuning, make_tuning
 from s3unzip.settling.loop import (
     KnownArchive,
     Settled,
-    begin,
+    begin_run,
     settle,
     settle_failed,
 )
@@ -140,7 +140,7 @@ def test_parts_of_a_split_member_are_written_again(
     context = attempts.open_context(
         config.StoreConfig(work), Policy(), make_tuning(TUNING), ports.Clock(), progress=None
     )
-    step = begin(Request(source, target, Options(key_template="{member}")), context)
+    step = begin_run(Request(source, target, Options(key_template="{member}")), context)
     run = RunRecords.open(context.stores, step.next.run).read_plan().run
     for _ in range(2):  # scans and all others, then slices
         for task in step.next.tasks:
@@ -295,7 +295,7 @@ def test_a_damaged_record_ends_in_a_verdict(
     harm = Damaged(world, record, damage, phase)
     world.progress = harm
     if place == "aws":
-        report = go_on_aws(world, begin(request, world.context), request)
+        report = go_on_aws(world, begin_run(request, world.context), request)
     else:
         report = world.machine.run(request)
     assert harm.at == DONE
@@ -312,7 +312,7 @@ def test_a_damaged_record_ends_in_a_verdict(
     world.progress = None
     if place == "aws":
         ended = go_on_aws(
-            world, begin(request, world.context, KnownArchive(report.run, report.pin)), request
+            world, begin_run(request, world.context, KnownArchive(report.run, report.pin)), request
         )
     elif record == "run.json" and report.verdict is Verdict.FAILED:
         with pytest.raises(S3UnzipError, match=r"run\.json"):
@@ -328,7 +328,7 @@ def test_a_damaged_record_ends_in_a_verdict(
 @pytest.mark.parametrize("record", ["stop.json", "report.json"])
 def test_a_damaged_end_is_followed_by_another(world: World, record: str, damage: str) -> None:
     """What stopped the run, or its report, cannot be read: the run goes on, and has a report."""
-    step = begin(world.request(build(Entry("a", b"a"))), world.context)
+    step = begin_run(world.request(build(Entry("a", b"a"))), world.context)
     world.records(step.next.run).write_stop(Stop(Verdict.FAILED, "access-denied", "no right"))
     if record == "report.json":
         assert settle(step.next, world.context).report is not None

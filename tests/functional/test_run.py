@@ -28,7 +28,7 @@ from s3unzip.model import (
     Verdict,
     decode,
 )
-from s3unzip.settling.loop import begin
+from s3unzip.settling.loop import begin_run
 from s3unzip.stores.ports import Buffer, ObjectFacts
 from s3unzip.zip import Policy
 from tests.support.memory import MemoryBucket, MemoryStores, World
@@ -57,7 +57,7 @@ def _entries(count: int) -> list[Entry]:
 def test_a_small_archive_is_planned_with_one_get(world: World) -> None:
     """The suffix range returns tail, size and pin, and contains the complete directory."""
     assert world.records(
-        begin(world.request(build(*_entries(20))), world.context).next.run
+        begin_run(world.request(build(*_entries(20))), world.context).next.run
     ).read_plan().requests == Requests(get=1, put=2)
 
 

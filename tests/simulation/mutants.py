@@ -80,7 +80,7 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
         ("stop-ignored", "stop.result()", "None"),
         ("stop-not-recorded", "attempt.records.write_stop(stop_for(fault))", "pass"),
         ("resume-repeats-members", "if row.member.index not in done]", "if done or row]"),
-        ("partial-record-taken-for-whole", " and earlier.complete:", ":"),
+        ("partial-record-taken-for-whole", " and earlier.is_complete:", ":"),
     ],
     "settling/loop.py": [
         ("stop-stays-when-resumed", "records.store.delete([STOP])", "pass"),
@@ -106,13 +106,13 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
     "settling/results.py": [
         (
             "partial-task-not-left",
-            "elif outcomes is None or not outcomes.complete:",
+            "elif outcomes is None or not outcomes.is_complete:",
             "elif outcomes is None:",
         ),
         ("late-stream-counts-too", "counted = replace(outcomes, outcomes=[])", "pass"),
     ],
     "runs/records.py": [
-        ("whole-outcomes-emptied", "if recorded is None or not recorded.complete:", "if True:"),
+        ("whole-outcomes-emptied", "if recorded is None or not recorded.is_complete:", "if True:"),
         (
             "damaged-outcomes-taken-for-none",
             "if len(outcomes) != counted:",

@@ -46,7 +46,7 @@ from s3unzip.model import (
 from s3unzip.pricing import Platform
 from s3unzip.runs.records import RunRecords
 from s3unzip.settings import KIB, Tuning
-from s3unzip.settling.loop import Settled, begin, resume, settle
+from s3unzip.settling.loop import Settled, begin_run, resume, settle
 from s3unzip.stores import Stores, archives, listing
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import (
@@ -464,7 +464,7 @@ class World:
     def run_request(self, request: Request) -> Report:
         plans: list[PlanSummary] = []
         self.buckets.forget_runs()
-        step = begin(request, self.context, planned=lambda plan: plans.append(plan.summary))
+        step = begin_run(request, self.context, planned=lambda plan: plans.append(plan.summary))
         report = self.finish(step)
         # The plan is told of once, if the archive is not refused, and every entry counts once.
         assert len(plans) == (report.verdict is not Verdict.REJECTED)

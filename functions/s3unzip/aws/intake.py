@@ -70,7 +70,7 @@ from s3unzip.settling.loop import (
     NOT_READABLE,
     KnownArchive,
     Settled,
-    begin,
+    begin_run,
     look_up_run,
     settle,
 )
@@ -366,7 +366,7 @@ class _MemoryRun:
 
     def begin(self, calls: Calls) -> Settled:
         archive = self._archive
-        return begin(
+        return begin_run(
             archive.request,
             self._context,
             KnownArchive(archive.run, archive.tail.pin, archive.tail),

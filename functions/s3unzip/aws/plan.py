@@ -8,7 +8,7 @@ from s3unzip.aws.environment import convert_input, load_config
 from s3unzip.aws.executions import RunInput, end_run, find_routed_run, machine_data
 from s3unzip.aws.telemetry import bind_run, lambda_function, record_plan
 from s3unzip.errors import UsageError
-from s3unzip.settling.loop import KnownArchive, begin, resume
+from s3unzip.settling.loop import KnownArchive, begin_run, resume
 
 
 @lambda_function
@@ -25,7 +25,7 @@ def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
     bind_run(run_input.run)
     if run_input.request is not None:
         context = config.context(invocation, run_input.request)
-        settled = begin(
+        settled = begin_run(
             run_input.request,
             context,
             KnownArchive(run_input.run, run_input.pin),

@@ -58,7 +58,7 @@ def _do_attempt(attempt: TaskAttempt) -> TaskReport:
         stop = pool.submit(attempt.records.find_stop)
         rows = pool.submit(attempt.read_rows, task.rows)
     earlier = outcomes.result()
-    if earlier is not None and earlier.complete:  # nothing is left to do
+    if earlier is not None and earlier.is_complete:  # nothing is left to do
         return earlier.report
     if earlier is not None:
         attempt.resume(earlier)
@@ -78,7 +78,7 @@ def _do_attempt(attempt: TaskAttempt) -> TaskReport:
             return attempt.write()
         # Another attempt may have done the whole task in the meantime.
         concurrent = attempt.records.find_outcomes(task.id)
-        if concurrent is not None and concurrent.complete:
+        if concurrent is not None and concurrent.is_complete:
             return concurrent.report
         attempt.fault = str(fault)
         attempt.write()

@@ -140,7 +140,7 @@ class Machine:
             context.stores.destination(request.destination).check_ready(size)
 
         archive = loop.KnownArchive(tail=tail)
-        settled = loop.begin(request, context, archive, calls, check=prepare, planned=accept)
+        settled = loop.begin_run(request, context, archive, calls, check=prepare, planned=accept)
         return self._do_rounds(settled)
 
     def _begin_anew(self, run: str) -> None:

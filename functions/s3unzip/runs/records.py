@@ -92,7 +92,7 @@ class TaskOutcomes(Struct, frozen=True):
     outcomes: list[Outcome]
 
     @property
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether the task has no unfinished members."""
         return self.report.unfinished == 0
 
@@ -248,7 +248,7 @@ class RunRecords:
                 self.store.create(name, data)
             except errors.ConflictError:  # another writer has recorded outcomes of this task
                 recorded = _parse_outcomes(self._find_bytes(name))
-                if recorded is None or not recorded.complete:
+                if recorded is None or not recorded.is_complete:
                     self.store.write(name, [data])
 
     def delete_outcomes(self, task: str) -> None:

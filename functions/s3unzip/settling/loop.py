@@ -1,4 +1,4 @@
-"""The loop of a run: `begin` plans it; `settle` ends a round, and begins the next or ends the run.
+"""The loop of a run: `begin_run` plans it; `settle` writes the next round or the report.
 
 The same functions run on one machine, in the intake function for a small archive, and as states of
 the state machine. A round is a list of tasks. Later rounds contain the tasks that did not end, the
@@ -74,7 +74,7 @@ NOT_READABLE = "not-readable"  # reason code of a run whose archive the store re
 
 
 class Settled(NamedTuple):
-    """The result of `begin`, `resume` or `settle`."""
+    """The result of `begin_run`, `resume` or `settle`."""
 
     next: Next
     report: Report | None = None  # the report of a run that has ended
@@ -83,14 +83,14 @@ class Settled(NamedTuple):
 
 
 class KnownArchive(Struct, frozen=True):
-    """What the caller of `begin` knows about an archive; None for each value that is unknown."""
+    """What the caller of `begin_run` knows about an archive; None for every unknown value."""
 
     run: str | None = None  # the id of its run
     pin: Pin | None = None  # the version that the run must read
     tail: Tail | None = None  # its end, if it has been read
 
 
-def begin(
+def begin_run(
     request: Request,
     context: Context,
     archive: KnownArchive | None = None,
@@ -268,7 +268,7 @@ def resume(
     earlier = recorded.run
     if earlier is not None and (recorded.plan is None or recorded.begins_anew):
         # The plan of a small archive was only in memory, or the records cannot be read.
-        return begin(
+        return begin_run(
             repeat_request(earlier, after_success), context, KnownArchive(run, earlier.pin), calls
         )
     plan = recorded.plan or records.read_plan()  # raises an error if the run has no records
@@ -314,7 +314,7 @@ def settle(state: Next, context: Context, calls: Calls | None = None) -> Settled
     """End a round: read its results, and write the next round or the report.
 
     Args:
-        state: the state that `begin` or the last `settle` returned.
+        state: the state that `begin_run` or the last `settle` returned.
         context: the stores, the clock and the limits.
         calls: counts the requests of this step; None: the step has sent no requests yet.
     """

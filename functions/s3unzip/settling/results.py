@@ -159,10 +159,10 @@ def _read_rounds(records: RunRecords, plan: PlanSummary, results: Results) -> No
             if Stage.DONE in members.get(task.member, {}):
                 counted = replace(outcomes, outcomes=[])
             results.add_task(counted)
-            results.done += outcomes.complete  # True counts as 1
+            results.done += outcomes.is_complete  # True counts as 1
         if task.stage is not None:  # the stage of the member decides, once all tasks are read
             members[task.member].setdefault(task.stage, []).append((task, outcomes))
-        elif outcomes is None or not outcomes.complete:
+        elif outcomes is None or not outcomes.is_complete:
             results.unfinished.append(task)
     for stages in members.values():
         _sort_member(results, stages)
@@ -176,7 +176,7 @@ _Stages = dict[Stage, list[tuple[Task, TaskOutcomes | None]]]
 def _sort_member(results: Results, stages: _Stages) -> None:
     """Add the tasks of a split member to the list in `results` that its current stage requires."""
     ended = {
-        stage: all(outcomes is not None and outcomes.complete for _, outcomes in tasks)
+        stage: all(outcomes is not None and outcomes.is_complete for _, outcomes in tasks)
         for stage, tasks in stages.items()
     }
     match current_stage(ended):
@@ -191,7 +191,7 @@ def _sort_member(results: Results, stages: _Stages) -> None:
             results.to_finish.append(ended_slices)
         case Stage.SCAN | Stage.SLICE | Stage.STREAM as stage:
             for task, outcomes in stages[stage]:
-                if outcomes is None or not outcomes.complete:
+                if outcomes is None or not outcomes.is_complete:
                     results.unfinished.append(task)
 
 

@@ -27,7 +27,7 @@ from s3unzip.local import recovery, runs
 from s3unzip.model import Location, Part, Pin, Report, Task, Verdict
 from s3unzip.runs.step import Step
 from s3unzip.settings import Tuning
-from s3unzip.settling.loop import begin
+from s3unzip.settling.loop import begin_run
 from s3unzip.stores.ports import Buffer, Destination, ObjectFacts, PartLimits, Upload
 from s3unzip.zip import ByteRange
 from tests.support import zips
@@ -263,7 +263,7 @@ def test_an_overwritten_source_leaves_no_upload() -> None:
         if len(copied) == 2:
             put_archive(world.buckets, b"newer")
 
-    report = world.finish(begin(world.request(ARCHIVE), world.context), overwrite_after_one)
+    report = world.finish(begin_run(world.request(ARCHIVE), world.context), overwrite_after_one)
     assert len(copied) >= 2
     assert (report.verdict, world.out.pending) == (Verdict.SOURCE_CHANGED, {})
 

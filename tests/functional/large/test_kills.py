@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from s3unzip import settings, verification
 from s3unzip.extraction.task import run_task
 from s3unzip.model import Location, OnConflict, Options, Part, Pin, Report, Request, TaskKind
-from s3unzip.settling.loop import KnownArchive, Settled, begin, settle
+from s3unzip.settling.loop import KnownArchive, Settled, begin_run, settle
 from s3unzip.stores.archives import Source
 from s3unzip.stores.ports import Buffer, StoredObject, Tail, Upload
 from s3unzip.zip import ByteRange
@@ -121,7 +121,7 @@ CASES = {
 
 def _planned(case: Case, options: Options) -> tuple[World, Settled]:
     world = World(case.tuning)
-    return world, begin(world.request(case.archive, options), world.context)
+    return world, begin_run(world.request(case.archive, options), world.context)
 
 
 def lifetimes(case: Case, options: Options) -> Iterator[Lifetime]:
@@ -168,15 +168,18 @@ def test_a_killed_plan_is_made_again(kind: str) -> None:
     world = World(case.tuning)
     request = world.request(case.archive)
     world.stores = cast(Any, Dying(world.buckets, whole))
-    run = begin(request, world.context).next.run
+    run = begin_run(request, world.context).next.run
     for call in range(1, whole.calls + 1):
         world = World(case.tuning)
         request = world.request(case.archive)
         world.stores = cast(Any, Dying(world.buckets, Lifetime(call, answered=True)))
         with pytest.raises(KilledError):
-            begin(request, world.context)
+            begin_run(request, world.context)
         world.stores = None
-        assert world.finish(begin(request, world.context, KnownArchive(run))).verdict == "COMPLETED"
+        assert (
+            world.finish(begin_run(request, world.context, KnownArchive(run))).verdict
+            == "COMPLETED"
+        )
         assert world.contents() == {"m": case.entry.content}
 
 

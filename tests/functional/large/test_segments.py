@@ -13,7 +13,7 @@ from s3unzip.extraction.task import run_task
 from s3unzip.model import OnConflict, Options, Part, Report, Status, TaskKind
 from s3unzip.runs import step as attempt
 from s3unzip.runs.run_list import RunWatcher
-from s3unzip.settling.loop import begin, settle
+from s3unzip.settling.loop import begin_run, settle
 from s3unzip.stores import ports, run_store
 from tests.functional.large.test_copy import FailingCopies
 from tests.functional.test_run import Refusing
@@ -153,7 +153,7 @@ def run_spoiled(spoil: Callable[[run_store.RunStore, list[str]], None]) -> tuple
     """Extract a member; what its scans found is spoiled, by their names, before it is linked."""
     entry = zips.Entry("big", LOG, zips.DEFLATE)
     world = World(ten_segments(entry.stored_data))
-    step = begin(world.request(zips.build(entry)), world.context)
+    step = begin_run(world.request(zips.build(entry)), world.context)
     work = world.buckets.run_store(step.next.run)
     for task in step.next.tasks:
         run_task(world.records(step.next.run).read_plan().run, task, world.context)

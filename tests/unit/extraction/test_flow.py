@@ -33,7 +33,7 @@ from s3unzip.extraction.uploads import (
 )
 from s3unzip.model import GzipForm, OnConflict, Options, Outcome, Part, PlannedMember, Status
 from s3unzip.runs.step import TaskAttempt
-from s3unzip.settling.loop import begin as begin_run
+from s3unzip.settling.loop import begin_run
 from s3unzip.stores.calls import Calls, map_ahead, read_ahead
 from s3unzip.stores.listing import PAGE_KEYS
 from s3unzip.stores.ports import Buffer, ObjectFacts, StoredObject, Upload

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from s3unzip.model import Location, Pin, Report, Request, Verdict, encode
 from s3unzip.run_ids import run_id
-from s3unzip.settling.loop import begin
+from s3unzip.settling.loop import begin_run
 from s3unzip.stores.archives import read_whole_tail
 from s3unzip.stores.ports import ObjectFacts
 from tests.support.memory import OUT, World
@@ -111,7 +111,7 @@ def test_a_run_extracts_all_parts(world: World, files: Files, prefix: str) -> No
 )
 def test_parts_that_are_not_a_whole_archive(world: World, files: Files, said: str) -> None:
     """What is missing or wrong is named, in words about parts."""
-    report = begin(_fill(world, files), world.context).report
+    report = begin_run(_fill(world, files), world.context).report
     assert isinstance(report, Report)
     assert report.verdict is Verdict.REJECTED
     assert re.fullmatch(said, f"{report.reason}: {report.message}")
@@ -119,7 +119,7 @@ def test_parts_that_are_not_a_whole_archive(world: World, files: Files, said: st
 
 def test_a_part_that_comes_later(world: World) -> None:
     """Once all parts are there the archive has another run, which is not refused."""
-    refused = begin(_fill(world, _without(SPLIT, "a.z01")), world.context).report
+    refused = begin_run(_fill(world, _without(SPLIT, "a.z01")), world.context).report
     assert isinstance(refused, Report)
     report = world.run_request(_fill(world, SPLIT))
     assert report.verdict is Verdict.COMPLETED

@@ -32,7 +32,7 @@ from s3unzip.runs.records import PAGE, REPORT, RunRecords
 from s3unzip.runs.run_list import RunWatcher
 from s3unzip.settling.loop import (
     KnownArchive,
-    begin,
+    begin_run,
     settle,
     settle_failed,
 )
@@ -56,7 +56,7 @@ def _name_of(world: World, request: Request) -> str:
 
 
 def _begin(world: World, archive: bytes) -> tuple[Run, Next]:
-    state = begin(world.request(archive), world.context).next
+    state = begin_run(world.request(archive), world.context).next
     return world.records(state.run).read_plan().run, state
 
 
@@ -101,11 +101,11 @@ def test_a_late_plan_replaces_no_report(world: World) -> None:
     known = KnownArchive(_name_of(world, request), bucket.head_source(request.source))
 
     def extract_and_delete() -> None:
-        assert world.finish(begin(request, world.context, known)).verdict is Verdict.COMPLETED
+        assert world.finish(begin_run(request, world.context, known)).verdict is Verdict.COMPLETED
         bucket.objects.clear()
 
     bucket.overtake = extract_and_delete
-    late = world.finish(begin(request, world.context, known))
+    late = world.finish(begin_run(request, world.context, known))
     assert (late.verdict, world.records(late.run).find_report()) == (Verdict.COMPLETED, late)
 
 
@@ -197,12 +197,12 @@ def test_records_of_another_archive_are_an_error(
 ) -> None:
     """Two archives may have one id: the records of one are never taken for the other's."""
     request = world.request(ARCHIVE)
-    run = begin(request, world.context).next.run
+    run = begin_run(request, world.context).next.run
     source = replace(request.source, key=key or request.source.key)
     pin = world.buckets.source(request.source).stat(request.source).pin
     known = KnownArchive(run, replace(pin, etag=etag or pin.etag))
     with pytest.raises(UsageError, match=f"its run has the id {run}, which is on"):
-        begin(replace(request, source=source), world.context, known)
+        begin_run(replace(request, source=source), world.context, known)
 
 
 def test_failed_members_are_done_again_only_from_their_archive(world: World) -> None:
