@@ -19,9 +19,9 @@ from s3unzip.operate.runs import DeployedRuns
 from s3unzip.operate.submit import (
     MissingArchives,
     Submission,
-    find_archives,
     find_ended,
     find_missing,
+    list_archives,
     send_events,
     start_missing,
 )
@@ -69,7 +69,7 @@ def submit(arguments: Arguments) -> int:
 
 def _submit_named(arguments: Arguments, runs: DeployedRuns) -> int:
     """Queue the archives that the arguments name, if the user agrees; return the exit code."""
-    sizes, outside = find_archives(arguments.sources, runs)
+    sizes, outside = list_archives(arguments.sources, runs)
     ended = find_ended(runs, list(sizes))
     for key in ended:
         del sizes[key]

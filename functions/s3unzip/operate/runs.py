@@ -173,7 +173,7 @@ class DeployedRuns(RunList):
 
     def client(self, service: str, arn: str = "") -> Any:
         """Return the client for a service in the region of the stack, or in that of `arn`."""
-        region = None  # the region of the stack
+        region = None  # the region of the stack; the fourth field of an ARN is its region
         if arn.startswith("arn:") and arn.split(":")[3] != self.region:
             region = arn.split(":")[3]
         if (service, region) not in self._clients:

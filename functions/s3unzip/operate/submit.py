@@ -117,7 +117,7 @@ class MissingArchives(Struct, frozen=True):
         return tuple(archive for archive in self.unsettled if archive.state != "not readable")
 
 
-def find_archives(names: Sequence[str], runs: DeployedRuns) -> tuple[dict[str, int], int]:
+def list_archives(names: Sequence[str], runs: DeployedRuns) -> tuple[dict[str, int], int]:
     """List archives by their names, which are keys, prefixes or globs.
 
     Returns:
@@ -129,7 +129,7 @@ def find_archives(names: Sequence[str], runs: DeployedRuns) -> tuple[dict[str, i
     for name in names:  # all names are checked before the first request
         _check_scope(name, runs.defaults)
     for name in names:
-        named = _find_named(name, runs)
+        named = _list_named(name, runs)
         taken = {
             key: size for key, size in named.items() if runs.defaults.covers(_locate(runs, key))
         }
@@ -141,7 +141,7 @@ def find_archives(names: Sequence[str], runs: DeployedRuns) -> tuple[dict[str, i
     return sizes, len(outside)
 
 
-def _find_named(name: str, runs: DeployedRuns) -> dict[str, int]:
+def _list_named(name: str, runs: DeployedRuns) -> dict[str, int]:
     """Return the sizes, by key, of the objects that `name` (a key, prefix or glob) refers to.
 
     If `name` is the key of an object, it is not treated as a glob. Looking up a key takes one HEAD

@@ -16,7 +16,7 @@ from s3unzip.model import Location, Route, Verdict
 from s3unzip.operate import submit
 from s3unzip.operate.checks import FAILURE, OK, check_route
 from s3unzip.operate.doctor import diagnose
-from s3unzip.operate.submit import ATTEMPTS, LONGEST_WAIT, find_archives, send_events
+from s3unzip.operate.submit import ATTEMPTS, LONGEST_WAIT, list_archives, send_events
 from s3unzip.printable import show_count
 from s3unzip.settings import Variable
 from tests.docs.test_json import check_lines
@@ -97,7 +97,7 @@ def test_a_key_is_looked_up_with_one_request(shell: Shell) -> None:
     shell.put("a.zip", "a.zip.zip")
     runs = shell.site.runs
     shell.site.account.asked.clear()
-    assert find_archives([f"{BUCKET}a.zip"], runs) == ({"a.zip": len(ARCHIVE)}, 0)
+    assert list_archives([f"{BUCKET}a.zip"], runs) == ({"a.zip": len(ARCHIVE)}, 0)
     assert [
         f"{request.method} {request.path}"
         for request in shell.site.account.asked
