@@ -119,7 +119,7 @@ def runs(arguments: Arguments) -> int:
         if len(rows) > arguments.newest:  # the first row has the titles
             sys.stderr.write(f"the latest {arguments.newest:,}; --limit N lists more\n")
     elif not arguments.json:
-        sys.stderr.write("no runs yet: s3unzip run SRC DEST begins one\n")
+        sys.stderr.write(f"{run_list.nothing_yet}\n")
     return 0
 
 

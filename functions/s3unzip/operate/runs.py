@@ -155,7 +155,8 @@ class DeployedRuns(RunList):
 
     def _find_stack(self) -> Any:
         """Return the stack that has the name of the environment, with or without "s3unzip-"."""
-        names = (STACK + self.environment, self.environment)
+        # Without a name, CloudFormation would describe any stack.
+        names = (STACK + self.environment, self.environment or STACK)
         for name in names:
             try:
                 stack = self.ask("cloudformation:DescribeStacks", StackName=name)["Stacks"][0]

@@ -341,11 +341,17 @@ def test_a_bucket_with_a_key_that_no_setting_names(
     kms = account.client("kms")
     keys = [kms.create_key()["KeyMetadata"]["Arn"] for _ in range(2)]
     kms.create_alias(AliasName=ALIAS, TargetKeyId=keys[0])
-    default = {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": name or keys[0]}
     account.client("s3").put_bucket_encryption(
         Bucket="members",
         ServerSideEncryptionConfiguration={
-            "Rules": [{"ApplyServerSideEncryptionByDefault": default}]
+            "Rules": [
+                {
+                    "ApplyServerSideEncryptionByDefault": {
+                        "SSEAlgorithm": "aws:kms",
+                        "KMSMasterKeyID": name or keys[0],
+                    }
+                }
+            ]
         },
     )
     named = {"another": keys[1], "the same": keys[0]}.get(setting)

@@ -166,10 +166,10 @@ def test_stacks_that_are_not_as_they_should_be(account: Account) -> None:
     account.make_stack(
         "mine", {"StateMachineArn": "arn:aws:states:us-east-1:1:stateMachine:m", "WorkBucket": "w"}
     )
-    runs = DeployedRuns("mine", StoreConfig(endpoint_url=account.url))
-    assert runs.stack["StackName"] == "mine"
-    with pytest.raises(UsageError, match="too old"):
-        _ = runs.variables
+    with pytest.raises(UsageError, match="environment mine: its stack is too old"):
+        _ = DeployedRuns("mine", StoreConfig(endpoint_url=account.url)).variables
+    with pytest.raises(NotFoundError, match="no stack s3unzip- here; check --env"):
+        DeployedRuns("", StoreConfig(endpoint_url=account.url))
 
 
 def test_a_small_run_records_the_nested_archives_that_it_refuses(

@@ -56,7 +56,8 @@ def shell(site: Site, tmp_path: Path) -> Shell:
 
 
 def test_advice_names_the_environment(shell: Shell) -> None:
-    """A run without a report is followed, then resumed, where it is."""
+    """A run without a report is followed, then resumed, where it is; a list may be empty."""
+    shell(command="runs").ends(0, "no run of dev has begun yet")
     run = shell.site.begin("a.zip")
     shell(run, command="show").ends(6, f"s3unzip watch {run} --env dev follows it")
     assert shell.site.runs.stop(run)
