@@ -104,8 +104,9 @@ def test_a_listing_has_the_keys_that_the_server_meant(server_name: str) -> None:
         listed = list_all(stores_at(server.url).destination(WHERE), "")
         client = aws_session.AwsSession(config.StoreConfig()).client("s3", endpoint_url=server.url)
         answer = client.list_objects_v2(Bucket="bucket")
-    etag = "c4ca4238a0b923820dcc509a6f75849b"
-    assert listed == [ports.StoredObject(key, 1, etag=etag) for key in keys.values()]
+    assert listed == [
+        ports.StoredObject(key, 1, etag="c4ca4238a0b923820dcc509a6f75849b") for key in keys.values()
+    ]
     assert [entry.get("Key") for entry in answer["Contents"]] == list(keys.values())
 
 
@@ -272,13 +273,15 @@ def test_a_wrong_endpoint_is_told_at_once(by: str) -> None:
 
     A user in the URL is no part of S3's protocol, and is not shown.
     """
-    unknown = "http://s3.eu-wset-1.invalid"
     with nobody() as url:
         refused = f"cannot reach {url}: connection refused; check --endp"
         for endpoint, words in (
             (url, refused),
             (url.replace("//", "//me:SECRET@"), refused),
-            (unknown, "s3.eu-wset-1.invalid: there is no host of this name; check --endp"),
+            (
+                "http://s3.eu-wset-1.invalid",
+                "s3.eu-wset-1.invalid: there is no host of this name; check --endp",
+            ),
         ):
             refusal = _ask(endpoint, by=by)
             assert (type(refusal), words in str(refusal)) == (StorageError, True), refusal
@@ -294,8 +297,11 @@ def test_later_it_is_a_fault_that_may_pass(by: str, words: str) -> None:
     assert "SECRET" not in f"{fault}{fault.trouble}"
 
 
-def test_a_server_that_answers_is_reachable() -> None:
-    """A broken answer at the beginning is a fault that may pass."""
+@pytest.mark.parametrize("proxy", ["", "http://127.0.0.1:9"])
+def test_a_server_that_answers_is_reachable(monkeypatch: pytest.MonkeyPatch, proxy: str) -> None:
+    """A broken answer at the beginning is a fault that may pass; no proxy is asked with "*"."""
+    monkeypatch.setenv("http_proxy", proxy)
+    monkeypatch.setenv("no_proxy", "*")
     with HttpServer(lambda asked: Reply(200, b"x", cut=0)) as server:
         assert "cannot reach" not in str(_ask(server.url, by="obstore"))
         session.Session(

@@ -135,14 +135,16 @@ def _send(process: subprocess.Popen[bytes], message: object) -> None:
 
 def _start_process(lifeline: int) -> subprocess.Popen[bytes]:
     """Start a Python process that finds the same modules, and ends when `lifeline` is closed."""
-    search_path = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
     return subprocess.Popen(  # noqa: S603 - the current Python
         # With -P, nothing is imported from the working directory.
         [sys.executable, "-P", "-c", PROGRAM.format(lifeline=lifeline)],
         pass_fds=[lifeline],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": search_path},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
+        },
     )
 
 

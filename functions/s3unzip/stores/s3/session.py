@@ -20,6 +20,7 @@ from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import urlsplit
 
 import obstore
 from obstore.exceptions import BaseError
@@ -196,8 +197,11 @@ class Session:
             "allow_http": url.startswith("http://"),
             "user_agent": "s3unzip",
         }
-        if not PROXIES.isdisjoint(map(str.lower, os.environ)):
-            find_proxy(url)  # refuses an invalid proxy; its import takes 30 ms
+        variables = set(map(str.lower, os.environ))
+        if not PROXIES.isdisjoint(variables):  # `find_proxy` refuses an invalid proxy
+            if find_proxy(url) is None and f"{url.partition(':')[0]}_proxy" in variables:
+                # obstore does not know all forms of NO_PROXY, such as "*" for the number of a host.
+                options |= {"proxy_url": url, "proxy_excludes": urlsplit(url).hostname or ""}
         elif url.startswith("http://"):
             # Without TLS there are no certificates to check. With this setting, the client does not
             # parse the root certificates, which takes 3 ms.
