@@ -78,7 +78,10 @@ def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
 
 
 def _compare_again(run: str, config: LambdaConfig, context: Context) -> dict[str, Any]:
-    """Compare the archive with its current version once more, after all functions have ended."""
+    """Compare the archive with its current version once more; return data that ends the execution.
+
+    All functions of the run have ended.
+    """
     bind_run(run)
     report = RunRecords.open(context.stores, run, context.calls()).find_report()
     if report is not None:

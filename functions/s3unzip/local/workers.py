@@ -63,12 +63,12 @@ class WorkerTally:
         self._progress = progress or Progress()
         self._sums: Counter[str] = Counter()  # sums of all attempts except the lost ones
         self._shown: Counter[str] = Counter()  # the maximum of each sum, as displayed
-        self._failed_keys: set[str] = set()
+        self._failed_keys: set[str] = set()  # keys of the failed members that were shown
         self._troubles: dict[str, float] = {}  # when each line was last shown
         self._lock = threading.Lock()
 
     def note_recorded(self, counts: Mapping[str, int], *, new_run: bool) -> None:
-        """Set the sums to the recorded counts of a run before one of its rounds begins."""
+        """Before a round, set the sums to the recorded counts; a new run is shown from zero."""
         with self._lock:
             if new_run:
                 self._shown.clear()
@@ -77,7 +77,7 @@ class WorkerTally:
             self._show_increase()
 
     def take(self, attempt_counts: Counter[str], message: TaskMessage) -> None:
-        """Take a message from an attempt; add its counts to the sums and to `attempt_counts`."""
+        """Show what an attempt reports; add its counts to the sums and to `attempt_counts`."""
         with self._lock:
             match message:
                 case str():
@@ -93,7 +93,7 @@ class WorkerTally:
                         self._progress.failed(new)
 
     def subtract(self, attempt: Counter[str]) -> None:
-        """Subtract those counts of a lost attempt that are not on record."""
+        """Subtract the counts of a lost attempt, which has no record."""
         with self._lock:
             self._sums.subtract(attempt)
 
