@@ -80,7 +80,8 @@ class Session:
         self._renewals = 0  # value of `ProfileKeys.renewals` when `_stores` was last cleared
         # Monotonic time from which requests to an unreachable server are retried.
         self.startup_ends = aws.access.startup_ends()
-        self.keys_for_botocore: set[str] = set()  # keys of objects whose metadata is not ASCII
+        # Keys of objects whose metadata is not ASCII, so that obstore cannot read it.
+        self.keys_for_botocore: set[str] = set()
         self.implements_copies = True  # False after the server has refused UploadPartCopy
 
     @staticmethod
@@ -289,19 +290,21 @@ class Session:
     def adapt_to(self, error: Exception, call: Call) -> errors.S3UnzipError:
         """Prepare the next attempt after an exception during `call`, and return the error to raise.
 
-        The next attempt may use other keys, go to the region of the bucket, or specify no version.
-        If an endpoint cannot be reached when a program starts, the error does not allow a retry.
+        The next attempt may use other signing keys, go to the region of the bucket, specify no
+        version, or be sent by botocore. If an endpoint cannot be reached when a program starts, the
+        error does not allow a retry.
         """
         keys = self._aws.keys
         if keys.failure is not None and PROVIDER in str(error):  # `error` contains only the text
             return keys.failure
         answer = read_answer(error)
         has_no_code = answer.status in {400, 403} and not answer.code
-        if call.action == "GetObject" and not call.pinned and has_no_code:  # perhaps from a HEAD
+        # This may be the response to a HEAD. A pinned request is always a GET.
+        if call.action == "GetObject" and not call.pinned and has_no_code:
             error = self._repeat_as_get(call, error)
             answer = read_answer(error)
         fault = translate_error(error, call)
-        if "non UTF-8 characters" in answer.message:  # in metadata, which obstore cannot read
+        if "non UTF-8 characters" in answer.message:  # obstore cannot read the metadata
             self.keys_for_botocore.add(call.key)
         if answer.code in REFUSED_KEYS:
             return self._renew_keys(fault, answer.code)
