@@ -331,8 +331,7 @@ class _Writer:
         """PUT a member and note its outcome; raise an error only if it ends the whole batch."""
         row, facts = ready
         attempt = self._attempt
-        clock = attempt.context.clock
-        started = clock.now()
+        started = attempt.context.clock.now()
         try:
             put = partial(attempt.destination.put, row.key, body, facts, if_absent=self._if_absent)
             etag = attempt.calls.paced("put", put)
@@ -351,7 +350,7 @@ class _Writer:
                     raise
         else:
             self._has_success = True
-            attempt.note_extracted(row, clock.now() - started, len(body), etag)
+            attempt.note_extracted(row, attempt.context.clock.now() - started, len(body), etag)
 
     def _fail(self, row: PlannedMember, refusal: errors.StorageError) -> None:
         self._attempt.note_failed(row, errors.Finding(refusal.reason, str(refusal), member=row.key))

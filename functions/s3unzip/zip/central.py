@@ -211,6 +211,7 @@ class DirectoryReader:
         self, form: _HeaderForm, sizes: Sizes, extras: Extras, *, dos_time: int, crc32: int
     ) -> None:
         """Interpret and check the header whose name is `_raw_name`; add it to the table."""
+        table = self._table
         if SENTINEL_32 in (sizes.size, sizes.compressed, sizes.offset) or form.disk == SENTINEL_16:
             sizes = resolve_zip64(extras, sizes)
         self._offset = sizes.offset + self._location.prefix
@@ -233,7 +234,7 @@ class DirectoryReader:
         # This is a lower bound: the name and the extra field of the local header are still unknown.
         stop = self._offset + LOCAL_LENGTH + sizes.compressed
         member = Member(
-            index=len(self._table.kinds),
+            index=len(table.kinds),
             path=name.path,
             raw_name=name.raw_name,
             offset=self._offset,
@@ -253,9 +254,9 @@ class DirectoryReader:
         kind = SELECTED
         if is_folder:
             kind = FOLDER if name.path else SKIPPED_FOLDER  # without a path: the destination itself
-        if member.index in self._table.faults:  # a failed folder or an invalid name has no key
+        if member.index in table.faults:  # a failed folder or an invalid name has no key
             kind = KEYLESS if is_folder or name.failure else FAILED
-        self._table.add(kind, member)
+        table.add(kind, member)
 
     def _check_file(self, form: _HeaderForm, extras: Extras, member: Member) -> Member:
         """Check the name, the compression and the sizes of a file.

@@ -82,6 +82,7 @@ class KeyChecker:
         key_of = self._selection.key_of
         is_archive = self._selection.is_archive
         max_bytes = self._policy.limits.key_bytes
+        short_length = max_bytes // 4  # a character has at most four bytes in UTF-8
         is_selective = self._selection.selects is not None or self._selection.limit is not None
         keys: list[str] = []
         for number, kind in enumerate(table.kinds[start:], start):
@@ -95,8 +96,8 @@ class KeyChecker:
                 table.cut_path(number)
             else:
                 key = key_of(table.path(number))
-                # A character has at most four bytes in UTF-8, so short keys need not be measured.
-                if 4 * len(key) > max_bytes and utf8_length(key) > max_bytes:
+                # Short keys need not be measured.
+                if len(key) > short_length and utf8_length(key) > max_bytes:
                     table.fail_header(
                         number,
                         "key-too-long",
@@ -198,9 +199,13 @@ class KeyChecker:
     def _resolve_duplicate(self, earlier: int, number: int, key: str) -> None:
         """Refuse an archive with two members that have the same key, or drop the earlier member."""
         if not self._policy.lenient:
-            message = f"members {earlier} and {number} are {key!r}"
             raise RejectedError(
-                Finding("duplicate-name", message, self._table.offsets[number], key)
+                Finding(
+                    "duplicate-name",
+                    f"members {earlier} and {number} are {key!r}",
+                    self._table.offsets[number],
+                    key,
+                )
             )
         self.warnings["duplicate-name"] += 1
         self._table.drop(earlier)
