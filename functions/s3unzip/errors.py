@@ -205,8 +205,8 @@ class ServiceFaultError(S3UnzipError):
     is_down = False  # whether the store answered no other call in that time
     wait_seconds = 0.0  # time that the server asks the client to wait
 
-    def again(self) -> ServiceFaultError:
-        """Return the fault for a later call that is not made because the budget is spent."""
+    def as_given_up(self) -> ServiceFaultError:
+        """Return this fault for a later call, which is not sent because the budget is spent."""
         fault = ServiceFaultError(str(self))
         fault.trouble = self.trouble
         fault.gave_up = True

@@ -53,7 +53,7 @@ def test_most_schedules_have_faults_of_every_kind(schedules: list[schedule.Ended
 @pytest.mark.no_cover  # measuring doubles its time, and finds no other branch
 def test_a_failure_says_its_seed_and_shrinks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where settling drops no uploads, a schedule fails, and says how to see it again."""
-    monkeypatch.setattr("s3unzip.settling.loop.drop_uploads", lambda *_: None)
+    monkeypatch.setattr("s3unzip.settling.loop.abort_leftover_uploads", lambda *_: None)
     seed = next(seed for seed in range(300) if find_failure(seed))
     shortest = shrink(seed)
     assert shortest is not None

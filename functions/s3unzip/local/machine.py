@@ -53,7 +53,7 @@ from s3unzip.settling.nested import (
     first_budget,
     has_nested,
     nested_request,
-    spend,
+    subtract_run,
 )
 from s3unzip.settling.report import finish_source, report_unplanned
 from s3unzip.stores.config import StoreConfig
@@ -154,7 +154,7 @@ class Machine:
             plan = records.find_plan()
             if plan is not None:
                 drop_leftovers(Step(plan.run, self.context, calls))
-        records.forget()
+        records.delete_records()
 
     def check_cost(self, plan: Plan, max_cost: float) -> None:
         """Raise `BudgetError` if the estimated cost of a plan is above `max_cost` dollars."""
@@ -238,7 +238,7 @@ class Machine:
                 except S3UnzipError as error:
                     result = NestedRun(outcome.key, reason="not-begun", message=str(error))
                 else:
-                    budget = spend(budget, nested, context)
+                    budget = subtract_run(budget, nested, context)
                     result = NestedRun(
                         outcome.key,
                         nested.run,

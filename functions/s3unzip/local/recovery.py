@@ -25,7 +25,7 @@ from s3unzip.local.runs import was_restarted
 from s3unzip.model import Outcome, Status
 from s3unzip.runs.records import REPORT
 from s3unzip.runs.step import Step
-from s3unzip.settling.results import drop_uploads, forget_outcomes
+from s3unzip.settling.results import abort_leftover_uploads, forget_outcomes
 from s3unzip.stores.folder import FolderDestination
 from s3unzip.stores.ports import Destination
 
@@ -78,4 +78,4 @@ def remove_leftovers(step: Step) -> int:
 
 def drop_leftovers(step: Step) -> int:
     """Abort the uploads and remove the files of a run's killed workers; return the total."""
-    return drop_uploads(step, step.records.tasks()) + remove_leftovers(step)
+    return abort_leftover_uploads(step, step.records.tasks()) + remove_leftovers(step)

@@ -373,7 +373,7 @@ class RunRecords:
         """Write the results of the nested archives of the run."""
         self.store.write(NESTED, join_lines(nested))
 
-    def forget(self, *, keep: Sequence[str] = ()) -> None:
+    def delete_records(self, *, keep: Sequence[str] = ()) -> None:
         """Delete the records of the run that are listed in `RECORDS`, except those in `keep`."""
         names = [
             name for prefix in RECORDS if prefix not in keep for name in self.store.names(prefix)

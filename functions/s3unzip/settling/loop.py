@@ -55,9 +55,9 @@ from s3unzip.settling.report import (
 )
 from s3unzip.settling.results import (
     Results,
+    abort_leftover_uploads,
+    abort_split_uploads,
     do_split_members,
-    drop_slices,
-    drop_uploads,
     forget_outcomes,
     link_copies,
     read_results,
@@ -136,7 +136,7 @@ def begin_run(
     if begins_anew:  # earlier workers may have left uploads behind
         step = Step(plan.summary.run, context, calls)
         results = read_results(step, plan.summary)
-        drop_uploads(step, results.large, results.uploads)
+        abort_leftover_uploads(step, results.large, results.uploads)
     return settled
 
 
@@ -166,7 +166,7 @@ def _plan_archive(
     records = RunRecords.open(context.stores, run, calls)
     # Outcomes without a plan were left by a plan that was interrupted.
     if archive.run is not None and (begins_anew or records.recorded_task_ids()):
-        records.forget(keep=(REPORT, PAGE))
+        records.delete_records(keep=(REPORT, PAGE))
     return make_plan(request, tail, records=records, context=context, calls=calls, check=check)
 
 
@@ -280,7 +280,7 @@ def resume(
         if failed:
             forget_outcomes(step, lambda outcome: outcome.status is Status.FAILED)
         results = read_results(step, plan)
-        drop_uploads(step, results.large, results.uploads)
+        abort_leftover_uploads(step, results.large, results.uploads)
     except UnreadableRecordError as damage:
         results = read_results(step, plan)  # from the records that can be read
         results.stop = stop_for(damage)
@@ -428,9 +428,9 @@ def _end_run(
     """
     # In a second round, tasks are repeated, so their first attempts may have left uploads behind.
     if state.round and stop is None:
-        drop_uploads(step, results.large, results.uploads)
+        abort_leftover_uploads(step, results.large, results.uploads)
     if stop is not None and stop.verdict is Verdict.SOURCE_CHANGED:
-        drop_slices(step, results)
+        abort_split_uploads(step, results)
     report = make_report(step, plan, results, stop, requests=state.requests, rounds=state.round + 1)
     if report.verdict is Verdict.COMPLETED and plan.run.options.marker:
         write_marker(step, report)

@@ -45,7 +45,7 @@ def first_budget(tuning: Tuning) -> Budget:
     return Budget(tuning.nested_archives, tuning.nested_members, tuning.nested_bytes)
 
 
-def spend(budget: Budget, report: Report, context: Context) -> Budget:
+def subtract_run(budget: Budget, report: Report, context: Context) -> Budget:
     """Return the budget that a nested run leaves for the runs below it.
 
     Members and bytes are those of the run's plan, not of its outcomes. A repeated run therefore
@@ -161,7 +161,7 @@ def nested_requests(run: Run, report: Report, context: Context) -> Iterator[Requ
     budget = first_budget(context.tuning)
     own_budget = run.options.nested_budget
     if own_budget is not None:  # the run is nested, and its budget does not contain its own archive
-        budget = replace(spend(own_budget, report, context), archives=own_budget.archives)
+        budget = replace(subtract_run(own_budget, report, context), archives=own_budget.archives)
     archives, refused = find_nested(run, context, budget.archives)
     if refused:
         RunRecords.open(context.stores, run.id).write_nested(refused)

@@ -299,7 +299,7 @@ def forget_outcomes(step: Step, is_forgotten: Callable[[Outcome], bool]) -> int:
     return count
 
 
-def drop_slices(step: Step, results: Results) -> None:
+def abort_split_uploads(step: Step, results: Results) -> None:
     """Abort the uploads of a run's split members, whose archive was deleted or replaced.
 
     Other uploads to the same keys are not aborted, because a run of a newer archive may need them.
@@ -309,7 +309,7 @@ def drop_slices(step: Step, results: Results) -> None:
             abort_quietly(step, Upload(row.key, upload_id))
 
 
-def drop_uploads(step: Step, tasks: Iterable[Task], spared: Collection[str] = ()) -> int:
+def abort_leftover_uploads(step: Step, tasks: Iterable[Task], spared: Collection[str] = ()) -> int:
     """Abort the uploads that killed workers left behind; return the number of uploads.
 
     Args:

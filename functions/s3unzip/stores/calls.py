@@ -212,7 +212,7 @@ class Calls:
             )
             if spent is not None:
                 self._final_fault = spent
-                raise spent.again()
+                raise spent.as_given_up()
             return call()
 
         return self.run(kind, partial(self.pace.run, call_unless_spent))
