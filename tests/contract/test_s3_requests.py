@@ -86,7 +86,7 @@ def test_no_client_signs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", READING)
 def test_metadata_that_is_not_ascii(name: str) -> None:
-    """MinIO and Ceph send what they were given; the second attempt reads the object."""
+    """VersityGW sends what it was given; the second attempt reads the object."""
     odd = {**TOLD, "x-amz-meta-note": "\xc3\xa4", "Content-Range": "bytes 0-8/9"}
     with scripted(lambda one: Reply(206, b"123456789", odd)) as (stores, _):
         Calls(Clock(), HANG_SECONDS, 1).run("get", lambda: READING[name](stores))
