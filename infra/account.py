@@ -34,7 +34,8 @@ BOOTSTRAP_VERSION = "/cdk-bootstrap/{qualifier}/version"
 NO_FUNCTION = "s3unzip-asks-for-the-memory-limit"
 MEMORY_LIMIT = re.compile(r"memorySize\W.*?less than or equal to (\d+)", re.IGNORECASE | re.DOTALL)
 # The ends of settings whose resources must be in the region of the stack: an alarm cannot notify a
-# topic of another region, and the secrets and the work bucket are used in this region only.
+# topic of another region, and the secrets and the work bucket are used in this region only. So must
+# `kms_key`, if the stack creates a bucket: S3 uses keys of the bucket's region (SSE-KMS guide).
 SAME_REGION = ("alarms.topic", "password_secret", "work.kms_key")
 MISSING = re.compile("NotFound|NoSuch|404")  # part of the error code for a missing resource
 CLIENT_CONFIG = Config(connect_timeout=10, read_timeout=30, retries={"total_max_attempts": 3})
@@ -210,7 +211,11 @@ def check_resources(account: Account, environment: Environment) -> None:
         region = account.region
         if shown.startswith("arn:"):  # the resource may be in another region
             region = shown.split(":")[3] or region
-        if region != account.region and setting.endswith(SAME_REGION):
+        encrypts_created = setting == "kms_key" and not all(
+            bucket.existing for _, bucket in environment.buckets()
+        )
+        must_be_here = encrypts_created or setting.endswith(SAME_REGION)
+        if region != account.region and must_be_here:
             raise RefusedError(
                 f"{named}: {shown} is in {region}, but it must be in {account.region}, the region "
                 "of the stack"

@@ -228,7 +228,8 @@ def test_a_new_account_is_told_which_memory_would_work(
     ("settings", "said"),
     [
         ({"ingest.existing": "no-such-bucket-of-mine"}, "ingest.existing: there is no no-such-b"),
-        ({"kms_key": f"{KMS_KEY}0"}, "kms_key: there is no arn:aws:kms"),
+        ({"kms_key": KMS_KEY.replace(REGION, "us-east-1")}, "kms_key: there is no arn:aws:kms"),
+        ({"kms_key": KMS_KEY}, f"kms_key: {KMS_KEY} is in eu-west-1, but it must be in us-east-1"),
         (
             {
                 "network.subnets": ["subnet-00000000000000000"],
