@@ -299,7 +299,7 @@ class Session:
             return keys.failure
         answer = read_answer(error)
         has_no_code = answer.status in {400, 403} and not answer.code
-        # This may be the response to a HEAD. A pinned request is always a GET.
+        # This may be the response to a HEAD. A pinned request is never a HEAD.
         if call.action == "GetObject" and not call.pinned and has_no_code:
             error = self._repeat_as_get(call, error)
             answer = read_answer(error)
