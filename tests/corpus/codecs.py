@@ -155,6 +155,13 @@ SOUND = {
     "empty, other methods": unread("7zz", archive(*(Member(NAMES[m], method=m) for m in CODED))),
     "large, ZipCrypto": archive(_seal(DEFLATE, "ZipCrypto", LARGE), B, policy=OPENING),
     "large, AES": archive(_seal(DEFLATE, "AE-2, 256 bits", LARGE), B, policy=OPENING),
+    "more memory than there is": unread(
+        "zipfile unzip bsdtar",
+        archive(
+            *(Member(NAMES[m], TEXT, m) for m in CODED),
+            policy=Policy(limits=Limits(decoder_memory=1 << 70)),
+        ),
+    ),
     "large, two members": archive(
         Member("1", LARGE, DEFLATE, descriptor="signed32"), Member("2", LARGE), B
     ),
@@ -203,6 +210,27 @@ ROWS = [
     *(
         fails("size-overrun", archive(Member("m.txt", b"one ", method, data=b"".join(streams)), A))
         for method, streams in CHAINED.items()
+    ),
+    # As ``7zz -mm=LZMA:lc=8`` writes it; 225 is no value.
+    *(
+        fails(
+            code,
+            archive(
+                Member(
+                    "m.txt",
+                    TEXT,
+                    LZMA,
+                    data=compress(LZMA, TEXT)[:4] + bytes([properties]) + compress(LZMA, TEXT)[5:],
+                ),
+                B,
+            ),
+            archive(Member("m.txt", TEXT, LZMA), B),
+        )
+        for code, properties in (
+            ("unsupported-method", 98),
+            ("unsupported-method", 93 + 4 * 9),
+            ("corrupt-stream", 225),
+        )
     ),
     # The limit is for the dictionary of 256 KiB; what liblzma needs besides is added.
     fails(

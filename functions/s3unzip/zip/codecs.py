@@ -57,6 +57,7 @@ _ONLY_STREAM_SLICE = 64 * 1024  # for a method that allows only one stream
 _LZMA_HEADER_LENGTH = 9
 _UNKNOWN_SIZE = (1 << 64) - 1
 _LZMA_OVERHEAD = 16 << 20  # memory for the probability tables and buffers, without the dictionary
+_MAX_DICTIONARY = 1 << 32  # no header can ask for more; liblzma takes no limit above 64 bits
 _MIN_DICTIONARY = 4096  # size in bytes of the smallest dictionary that liblzma accepts
 _MAX_MARKER = 64  # maximum size of an end marker in the input, in bytes
 
@@ -284,7 +285,7 @@ class _LzmaStream:
         self._has_marker = bool(member.flags & records.FLAG_LZMA_EOS)
         self._output_left = member.size  # number of bytes that are still to be returned
         self._input_left = member.compressed_size  # number of bytes that are still to be received
-        self._memory_limit = policy.limits.decoder_memory
+        self._memory_limit = min(policy.limits.decoder_memory, _MAX_DICTIONARY)
         self._stream: lzma.LZMADecompressor | None = None  # None until its header has arrived
         self._input: Buffer = b""  # bytes that liblzma has not received yet
 
@@ -335,8 +336,14 @@ class _LzmaStream:
         header = bytes(self._input[:_LZMA_HEADER_LENGTH])
         if int.from_bytes(header[2:4], "little") != 5:  # length of the properties
             self._member.fail("corrupt-stream", f"lzma: invalid header {header.hex()}")
-        max_dictionary = max(self._member.size, _MIN_DICTIONARY)
-        dictionary = min(int.from_bytes(header[5:9], "little"), max_dictionary)
+        # liblzma decodes only streams whose literal bits (lc and lp of 5.8.8) add up to at most 4.
+        if header[4] < 225 and header[4] % 9 + header[4] // 9 % 5 > 4:
+            self._member.fail(
+                "unsupported-method", f"lzma: properties 0x{header[4]:02x}: lc + lp is above 4"
+            )
+        dictionary = min(
+            int.from_bytes(header[5:9], "little"), max(self._member.size, _MIN_DICTIONARY)
+        )
         if dictionary > self._memory_limit:
             self._member.fail(
                 "memory-bound",
@@ -353,12 +360,16 @@ class _LzmaStream:
 
 
 def _open_xz(member: Member, policy: Policy) -> _StreamChain:
-    start = partial(
-        lzma.LZMADecompressor,
-        lzma.FORMAT_XZ,
-        memlimit=policy.limits.decoder_memory + _LZMA_OVERHEAD,
+    return _StreamChain(
+        member,
+        partial(
+            lzma.LZMADecompressor,
+            lzma.FORMAT_XZ,
+            memlimit=min(policy.limits.decoder_memory, _MAX_DICTIONARY) + _LZMA_OVERHEAD,
+        ),
+        magics=(b"\xfd7zXZ\0",),
+        padding=bytes(4),
     )
-    return _StreamChain(member, start, magics=(b"\xfd7zXZ\0",), padding=bytes(4))
 
 
 def _open_zstd(member: Member, policy: Policy) -> _StreamChain:
@@ -369,8 +380,10 @@ def _open_zstd(member: Member, policy: Policy) -> _StreamChain:
     """
     import zstandard  # noqa: PLC0415 - few archives need it
 
-    # 1024 is the smallest accepted limit.
-    decoder = zstandard.ZstdDecompressor(max_window_size=max(1024, policy.limits.decoder_memory))
+    # The bounds are the smallest and the largest accepted limit.
+    decoder = zstandard.ZstdDecompressor(
+        max_window_size=min(max(1 << 10, policy.limits.decoder_memory), 1 << 31)
+    )
 
     def start_frame() -> _SlicedStream:
         frame = decoder.decompressobj()
