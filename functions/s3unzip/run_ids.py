@@ -4,7 +4,7 @@ Rules:
 
 * The same version of an archive with the same destination and options always has the same id, so a
   repeated event starts nothing.
-* Ids sort by the time at which the archive was put.
+* Ids sort by the time at which the archive was uploaded.
 * Two archives may have the same hash. Therefore a step that finds records under an id compares the
   archive in the records with its own archive (`check_same_archive`).
 """

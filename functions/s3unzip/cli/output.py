@@ -151,7 +151,7 @@ def describe_finding(finding: Finding) -> str:
 
 
 def _in_brackets(code: str | None, offset: int | None = None) -> str:
-    """Return the bracketed end of a message: a code and an offset; empty without a code."""
+    """Return the brackets that end a message: a code and an offset. Without a code, it is empty."""
     if not code:
         return ""
     return f" ({code}{_at_byte(offset)})"

@@ -334,7 +334,7 @@ def _resume_here(arguments: Arguments) -> int:
 
 
 def _lacks_nested(report: Report, run_list: RunList) -> bool:
-    """Return whether a run of this machine ended before all archives inside its archive did."""
+    """Return whether a run on this machine ended, but not all runs of the archives inside it."""
     return (
         run_list.environment is None
         and report.options.nested_depth > 0

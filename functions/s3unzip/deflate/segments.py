@@ -94,8 +94,8 @@ def segment_span(start_bit: int, stop_bit: int | None, compressed_size: int) -> 
 WINDOW_SIZE: Final = 1 << 15  # number of bytes that deflate can refer back to (RFC 1951, 2)
 PIECE_SIZE: Final = 1 << 18  # maximum size of a piece of output, in bytes
 # Two invented windows for a segment whose own window, the output before it, is not known. Each byte
-# of the first window is the low byte of its position. Each byte of the second window contains the
-# high seven bits of its position, and a top bit that differs from the byte in the first window.
+# of the first window is the low byte of its position. In the second window, the lower seven bits of
+# a byte are the high seven bits of its position. Its top bit differs from that in the first window.
 FIRST_WINDOW: Final = bytes(range(256)) * 128
 SECOND_WINDOW: Final = b"".join(
     bytes([high | 0x80]) * 128 + bytes([high]) * 128 for high in range(128)

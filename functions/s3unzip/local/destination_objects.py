@@ -215,7 +215,7 @@ def _is_within(location: Location, above: Location) -> bool:
 
 
 def _check_runs(request: Request, cleared: Location, home: Location, stores: Stores) -> None:
-    """Refuse if a recorded run of another archive wrote to `cleared`, above it or below it."""
+    """Refuse if a recorded run of another archive wrote to `cleared`, above or below it."""
     for name in known_runs(home):
         plan = RunRecords.open(stores, name).find_plan()
         if plan is None or plan.run.source.public == request.source.public:

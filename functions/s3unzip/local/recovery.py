@@ -50,7 +50,7 @@ def forget_lost(step: Step, home: str) -> None:
     def is_lost(outcome: Outcome) -> bool:
         if outcome.status is Status.FAILED:
             return False
-        if restarted:
+        if restarted:  # a file of the right size may have lost its bytes
             return not is_same_object(outcome, step.run.options, destination, step.calls)
         return destination.size(outcome.key) != outcome.size
 

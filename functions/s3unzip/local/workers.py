@@ -303,7 +303,7 @@ class _PendingTasks:
                 return
             _log.info("%s did not end: %s", task.id, error)
             if not isinstance(error, ServiceFaultError):
-                self.drop()  # the attempt has recorded the error as the stop of the run
+                self.drop()  # the attempt has recorded the error as the reason to stop the run
                 return
             if error.gave_up:  # the store would not answer in another round either
                 self.deferred_fault = error

@@ -197,7 +197,7 @@ def find_missing(runs: DeployedRuns, since: float, names: Sequence[str] = ()) ->
 
     Args:
         runs: the runs of the environment.
-        since: a time in Unix seconds; archives that were put earlier are excluded.
+        since: a time in Unix seconds; archives that were uploaded earlier are excluded.
         names: keys, prefixes or globs of archives; empty: all archives that the environment covers.
     """
     look_up = partial(_find_unsettled, runs=runs)

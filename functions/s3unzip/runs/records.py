@@ -342,7 +342,7 @@ class RunRecords:
         return self.look_up_report()[1]
 
     def look_up_report(self) -> tuple[bytes | None, Report | None]:
-        """Return the report as stored and decoded.
+        """Return the bytes of the report, and the decoded report.
 
         The first value is None if there is no report; the second, also if it cannot be decoded.
         """

@@ -1,4 +1,7 @@
-"""One step of a run: a plan, an attempt at a task, or settling. Also the faults that end a run."""
+"""One step of a run: a plan, an attempt at a task, or settling.
+
+Also defines the faults that end a run.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -207,8 +210,8 @@ def count_progress(reports: Iterable[TaskReport], next_tasks: Iterable[Task] = (
     """Return the sums of the counts in the reports of tasks, for the progress display.
 
     Each member is counted once. Scans and slices add no members, because settling records the
-    outcomes of split members. If a member is streamed after all, its slices add no bytes either. A
-    stream that ends late does not add a member whose outcome settling has recorded.
+    outcomes of split members. If a member is streamed after all, its slices add no bytes either. If
+    settling has recorded the outcome of a member, a report of a stream does not add it again.
 
     Args:
         reports: the reports of the tasks that have ended.
@@ -226,8 +229,8 @@ def count_progress(reports: Iterable[TaskReport], next_tasks: Iterable[Task] = (
         counts["bytes_read"] += report.bytes_read
         if report.stage is not Stage.SCAN:  # a scan only reads data that a slice extracts later
             counts.update(bytes_done=report.bytes_done, bytes_written=report.bytes_written)
-        is_late = report.stage is not Stage.DONE and report.member in settled
-        if gives_outcome(report.stage) and not is_late:
+        is_repeated = report.stage is not Stage.DONE and report.member in settled
+        if gives_outcome(report.stage) and not is_repeated:
             counts.update(
                 extracted=report.extracted, unchanged=report.unchanged, failed=report.failed
             )

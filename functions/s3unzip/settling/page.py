@@ -1,4 +1,4 @@
-"""``report.html``: the page that shows a report to people.
+"""``report.html``: the page that people read.
 
 Rules:
 

@@ -278,7 +278,7 @@ def forget_outcomes(step: Step, is_forgotten: Callable[[Outcome], bool]) -> int:
         count += forgotten
         if not forgotten:
             continue
-        if recorded.report.stage is Stage.DONE:  # a record of settling has only this outcome
+        if recorded.report.stage is Stage.DONE:  # this record has a single outcome
             records.delete_outcomes(task_id)
             continue
         if task_id not in rows:

@@ -133,7 +133,7 @@ def read_whole_tail(
     If the parts cannot be joined, the tail contains a refusal.
     """
     first_piece = _FIRST_PIECE.search(_file_name(location))
-    if first_piece is not None and first_piece["suffix"]:
+    if first_piece is not None and first_piece["suffix"]:  # a file such as a.zip.001
         return _read_pieces(source, location, calls, length=length, max_parts=max_parts)
     tail = read_end(source, location, calls, length)
     count = count_disks(tail.data)  # number of parts according to the end record

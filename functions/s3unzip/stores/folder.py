@@ -278,7 +278,7 @@ class FolderDestination(Destination):
         ``a.txt`` comes before ``a/b``, as in S3. Symbolic links are neither followed nor listed.
         """
         top = prefix[: prefix.rfind("/") + 1]  # the deepest folder that contains all these keys
-        if not top.startswith(self.start):
+        if not top.startswith(self.start):  # no key is outside of the folder
             top = self.start
         stack = [self._list_folder(top)]  # the folders being listed, each in the one before it
         while stack:

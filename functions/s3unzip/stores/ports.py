@@ -113,7 +113,7 @@ class Tail(NamedTuple):
     pin: Pin
     modified: float | None = None  # Unix time; None if the store returns none
     refusal: Finding | None = None  # reason why parts of a split archive could not be joined
-    missing: int = 0  # number of bytes lost because the body broke; `read_end` reads them
+    missing: int = 0  # number of bytes that a broken body lacks; `read_end` reads them
 
     def locate_directory(self, policy: Policy) -> Reads[DirectoryLocation]:
         """Return the search for the central directory, which may request earlier bytes.

@@ -30,7 +30,7 @@ from s3unzip.zip.local import OpenedMember
 from s3unzip.zip.values import WRAP, Buffer, Cipher, Member
 
 PIECE_LENGTH = 1 << 20
-_AES_VERIFIER = 2  # length in bytes of the verifier, which reveals a wrong password
+_VERIFIER_LENGTH = 2  # length in bytes of the verifier, which reveals a wrong password
 _AES_MAC = 10  # length of the authentication code, in bytes
 # The tags of symbolic links and junctions at the start of a REPARSE_DATA_BUFFER ([MS-FSCC] 2.1.2).
 _LINK_TAGS = (b"\x0c\0\0\xa0", b"\x03\0\0\xa0")
@@ -50,7 +50,7 @@ class MemberDecoder:
     `opened` is the member's local header; without it, one check of the password is skipped.
 
     The decoder never yields more bytes than the declared size. The output is not fully checked
-    before `finish` has returned. If the member `is_wrapped`, only the lower 32 bits of the size are
+    until `finish` returns. If the member `is_wrapped`, only the lower 32 bits of the size are
     known. Then the decoder yields at most `max_size` bytes, or if `max_size` is None, at most as
     many as the policy allows. `size` is the number of these bytes.
 
@@ -72,7 +72,7 @@ class MemberDecoder:
         decrypted = replace(member, compressed_size=member.decrypted_length)
         self._codec = CODECS[member.method](decrypted, policy)
         self._max_size = member.size
-        if member.is_wrapped:
+        if member.is_wrapped:  # the directory declares only the lower 32 bits of the size
             self._max_size = largest_size(member, policy) if max_size is None else max_size
         self._input_length = 0
         self._first_bytes = b""  # the first bytes of the content of a reparse point
@@ -303,7 +303,7 @@ class _WinZipAes:
         self._password = password
         self._key_length = cipher.key_length
         # The salt is half as long as a key.
-        self.lead_length = cipher.key_length // 2 + _AES_VERIFIER
+        self.lead_length = cipher.key_length // 2 + _VERIFIER_LENGTH
         self._data_left = member.decrypted_length
         self._mac = bytearray()
 
@@ -316,12 +316,12 @@ class _WinZipAes:
         keys = hashlib.pbkdf2_hmac(
             "sha1",
             self._password,
-            salt=lead[:-_AES_VERIFIER],
+            salt=lead[:-_VERIFIER_LENGTH],
             iterations=1000,  # the number in the WinZip specification
-            dklen=2 * length + _AES_VERIFIER,
+            dklen=2 * length + _VERIFIER_LENGTH,
         )
         # The derived bytes are the AES key, the HMAC key and the verifier.
-        if not hmac.compare_digest(keys[2 * length :], lead[-_AES_VERIFIER:]):
+        if not hmac.compare_digest(keys[2 * length :], lead[-_VERIFIER_LENGTH:]):
             self._member.fail("wrong-password", "the verifier differs")
         counter = Counter.new(128, initial_value=1, little_endian=True)
         self._aes = AES.new(keys[:length], AES.MODE_CTR, counter=counter)

@@ -35,8 +35,8 @@ _ZIP64_EOCD = Struct("<16xIIQQQQ")
 # The disk and the offset of the ZIP64 end record, and the number of disks (4.3.15).
 _ZIP64_LOCATOR = Struct("<4xIQI")
 ZIP64_LEAD = 12  # bytes at the start of a ZIP64 end record that its length excludes (4.3.14.1)
-# The ZIP64 end record of an encrypted directory contains the offset of the directory. The algorithm
-# is in the bytes that follow those of a plain record, at least 28 in number (7.3.4).
+# The ZIP64 end record of an encrypted directory contains the offset of the directory. It is longer
+# than a plain record by at least 28 bytes, and the algorithm is in these bytes (7.3.4).
 _ENCRYPTED_EOCD = Struct("<48xQ18xH")
 _ALGORITHMS = range(0x6601, 0x6802)  # ids of encryption algorithms (7.2.3.2)
 

@@ -235,7 +235,7 @@ def _check_extras(member: Member, extras: records.Extras, policy: Policy) -> Ite
         path = _read_local_path(member, payload, policy)
         if path == member.path:
             continue
-        if len(payloads) > 1:  # most readers ignore all of them, others use different ones
+        if len(payloads) > 1:  # readers disagree on which one counts, most ignore all
             yield "lfh-unicode-path-duplicate"
             return
         member.fail_unless_tolerated(

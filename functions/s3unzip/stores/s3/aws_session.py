@@ -158,7 +158,7 @@ class AwsSession:
     def s3_client(
         self, purpose: str, region: str | None = None, *, signs_payload: bool = False
     ) -> S3Client:
-        """Return a botocore client for S3. The first one takes 0.2 s of CPU to import and create.
+        """Return a botocore client for S3. The first one takes 0.2 s of CPU time to create.
 
         Args:
             purpose: "bodies" (for large bodies), "slow" (for copies and Complete, which can take S3

@@ -168,7 +168,7 @@ class Session:
             options["timeout"] = timedelta(seconds=self.access.put_seconds)
         else:
             options["read_timeout"] = timedelta(seconds=self.access.stall_seconds)
-            # This limits the whole request, and a long stream must not be cut off.
+            # This would limit the whole request, but a long stream must not be cut off.
             options["timeout"] = timedelta(hours=12)
         provider = None
         if not self.access.unsigned:

@@ -244,7 +244,7 @@ class S3Source(Source):
         message = f"{location}: a newer archive is there"
         action = "DeleteObjectVersion"
         if version is None:  # only the ETag identifies the archive
-            if pin.etag is None or date_of(pin) is not None:
+            if pin.etag is None or date_of(pin) is not None:  # a date stands for a missing ETag
                 raise errors.StorageError(
                     f"{location}: the store gives neither versions nor ETags, so a newer archive "
                     "could be taken for the one that was extracted"
