@@ -420,9 +420,7 @@ def describe_machine(job: Job, stores: StoreConfig | None, workers: int) -> Plat
         stores: how the run's stores are reached. If None, the use of the stores costs nothing.
         workers: the number of processes.
     """
-    if stores is None or not any(
-        location.store.is_billed for location in (job.source, job.destination)
-    ):
+    if stores is None:
         return local(workers=workers)
     return local(
         workers=workers,
