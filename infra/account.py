@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 import boto3
@@ -202,9 +201,9 @@ def check_resources(account: Account, environment: Environment) -> None:
         RefusedError: a resource does not exist or is in a region where it cannot be used; the
             message names the setting.
     """
-    for setting, request, parameter, value in filter(
-        attrgetter("value"), _resource_settings(environment)
-    ):
+    for setting, request, parameter, value in _resource_settings(environment):
+        if value is None:
+            continue
         service, operation = request.split(".")
         shown = ", ".join(listed(value))
         named = f"infra/environments/{environment.name}.toml: {setting}"
@@ -222,8 +221,10 @@ def check_resources(account: Account, environment: Environment) -> None:
             )
         try:
             getattr(account.client(service, region), operation)(**{parameter: value})
-        except (BotoCoreError, ClientError) as error:  # other errors are left to the deployment
-            if isinstance(error, ClientError) and MISSING.search(error.response["Error"]["Code"]):
+        except BotoCoreError:  # the deployment will report it
+            continue
+        except ClientError as error:  # other errors are left to the deployment
+            if MISSING.search(error.response["Error"]["Code"]):
                 raise RefusedError(
                     f"{named}: there is no {shown} in account {account.id}, region {region}"
                 ) from error
@@ -386,12 +387,11 @@ def empty_bucket(account: Account, bucket: str) -> int:
     s3 = account.client("s3")
     deleted = 0
     with suppress(s3.exceptions.NoSuchBucket):
-        # A page has at most 1,000 rows, as many as DeleteObjects accepts. Only the page of an empty
-        # bucket has none.
+        # A page has at most 1,000 rows, as many as DeleteObjects accepts.
         for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket):
             rows = page.get("Versions", []) + page.get("DeleteMarkers", [])
-            if not rows:
-                break
+            if not rows:  # DeleteObjects refuses an empty list
+                continue
             versions = [{"Key": row["Key"], "VersionId": row["VersionId"]} for row in rows]
             answer = s3.delete_objects(Bucket=bucket, Delete={"Objects": versions, "Quiet": True})
             for error in answer.get("Errors", []):

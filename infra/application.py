@@ -23,7 +23,6 @@ from infra.environment import Environment
 from infra.environment_file import load_environment, select_settings
 from infra.functions import Functions
 from infra.intake import Intake
-from infra.routes import widest
 from infra.storage import Storage
 from infra.workflow import Workflow
 from s3unzip.version import __version__, source_fingerprint
@@ -148,10 +147,7 @@ def _outputs(environment: Environment, storage: Storage, watched: Watched) -> di
     """Return the stack's outputs by name."""
     outputs = {
         "IngestBucket": storage.ingest.bucket_name,
-        # Prefix and suffix of the keys that start runs; the environment's own are the last.
-        "IngestKeys": json.dumps(
-            [(route.prefix, route.suffix) for route in widest(environment.all_routes)]
-        ),
+        "IngestKeys": environment.archive_keys,
         "DestinationBucket": storage.destination.bucket_name,
         "WorkBucket": storage.work.bucket_name,
         "StateMachineArn": watched.workflow.state_machine.state_machine_arn,

@@ -63,10 +63,9 @@ def run_cdk(arguments: Sequence[str], variables: Mapping[str, str] | None = None
     if not COMMAND.is_file():
         raise RefusedError("the CDK CLI is not installed: run `make cdk`")
     sys.stdout.flush()
-    process = subprocess.run(  # noqa: S603 - our own program
+    return subprocess.run(  # noqa: S603 - our own program
         [str(COMMAND), *arguments], env={**os.environ, **(variables or {})}, check=False
-    )
-    return process.returncode
+    ).returncode
 
 
 def main() -> None:

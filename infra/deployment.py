@@ -46,7 +46,6 @@ from s3unzip.settings import STACK, spellings
 
 BEGIN_SECONDS = 300.0  # maximum time from a PUT to its run: event, queue, plan of a large archive
 QUALIFIER = StackSection.model_fields["qualifier"].default
-ANY_KEY = '[["", ""]]'  # prefix and suffix, for a stack whose outputs do not contain them
 UNRESERVED = 100  # part of the account's concurrency that functions are not allowed to reserve
 
 
@@ -99,7 +98,7 @@ def package(arguments: Arguments) -> int:
         raise RefusedError(
             f"which bucket will hold the asset? make package {arguments.for_make()} BUCKET=name"
         )
-    if not re.fullmatch(BUCKET_NAME, arguments.bucket):
+    if not (3 <= len(arguments.bucket) <= 63 and re.fullmatch(BUCKET_NAME, arguments.bucket)):
         raise RefusedError(
             f"BUCKET={arguments.bucket} is not a bucket name: write BUCKET=artifacts"
         )
@@ -214,8 +213,9 @@ def put(arguments: Arguments) -> int:
         raise RefusedError(
             f"the stack {stack.name} was never created completely: docs/howto/first-deployment.md"
         )
-    # The deployed settings count: the file may have changed, or `SET` replaced its settings.
-    taken = json.loads(stack.outputs.get("IngestKeys", ANY_KEY))
+    # The deployed settings count: the file may have changed, or `SET` replaced its settings. The
+    # stack of an older version does not have this output.
+    taken = json.loads(stack.outputs.get("IngestKeys", arguments.environment.archive_keys))
     key = arguments.key or taken[-1][0]
     if key.endswith("/") or not arguments.key:
         key += archive.name

@@ -4,6 +4,7 @@ The tables of the file are in `infra.sections`, and `infra.environment_file` rea
 names of tuning settings come from `s3unzip.settings`.
 """
 
+import json
 import math
 from collections.abc import Iterator
 from itertools import chain, permutations
@@ -11,7 +12,13 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from infra.routes import explain_order, explain_patterns, explain_writes, inherit_settings
+from infra.routes import (
+    explain_order,
+    explain_patterns,
+    explain_writes,
+    inherit_settings,
+    widest,
+)
 from infra.sections import (
     AfterSuccessSection,
     AlarmsSection,
@@ -75,6 +82,11 @@ class Environment(Section):
             password_kms_key=self.password_kms_key,
         )
         return [*self.routes, own]
+
+    @property
+    def archive_keys(self) -> str:
+        """Prefix and suffix of keys that start runs, as JSON; the environment's own are last."""
+        return json.dumps([(route.prefix, route.suffix) for route in widest(self.all_routes)])
 
     def by_path(self) -> dict[str, RouteSection]:
         """Return all routes by the prefix of their settings, which is "" for the environment's own.

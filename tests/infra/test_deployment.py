@@ -141,6 +141,7 @@ small_account = _account_of("new_account")
             {},
             "BUCKET=s3://a/ is not a bucket name",
         ),
+        (["package", "--env=dev", "--bucket=ab"], {}, "BUCKET=ab is not a bucket name"),
         (["put", "--env=dev", "--archive=none.zip"], {}, "none.zip: there is no such file"),
         (
             ["deploy", "--env=dev", "--set=stack.qualifier=acme"],
@@ -273,19 +274,21 @@ def test_a_key_may_be_in_the_region_of_its_bucket(account: Account) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "outputs", "said"),
+    ("stack", "outputs", "said"),
     [
         # A stack without outputs was not created to its end, so nobody knows its bucket.
-        ("staging", {}, "never created completely: docs/howto/first-deploy"),
+        ("unfinished", {}, "never created completely: docs/howto/first-deploy"),
+        # A stack of an older version does not say which keys it takes: those of the file count.
+        ("older", {"IngestBucket": "arrivals"}, "a.txt: only keys of *.zip start runs"),
         (
-            "prod",
+            "current",
             {"IngestBucket": "arrivals", "IngestKeys": '[["acme/", ".jar"], ["in/", ".zip"]]'},
             "in/a.txt: only keys of acme/*.jar and in/*.zip start runs",
         ),
     ],
 )
 def test_an_archive_goes_where_the_deployed_stack_takes_it(
-    account: Account, tmp_path: Path, name: str, outputs: dict[str, str], said: str
+    account: Account, tmp_path: Path, stack: str, outputs: dict[str, str], said: str
 ) -> None:
     """The file may have another prefix than the one that was deployed with `SET`."""
     template = {
@@ -293,11 +296,14 @@ def test_an_archive_goes_where_the_deployed_stack_takes_it(
         "Outputs": {output: {"Value": value} for output, value in outputs.items()},
     }
     account.client("cloudformation").create_stack(
-        StackName=f"s3unzip-{name}", TemplateBody=json.dumps(template)
+        StackName=stack, TemplateBody=json.dumps(template)
     )
     (tmp_path / "a.txt").write_bytes(b"")
     arguments = deployment.Arguments(
-        load_environment(name), (), yes=True, archive=tmp_path / "a.txt"
+        load_environment("dev", settings={"stack.name": stack}),
+        (),
+        yes=True,
+        archive=tmp_path / "a.txt",
     )
     with pytest.raises(RefusedError, match=re.escape(said)):
         deployment.put(arguments)
