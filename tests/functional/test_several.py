@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+from contextlib import AbstractContextManager, nullcontext
 
 import pytest
 
@@ -70,14 +71,30 @@ def test_a_contradiction_is_refused_before_a_list(
     assert s3.asked == []
 
 
-def test_archives_with_one_name_are_kept_apart() -> None:
+@pytest.mark.parametrize(
+    ("template", "answer"),
+    [
+        (Options().key_template, pytest.raises(UsageError, match="would both be extracted to a/")),
+        ("../{member}", pytest.raises(UsageError, match="leaves the destination's prefix")),
+        ("{archive_key}/{member}", nullcontext()),
+        ("{member}", nullcontext()),
+    ],
+)
+def test_archives_with_one_name_are_kept_apart(
+    template: str, answer: AbstractContextManager[object]
+) -> None:
     """Two would overwrite each other's members, unless the template asks for one place."""
-    target = Location("s3", "out", "")
-    sources = [Location("s3", "in", "x/a.zip"), Location("s3", "in", "y/a.zip")]
-    with pytest.raises(UsageError, match="would both be extracted to a/"):
-        check_apart([Request(source, target, Options()) for source in sources])
-    for template in ("{archive_key}/{member}", "{member}"):
-        check_apart([Request(source, target, Options(key_template=template)) for source in sources])
+    with answer:
+        check_apart(
+            [
+                Request(
+                    Location("s3", "in", key),
+                    Location("s3", "out", ""),
+                    Options(key_template=template),
+                )
+                for key in ("x/a.zip", "y/a.zip")
+            ]
+        )
 
 
 def test_a_folder_is_extracted(program: Program) -> None:

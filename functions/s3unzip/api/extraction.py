@@ -245,9 +245,9 @@ def check_apart(requests: Sequence[Request]) -> None:
     """
     sources: dict[str, Location] = {}  # keyed by the prefix to which they are extracted
     for request in requests:
+        prefix = parse_template(request).prefix  # a wrong template is refused before any run begins
         if "{archive" not in request.options.key_template:
             return
-        prefix = parse_template(request).prefix
         earlier = sources.setdefault(prefix, request.source)
         if earlier != request.source:
             raise UsageError(
