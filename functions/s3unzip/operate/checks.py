@@ -37,9 +37,8 @@ WRITERS = ("FunctionsIntake", "FunctionsPlan", "FunctionsExtract", "FunctionsSet
 BUCKETS = ("Ingest", "Destination", "Work")  # as named by the outputs of the stack
 AWS_KEYS = "alias/aws/"  # the aliases of AWS managed keys, for which the roles need no permissions
 ANY_OWNER = "*"
-TOPIC_OUTPUT = (
-    "IngestTopic"  # the stack has this output if the events of archives come from an SNS topic
-)
+# The stack has this output if the events of archives come from an SNS topic.
+TOPIC_OUTPUT = "IngestTopic"
 
 
 class CheckStatus(StrEnum):

@@ -138,10 +138,8 @@ class DeployedRuns(RunList):
         self.found_by = environment_options(environment, self._connections)
         self._session = AwsSession(access)
         self._clients: dict[tuple[str, str | None], Any] = {}  # by service and other region
-        with translating_errors(
-            f"environment {environment}"
-        ):  # the first client fails if settings are wrong
-            self.client("cloudformation")
+        with translating_errors(f"environment {environment}"):
+            self.client("cloudformation")  # the first client; it fails if settings are wrong
         self.stack = self._find_stack()
         self.outputs = {
             output["OutputKey"]: output["OutputValue"] for output in self.stack["Outputs"]
