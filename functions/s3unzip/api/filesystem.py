@@ -74,16 +74,20 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
     def _strip_protocol(cls, path: str) -> str:
         return str(super()._strip_protocol(path)).lstrip("/")
 
+    def ls(self, path: str, detail: bool = True, **arguments: Any) -> list[Any]:  # noqa: FBT001, FBT002 - of fsspec
+        """List a folder or a file; `path` may have the protocol, as for all other methods."""
+        return list(super().ls(self._strip_protocol(path), detail=detail, **arguments))
+
     def _get_dirs(self) -> None:
         """Fill the cache that the base class reads, if it is still empty."""
         if self.dir_cache is not None:
             return
         files = [member for member in self.archive.members() if member.problem is None]
-        entries = {
+        # Both dicts are complete before they are assigned, because another thread may read them.
+        self.dir_cache = {
             name: {"name": name, "size": 0, "type": "directory"}
             for name in self._all_dirnames({member.name for member in files})
-        }
-        entries |= {
+        } | {
             member.name: {
                 "name": member.name,
                 "size": member.size,
@@ -94,17 +98,15 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
             }
             for member in files
         }
-        self.dir_cache = entries  # set when complete, because another thread may read it
 
     def _open(self, path: str, mode: str = "rb", **_: object) -> IO[bytes]:
         if mode != "rb":
             raise NotImplementedError(f"{path}: archives can only be read")
-        name = self._strip_protocol(path)
-        if name not in self.archive:
-            raise FileNotFoundError(name)
-        file = self.archive.open(name)
+        if path not in self.archive:
+            raise FileNotFoundError(path)
+        file = self.archive.open(path)
         # fsspec finds the end of a file by its size.
-        file.size = self.archive[name].size  # type: ignore[attr-defined]
+        file.size = self.archive[path].size  # type: ignore[attr-defined]
         return file
 
     def modified(self, path: str) -> datetime:
