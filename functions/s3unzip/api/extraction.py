@@ -287,8 +287,8 @@ def _open_sources(config: StoreConfig) -> Stores:
 def select_keys(word: str) -> tuple[str, Callable[[str], object]]:
     """Return the prefix to list for a URL, and a test for the keys that the URL selects.
 
-    The URL ends in a key, a prefix or a glob. A glob also selects the object with exactly this key.
-    Keys that mark folders are not selected.
+    The URL ends in a key, a prefix or a glob. A glob is compared with the whole key, and also
+    selects the object with exactly this key. Keys that mark folders are not selected.
     """
     _, key = split_bucket(word.partition("://")[2])
     if not names_several(word):
@@ -296,7 +296,7 @@ def select_keys(word: str) -> tuple[str, Callable[[str], object]]:
     prefix = fixed_part(key)
     if prefix == key:  # not a glob: all keys below the prefix
         return prefix, is_object
-    glob = compile_glob(key)
+    glob = compile_glob(f"/{key}")  # without a slash it would match the names in all folders
     return prefix, lambda listed: is_object(listed) and (listed == key or glob(listed))
 
 

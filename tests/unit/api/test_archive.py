@@ -358,18 +358,19 @@ def test_a_presigned_archive_is_opened_again(tmp_path: Path) -> None:
 
 
 def test_prefixes_and_globs_of_a_bucket(account: Account) -> None:
-    """Other objects are left out."""
+    """Other objects are left out; ``*`` stops at a slash, also in a glob without a folder."""
     account.client("s3").create_bucket(Bucket="arrivals")
     for key in ("in/a.zip", "in/sub/B.ZIP", "in/c.txt", "other.zip"):
         account.put(key, b"12345")
     config = StoreConfig(endpoint_url=account.url)
     found = {
         word: [one.key for one in find_archives([f"s3://arrivals{word}"], config)]
-        for word in ("/in/", "", "/in/*.zip", "/*/**.ZIP")
+        for word in ("/in/", "", "/*.zip", "/in/*.zip", "/*/**.ZIP")
     }
     assert found == {
         "/in/": ["in/a.zip", "in/sub/B.ZIP"],
         "": ["in/a.zip", "in/sub/B.ZIP", "other.zip"],
+        "/*.zip": ["other.zip"],
         "/in/*.zip": ["in/a.zip"],
         "/*/**.ZIP": ["in/sub/B.ZIP"],
     }
