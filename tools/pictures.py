@@ -50,7 +50,7 @@ def show_terminal(folder: Path) -> str:
     entries = [Entry(f"2026/{n // 400:03}/order-{n:05}.csv", body, DEFLATE) for n in range(20_000)]
     with s3_server("ingest", "extracted", in_memory=True) as client:
         client.put_object(Bucket="ingest", Key="orders.zip", Body=build_zip(*entries))
-        os.environ |= {"S3UNZIP_HOME": str(folder / "runs"), "COLUMNS": str(COLUMNS)}
+        os.environ |= {"S3UNZIP_HOME": str(folder / "s3unzip"), "COLUMNS": str(COLUMNS)}
         recorder = Recorder()
         tuning = make_tuning({"max_workers": 2, "batch_members": 1_000})
         report = s3unzip.extract(ARCHIVE, DESTINATION, tuning=tuning, progress=recorder)
@@ -60,7 +60,10 @@ def show_terminal(folder: Path) -> str:
     print_verification(found, verified)
     return draw_terminal(
         {
-            f"s3unzip run {ARCHIVE} {DESTINATION}": [*recorder.frame, ended.getvalue().rstrip()],
+            f"s3unzip run {ARCHIVE} {DESTINATION}": [
+                *recorder.frame,
+                ended.getvalue().rstrip().replace(str(folder), "/home/me/.local/state"),
+            ],
             f"s3unzip verify {ARCHIVE} {DESTINATION}": [verified.getvalue().rstrip()],
         }
     )
