@@ -61,7 +61,7 @@ def _start_again_with_utf8() -> None:
     """Replace this process with one that encodes file names as UTF-8.
 
     Other encodings cannot represent most member names. Output keeps the locale's encoding. The new
-    interpreter gets the original arguments. With `-m s3unzip` instead, it could import modules of
+    interpreter gets the original arguments. With `-m s3unzip`, it could import modules from
     the current folder.
     """
     os.environ["PYTHONUTF8"] = "1"

@@ -282,7 +282,7 @@ class Options(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
 
 
 def _check_key_template(text: str) -> None:
-    """Raise `UsageError` for an unknown field, or if two members would have the same key."""
+    """Raise `UsageError` for an unknown field, or if all members would have one key."""
     names = set(KEY_FIELD.findall(text))
     key_fields = MEMBER_FIELDS | ARCHIVE_FIELDS
     if names - key_fields or re.search(r"[{}]", KEY_FIELD.sub("", text)):
@@ -615,7 +615,7 @@ class TaskReport(Struct, frozen=True, omit_defaults=True):
 
 
 class Stop(Struct, frozen=True):
-    """Why the whole run must end: ``stop.json``, which every task reads before it begins."""
+    """The reason to end the whole run: ``stop.json``, which every task reads before it begins."""
 
     verdict: Verdict
     reason: str

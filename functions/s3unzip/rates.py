@@ -147,7 +147,7 @@ REPORT_MEMBER_SECONDS = 2e-6
 LINK_SEGMENT_SECONDS = 0.002
 OUTCOMES_AT_ONCE = 64  # task records that the report reads concurrently; a record can be 1 MB
 
-# Assumed bytes per member in the central directory (46 and a name, APPNOTE 4.3.12) and in
+# Assumed bytes per member in the central directory (46 plus the name, APPNOTE 4.3.12) and in
 # members.jsonl.
 DIRECTORY_ENTRY = 90
 MEMBER_ROW = 100

@@ -559,7 +559,8 @@ def read_written(runs: Iterable[RunRecords], destination: Location) -> WrittenOb
         return written
     for records in runs:
         plan = records.find_plan()
-        run = plan.run if plan is not None else records.find_report()  # small runs have no plan
-        if run is not None and run.destination.bucket == destination.bucket:
+        # A small run has only a report.
+        record = plan.run if plan is not None else records.find_report()
+        if record is not None and record.destination.bucket == destination.bucket:
             written.add_run(records)
     return written

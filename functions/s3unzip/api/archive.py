@@ -249,7 +249,7 @@ class Archive(Mapping[str, ArchiveMember]):
         self.close()
 
     def close(self) -> None:
-        """Do nothing, because nothing stays open between two reads."""
+        """Do nothing, because no file stays open between reads."""
 
     def __reduce__(self) -> tuple[Callable[[], Archive], tuple[()]]:
         """Let another process open the same version again. The pickle contains the password."""

@@ -140,7 +140,7 @@ class LambdaConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
         Args:
             key: the key of the archive.
-            event_time: the time at which the archive was put, in Unix seconds; None: not known.
+            event_time: when the archive was uploaded, in Unix seconds; None if not known.
         """
         source = Location("s3", self.own.ingest_bucket, key)
         defaults = self.defaults_of(source)
@@ -303,7 +303,7 @@ def _read_own(variables: Mapping[str, str]) -> RunDefaults:
 
 def _read_routes(variables: Mapping[str, str], own: RunDefaults) -> tuple[RunDefaults, ...]:
     """Return the defaults of each route, in order; values that a route omits come from `own`."""
-    # `own.options` would add the environment's password. `_policy` adds it where it is needed.
+    # The environment's password, which `own.options` has, is added later (`_policy`).
     own_options = msgspec.to_builtins(_read_json(variables, Variable.OPTIONS, Options, Options()))
     return tuple(
         RunDefaults(

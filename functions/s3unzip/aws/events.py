@@ -113,8 +113,9 @@ class ArchivePut(NamedTuple):
     def is_older(self, tail: Tail) -> bool:
         """Return whether the event's version is older than the current one, which has this `tail`.
 
-        The version id and the ETag are compared if the event contains them. Otherwise the time of
-        the event is compared with the Last-Modified of the object.
+        If the event contains a version id or an ETag, any difference from the current version means
+        that the event is older. Otherwise the time of the event is compared with the Last-Modified
+        of the object.
         """
         has_version = self.version_id not in UNVERSIONED and tail.pin.version_id is not None
         if has_version or self.etag is not None:

@@ -324,7 +324,7 @@ def _count_members(tail: Tail, context: Context) -> int | None:
         if located.value.missing.length:  # bytes of the directory that are not in the tail
             return None
         return int(located.value.entries)
-    except errors.RejectedError:  # the plan also finds this error, and reports it
+    except errors.RejectedError:  # the plan will find and report this error, too
         return 0
     return None  # it requested a range before the tail
 

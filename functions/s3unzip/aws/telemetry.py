@@ -30,7 +30,7 @@ from s3unzip.settings import METRICS, NAMESPACE, SERVICE, Variable
 # Called with the event and Lambda's context of an invocation; returns the response.
 Handler = Callable[[dict[str, Any], LambdaContext], dict[str, Any]]
 
-END_METRICS = {  # the metric that counts the ends of runs with this verdict
+END_METRICS = {  # the metric that counts runs with this verdict
     Verdict.COMPLETED: "ArchivesCompleted",
     Verdict.COMPLETED_WITH_ERRORS: "ArchivesWithErrors",
     Verdict.REJECTED: "ArchivesRejected",
@@ -195,6 +195,6 @@ def _add_requests(requests: Requests) -> None:
 
 
 def add_metrics(**values: float) -> None:
-    """Add the values of metrics by their names."""
+    """Add metric values; each keyword is the name of a metric."""
     for name, value in values.items():
         metrics.add_metric(name=name, unit=METRICS[name], value=value)

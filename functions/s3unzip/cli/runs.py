@@ -405,7 +405,7 @@ def abort(arguments: Arguments) -> int:
 
     run_list = _open_runs(arguments)
     run = run_list.find(arguments.run)
-    if arguments.env is None:  # the uploads are in the stores of the run
+    if arguments.env is None:  # open the stores that the run used: they have the uploads
         run_list = LocalRuns(_recall_config(arguments, run_list.connections(run)))
     is_stopped = run_list.stop(run)
     records = run_list.records(run)

@@ -91,7 +91,7 @@ def segment_span(start_bit: int, stop_bit: int | None, compressed_size: int) -> 
     return Span(start_bit // 8, -(-stop_bit // 8))  # rounded up
 
 
-WINDOW_SIZE: Final = 1 << 15  # number of bytes that deflate can refer back to (RFC 1951, 2)
+WINDOW_SIZE: Final = 1 << 15  # maximum distance of a deflate match, in bytes (RFC 1951, 2)
 PIECE_SIZE: Final = 1 << 18  # maximum size of a piece of output, in bytes
 # Two invented windows for a segment whose own window, the output before it, is not known. Each byte
 # of the first window is the low byte of its position. In the second window, the lower seven bits of
@@ -193,8 +193,8 @@ def seal(last: bytes, bit: int) -> bytes:
         last: the byte that contains the cut; empty if the cut lies between two bytes.
         bit: number of low bits of that byte that come before the cut.
     """
-    low_bits = int.from_bytes(last, "little") & (1 << bit) - 1
-    sealed = low_bits | int(_SENTINEL[::-1], 2) << bit
+    low_bits = int.from_bytes(last, "little") & ((1 << bit) - 1)
+    sealed = low_bits | (int(_SENTINEL[::-1], 2) << bit)  # the first bit of a stream is the lowest
     return sealed.to_bytes((bit + len(_SENTINEL) + 7) // 8, "little")
 
 

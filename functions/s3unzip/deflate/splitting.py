@@ -120,9 +120,9 @@ class SegmentScan:
     def __init__(self, start_bit: int, stop_bit: int | None = None) -> None:
         self._start_bit = start_bit
         self._stop_bit = stop_bit
-        # For each inflater, the last 32 KiB of its window followed by its output.
+        # For each inflater, the last 32 KiB of output; at first, the window.
         self._tails = [b""]
-        if start_bit:
+        if start_bit:  # the real window is unknown: two inflaters show which output depends on it
             self._tails = [FIRST_WINDOW, SECOND_WINDOW]
         self._inflaters = [SegmentInflater(start_bit, stop_bit, window) for window in self._tails]
 

@@ -220,7 +220,7 @@ def _begin_slices(
 
 
 def _link_segments(run_step: Step, row: PlannedMember, first: Task) -> list[_SlicePlan]:
-    """Write the linked segments; return the slices that consist of them.
+    """Write the linked segments; return the slices that they form.
 
     Raises:
         DeflateError: the scanned segments do not form one stream.

@@ -1,4 +1,4 @@
-"""Runs on this machine: the loop of `settling.loop`, with worker processes that do the tasks.
+"""Runs on this machine: the loop of `settling.loop`, with worker processes for the tasks.
 
 A `Machine` holds the stores, workers and locks that the runs of one command share. The records of a
 run are the same as on AWS, but they are kept in a folder.

@@ -80,6 +80,7 @@ class Canary:
 
         Nothing is put if the run would replace a marker that other archives share.
         """
+        # The token is in the name of the archive, so other archives share a prefix without it.
         if self._request.options.marker and self._token not in self._template.prefix:
             return Answer(
                 WARNING,

@@ -182,6 +182,8 @@ def check_selection(
 ) -> None:
     """Call `warn` with a sentence for each glob that matches no member; refuse an empty selection.
 
+    An archive without members is not refused.
+
     Raises:
         NothingSelectedError: a name matches no member, or nothing is selected.
     """

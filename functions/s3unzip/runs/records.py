@@ -135,7 +135,7 @@ class RunRecords:
             return None
 
     def require_plan(self) -> PlanSummary:
-        """Return the summary of the plan of a run that must have one.
+        """Return the summary of the plan; an error is raised if the run has none.
 
         Raises:
             UnreadableRecordError: the summary is missing, damaged or from another version.

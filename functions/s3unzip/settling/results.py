@@ -200,7 +200,7 @@ def do_split_members(step: Step, results: Results) -> None:
 
     If a member needs no further task, its outcome is recorded and added to `results`.
     """
-    # Each result is used at once, so that `results` has all new uploads if a later member fails.
+    # Each result is added immediately: if a later member fails, `results` has all new uploads.
     for tasks_or_outcome in chain(
         map_ahead(partial(link_member, step), results.to_link, MEMBERS_AT_ONCE),
         map_ahead(partial(finish_member, step), results.to_finish, MEMBERS_AT_ONCE),

@@ -43,7 +43,7 @@ FIRST_CALLS = 4  # concurrent paced calls at the beginning of a step
 CUT = 0.7  # a throttled call multiplies the limit on concurrent calls by this factor
 WARN_AFTER = 2.0  # seconds without a successful call before the user is warned
 GATHER_SECONDS = 1.0  # after this time, a piece is passed on even if it is smaller than a MiB
-MIN_RATE = 1024  # bytes of a body per second; a slower store is treated as silent
+MIN_RATE = 1024  # bytes of a body per second; a slower store is treated as unresponsive
 TAIL_SECONDS = 60.0  # maximum time to wait for the end of an archive that arrives too slowly
 
 # The `Calls` object whose call is running in this thread.
@@ -207,12 +207,12 @@ class Calls:
         """Like `run`, but for the destination, with at most `pace.limit` concurrent calls."""
 
         def call_unless_spent() -> T:  # the budget may run out while the call waits for its turn
-            spent = self._final_fault or self._faults.find_spent(
+            fault = self._final_fault or self._faults.find_spent(
                 "destination", kind, self._clock.now()
             )
-            if spent is not None:
-                self._final_fault = spent
-                raise spent.as_given_up()
+            if fault is not None:
+                self._final_fault = fault
+                raise fault.as_given_up()
             return call()
 
         return self.run(kind, partial(self.pace.run, call_unless_spent))

@@ -102,7 +102,7 @@ def _near_names(path: Path) -> str:
         return ""
     # A symbolic link to a missing file has the name of `path` itself.
     names = {entry.name.lower(): entry.name for entry in entries if entry.name != path.name}
-    # The cutoff is a similarity, which is 1 for equal names.
+    # The cutoff is a similarity; that of equal names is 1.
     near = difflib.get_close_matches(path.name.lower(), names, n=3, cutoff=0.77)
     return ", ".join(repr(names[name]) for name in near)
 

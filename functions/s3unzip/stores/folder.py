@@ -105,7 +105,7 @@ class FolderDestination(Destination):
 
         Args:
             key: absolute path of the file.
-            create: whether to make missing folders.
+            create: whether to create missing folders.
         """
         folder, _, name = key[len(self.start) :].rpartition("/")
         return self._folders.get(folder, create=create), name
@@ -324,7 +324,7 @@ class FolderDestination(Destination):
             self._unlink(self._check_key(key))
 
     def create_upload(self, key: str, facts: ObjectFacts) -> str:
-        """Make an empty temporary file for the parts, and a note about it; return the upload id."""
+        """Create an empty temporary file for the parts, and record it; return the upload id."""
         upload_id = _draw_id()
         self._locate(self._check_key(key), create=True)  # create the folder for the file
         # The note is written first: `uploads` finds an upload by its note.

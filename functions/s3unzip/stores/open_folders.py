@@ -132,7 +132,8 @@ class OpenFolders:
                 folder = OpenFolder(self._open_below(folder, name, whole, create=create))
                 self._all.add(folder)
             except OSError as error:
-                if create and error.errno == errno.ENOENT:  # a folder was deleted in the meantime
+                # A missing folder is created, so its open parent was deleted in the meantime.
+                if create and error.errno == errno.ENOENT:
                     self.forget()
                 raise explain_folder(error, whole, create=create) from error
         return folder

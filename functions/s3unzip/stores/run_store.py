@@ -224,7 +224,7 @@ class MemoryRunStore:
         if span is None:
             return data
         start, stop = span
-        if stop > max(len(data), start):  # an empty range can be anywhere
+        if stop > max(len(data), start):  # an empty range is valid at any offset
             raise UnreadableRecordError(f"{name}: it ends before byte {stop:,}")
         return data[start:stop]
 

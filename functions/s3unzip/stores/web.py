@@ -283,7 +283,7 @@ class WebSource(Source):
         # In urllib3, the error for a refused connection is also a ConnectTimeoutError.
         if isinstance(cause, ConnectTimeoutError) and not isinstance(cause, NewConnectionError):
             return f"no answer within {self._config.connect_seconds:g} s"
-        # The last argument of an exception is its message or, in a ProtocolError, its cause.
+        # The last argument is the message or, in a ProtocolError, the cause, whose text is used.
         # Messages of urllib3 end in ": [Errno 111] Connection refused".
         message = str(next(reversed(cause.args), cause))
         return re.sub(r"\[Errno -?[0-9]+\] ", "", message.rpartition(": ")[2])[:200]
@@ -420,7 +420,9 @@ def _classify_text(answer: BaseHTTPResponse) -> str | None:
         return "a web page"
     media_type = answer.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     is_text = media_type.startswith(("text/", "application/json", "application/xml"))
-    if not is_text or body.startswith(b"PK"):  # some servers declare a ZIP file as text
+    if not is_text or body.startswith(
+        b"PK"
+    ):  # some servers send a ZIP file with a text content type
         return None
     if media_type == "text/html":
         return "a web page"
@@ -428,7 +430,7 @@ def _classify_text(answer: BaseHTTPResponse) -> str | None:
 
 
 def _describe_status(answer: BaseHTTPResponse) -> str:
-    """Return a space and the meaning of a status: the code and message of S3, or HTTP's phrase."""
+    """Return a space and what a status means: the code and message of S3, or HTTP's reason."""
     body = _first_bytes(answer)
     # Only these two fields are shown, because tokens and ids in errors from S3 may be secret.
     code = re.search(rb"<Code>([^<]{1,100})</Code>", body)

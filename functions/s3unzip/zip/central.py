@@ -354,7 +354,7 @@ class DirectoryReader:
         encoded, is_utf8 = self._choose_name(form, extras)
         name = read_name(encoded, is_utf8=is_utf8, policy=self._policy)
         self._warnings.update(name.warnings)
-        # A directory may have no name of its own, so `_check_file` reports "name-empty".
+        # `_check_file` reports "name-empty", because an empty name is allowed for a directory.
         if name.failure not in (None, "name-empty"):
             self._warn_or_fail(
                 name.failure, f"it cannot be written; its bytes are {encoded[:40].hex()}"

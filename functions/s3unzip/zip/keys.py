@@ -156,7 +156,7 @@ class KeyChecker:
         if len(hashes) < len(self._hashes):  # at least two keys have the same hash
             for numbers in self._group_repeated():
                 self._compare_keys(numbers)
-        if hash("soap") in hashes:  # some S3 clients cannot address this key
+        if hash("soap") in hashes:  # some S3 clients cannot address the key "soap"
             self.warnings["name-s3-special"] += 1
         clashes = self._find_clashes(hashes)
         self.warnings["file-dir-prefix-conflict"] += len(clashes)

@@ -262,7 +262,7 @@ def _read_local_path(member: Member, payload: bytes, policy: Policy) -> str:
 
 
 def close_member(member: Member, opened: OpenedMember, tail: Buffer) -> list[str]:
-    """Check the descriptor and the gap after a member's data; return the codes of warnings.
+    """Check the descriptor and the gap after a member's data; return the warning codes.
 
     `tail` begins where the data ends. It contains all bytes up to `member.stop`, or at least the
     first `AFTER_LENGTH` of them; later bytes are ignored.

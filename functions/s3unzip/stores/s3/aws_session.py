@@ -85,7 +85,7 @@ class AwsSession:
     def endpoint_url(self) -> str | None:
         """The server set by an option, variable or file, or None for the servers of AWS.
 
-        A user in the URL is left out: requests are signed, and messages show this URL.
+        A user and password in the URL are dropped: requests are signed, and messages show the URL.
         """
         url = self.access.endpoint_url or self.settings.endpoint_url
         if not url:

@@ -362,7 +362,7 @@ def _explain_setting(error: Exception, call: Call) -> S3UnzipError | None:
         return UsageError(f"{error}; see aws configure list-profiles")
     if isinstance(error, exceptions.NoCredentialsError | exceptions.PartialCredentialsError):
         return AccessDeniedError(f"{call}: {error}; set AWS_PROFILE or AWS_ACCESS_KEY_ID")
-    # The network or the server causes these exceptions. Settings cause all other BotoCoreErrors.
+    # The network or the server causes these exceptions. Wrong settings cause all others.
     no_answer = (
         exceptions.ConnectionError,
         exceptions.FlexibleChecksumError,

@@ -108,7 +108,7 @@ def get_object(
 
 
 def _describe_answer(call: Call, answer: Mapping[str, Any], size: int) -> ObjectMeta:
-    """Return the properties of an object from a botocore response, in the format of obstore."""
+    """Convert the properties of an object from the format of botocore to that of obstore."""
     headers = answer["ResponseMetadata"]["HTTPHeaders"]
     return {
         "path": call.key,
