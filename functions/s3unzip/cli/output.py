@@ -182,11 +182,8 @@ def _print_totals(report: Report, out: TextIO, *, rates: bool) -> None:
     )
     if not (report.source.store.is_local and report.destination.store.is_local):
         requests = report.requests
-        repeated = "".join(
-            f", {count:,} {name}"
-            for count, name in ((requests.retries, "retried"), (requests.throttled, "throttled"))
-            if count
-        )
+        repeats = [(requests.retries, "retried"), (requests.throttled, "throttled")]
+        repeated = "".join(f", {count:,} {name}" for count, name in repeats if count)
         out.write(
             f"  requests: {requests.get:,} GET, {requests.put:,} PUT, "
             f"{show_count(requests.part + requests.copy, 'part')}, "

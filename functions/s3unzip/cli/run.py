@@ -356,8 +356,13 @@ def _cells(end: ArchiveEnd) -> tuple[str, ...]:
     report = end.report
     if report is None:
         return ("ERROR", "", "", "", printable(_error_line(end.source, end.error or "")))
-    failed = f"{report.failed + report.missing:,}"
     source = printable(end.source)
     if report.message:
         source += f": {printable(report.message)}"
-    return (report.verdict.value, f"{report.members:,}", failed, report.run, source)
+    return (
+        report.verdict.value,
+        f"{report.members:,}",
+        f"{report.failed + report.missing:,}",
+        report.run,
+        source,
+    )
