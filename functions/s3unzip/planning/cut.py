@@ -81,6 +81,7 @@ class TaskCutter:
     def __init__(
         self, tuning: Tuning, work: Load, *, can_copy: bool, inflates: bool = True
     ) -> None:
+        self.work = work
         self._tuning = tuning
         self._can_copy = can_copy
         self._inflates = inflates

@@ -202,9 +202,10 @@ def do_split_members(step: Step, results: Results) -> None:
     """
     # Each result is added immediately: if a later member fails, `results` has all new uploads.
     for tasks_or_outcome in chain(
-        map_ahead(partial(link_member, step), results.to_link, MEMBERS_AT_ONCE),
-        map_ahead(partial(finish_member, step), results.to_finish, MEMBERS_AT_ONCE),
+        map_ahead(partial(link_member, step), tuple(results.to_link), MEMBERS_AT_ONCE),
+        map_ahead(partial(finish_member, step), tuple(results.to_finish), MEMBERS_AT_ONCE),
     ):
+        del (results.to_link or results.to_finish)[0]  # the member waits no longer
         if isinstance(tasks_or_outcome, Outcome):
             outcome = tasks_or_outcome
             results.add_outcomes([outcome], _record_member(step, outcome))
@@ -213,8 +214,6 @@ def do_split_members(step: Step, results: Results) -> None:
                 results.first_object = step.context.clock.now()
         else:
             results.unfinished += tasks_or_outcome
-    results.to_link.clear()
-    results.to_finish.clear()
 
 
 def link_copies(step: Step, copies: Sequence[Task]) -> Sequence[Task]:

@@ -176,6 +176,14 @@ def _compare_content(member: Member, header: LocalHeader, extras: records.Extras
                 "lfh-size-crc-mismatch",
                 f"{_describe_content(*local)}; in the directory {_describe_content(*declared)}",
             )
+    # If both headers declare 0 bytes, there is no stream. If more bytes follow than those of an
+    # empty stream (at most 32, in xz), they are content that the headers do not declare.
+    if (
+        header.method
+        and not (member.compressed_size or header.flags & records.FLAG_DESCRIPTOR)
+        and member.stop - member.offset - header.length > 32
+    ):
+        member.fail("size-mismatch", "0 bytes are declared, but data follows its local header")
     return local == declared
 
 
@@ -213,14 +221,6 @@ def _check_coding(member: Member, header: LocalHeader, extras: records.Extras) -
         member.fail(
             "lfh-method-mismatch", f"method {header.method}, in the directory {member.method}"
         )
-    # If a stream is declared to have 0 bytes, there is none. If more bytes follow than those of an
-    # empty stream (at most 32, in xz), they are content that the headers do not declare.
-    if (
-        header.method
-        and not (member.compressed_size or header.flags & records.FLAG_DESCRIPTOR)
-        and member.stop - member.offset - header.length > 32
-    ):
-        member.fail("size-mismatch", "0 bytes are declared, but data follows its local header")
 
 
 def _check_extras(member: Member, extras: records.Extras, policy: Policy) -> Iterator[str]:
