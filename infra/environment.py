@@ -6,6 +6,7 @@ names of tuning settings come from `s3unzip.settings`.
 
 import json
 import math
+import re
 from collections.abc import Iterator
 from itertools import chain, permutations
 from typing import Annotated, Any, Self
@@ -122,8 +123,11 @@ class Environment(Section):
     @property
     def intake_concurrency(self) -> int:
         """The maximum number of concurrent invocations of intake."""
-        reserved = self.functions.intake.reserved_concurrency
-        return self.intake.concurrency or min(MAX_INTAKE, reserved) or DEFAULT_INTAKE
+        return (
+            self.intake.concurrency
+            or min(MAX_INTAKE, self.functions.intake.reserved_concurrency)
+            or DEFAULT_INTAKE
+        )
 
     @model_validator(mode="before")
     @classmethod
@@ -198,11 +202,10 @@ class Environment(Section):
         functions = self.functions
         if "max_workers" in self.tuning:
             yield "tuning.max_workers: an environment has runs.max_workers in its place: set that"
-        wanted = (
+        for name, at_once, function in (
             ("runs.max_workers", self.runs.max_workers, "extract"),
             ("intake.concurrency", self.intake.concurrency, "intake"),
-        )
-        for name, at_once, function in wanted:
+        ):
             reserved = getattr(functions, function).reserved_concurrency
             if at_once is not None and 0 < reserved < at_once:
                 yield (
@@ -223,16 +226,24 @@ class Environment(Section):
         yield "work", self.work
 
     def _explain_buckets(self) -> Iterator[str]:
-        """Yield a message for each existing bucket of a kind that the pipeline cannot use."""
-        kinds = OTHER_BUCKETS | {"-s3alias": "the alias of an access point"}
+        """Yield a message for each bucket or prefix that the pipeline cannot use."""
         for setting, bucket in self.buckets():
             name = bucket.existing or ""
-            for suffix, kind in kinds.items():
+            for suffix, kind in (
+                OTHER_BUCKETS | {"-s3alias": "the alias of an access point"}
+            ).items():
                 if name.endswith(suffix):
                     yield (
                         f"{setting}.existing: {name} is {kind}: name a general purpose bucket, "
                         "because only those send events and keep what a run writes"
                     )
+            if re.fullmatch(r"\d+(\.\d+){3}", name):
+                yield f"{setting}.existing: {name} is like an IP address, so S3 has no such bucket"
+            if re.search(r"[][()]", re.sub(r"\([^][()]*\)|\[[^][()]*\]", "", bucket.prefix)):
+                yield (
+                    f"{setting}.prefix: {bucket.prefix}: synthesis with CDK needs brackets in "
+                    "pairs, without brackets inside: use another prefix"
+                )
 
     def _explain_keys(self) -> Iterator[str]:
         """Yield a message for each key or owner of a bucket or secret that is not set."""
@@ -275,10 +286,13 @@ class Environment(Section):
                 "delete the archives, or turn versioning on and set ingest.versioned"
             )
         if rule.action == "delete":
-            delete = AfterSuccess(SourceAction.DELETE)
             for path, route in self.by_path().items():
-                name_option = f"{path}options.{{}}".format  # returns the setting of an option
-                check_after_success(delete, route.options, "after_success.action:", name_option)
+                check_after_success(
+                    AfterSuccess(SourceAction.DELETE),
+                    route.options,
+                    "after_success.action:",
+                    naming=f"{path}options.{{}}".format,  # returns the setting of an option
+                )
 
     def _explain_scan(self) -> Iterator[str]:
         if not self.ingest.scan:

@@ -154,6 +154,11 @@ def test_a_wrong_file_is_one_line(tmp_path: Path, before: str, after: str, line:
         ({"work.prefix": "a\nb/"}, "work.prefix must match"),
         ({"ingest.existing": "my..bucket"}, "ingest.existing must match"),
         ({"ingest.existing": "my-.bucket"}, "ingest.existing must match"),
+        ({"ingest.existing": "192.168.0.1"}, "ingest.existing: 192.168.0.1 is like an IP address"),
+        (
+            {"work.prefix": "a(b]/"},
+            "work.prefix: a(b]/: synthesis with CDK needs brackets in pairs",
+        ),
         ({"work.existing": "ab"}, "work.existing must have at least 3 characters; it is 'ab'"),
         ({"stack.tags.Team": "R&D"}, "stack.tags: tag 'Team': S3 takes no '&' in a tag"),
         ({"stack.tags.aws:x": "y"}, "stack.tags: tag 'aws:x': keys that begin with aws: belong to"),
