@@ -5,6 +5,7 @@ The checks cover the environment itself and each of its routes. The other checks
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -96,7 +97,6 @@ def check_bucket(runs: DeployedRuns, role: str) -> Answer:
         runs: the runs of the environment.
         role: "ingest", "destination" or "work".
     """
-    bucket = runs.outputs[f"{role.title()}Bucket"]
     owner = None  # the account of the stack
     consequence = ""
     advice = "use a bucket of the stack's account"
@@ -115,7 +115,7 @@ def check_bucket(runs: DeployedRuns, role: str) -> Answer:
             )
     return _check_location(
         runs,
-        bucket,
+        runs.outputs[f"{role.title()}Bucket"],
         owner,
         consequence=consequence,
         advice=advice,
@@ -316,7 +316,8 @@ def _compare_encryption(
         return None
     # A bucket may name its key by its ARN, by its id, which is the end of the ARN, or by an alias.
     if "alias/" in actual:
-        actual = runs.ask("kms:DescribeKey", arn=actual, KeyId=actual)["KeyMetadata"]["Arn"]
+        with suppress(NotFoundError):  # an alias without a key is not `key` either
+            actual = runs.ask("kms:DescribeKey", arn=actual, KeyId=actual)["KeyMetadata"]["Arn"]
     if key is not None and actual.rpartition("/")[2] == key.rpartition("/")[2]:
         return None
     return Answer(

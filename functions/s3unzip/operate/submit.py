@@ -200,9 +200,10 @@ def find_missing(runs: DeployedRuns, since: float, names: Sequence[str] = ()) ->
         since: a time in Unix seconds; archives that were uploaded earlier are excluded.
         names: keys, prefixes or globs of archives; empty: all archives that the environment covers.
     """
-    look_up = partial(_find_unsettled, runs=runs)
     with ThreadPoolExecutor(LOOKUPS, thread_name_prefix="missing") as pool:
-        answers = list(pool.map(look_up, _list_recent(runs, since, names)))
+        answers = list(
+            pool.map(partial(_find_unsettled, runs=runs), _list_recent(runs, since, names))
+        )
     unsettled = tuple(answer for answer in answers if isinstance(answer, Unsettled))
     return MissingArchives(runs.environment, len(answers), answers.count(RUNNING), unsettled)
 

@@ -325,6 +325,7 @@ ALIAS_ARN = f"arn:aws:kms:us-east-1:123456789012:{ALIAS}"
         (ALIAS, "the same", OK, "are enabled"),
         (ALIAS_ARN, "the same", OK, "are enabled"),
         (ALIAS_ARN, "another", FAILURE, ":key/"),  # an alias is no value of the setting
+        ("alias/deleted", "the same", FAILURE, "is encrypted with alias/deleted"),
         # The console of S3 sets this one for "AWS managed key".
         (ALIAS_ARN.replace("members", "aws/s3"), "none", OK, "with a key of yours"),
     ],
