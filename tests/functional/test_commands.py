@@ -3,6 +3,7 @@
 docs/mistakes.toml has what they say of mistakes, and tests/docs makes each of them.
 """
 
+import codecs
 import os
 import re
 import shlex
@@ -378,8 +379,13 @@ def sealed(program: Program) -> Program:
         seal_zipcrypto(Entry("a.txt", TEXT, DEFLATE), SECRET),
         seal_aes(Entry("inner.zip", inner, DEFLATE), SECRET, version=1),
     )
-    (program.folder / "password").write_bytes(SECRET + b"\n")
-    (program.folder / "wrong").write_bytes(b"hunter2")
+    for name, content in (
+        ("password", SECRET + b"\n"),
+        ("by-notepad", codecs.BOM_UTF8 + SECRET + b"\r\n"),
+        ("by-powershell", f"{SECRET.decode()}\r\n".encode("utf-16")),
+        ("wrong", b"hunter2"),
+    ):
+        (program.folder / name).write_bytes(content)
     return program
 
 
@@ -393,6 +399,8 @@ def test_passwords(sealed: Program) -> None:
             ("cat 'my secret.zip' a.txt", "wrong", 1),
             ("run 'my secret.zip' other -w 1", "wrong", 1),
             ("run 'my secret.zip' out --nested 1 --as-gzip suffix", "password", 2),
+            ("test 'my secret.zip'", "by-notepad", 0),
+            ("test 'my secret.zip'", "by-powershell", 0),
         )
     ]
     assert outputs[1].out.encode() == TEXT

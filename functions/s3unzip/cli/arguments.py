@@ -4,6 +4,7 @@ The options of a run are declared in the classes that hold their values (see `s3
 `Arguments` declares all other parameters. A default of () makes a parameter repeatable.
 """
 
+import codecs
 import getpass
 import os
 import re
@@ -42,6 +43,7 @@ PAIR = re.compile(r"([^=]*)=(.*)", re.DOTALL)
 # A glob can contain "=", as in "year=2026/*.csv=text/csv". A content type contains "=" only after
 # its ";".
 TYPE = re.compile(r"([^;]*)=([^/=;]+/[^/=;]+(?:;.*)?)", re.DOTALL)
+EXAMPLES = {PAIR: "NAME=VALUE", TYPE: "GLOB=TYPE, like '*.csv=text/csv'"}
 
 
 class Arguments(Struct, frozen=True):
@@ -253,7 +255,9 @@ class Arguments(Struct, frozen=True):
             line = Path(self.password_file).read_bytes()
         except OSError as error:
             raise UsageError(f"{name}: {error.strerror}") from error
-        secret = line.removesuffix(b"\n").removesuffix(b"\r")
+        if line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # of Windows PowerShell
+            line = line.decode("utf-16", "replace").encode()
+        secret = line.removeprefix(codecs.BOM_UTF8).removesuffix(b"\n").removesuffix(b"\r")
         if not secret:
             raise UsageError(f"{name}: is empty")
         return secret
@@ -285,12 +289,11 @@ class Arguments(Struct, frozen=True):
             check_reachable=True,
         )
         check_access(config)
-        urls = {
-            "--endpoint-url": config.endpoint_url,
-            "AWS_ENDPOINT_URL_S3": os.environ.get("AWS_ENDPOINT_URL_S3"),  # botocore uses this
-            "--dest-endpoint-url": config.destination_endpoint_url,
-        }
-        for name, url in urls.items():
+        for name, url in (
+            ("--endpoint-url", config.endpoint_url),
+            ("AWS_ENDPOINT_URL_S3", os.environ.get("AWS_ENDPOINT_URL_S3")),  # botocore uses this
+            ("--dest-endpoint-url", config.destination_endpoint_url),
+        ):
             check_endpoint(url, name)
         region = config.region
         if region is not None and not REGION.match(region):
@@ -339,16 +342,12 @@ def _read_pairs(option: RunOption, texts: Iterable[str]) -> dict[str, str]:
     sorted, so that their order does not change the run's id.
     """
     maps_types = option.form.endswith("=TYPE")  # globs to content types
-    pattern = PAIR
-    example = "NAME=VALUE"
-    if maps_types:
-        pattern = TYPE
-        example = "GLOB=TYPE, like '*.csv=text/csv'"
+    pattern = TYPE if maps_types else PAIR
     pairs: dict[str, str] = {}
     for text in texts:
         match = pattern.fullmatch(text)
         if match is None:
-            raise UsageError(f"{option.word} {text}: must be {example}")
+            raise UsageError(f"{option.word} {text}: must be {EXAMPLES[pattern]}")
         if match[1] in pairs:
             raise UsageError(f"{option.word} {text}: {match[1]!r} is given twice")
         pairs[match[1]] = match[2]
