@@ -25,7 +25,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from s3unzip.context import Context, Progress
-from s3unzip.errors import S3UnzipError, StorageError, UnorderedListError
+from s3unzip.errors import S3UnzipError, StorageError, UnorderedListError, UnreadableRecordError
 from s3unzip.extraction.existing_objects import read_stored
 from s3unzip.extraction.member_object import stored_size
 from s3unzip.model import Location, Pin, Request, Requests
@@ -217,9 +217,8 @@ def _compare_all(
     try:
         first.compare(expected)
     except UnorderedListError as error:
-        has_results = first.counts.total() + first.proofs.total() > 0
-        # A second comparison would report the same objects again.
-        if first.each is not None and has_results:
+        # A second comparison would report the same results again.
+        if first.each is not None and first.counts.total() + first.proofs.total() > 0:
             raise StorageError(
                 f"{error}, and results were already reported: leave out --objects"
             ) from error
@@ -251,8 +250,10 @@ def _list_expected(request: Request, reading: Reading) -> list[_Expected]:
     unselected_keys = {reading.template.marker}
     if reading.index.selected is not reading.index.members:
         unselected_keys.update(key_of(member.path) for member in reading.index.members)
-    unselected_keys.difference_update(map(_KEY, expected))  # a template may make equal keys
-    expected += [_Expected(key, is_selected=False) for key in unselected_keys]
+    expected += [
+        _Expected(key, is_selected=False)
+        for key in unselected_keys.difference(map(_KEY, expected))  # a template may make equal keys
+    ]
     expected.sort(key=_KEY)  # code points sort in the order of their UTF-8
     return expected
 
@@ -520,8 +521,9 @@ class WrittenObjects:
         """Add the objects of a run that have an ETag in their outcomes."""
         for outcome in records.all_outcomes():
             if outcome.etag is not None:
-                crc = outcome.crc32.to_bytes(4, "big")
-                self._digests[hash((outcome.key, outcome.size))] = crc + _digest(outcome.etag)
+                self._digests[hash((outcome.key, outcome.size))] = outcome.crc32.to_bytes(
+                    4, "big"
+                ) + _digest(outcome.etag)
                 if records.run not in self.runs[-1:]:  # only the first object adds the run
                     self.runs.append(records.run)
 
@@ -547,20 +549,27 @@ def _digest(etag: str) -> bytes:
     return hashlib.blake2b(etag.encode(), digest_size=16).digest()
 
 
-def read_written(runs: Iterable[RunRecords], destination: Location) -> WrittenObjects:
+def read_written(
+    runs: Iterable[RunRecords], destination: Location, warn: Callable[[str], object] | None = None
+) -> WrittenObjects:
     """Return the objects that runs wrote to the bucket of `destination`.
 
     Args:
         runs: the records of the runs in chronological order; runs to other buckets are ignored.
         destination: a prefix; if its store has no ETags, no records are read.
+        warn: called with a sentence for each run whose records cannot be read; they count as lost.
     """
     written = WrittenObjects()
     if not destination.store.has_etags:
         return written
     for records in runs:
-        plan = records.find_plan()
-        # A small run has only a report.
-        record = plan.run if plan is not None else records.find_report()
-        if record is not None and record.destination.bucket == destination.bucket:
-            written.add_run(records)
+        try:
+            plan = records.find_plan()
+            # A small run has only a report.
+            record = plan.run if plan is not None else records.find_report()
+            if record is not None and record.destination.bucket == destination.bucket:
+                written.add_run(records)
+        except UnreadableRecordError as error:
+            if warn is not None:
+                warn(f"{error}; verify does without the records of this run")
     return written

@@ -281,9 +281,17 @@ def test_the_later_run_counts(case: Extracted) -> None:
 def test_runs_to_other_buckets_and_broken_records_are_left_out(case: Extracted) -> None:
     """What cannot speak of the destination is not read."""
     records = [case.world.records(case.report.run)]
-    assert not read_written(records, Location("s3", "elsewhere", "")).runs
-    assert not read_written(records, Location("file", "", "/out/")).runs
+    assert not any(
+        read_written(records, elsewhere).runs
+        for elsewhere in (Location("s3", "elsewhere", ""), Location("file", "", "/out/"))
+    )
     assert case.verify(case.written("never-begun", case.report.run)).proofs == {"record": 40}
+    case.world.buckets.records.add(f"runs/{case.report.run}/run.json", b'{"format": 4}')
+    warnings: list[str] = []
+    case.verify(
+        read_written(records, case.request.destination, warnings.append), proofs={"metadata": 40}
+    )
+    assert len(warnings) == 1
 
 
 def test_every_kind_of_task_records_the_etag() -> None:
@@ -302,8 +310,12 @@ def test_every_kind_of_task_records_the_etag() -> None:
     world.assert_clean(report)
     for _ in range(2):
         assert {"batch", "copy", "scan", "stream"} <= {task.kind for task in world.tasks(report)}
-        written = read_written([world.records(report.run)], request.destination)
-        found = verify_objects(request, world.context, Effort(2), written)
+        found = verify_objects(
+            request,
+            world.context,
+            Effort(2),
+            read_written([world.records(report.run)], request.destination),
+        )
         assert (found.proofs, found.requests.head) == ({"record": 4}, 0)
         assert world.resume(report.run).extracted == 4
 
@@ -414,9 +426,8 @@ class ForgetfulList(MemoryBucket):
 
 def test_an_object_that_the_list_leaves_out_is_an_error() -> None:
     """A member that HEAD finds is there: the verdict would be wrong."""
-    case = Extracted(world=World(buckets=MemoryStores(out=ForgetfulList())))
     with pytest.raises(StorageError, match="exists, and the store does not list it"):
-        case.verify()
+        Extracted(world=World(buckets=MemoryStores(out=ForgetfulList()))).verify()
 
 
 def test_an_environment_that_is_not_found_leaves_the_file_of_proofs(

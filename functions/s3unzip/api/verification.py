@@ -60,7 +60,7 @@ def verify(  # noqa: PLR0913 - options of a public function
         endpoint_url: URL of the S3 server. None means the variable ``AWS_ENDPOINT_URL``, or AWS.
         stores: how to reach S3 and web servers. None means the defaults of boto3.
         progress: receives ``extracted`` (equal), ``failed`` (different) and ``bytes_read``.
-        warn: function called with a sentence for each glob that matches no member.
+        warn: called with a sentence for each glob without a member and each unreadable record.
 
     Raises:
         RejectedError: the archive is refused.
@@ -74,6 +74,6 @@ def verify(  # noqa: PLR0913 - options of a public function
     if records is None:
         runs = runs_of_archive(config.work, request.source)
         records = (RunRecords.open(context.stores, run) for run in runs)
-    written = None if deep else read_written(records, target)  # None: every object is read
+    written = None if deep else read_written(records, target, warn)  # None: every object is read
     effort = Effort(at_once, max_listed, deep=deep)
     return verify_objects(request, context, effort, written, each=each, warn=warn)
