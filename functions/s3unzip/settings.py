@@ -6,7 +6,7 @@ show. This module reads no files and does not depend on AWS.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 
 from msgspec import Struct
@@ -163,11 +163,24 @@ class Tuning(Struct, frozen=True):
 # for small members (`put_seconds`) is five times their CPU time.
 PROCESS_PAYS_SECONDS = 2.0
 
-# In S3 only the last part may be smaller: https://docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html
-MIN_VALUES = {"part_bytes": 5 * MIB, "copy_part_bytes": 5 * MIB, "tail_bytes": 22}
-# An inline Map processes at most 40 items concurrently, and its items fill the execution's history.
-# A part has at most 5 GiB: the page above.
-MAX_VALUES = {"max_few_tasks": 40, "part_bytes": 5 * GIB, "copy_part_bytes": 5 * GIB}
+NUMBER_TYPES = {field.name: type(field.default) for field in fields(Tuning)}  # int or float
+MIN_VALUES = {  # zero is also allowed for the settings in `MAY_BE_ZERO`
+    **{name: {int: 1, float: 1e-6}[number_type] for name, number_type in NUMBER_TYPES.items()},
+    # Of parts, only the last one may be smaller:
+    # https://docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html
+    "part_bytes": 5 * MIB,
+    "copy_part_bytes": 5 * MIB,
+    "tail_bytes": 22,
+}
+MAX_VALUES = {
+    **dict.fromkeys(MIN_VALUES, 10**15),
+    # An inline Map processes at most 40 items concurrently, and its items fill the execution's
+    # history.
+    "max_few_tasks": 40,
+    # A part has at most 5 GiB: the page above.
+    "part_bytes": 5 * GIB,
+    "copy_part_bytes": 5 * GIB,
+}
 
 
 def machine_tuning(processes: int) -> dict[str, int | float]:
@@ -177,23 +190,21 @@ def machine_tuning(processes: int) -> dict[str, int | float]:
 
 def make_tuning(changes: Mapping[str, object], base: Tuning | None = None) -> Tuning:
     """Return `base`, or the defaults, with `changes` applied."""
-    defaults = {field.name: field.default for field in fields(Tuning)}
     values: dict[str, int | float] = {}
     for name, value in changes.items():
-        if name not in defaults:
-            raise UsageError(f"tuning {name!r} is unknown; {_list_similar(name, sorted(defaults))}")
-        number_type = type(defaults[name])  # int or float
-        values[name] = number_type(_check_number(name, value))
+        if name not in NUMBER_TYPES:
+            raise UsageError(f"tuning {name!r} is unknown; {_list_similar(name, NUMBER_TYPES)}")
+        values[name] = NUMBER_TYPES[name](_check_number(name, value))
     return replace(base or Tuning(), **values)
 
 
-def _list_similar(name: str, known_names: Sequence[str]) -> str:
+def _list_similar(name: str, known_names: Collection[str]) -> str:
     import difflib  # noqa: PLC0415 - needed only for a mistake
 
     near = difflib.get_close_matches(name, known_names, n=3, cutoff=0.5)
     if near:
         return f"near: {', '.join(near)}"
-    return f"known: {', '.join(known_names)}"
+    return f"known: {', '.join(sorted(known_names))}"
 
 
 def _check_number(name: str, value: object) -> int | float:
@@ -205,9 +216,9 @@ def _check_number(name: str, value: object) -> int | float:
         or (value == 0 and name not in MAY_BE_ZERO)
     ):
         raise UsageError(f"tuning {name!r} must be a positive number, not {value!r}")
-    if value < MIN_VALUES.get(name, 0):
+    if 0 < value < MIN_VALUES[name]:
         raise UsageError(f"tuning {name!r} must be at least {MIN_VALUES[name]:,}, not {value!r}")
-    if value > MAX_VALUES.get(name, value):
+    if value > MAX_VALUES[name]:
         raise UsageError(f"tuning {name!r} must be at most {MAX_VALUES[name]:,}, not {value!r}")
     return value
 

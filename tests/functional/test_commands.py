@@ -229,8 +229,12 @@ def test_a_narrow_terminal_cuts_no_cost(program: Program) -> None:
 
 def test_test_checks_every_member_that_is_selected(program: Program) -> None:
     """Which one is damaged, the reason in words, and exit code 1; of a web server too."""
-    sound = program.run("test", "a.zip", "-w", "1").ends(0)
-    assert sound.prints("3 members are sound, 0 are not").out.startswith("SOUND")
+    assert (
+        program.run("test", "a.zip", "-w", "1")
+        .ends(0)
+        .prints("3 members are sound, 0 are not")
+        .out.startswith("SOUND")
+    )
     damage = (
         "3 members are sound, 1 is not",
         "The data does not have the declared CRC-32. (crc-mismatch)",
@@ -436,6 +440,9 @@ def test_the_next_command_opens_encrypted_members(sealed: Program) -> None:
     [
         ("TUNING", '{"nope": 1}', 2, "tuning 'nope' is unknown"),
         ("TUNING", '{"puts_in_flight": "many"}', 2, "must be a positive number, not 'many'"),
+        ("TUNING", '{"puts_in_flight": 0.5}', 2, "must be at least 1, not 0.5"),
+        ("TUNING", '{"put_seconds": 1e-320}', 2, "must be at least 1e-06, not 1e-320"),
+        ("TUNING", '{"max_workers": 1e308}', 2, "must be at most 1,000,000,000,000,000, not 1e"),
         ("TUNING", "puts_in_flight=8", 2, "S3UNZIP_TUNING=puts_in_flight=8: not a JSON object"),
         ("TUNING", '{"\udcff": 1}', 2, r'TUNING={"\udcff": 1}: not a JSON object'),
         ("TUNING", '{"puts_in_flight": 8}', 0, "COMPLETED"),
