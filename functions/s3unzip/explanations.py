@@ -109,7 +109,8 @@ OTHER = {
     "not-readable": Explanation("The archive exists, but cannot be read.", MEND_AND_RESUME),
     "not-implemented": Explanation(
         "The store does not implement this request.",
-        "Run again without the option that the message names; the run itself keeps its options.",
+        "Run again without the option that the message names, or with another store if it names no "
+        "option; the run itself keeps its options.",
     ),
     "name-is-folder": Explanation(
         "The name of the member is also a folder of other members, and a folder has room for one.",
@@ -148,7 +149,8 @@ OTHER = {
     ),
     "record-unreadable": Explanation(
         "A record of the run is damaged, lost or of another version.",
-        "Let the run begin anew: s3unzip resume RUN.",
+        "Let the run begin anew: s3unzip resume RUN. On one machine without run.json: s3unzip run "
+        "with the same archive and destination.",
     ),
     "service-fault": Explanation("A store does not answer.", MEND_AND_RESUME),
     "slice-refused": Explanation(

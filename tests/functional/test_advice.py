@@ -289,6 +289,14 @@ def test_a_run_whose_record_is_damaged_begins_anew(shop: Shop) -> None:
     assert shop.extracted == {"a/a.txt", "a/b.txt"}
 
 
+def test_a_run_without_its_plan_is_begun_by_the_same_command(shop: Shop) -> None:
+    """Without run.json, `resume` does not know the archive."""
+    shop.s3.spoil = lambda _: next(map(Path.unlink, shop.program.home.rglob("run.json")), None)
+    ended = shop.run("run", shop.put("a.zip", A), "s3://out").says("(record-unreadable)")
+    shop.s3.spoil = lambda _: None
+    follow(shop, ended.says("next: s3unzip run ")).ends(0)
+
+
 def test_an_archive_that_was_replaced_is_extracted_anew(shop: Shop) -> None:
     """The offered command extracts the new archive."""
     source = shop.put("a.zip", *(Entry(f"{number:02}", b"old" * 40_000) for number in range(30)))
@@ -362,7 +370,7 @@ TRIED_HERE = {
     "name-reserved": {"--prefix"},
     **{code: {"s3unzip resume"} for code in FAULTS},
     "store-refused": {"s3unzip resume", "--failed"},
-    "record-unreadable": {"s3unzip resume"},
+    "record-unreadable": {"s3unzip resume", "s3unzip run"},
     "source-changed": {"s3unzip run"},
     **{code: {"s3unzip run", "--prefix"} for code in NESTED},
     "nested-budget": {"s3unzip run", "--nested", "S3UNZIP_TUNING", *BUDGET},

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from s3unzip.model import OnConflict, Options, Report, Run, Verdict
 from s3unzip.options import type_options
+from s3unzip.runs.records import RUN
 from s3unzip.stores.config import StoreConfig
 
 # Reason codes of members that a retry may extract. With any other code, members would fail again
@@ -30,16 +31,20 @@ def next_command(
             reached. None: as by default. A `resume` command on this machine does not repeat these
             options, because the records of the run contain them.
     """
-    resume = f"s3unzip resume {report.run}{environment_options(environment, reached)}"
+    continuation: str | None = (
+        f"s3unzip resume {report.run}{environment_options(environment, reached)}"
+    )
+    if f"its record {RUN} is" in (report.message or "") and not environment:
+        continuation = _run_again(report, reached)  # on this machine, `resume` needs the record
     match report.verdict:
         case Verdict.COMPLETED_WITH_ERRORS:
             return _command_after_failures(report, environment, reached)
         case Verdict.FAILED if report.reason == "link-refused":  # `resume` would use the old link
             return _run_again(report, reached, source="NEW-URL")
         case Verdict.FAILED if report.reason != "not-implemented":  # that needs other options
-            return resume
+            return continuation
         case Verdict.COMPLETED if report.archive_left:
-            return resume
+            return continuation
         case Verdict.SOURCE_CHANGED if not report.source.store.is_local and not environment:
             return _run_again(report, reached)
     return None
