@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -188,6 +189,21 @@ def test_never_without_hard_links(
         _put(tmp_path, f"{tmp_path}/a", if_absent=True)
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
     assert (tmp_path / "a").read_bytes() == b"body"
+
+
+def test_a_file_system_that_does_not_replace(
+    target: FolderDestination, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a condition, that is a refusal of the store, and not a conflict."""
+    key = f"{target.root}/a"
+    upload = Upload(key, target.create_upload(key, FACTS))
+    monkeypatch.setattr(os, "replace", Mock(side_effect=FileExistsError(errno.EEXIST, "exists")))
+    for write in (
+        partial(target.put, key, b"", FACTS),
+        partial(target.complete_upload, upload, []),
+    ):
+        with pytest.raises(StorageError, match="a file is where a folder is needed"):
+            write(if_absent=False)
 
 
 def test_a_file_system_that_keeps_no_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

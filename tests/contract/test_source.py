@@ -204,8 +204,10 @@ def test_one_version_of_several_is_tagged(versions: Versions) -> None:
     pins = [_put(s3, where, body) for body in (b"first", b"second")]
     for _ in range(2):
         source.tag(where, pins[0], {"state": "extracted"})
-    tags = [source.tags(where, pin) for pin in pins]
-    assert tags == [{"team": "red", "state": "extracted"}, {"team": "red"}]
+    assert [source.tags(where, pin) for pin in pins] == [
+        {"team": "red", "state": "extracted"},
+        {"team": "red"},
+    ]
 
 
 def test_tagging_is_refused(versions: Versions) -> None:

@@ -299,8 +299,9 @@ HEAD = b"HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 0-65535/4000000000
 
 
 def _read(host: str, config: StoreConfig = FAST, scheme: str = "http") -> bytes:
-    where = Location(scheme, host, f"a.zip?{QUERY}")
-    return _range(WebSource(config), where, Pin(4_000_000_000), 0, ASKED)
+    return _range(
+        WebSource(config), Location(scheme, host, f"a.zip?{QUERY}"), Pin(4_000_000_000), 0, ASKED
+    )
 
 
 FRAMINGS = {

@@ -154,8 +154,9 @@ def _many(count: int, members: int = 1, size: int = 1) -> bytes:
 def test_budgets(world: World, limit: dict[str, float], reasons: list[str | None]) -> None:
     """An archive beyond what is left is refused before anything of it is written."""
     world.tune(**limit)
-    tree = Tree(_many(4, members=10, size=1_000), ONE, world)
-    assert sorted(map(str, tree.reasons.values())) == sorted(map(str, reasons))
+    assert sorted(
+        map(str, Tree(_many(4, members=10, size=1_000), ONE, world).reasons.values())
+    ) == sorted(map(str, reasons))
 
 
 @dataclass(eq=False)
@@ -199,8 +200,11 @@ def test_an_archive_on_record_twice_takes_no_place_of_another(world: World) -> N
 def test_the_budget_is_for_all_levels(world: World) -> None:
     """Not more archives than the budget are opened, however deep."""
     world.tune(nested_archives=2)
-    below = Tree(wrap(5), Options(nested_depth=9), world).nested
-    assert [one.reason for one in below] == [None, None, "nested-budget"]
+    assert [one.reason for one in Tree(wrap(5), Options(nested_depth=9), world).nested] == [
+        None,
+        None,
+        "nested-budget",
+    ]
 
 
 def test_an_object_that_was_replaced_is_not_opened(world: World) -> None:

@@ -74,8 +74,9 @@ def test_old_records_of_ended_runs_are_removed(program: Program, run: str) -> No
 
 def test_a_full_disk_is_named_with_the_file(program: Program, run: str) -> None:
     """Whether a record of runs or what the user asked for is written."""
-    words = ("verify", "a.zip", "out", "--objects", "/dev/full")
-    program.run(*words).ends(6, "s3unzip: --objects /dev/full: no space left")
+    program.run("verify", "a.zip", "out", "--objects", "/dev/full").ends(
+        6, "s3unzip: --objects /dev/full: no space left"
+    )
     boot = program.home / "runs" / run / BOOT
     boot.unlink()
     boot.symlink_to("/dev/full")
@@ -208,8 +209,9 @@ def test_watch_tells_a_member_that_failed_twice_once(program: Program) -> None:
     """A retry that fails again is another record of the same failed member."""
     program.extract("damaged.zip", "out").ends(1)
     program.run("resume", "latest", "--failed", "-w", "1").ends(1)
-    ended = program.run("watch", "latest").ends(1)
-    assert [line[:7] for line in ended.err.splitlines()].count("failed:") == 1
+    assert [line[:7] for line in program.run("watch", "latest").ends(1).err.splitlines()].count(
+        "failed:"
+    ) == 1
 
 
 def test_tasks_add_up_as_they_end(world: memory.World) -> None:

@@ -148,8 +148,13 @@ def test_skip_unchanged_puts_only_what_differs(world: World) -> None:
     world.run(archive)
     del world.out.objects["archive/d0/f0.json"]
     world.out.objects["archive/d1/f1.json"].facts.metadata["zip-crc32"] = "00000000"
-    skipping = Options(on_conflict=OnConflict.SKIP_UNCHANGED)
-    report = world.run(archive, skipping, verdict="COMPLETED", extracted=2, unchanged=38)
+    report = world.run(
+        archive,
+        Options(on_conflict=OnConflict.SKIP_UNCHANGED),
+        verdict="COMPLETED",
+        extracted=2,
+        unchanged=38,
+    )
     assert (world.out.puts, report.requests.head) == (40 + 2, 39)
 
 
@@ -284,8 +289,11 @@ def test_a_member_does_not_overwrite_its_archive(world: World, prefix: str) -> N
     """The member that would have the key of the archive fails; others in the bucket do not."""
     raw = build(*(Entry(name, name.encode()) for name in ("own.zip", "OWN.zip", "own.zip/a")))
     world.out.add(f"{prefix}own.zip", raw)
-    location = Location("s3", "out", f"{prefix}own.zip")
-    request = Request(location, Location("s3", "out", prefix), Options(key_template="{member}"))
+    request = Request(
+        Location("s3", "out", f"{prefix}own.zip"),
+        Location("s3", "out", prefix),
+        Options(key_template="{member}"),
+    )
     report = world.run_request(request)
     assert (report.extracted, report.reasons) == (2, {"name-reserved": 1})
     assert world.contents(prefix)["own.zip"] == raw

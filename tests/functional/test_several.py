@@ -113,8 +113,9 @@ def test_one_failure_stops_no_other(program: Program) -> None:
     """The exit code is the highest one; JSON is one object; what is COMPLETED is deleted."""
     words = ("in/a.zip", "damaged.zip", "text.zip", "none.zip", "latin-\udcfc.zip", "in/b.zip")
     program.add(words[4], Entry("m.txt", b""))
-    b = f"{program.folder}/out/b/m.txt"
-    program.extract(*words, "out", "--dry-run").ends(6, "none.zip: no such file").prints(b)
+    program.extract(*words, "out", "--dry-run").ends(6, "none.zip: no such file").prints(
+        f"{program.folder}/out/b/m.txt"
+    )
     ended = program.extract(*words, "out", "--after-success", "delete", "--json").ends(
         6,
         "2 of 6 archives are extracted: 3 members",

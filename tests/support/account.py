@@ -172,8 +172,9 @@ class Account:
             "Resources": {"Topic": {"Type": "AWS::SNS::Topic"}},  # a stack needs one
             "Outputs": {key: {"Value": value} for key, value in outputs.items()},
         }
-        client = self.client("cloudformation")
-        client.create_stack(StackName=name, TemplateBody=json.dumps(template))
+        self.client("cloudformation").create_stack(
+            StackName=name, TemplateBody=json.dumps(template)
+        )
 
     def make_queue(self, name: str) -> str:
         return str(self.client("sqs").create_queue(QueueName=name)["QueueUrl"])

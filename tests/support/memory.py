@@ -336,9 +336,11 @@ class MemoryStores:
         return self.bucket(location.bucket)
 
     def run_store(self, run: str, calls: Calls | None = None) -> ObjectRunStore:
-        home = Location("mem", "work", f"runs/{run}/")
         return ObjectRunStore(
-            home, MemorySource(self.records), self.records, calls or Calls(ManualClock(), 0.0, 4)
+            Location("mem", "work", f"runs/{run}/"),
+            MemorySource(self.records),
+            self.records,
+            calls or Calls(ManualClock(), 0.0, 4),
         )
 
     def forget_runs(self) -> None:

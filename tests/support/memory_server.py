@@ -172,10 +172,11 @@ def _of_upload(bucket: MemoryBucket, asked: Asked, buckets: dict[str, MemoryBuck
 
 
 def _told_parts(body: bytes) -> list[model.Part]:
-    root = ET.fromstring(body or b"<CompleteMultipartUpload/>")  # noqa: S314 - of a test's client
     return [
         model.Part(int(node.findtext("{*}PartNumber", "0")), node.findtext("{*}ETag", ""), 0)
-        for node in root.iterfind("{*}Part")
+        for node in ET.fromstring(  # noqa: S314 - of a test's client
+            body or b"<CompleteMultipartUpload/>"
+        ).iterfind("{*}Part")
     ]
 
 

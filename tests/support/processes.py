@@ -115,8 +115,11 @@ class Program:
 
     def files(self, below: str = "") -> dict[str, bytes]:
         root = self.folder / below
-        found = (path for path in root.rglob("*") if path.is_file())
-        return {str(path.relative_to(root)): path.read_bytes() for path in found}
+        return {
+            str(path.relative_to(root)): path.read_bytes()
+            for path in root.rglob("*")
+            if path.is_file()
+        }
 
     def runs(self) -> list[str]:
         folder = self.home / "runs"

@@ -201,8 +201,9 @@ class Entry:
             "attributes": self.attributes,
             "offset": offset,
         }
-        header = pack_record(CENTRAL, values, self.central)
-        return header + self.raw_name + self.extra + self.comment
+        return (
+            pack_record(CENTRAL, values, self.central) + self.raw_name + self.extra + self.comment
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,8 +268,9 @@ def build(*entries: Entry, shape: Shape | None = None) -> bytes:
 def pack_zip64(values: Fields, shape: Shape) -> bytes:
     """Make the ZIP64 end record, without its extensible data."""
     fixed: Fields = {"signature": b"PK\x06\x06", "made_by": 0x032D, "needed": 45}
-    size = 44 + len(shape.extensible)
-    return pack_record(ZIP64_EOCD, {**values, **fixed, "record_size": size}, shape.zip64_eocd)
+    return pack_record(
+        ZIP64_EOCD, {**values, **fixed, "record_size": 44 + len(shape.extensible)}, shape.zip64_eocd
+    )
 
 
 AES_METHOD = 99
@@ -319,8 +321,9 @@ def aes_extra(method: int, version: int = 2, strength: int = 3) -> bytes:
 def seal_zipcrypto(entry: E, password: bytes) -> E:
     """Return `entry` encrypted with ZipCrypto; the check byte is Info-ZIP's with a descriptor."""
     high = 0x6C if entry.descriptor else zlib.crc32(entry.content) >> 24  # 0x6C25 is its time
-    data = encrypt_zipcrypto(entry.stored_data, password, high)
-    return replace(entry, data=data, flags=entry.flags | 1)
+    return replace(
+        entry, data=encrypt_zipcrypto(entry.stored_data, password, high), flags=entry.flags | 1
+    )
 
 
 def seal_aes(entry: E, password: bytes, version: int = 2, strength: int = 3) -> E:

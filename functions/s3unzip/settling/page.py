@@ -125,9 +125,8 @@ def _make_template() -> str:
 
 
 def _read_asset(name: str) -> str:
-    asset = Path(__file__).with_name("assets") / name
-    # Browsers convert CR LF to LF before they hash the text.
-    return asset.read_text(encoding="utf-8").replace("\r\n", "\n")
+    # `read_text` converts CR LF to LF, as browsers do before they hash the text.
+    return (Path(__file__).with_name("assets") / name).read_text(encoding="utf-8")
 
 
 def _hash(asset: str) -> str:

@@ -18,7 +18,7 @@ Rules:
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -197,8 +197,10 @@ def _read_pieces(
     # If the archive begins like a ZIP file but has no end record, its last pieces are missing.
     beginning = calls.read(archive, ByteRange(0, min(len(LOCAL_SIGNATURE), pin.size)))
     if beginning == LOCAL_SIGNATURE and EOCD_SIGNATURE not in data:
-        next_name = _name_part(location, len(pieces) + 1)
-        message = f"{next_name}, after {len(pieces):,} without the archive's end"
+        message = (
+            f"{_name_part(location, len(pieces) + 1)}, after {len(pieces):,} without the archive's "
+            "end"
+        )
         return _refuse(tail, "part-missing", message)
     return tail
 
@@ -331,10 +333,10 @@ def make_archive_test(location: Location, pin: Pin) -> Callable[[str], bool]:
         if key in keys:
             return True
         path = paths_by_name.get(fold_key(key.rpartition("/")[2]))
-        if path is None:
-            return False
-        # A symbolic link to the archive would be replaced, so it is not the archive.
-        return os.path.lexists(key) and os.path.samestat(os.lstat(key), path.stat())
+        with suppress(OSError, ValueError):  # one of the two files does not exist
+            # A symbolic link to the archive would be replaced, so it is not the archive.
+            return path is not None and os.path.samestat(os.lstat(key), path.stat())
+        return False
 
     return is_part
 

@@ -162,7 +162,7 @@ class FolderDestination(Destination):
                 os.unlink(temporary_name, dir_fd=folder.file)
             if not isinstance(error, OSError):
                 raise
-            if isinstance(error, FileExistsError):  # `if_absent` is set
+            if if_absent and isinstance(error, FileExistsError):
                 raise errors.ConflictError(f"{key}: exists already") from error
             raise self._explain_write(error, key) from error
         finally:
@@ -366,10 +366,10 @@ class FolderDestination(Destination):
             root, own_name = self._locate(own)
             rename(own_name, root.file, name, folder.file, if_absent=if_absent)
             self._unlink(note)
-        except FileExistsError as error:  # `if_absent` is set
-            self.abort_upload(upload)
-            raise errors.ConflictError(f"{key}: exists already") from error
         except OSError as error:
+            if if_absent and isinstance(error, FileExistsError):
+                self.abort_upload(upload)
+                raise errors.ConflictError(f"{key}: exists already") from error
             raise translate_error(error, key) from error
 
     def abort_upload(self, upload: Upload) -> None:

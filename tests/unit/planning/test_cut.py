@@ -116,8 +116,9 @@ def test_each_bound_of_a_batch_is_reached(bound: str, most: int, member: Size) -
     """Bytes in, bytes out and members each end a batch alone: as full as it may be."""
     bounds = {"batch_bytes": 1 << 40, "batch_output": 1 << 40, "batch_members": 1 << 40}
     limits = replace(WIDE, **(bounds | {bound: most}))
-    tasks = _cut([member] * 9, limits).tasks
-    assert [(task.members, task.size) for task in tasks] == [(3, 3 * member[1])] * 3
+    assert [(task.members, task.size) for task in _cut([member] * 9, limits).tasks] == [
+        (3, 3 * member[1])
+    ] * 3
 
 
 @given(sizes, st.integers(1, 20))
@@ -173,8 +174,10 @@ def test_few_segments_are_shorter(members: list[int], workers: int, segments: in
 
 def test_a_small_archive_is_spread_over_the_workers() -> None:
     """Batches are not as large as allowed when that would leave workers idle."""
-    tuning = replace(Tuning(), max_workers=8)
-    assert len(_cut([(5_000, 11_000, 8)] * 40_000, tuning, step=8_000).tasks) >= 16
+    assert (
+        len(_cut([(5_000, 11_000, 8)] * 40_000, replace(Tuning(), max_workers=8), step=8_000).tasks)
+        >= 16
+    )
 
 
 def test_the_longest_tasks_start_first_and_neighbours_apart() -> None:

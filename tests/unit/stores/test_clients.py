@@ -242,5 +242,7 @@ def test_the_endpoint_of_a_region_is_botocores(
 def test_a_bundle_that_names_no_file_is_not_read(value: str, tmp_path: Path) -> None:
     """An empty value and a section stand for the certificates that are trusted by default."""
     (tmp_path / "config").write_text(f"[default]\n{KEYS_OF_FILE}ca_bundle ={value}\n")
-    session = Session(AwsSession(StoreConfig(region="eu-west-1")))
-    assert dict(session.reader("bucket").config)["region"] == "eu-west-1"
+    assert (
+        dict(Session(AwsSession(StoreConfig(region="eu-west-1"))).reader("bucket").config)["region"]
+        == "eu-west-1"
+    )

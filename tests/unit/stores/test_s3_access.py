@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import chain, count, islice, repeat
+from pathlib import Path
 
 import pytest
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
@@ -13,7 +14,7 @@ from urllib3 import HTTPResponse
 from s3unzip.errors import AccessDeniedError, StorageError, UsageError
 from s3unzip.model import Location, Part, Pin
 from s3unzip.run_ids import archive_stem
-from s3unzip.stores.archives import advise_name, locate_part
+from s3unzip.stores.archives import advise_name, locate_part, make_archive_test
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.listing import MAX_PAGES, list_pages
@@ -186,6 +187,13 @@ def test_parts_and_pieces_are_told_by_their_endings() -> None:
     }
     assert {key: advise_name(_s3(key)) for key in advice} == advice
     assert [archive_stem(_s3(key)) for key in ("d/a.zip.001", "d/a.zip.1")] == ["a", "a.zip.1"]
+
+
+def test_an_archive_that_is_gone_is_no_member(tmp_path: Path) -> None:
+    """The archive is deleted while its directory is read: a file of its name is another one."""
+    (tmp_path / "a.zip").touch()
+    gone = Location("file", "", f"{tmp_path}/gone/a.zip")
+    assert not make_archive_test(gone, Pin(1))(f"{tmp_path}/a.zip")
 
 
 def test_parts_without_names() -> None:

@@ -273,12 +273,11 @@ class S3Destination(Destination):
             raise ServiceFaultError(
                 f"s3://{self._bucket}/{prefix}: the answer is not a list of objects"
             )
-        page: ListPage = answer[PAGE_FIELD]
-        _, next_token = page
+        objects, next_token = answer[PAGE_FIELD]
         # If there is a next page, its token must differ from the token of this page.
         if next_token is not None and next_token in {"", token}:
             raise ServiceFaultError(f"s3://{self._bucket}/{prefix}: the list names no new page")
-        return page
+        return objects, next_token
 
     def read(self, key: str, span: tuple[int, int] | None = None) -> Iterator[Buffer]:
         call = Call("GetObject", self._bucket, key, owner=self._config.destination_owner)
