@@ -100,13 +100,15 @@ def run_stem(source: Location) -> str:
 
 
 def archive_stem(source: Location) -> str:
-    """Return the name of an archive without its suffix, which is ``.zip`` or any other.
+    """Return the name of an archive without its suffix: ``.zip``, any other, or a first piece's.
 
     The stem is always a valid name for a folder: if it would be empty, ``.`` or ``..``, it includes
     the suffix.
     """
     name = source.name.rstrip("/").rsplit("/", 1)[-1]
-    stem = re.sub(r"(\.zip(\.0{2,}1)?|(?<=.)\.[a-z][a-z0-9]{0,9})$", "", name, flags=re.IGNORECASE)
+    stem = re.sub(
+        r"(\.zip(\.0{2,}1)?|(?<=.)\.([a-z][a-z0-9]{0,9}|0{2,}1))$", "", name, flags=re.IGNORECASE
+    )
     return next(part for part in (stem, name, "archive") if part not in NO_NAMES)
 
 

@@ -45,7 +45,7 @@ def _fill(world: World, files: Files) -> Request:
         (SPLIT, "a/"),
         ({name.upper(): part for name, part in SPLIT.items()}, "A/"),
         (PIECES, "a/"),
-        ({name.replace(".zip", ""): piece for name, piece in PIECES.items()}, "a.001/"),
+        ({name.replace(".zip", ""): piece for name, piece in PIECES.items()}, "a/"),
     ],
     ids=["zip", "ZIP", "zip.001", "001"],
 )

@@ -186,7 +186,9 @@ def test_parts_and_pieces_are_told_by_their_endings() -> None:
         "a.zst": None,
     }
     assert {key: advise_name(_s3(key)) for key in advice} == advice
-    assert [archive_stem(_s3(key)) for key in ("d/a.zip.001", "d/a.zip.1")] == ["a", "a.zip.1"]
+    assert [
+        archive_stem(_s3(key)) for key in ("d/a.zip.001", "a.001", "a.z01", "a.zx01", "d/a.zip.1")
+    ] == ["a", "a", "a", "a", "a.zip.1"]
 
 
 def test_an_archive_that_is_gone_is_no_member(tmp_path: Path) -> None:
