@@ -59,15 +59,15 @@ class Record(Struct, frozen=True):
         Raises:
             SegmentRecordError: The record is damaged, or a different version wrote it.
         """
-        inflate = zlib.decompressobj()
         try:
+            inflate = zlib.decompressobj()
             plain = inflate.decompress(data, _MAX_RECORD)
-            record = msgpack.decode(plain, type=cls)
+            # Before the end of the stream, zlib has not compared its checksum.
+            if not inflate.eof or inflate.unused_data:
+                raise SegmentRecordError(f"a {cls.__name__} with too many or too few bytes")
+            return msgpack.decode(plain, type=cls)
         except (zlib.error, DecodeError) as error:
             raise SegmentRecordError(f"not a {cls.__name__} of this version: {error}") from error
-        if not inflate.eof or inflate.unused_data:
-            raise SegmentRecordError(f"a {cls.__name__} with too many or too few bytes")
-        return record
 
 
 class ScannedSegment(Record, frozen=True, tag="scanned 3"):

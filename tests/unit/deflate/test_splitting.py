@@ -164,7 +164,16 @@ def test_other_bytes_are_refused() -> None:
     """Bytes that are no record of this kind end as one clear error."""
     packed = scan(STREAM, BLOCKS[9].start_bit, None).to_bytes()
     linked = LinkedSegment(0, None, Span(0, 9), b"", 0, 9).to_bytes()
-    for other in (b"", b"{}\n", STREAM, linked, packed[:-1], packed[:-3] + b"abc", packed + b"x"):
+    for other in (
+        b"",
+        b"{}\n",
+        STREAM,
+        linked,
+        packed[:-1],
+        packed[:-3] + b"abc",
+        packed + b"x",
+        zlib.compress(b"\x81\xa4type\xa1\xff")[:-1],  # incomplete, with text that is not UTF-8
+    ):
         with pytest.raises(SegmentRecordError, match="ScannedSegment"):
             ScannedSegment.from_bytes(other)
 
