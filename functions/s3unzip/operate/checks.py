@@ -337,17 +337,17 @@ def check_secret(
         defaults: the defaults of a route; None: the defaults of the environment itself.
         setting: the setting that contains the name of the secret.
     """
+    if (defaults or runs.defaults.own).options.password_ref is None:
+        return Answer(
+            OK, "password_secret is not set: encrypted members fail, others do not need it"
+        )
     try:
-        password = read_password(runs, defaults)
+        read_password(runs, defaults)
     except (NotFoundError, UsageError) as error:
         return Answer(
             FAILURE,
             str(error),
             f"put the password into the secret, or correct {setting} and deploy again",
-        )
-    if password is None:
-        return Answer(
-            OK, "password_secret is not set: encrypted members fail, others do not need it"
         )
     return Answer(OK, "the secret holds a password")
 
