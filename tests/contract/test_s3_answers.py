@@ -249,6 +249,7 @@ ARCHIVE = Location("s3", "bucket", "a.zip")
 WEB_ARCHIVE = Location("https", "web.invalid", "a.zip")
 NO_URLS = (
     *("127.0.0.1:9000", "localhost:9000", "ftp://x", "http:/x", "http://", "http://h:99999"),
+    *("http://h/?x=1", "https://h:9000#x"),
     *("http://[::1", "http://a b", "http://a\n", "", "http://me:SEC/RET@h", "me:SECRET@h"),
 )
 
@@ -402,7 +403,12 @@ def test_an_untrusted_certificate_is_named(tmp_path: Path, by: str, *, beginning
 
 @pytest.mark.parametrize(
     ("url", "words"),
-    [(NO_URLS[0], r"like http://127\.0\.0\.1:9000$"), *((url, "") for url in NO_URLS[1:])],
+    [
+        (NO_URLS[0], r"like http://127\.0\.0\.1:9000$"),
+        ("http:/x", "like http://x$"),
+        ("https://h:9000/s3?x=1", "and has no query, like https://h:9000/s3$"),
+        *((url, "") for url in NO_URLS[1:]),
+    ],
 )
 def test_endpoints_that_are_no_urls(url: str, words: str) -> None:
     """They are refused before any request; most people mean HTTP on a port."""

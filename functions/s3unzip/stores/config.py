@@ -22,6 +22,12 @@ from s3unzip.options import HelpSection, RunOption, read_options, type_options
 from s3unzip.settings import OTHER_BUCKETS
 from s3unzip.store_kinds import SCHEMES_TEXT, find_kind
 
+# A URL without "http://", with too few slashes, or with a query. Its groups are the scheme, the
+# server with the path, and the query or fragment.
+_ALMOST_ENDPOINT = re.compile(
+    r"(?!https?://[^?#]*\Z)(?:(https?):/{0,2})?"
+    r"((?:\[[^]/]*\]|[^/?#\s:]+)(?::\d+)?(?:/[^?#\s]*)?)((?:[?#].*)?)"
+)
 STARTUP_SECONDS = 30.0  # an endpoint that is unreachable this early is probably wrong
 S3_CONNECTIONS = 64  # number of connections that are kept open
 # Environment variables that set options of a `StoreConfig`.
@@ -131,8 +137,7 @@ def split_bucket(path: str) -> tuple[str, str]:
         if arn.group("service", "region", "account") == ("s3", "", ""):  # a bucket or an object
             path = arn["resource"]
         elif point is not None:
-            before_resource = path[: arn.start("resource")]
-            return f"{before_resource}accesspoint:{point['name']}", point["key"] or ""
+            return f"{path[: arn.start('resource')]}accesspoint:{point['name']}", point["key"] or ""
     bucket, _, key = path.partition("/")
     return bucket, key
 
@@ -177,17 +182,24 @@ def check_endpoint(url: str | None, name: str = "--endpoint-url") -> None:
         return
     try:
         parts = urlsplit(url)
-        has_server = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
-        # A slash in a password ends the host early, so that the "@" is in the path.
-        is_valid = has_server and "@" not in parts.path
+        is_valid = (
+            parts.scheme in {"http", "https"}
+            and parts.hostname
+            and parts.port != 0
+            # A slash in a password ends the host early, so that the "@" is in the path.
+            and "@" not in parts.path
+        )
     except ValueError:  # a port that is not a number, or a broken IPv6 address
         is_valid = False
-    if not is_valid or re.search(r"[\s\x00-\x1f\x7f]", url):
+    if not is_valid or re.search(r"[?#\s\x00-\x1f\x7f]", url):
         example = ""
+        server = _ALMOST_ENDPOINT.fullmatch(url)
         if "@" in url:  # a user and a password
             url = f"...@{url.rpartition('@')[2]}"
-        elif "/" not in url:
-            example = f", like http://{url}"
+        elif server:
+            example = (
+                f"{server[3] and ' and has no query'}, like {server[1] or 'http'}://{server[2]}"
+            )
         raise UsageError(f"{name} {url}: not a URL that begins with http:// or https://{example}")
 
 
