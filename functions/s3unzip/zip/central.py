@@ -112,7 +112,7 @@ def _read_form(raw: bytes) -> _HeaderForm:
         method=method,
         flags=flags,
         disk=disk,
-        mode=(is_unix and mode) or None,  # 0 means that the writer declared no mode
+        mode=(is_unix and mode) or None,  # 0: the writer declared no mode
         is_encrypted=is_encrypted,
         is_folder=bool(file_type == stat.S_IFDIR or is_dos_folder),
         findings=tuple(findings),

@@ -177,7 +177,8 @@ def check_end(
     if not ended:
         member.fail(
             "stream-truncated",
-            f"the stream does not end within its {member.compressed_size} bytes",
+            f"the stream does not end within its {member.compressed_size} bytes; "
+            f"{size} bytes came out",
         )
     if not member.has_size(size):
         member.fail_size("size-mismatch", f"{size} bytes, {member.size} declared")
