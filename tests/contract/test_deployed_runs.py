@@ -10,7 +10,6 @@ from s3unzip.errors import (
     AccessDeniedError,
     S3UnzipError,
     ServiceFaultError,
-    StorageError,
 )
 from s3unzip.operate.runs import DeployedRuns
 from s3unzip.stores.config import StoreConfig
@@ -38,17 +37,23 @@ MAPS: dict[str, object] = {
     ]
 }
 
+DENIED = Reply(403, b"<E><Error><Code>AccessDenied</Code><Message>no</Message></Error></E>")
 States = dict[str, tuple[int, dict[str, object]]]  # status and answer by operation
 
 
 @dataclass(slots=True)
 class Account:
-    """An account with one stack and one execution; its Step Functions answer by operation."""
+    """An account with one execution; its Step Functions answer by operation.
+
+    The user may describe one stack only, whose name does not begin with "s3unzip-".
+    """
 
     states: States = field(default_factory=dict)
 
     def __call__(self, asked: Asked) -> Reply:
         operation = asked.headers.get("x-amz-target", "").partition(".")[2]
+        if b"StackName=s3unzip-dev" in asked.body:
+            return DENIED
         if not operation and b"Action=DescribeStacks" in asked.body:
             return Reply(200, STACK.encode(), {"Content-Type": "text/xml"})
         name = json.loads(asked.body).get("executionArn", "").rpartition(":")[2]
@@ -87,20 +92,41 @@ def test_a_call_that_is_refused(
         OPERATIONS[operation](_runs_at(server))
 
 
-def test_an_endpoint_that_is_not_aws_is_told() -> None:
-    """A server of S3 alone answers DescribeStacks in a form without a code that botocore reads."""
-    refusal = s3_error(405, "MethodNotAllowed")
-    with (
-        HttpServer(lambda _: refusal) as server,
-        pytest.raises(StorageError, match=r"HTTP 405, but not as AWS does; check --endpoint-url"),
-    ):
+@pytest.mark.parametrize(
+    ("refusal", "line"),
+    [
+        # A server of S3 alone answers in a form without a code that botocore reads.
+        (
+            s3_error(405, "MethodNotAllowed"),
+            r"HTTP 405, but not as AWS does; check --endpoint-url",
+        ),
+        (DENIED, "cloudformation:DescribeStacks"),
+    ],
+)
+def test_a_stack_that_cannot_be_described_is_told(refusal: Reply, line: str) -> None:
+    """The line says which request was refused."""
+    with HttpServer(lambda _: refusal) as server, pytest.raises(S3UnzipError, match=line):
         _runs_at(server)
 
 
 def test_items_are_those_of_the_latest_map() -> None:
     """A run has several Maps one after the other; what was lost is counted together."""
-    counts = {"pending": 1, "running": 2, "succeeded": 3, "failed": 4, "timedOut": 5, "aborted": 6}
-    states: States = {"ListMapRuns": (200, MAPS), "DescribeMapRun": (200, {"itemCounts": counts})}
+    states: States = {
+        "ListMapRuns": (200, MAPS),
+        "DescribeMapRun": (
+            200,
+            {
+                "itemCounts": {
+                    "pending": 1,
+                    "running": 2,
+                    "succeeded": 3,
+                    "failed": 4,
+                    "timedOut": 5,
+                    "aborted": 6,
+                }
+            },
+        ),
+    }
     with HttpServer(Account(states)) as server:
         assert _runs_at(server).map_counts(RUN) == {"waiting": 1, "running": 2, "lost": 15}
         assert server.asked[-1].body == b'{"mapRunArn": "new"}'
@@ -111,6 +137,8 @@ def test_items_are_those_of_the_latest_map() -> None:
 def test_a_stopped_run_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a minute it is an error, not a wait without end."""
     monkeypatch.setattr("s3unzip.operate.runs.STOP_SECONDS", 0.0)
-    account = Account({"StopExecution": (200, {"stopDate": 1})})
-    with HttpServer(account) as server, pytest.raises(ServiceFaultError, match="still running"):
+    with (
+        HttpServer(Account({"StopExecution": (200, {"stopDate": 1})})) as server,
+        pytest.raises(ServiceFaultError, match="still running"),
+    ):
         _runs_at(server).stop(RUN)

@@ -155,20 +155,24 @@ class DeployedRuns(RunList):
         """Return the stack that has the name of the environment, with or without "s3unzip-"."""
         # Without a name, CloudFormation would describe any stack.
         names = (STACK + self.environment, self.environment or STACK)
+        refusal: S3UnzipError = NotFoundError(
+            f"environment {self.environment}: no stack {names[0]} here; "
+            "check --env, --profile and --region"
+        )
         for name in names:
             try:
                 stack = self.ask("cloudformation:DescribeStacks", StackName=name)["Stacks"][0]
             except NotFoundError:
+                continue
+            except AccessDeniedError as error:  # the user may have the right for the other name
+                refusal = error
                 continue
             if {"StateMachineArn", "WorkBucket"} <= {
                 output["OutputKey"] for output in stack.get("Outputs", ())
             }:
                 return stack
             raise NotFoundError(f"stack {name} has no outputs of s3unzip; is it deployed?")
-        raise NotFoundError(
-            f"environment {self.environment}: no stack {names[0]} here; "
-            "check --env, --profile and --region"
-        )
+        raise refusal
 
     def client(self, service: str, arn: str = "") -> Any:
         """Return the client for a service in the region of the stack, or in that of `arn`."""
@@ -252,13 +256,15 @@ class DeployedRuns(RunList):
         named RUN-w1, RUN-w2, ... is running, which waits for the functions of a failed execution to
         end.
         """
-        answer = self.ask(
-            "states:ListExecutions",
-            stateMachineArn=self._machine,
-            statusFilter=RUNNING,
-            maxResults=1_000,  # the maximum that one response contains
+        names = (
+            execution["name"]
+            for execution in self.ask(
+                "states:ListExecutions",
+                stateMachineArn=self._machine,
+                statusFilter=RUNNING,
+                maxResults=1_000,  # the maximum that one response contains
+            )["executions"]
         )
-        names = (execution["name"] for execution in answer["executions"])
         running = {run_of_execution(name) for name in names if not re.search(r"-w\d+\Z", name)}
         recorded = (
             run
@@ -281,10 +287,12 @@ class DeployedRuns(RunList):
             parameters: further arguments of the operation.
         """
         paginator = self.client("s3").get_paginator(operation)
-        listing = paginator.paginate(Bucket=bucket, Prefix=prefix, **parameters)
         action = "ListBucketVersions" if operation == "list_object_versions" else "ListBucket"
         with translating_errors(f"s3:{action}"):
-            yield from bound_pages(listing, f"s3://{bucket}/{prefix}")
+            yield from bound_pages(
+                paginator.paginate(Bucket=bucket, Prefix=prefix, **parameters),
+                f"s3://{bucket}/{prefix}",
+            )
 
     def _list_folders(self, day: str) -> list[str]:
         """Return the ids of a day's runs, in order; without a day, the days that have runs."""
