@@ -123,7 +123,7 @@ def check_access(
         destination: the destination; None: there is none, or it is not known yet.
         after_success: the action on the archive after its run; None: none.
     """
-    # The names of the options on the command line, by field: of all options, and of those set.
+    # By field: the words of all options on the command line, then of those that are set.
     words = {option.field: option.word for option in read_options(type(access))}
     typed = {field: word for field, word in words.items() if getattr(access, field)}
     unsigned = words["unsigned"]

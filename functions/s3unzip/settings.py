@@ -78,7 +78,7 @@ SERVICE = "s3unzip"  # value of the metrics' dimension `service`
 # The unit of each metric, as CloudWatch spells it (StandardUnit of MetricDatum).
 METRICS = {
     "ArchivesCompleted": "Count",  # runs that ended COMPLETED
-    "ArchivesWithErrors": "Count",  # runs that ended COMPLETED_WITH_ERRORS
+    "ArchivesWithErrors": "Count",  # runs that ended with COMPLETED_WITH_ERRORS
     "ArchivesRejected": "Count",  # archives that were REJECTED; nothing was written
     "ArchivesChanged": "Count",  # runs that ended SOURCE_CHANGED; the newer archive has a run
     "ArchivesFailed": "Count",  # runs that ended FAILED, timed-out runs included

@@ -141,7 +141,7 @@ def read_puts(body: str, config: LambdaConfig) -> Iterator[ArchivePut]:
     for put in puts:
         if not config.covers(put.source):
             continue
-        # For events that commands queue, the intake function reads the scan tag instead.
+        # If a command queued the event, the intake function reads the scan result from a tag.
         needs_result = bool(config.scan) and not put.sender.startswith(OWN_SENDERS)
         fault = _find_fault(put)
         if fault is not None:

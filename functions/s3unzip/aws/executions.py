@@ -302,7 +302,7 @@ def end_run(
     The archive is deleted or tagged last, after `extract_if_replaced` has compared its versions.
 
     Args:
-        report: the report on record.
+        report: the recorded report.
         config: the configuration of the environment.
         context: the context of the step that ended the run; it belongs to the route of the run.
         check_replaced: whether the archive might have been replaced while the run was at work.

@@ -1,4 +1,4 @@
-"""The function `plan`: the state Plan, for runs with a large directory and for resumed runs."""
+"""The function `plan` of the state Plan: runs with a large directory, and resumed runs."""
 
 from typing import Any
 

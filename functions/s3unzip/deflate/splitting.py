@@ -219,9 +219,9 @@ class LinkedSegment(Record, frozen=True, tag="linked 3"):
 def link_segments(scans: Iterable[ScannedSegment], compressed_size: int) -> Iterator[LinkedSegment]:
     """Yield the segments of the stream in order, each with its window.
 
-    The chain begins at bit 0. The segment after a scan is the scan that starts at its stop bit. A
-    scan that does not start at the stop bit of another scan is ignored: either its boundary is
-    false, or the previous segment continues through its bytes. The function holds one window and
+    The first segment starts at bit 0. Each further segment starts at the stop bit of the one before
+    it. A scan that does not start at such a bit is ignored: either its boundary is false, or the
+    previous segment continues through its bytes. The function holds one window and
     one scan in memory at a time, and needs a few ms for each segment.
 
     Args:

@@ -186,7 +186,7 @@ def _begin_slices(
     upload_id = begin_upload(data.run_step, row).upload_id
     # Part of the ids of the tasks, so that slices of two uploads do not mix.
     upload_mark = f"{zlib.crc32(upload_id.encode()):08x}"
-    # All scans or copies of the member have about the same length, and so about the same duration.
+    # `first` is one of several equal tasks that scanned or will copy the whole member.
     seconds_per_byte = first.seconds * first.parts / max(1, row.member.size)
     tasks: list[Task] = []
     offset = 0  # offset of the slice in the object
@@ -340,7 +340,7 @@ def _inflate_slice(attempt: TaskAttempt, row: PlannedMember) -> Iterator[bytes]:
 
 
 def _stream_task(first: Task, row: PlannedMember) -> Task:
-    """Return the task that streams a member, because its segments or slices do not make it up."""
+    """Return the task that streams a member, because its segments or slices are not whole."""
     return Task(
         id=f"stream-{row.member.index:08d}",
         kind=TaskKind.STREAM,

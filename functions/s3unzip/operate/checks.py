@@ -311,7 +311,7 @@ def _compare_encryption(
     # A bucket has exactly one rule.
     (rule,) = encryption["ServerSideEncryptionConfiguration"]["Rules"]
     default = rule["ApplyServerSideEncryptionByDefault"]
-    actual = default.get("KMSMasterKeyID", AWS_KEYS)
+    actual = default.get("KMSMasterKeyID", AWS_KEYS)  # without an id, AWS manages the key
     if "kms" not in default["SSEAlgorithm"] or AWS_KEYS in actual:
         return None
     # A bucket may name its key by its ARN, by its id, which is the end of the ARN, or by an alias.

@@ -7,7 +7,7 @@ S3 sends an event at least once, but may send a single event for two writes to a
 and somebody might purge a queue. A function might be killed after writing the report of a run but
 before deleting or tagging the archive. Therefore `find_missing` lists the bucket, computes the run
 id of each archive in the same way as the planner, and looks up the run. If an archive cannot be
-read, the look-up continues with the other archives.
+read, the lookup continues with the other archives.
 """
 
 from __future__ import annotations

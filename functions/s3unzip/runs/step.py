@@ -139,7 +139,7 @@ class TaskAttempt(Step):
     def show_progress(self, *, now: bool = False) -> None:
         """Report what is new to the progress display, but at most every `PROGRESS_SECONDS`.
 
-        If `now` is true, the display is updated even if its last update was just before.
+        If `now` is true, the display is updated even if it was updated a moment ago.
         """
         progress = self.context.progress
         if progress is None:

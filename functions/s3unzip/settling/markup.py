@@ -73,7 +73,7 @@ def figure(value: str) -> Markup:
 
 
 def plain(value: str) -> Markup:
-    """Return trusted text as markup; unlike `text`, hidden characters are not spelled out."""
+    """Return trusted text as markup; `text` also spells out hidden characters."""
     return Markup(html.escape(value))
 
 

@@ -80,7 +80,7 @@ class AimdLimiter:
 
     def run(self, call: Callable[[], T]) -> T:
         """Wait until fewer than `limit` calls are running, then return the result of `call`."""
-        with self._lock:  # entering the condition itself is ten times as slow
+        with self._lock:  # acquiring the condition itself takes ten times as long
             while self._active >= self.limit:
                 self._waiting += 1
                 self._changed.wait()
@@ -384,8 +384,8 @@ def read_until_fault(chunks: Iterator[Buffer]) -> bytes:
     """Return a body, or the bytes before the point where it breaks.
 
     Raises:
-        ServiceFaultError: the body was slower than `MIN_RATE` until it broke, or for
-            `TAIL_SECONDS`.
+        ServiceFaultError: the body was slower than `MIN_RATE` when it broke, or when
+            `TAIL_SECONDS` had passed.
     """
     began = time.monotonic()
     body = bytearray()

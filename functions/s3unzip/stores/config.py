@@ -63,7 +63,7 @@ def parse_source(text: str) -> Location:
         )
     location = _parse(text)
     if location.store.is_local and location.key.startswith(("/dev/", "/proc/")):
-        with suppress(OSError):  # other processes have other files under /dev/stdin and /dev/fd/3
+        with suppress(OSError):  # in another process, /dev/stdin and /dev/fd/3 are other files
             location = replace(location, key=str(Path(location.key).resolve(strict=True)))
     if location.store.has_prefixes and (not location.key or location.key.endswith("/")):
         raise UsageError(f"{text}: names a bucket or a prefix, not an archive in it")

@@ -399,7 +399,8 @@ def _explain_status(answer: BaseHTTPResponse, location: Location) -> errors.S3Un
     text = f"{location}: HTTP {status}{_describe_status(answer)}"
     if status in {429, 503}:
         fault = errors.ThrottledError(text)
-        # The header may contain a date, which is ignored, because the clocks may differ.
+        # The header begins with a number of seconds. Or it is a date, which is ignored, because the
+        # clocks may differ.
         digits = re.split("[^0-9]", answer.headers.get("Retry-After", ""))[0]
         fault.wait_seconds = float(digits or 0)
         return fault
@@ -420,9 +421,8 @@ def _classify_text(answer: BaseHTTPResponse) -> str | None:
         return "a web page"
     media_type = answer.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     is_text = media_type.startswith(("text/", "application/json", "application/xml"))
-    if not is_text or body.startswith(
-        b"PK"
-    ):  # some servers send a ZIP file with a text content type
+    # Some servers send a ZIP file with a text content type.
+    if not is_text or body.startswith(b"PK"):
         return None
     if media_type == "text/html":
         return "a web page"

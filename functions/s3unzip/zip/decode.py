@@ -405,7 +405,7 @@ class GzipMember(MemberDecoder):
         mtime = self._member.mtime or 0
         if not 0 <= mtime < 1 << 32:
             mtime = 0  # an unknown time (RFC 1952)
-        # 0xFF in the upper byte is an unknown system, and the level is also unknown.
+        # The upper byte is the system, and 0xFF is an unknown one. The level is unknown, too.
         yield _GZIP_HEADER.pack(b"\x1f\x8b\x08\0", mtime, 0xFF00)
         if not _is_copied(self._member):
             yield from self._store(pieces)
@@ -442,8 +442,8 @@ class GzipMember(MemberDecoder):
         waiting = bytearray()
         for output in super().decode(pieces):
             waiting += output
-            # Unless the content is empty, keep at least one byte for the last block, in which the
-            # final bit is set. The decoder enforces the declared size.
+            # Keep at least one byte for the last block, in which the final bit is set. The decoder
+            # enforces the declared size, and has no output if the content is empty.
             full_length = min(len(waiting), content_left - 1) // _MAX_BLOCK * _MAX_BLOCK
             for start in range(0, full_length, _MAX_BLOCK):
                 # The block is not final. The complement of the maximum length is 0.

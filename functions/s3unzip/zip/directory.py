@@ -35,7 +35,7 @@ _MAX_NAME = 4096
 
 
 class DirectoryLocation(Struct, frozen=True):
-    """The location of the central directory, in absolute offsets in an archive of `size` bytes.
+    """The location of the central directory, as absolute offsets in an archive of `size` bytes.
 
     Add `prefix` to every offset that the archive declares. `entries` is the declared number of
     headers; use it only for comparison, and never to allocate memory. `held` contains the last

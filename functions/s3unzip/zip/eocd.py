@@ -44,7 +44,7 @@ _MAX_PADDING = MIB  # maximum number of trailing NULs to skip when searching for
 _LOCATOR_SEARCH = 4_096  # number of bytes before the end record to search for a misplaced locator
 
 _OLE = "a document of old or encrypted Office (OLE)"
-_FORMAT_LENGTH = 264  # number of first bytes that identify a tar file or a format listed below
+_FORMAT_LENGTH = 264  # number of leading bytes that identify a tar file or a format listed below
 
 # The first bytes of files that people mistake for ZIP archives. Text is compared in lower case and
 # without leading whitespace. Sources: https://www.garykessler.net/library/file_sigs.html and the
@@ -230,8 +230,8 @@ def _find_eocd(archive: ArchiveBytes, window: bytes) -> Reads[int]:
 def _find_complete_eocd(archive: ArchiveBytes, window: bytes, stops: dict[int, int]) -> Reads[int]:
     """Return the position of the last complete end record in `window`, which other bytes follow.
 
-    If a later end record is incomplete, the complete end record is used only under a lenient
-    policy.
+    `stops` contains, for the positions of all end records in ascending order, where their comments
+    end. If a later end record is incomplete, the complete one is used only under a lenient policy.
     """
     base = archive.size - len(window)
     if not stops:
