@@ -122,8 +122,7 @@ def _report_silence(run: Run, context: Context, is_over: threading.Event) -> Non
         return
     connections = ""
     if context.reached is not None:
-        options = context.reached.recorded().command_options()
-        connections = f" ({' '.join(options)})"
+        connections = f" ({' '.join(context.reached.recorded().command_options())})"
     while not is_over.wait(1.0):
         for store in faults.find_silent(context.clock.now()):
             location = run.source if store == "source" else run.destination

@@ -197,8 +197,7 @@ class DeployedRuns(RunList):
         if service == "states":  # the prefix of the IAM actions of Step Functions
             service = "stepfunctions"
         with translating_errors(IAM_ACTIONS.get(request, request)):
-            client = self.client(service, arn)
-            return getattr(client, xform_name(operation))(**parameters)
+            return getattr(self.client(service, arn), xform_name(operation))(**parameters)
 
     @cached_property
     def resources(self) -> tuple[Any, ...]:

@@ -405,8 +405,8 @@ def _send_batch(client: Any, queue: str, messages: Sequence[dict[str, str]]) -> 
     """
     for attempt in range(ATTEMPTS):
         if attempt:
-            longest_wait = min(LONGEST_WAIT, 0.1 * 2**attempt)
-            time.sleep(random.uniform(0, longest_wait))  # noqa: S311 - jitter
+            # Wait for a random time, of which the maximum doubles with each attempt.
+            time.sleep(random.uniform(0, min(LONGEST_WAIT, 0.1 * 2**attempt)))  # noqa: S311
         with translating_errors("sqs:SendMessage"):
             answer = client.send_message_batch(QueueUrl=queue, Entries=messages)
         refused = answer.get("Failed", [])

@@ -130,7 +130,9 @@ def _make_selection(request: Request, template: KeyTemplate, pin: Pin) -> Select
         selection = selection._replace(reserved=template.marker)
     if replace(request.destination, key=request.source.key) == request.source:
         # The archive is in the store of the destination: no member may replace it.
-        selection = selection._replace(is_archive=make_archive_test(request.source, pin))
+        selection = selection._replace(
+            is_archive=make_archive_test(request.source, pin, request.destination)
+        )
     if not request.destination.store.has_folders:
         return selection  # without `folder_key`, folders are not compared with the keys
     if makes_folders(options):

@@ -312,10 +312,11 @@ def locate_part(location: Location, number: int, *, is_last: bool = False) -> Lo
     return replace(location, key=path + question_mark + query)
 
 
-def make_archive_test(location: Location, pin: Pin) -> Callable[[str], bool]:
+def make_archive_test(location: Location, pin: Pin, destination: Location) -> Callable[[str], bool]:
     """Return a function that tests whether a key is that of the archive or of one of its parts.
 
-    A file can have several paths, because of links, and of file systems that ignore case.
+    A file can have several paths, because of links, and of file systems that ignore case. This is
+    tested only if the archive lies below the folder `destination`, because the test takes time.
     """
     count = len(pin.parts or ())
     parts = [
@@ -324,18 +325,21 @@ def make_archive_test(location: Location, pin: Pin) -> Callable[[str], bool]:
     keys = {part.key for part in (*parts, location) if part is not None}
     if not location.store.is_local:
         return keys.__contains__
+    folder = os.path.realpath(destination.key).rstrip("/") + "/"
+    if not any(fold_key(os.path.realpath(key)).startswith(fold_key(folder)) for key in keys):
+        return keys.__contains__
     # To save system calls, a file is compared only with the part of the same name.
     paths_by_name = {
         fold_key(path.name): path for key in keys for path in (Path(key), Path(key).resolve())
     }
 
     def is_part(key: str) -> bool:
-        if key in keys:
-            return True
-        path = paths_by_name.get(fold_key(key.rpartition("/")[2]))
+        path = paths_by_name.get(fold_key(key[key.rfind("/") + 1 :]))
+        if path is None or key in keys:
+            return path is not None
         with suppress(OSError, ValueError):  # one of the two files does not exist
             # A symbolic link to the archive would be replaced, so it is not the archive.
-            return path is not None and os.path.samestat(os.lstat(key), path.stat())
+            return os.path.samestat(os.lstat(key), path.stat())
         return False
 
     return is_part
