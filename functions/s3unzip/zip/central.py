@@ -139,12 +139,6 @@ class DirectoryReader:
         self._raw_name = b""
         self._offset = 0
         self._wrapped_bytes = 0  # total compressed size of the members with `FLAG_WRAPPED`
-        # If the archive is split, headers that begin on the last disk of the directory are counted.
-        # If it is not split, no header begins after this offset, so none is counted.
-        self._last_disk_start = location.stop
-        if location.disks.is_split:
-            self._last_disk_start = location.disks.starts[location.disks.disk_of(location.stop)]
-        self._on_last_disk = 0
         # Whether declared offsets are relative to the start of a disk, or are modulo 4 GiB.
         self._has_relative_offsets = location.is_wrapped or location.disks.is_split
         self._declared_size = 0  # total size of the members
@@ -164,7 +158,6 @@ class DirectoryReader:
         at = 0
         length = len(data)
         limit = self._policy.limits.members
-        last_disk_at = self._last_disk_start - self._position
         kinds = self._table.kinds
         while length - at >= CENTRAL_LENGTH:
             (
@@ -193,8 +186,6 @@ class DirectoryReader:
             form = _read_form(form_start + form_end)
             sizes = Sizes(size, compressed, offset, form.disk)
             self._read_header(form, sizes, extras, dos_time=dos_time, crc32=crc32)
-            if at >= last_disk_at:
-                self._on_last_disk += 1
             at = stop
         return at
 
@@ -534,13 +525,6 @@ class DirectoryReader:
             if location.is_zip64 or count % (1 << 16) != declared:
                 reject("count-mismatch", f"{declared} declared, {count} found", unread_at)
             self._warnings["count-wrapped"] += 1
-        if location.disks.is_split and self._on_last_disk != location.entries_here:
-            reject(
-                "multi-disk",
-                f"{location.entries_here} headers declared on the last disk, "
-                f"{self._on_last_disk} found",
-                unread_at,
-            )
 
 
 def _is_empty(form: _HeaderForm, crc32: int, sizes: Sizes) -> bool:

@@ -40,10 +40,9 @@ class DirectoryLocation(Struct, frozen=True):
     Add `prefix` to every offset that the archive declares. `entries` is the declared number of
     headers; use it only for comparison, and never to allocate memory. `held` contains the last
     bytes of the directory, which were read with the tail: read only the `missing` bytes, and then
-    pass both to a `DirectoryReader`. `entries_here` is the
-    declared number of headers that begin on the last disk of the directory. Without ZIP64 records,
-    both numbers are modulo 65,536, because several writers use 16-bit counts for any number of
-    members. If the archive `is_wrapped`, offsets are modulo 2^32 (see `wrapped`).
+    pass both to a `DirectoryReader`. Without ZIP64 records, `entries` is modulo 65,536, because
+    several writers use 16-bit counts for any number of members. If the archive `is_wrapped`,
+    offsets are modulo 2^32 (see `wrapped`).
     """
 
     start: int
@@ -54,7 +53,6 @@ class DirectoryLocation(Struct, frozen=True):
     held: bytes
     warnings: tuple[str, ...] = ()
     disks: Disks = ONE_DISK
-    entries_here: int = 0
     is_zip64: bool = False
     is_wrapped: bool = False
 
@@ -105,7 +103,6 @@ def locate_directory(
         held=tail[max(0, start - archive.tail_start) : max(0, end.stop - archive.tail_start)],
         warnings=tuple(archive.warnings),
         disks=end.disks,
-        entries_here=end.record.disk_entries,
         is_zip64=is_zip64,
         is_wrapped=is_wrapped,
     )

@@ -321,10 +321,9 @@ def _place_directory(disks: Disks, record: EndRecord, at: int) -> EndRecord:
     disk = record.disk
     if disk != disks.disk_of(at) or record.directory_disk > disk:
         reject("multi-disk", f"disk {disk}, directory on disk {record.directory_disk}", at)
-    # If the directory begins on an earlier disk, its headers on this disk are counted when read.
-    if record.directory_disk == disk and record.disk_entries != record.entries:
-        code = "multi-disk" if disk else "count-mismatch"
-        reject(code, f"{record.disk_entries} of {record.entries} members on disk {disk}", at)
+    # The number of headers on a later disk is ignored: zip4j counts members that begin there.
+    if disk == 0 and record.disk_entries != record.entries:
+        reject("count-mismatch", f"{record.disk_entries} of {record.entries} members on disk 0", at)
     if missing := disks.describe_missing(record.directory_disk, record.directory_offset):
         reject("multi-disk", f"the directory begins on {missing}", at)
     return record._replace(
