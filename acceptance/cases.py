@@ -17,10 +17,10 @@ from acceptance.archives import (
     stored_member,
 )
 from acceptance.site import Mismatch, NotApplicableError, Put, Site
+from s3unzip.api.verification import Verification
 from s3unzip.model import Report, TaskKind, Verdict
 from s3unzip.rates import DIRECT_MEMBER_BYTES
 from s3unzip.settings import KIB, MIB, Tuning
-from s3unzip.verification import Verification
 
 SHARE = 0.4  # compressed size over uncompressed size
 TINY, MANY, FEW = 5, 5_000, 20

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from acceptance.archives import Archive, upload
+from s3unzip.api.verification import Effort, Verification, read_written, verify_objects
 from s3unzip.cli.main import main as s3unzip
 from s3unzip.context import Context
 from s3unzip.errors import UsageError
@@ -25,7 +26,6 @@ from s3unzip.runs.run_list import RUNNING
 from s3unzip.settings import GIB, Variable
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.ports import Clock
-from s3unzip.verification import Effort, Verification, read_written, verify_objects
 from s3unzip.zip import Policy
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between two looks

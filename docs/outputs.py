@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from docs.markdown import make_table
+from s3unzip.api.verification import ComparedObject, Verification
 from s3unzip.cli import runs as lines
 from s3unzip.cli.look import ListedMember
 from s3unzip.estimate import Estimate
@@ -11,7 +12,6 @@ from s3unzip.model import Batch, NestedRun, Report
 from s3unzip.operate.checks import Diagnosis
 from s3unzip.operate.submit import MissingArchives, Submission
 from s3unzip.runs.run_list import ListedRun, RunProgress
-from s3unzip.verification import ComparedObject, Verification
 
 
 class Output(NamedTuple):

@@ -28,7 +28,11 @@ if TYPE_CHECKING:
         open_archive as open_archive,
     )
     from s3unzip.api.extraction import extract as extract
-    from s3unzip.api.verification import verify as verify
+    from s3unzip.api.verification import (
+        Comparison as Comparison,
+        Verification as Verification,
+        verify as verify,
+    )
     from s3unzip.context import Progress as Progress
     from s3unzip.model import (
         GzipForm as GzipForm,
@@ -40,7 +44,6 @@ if TYPE_CHECKING:
     from s3unzip.object_properties import ObjectProperties as ObjectProperties
     from s3unzip.settings import Tuning as Tuning
     from s3unzip.stores.config import StoreConfig as StoreConfig
-    from s3unzip.verification import Comparison as Comparison, Verification as Verification
     from s3unzip.zip.checks import Limits as Limits
 
 
@@ -49,7 +52,7 @@ if not TYPE_CHECKING:
     _NAMES_OF = {
         "s3unzip.api.archive": ("Archive", "ArchiveMember", "open_archive"),
         "s3unzip.api.extraction": ("extract",),
-        "s3unzip.api.verification": ("verify",),
+        "s3unzip.api.verification": ("Comparison", "Verification", "verify"),
         "s3unzip.context": ("Progress",),
         "s3unzip.deflate": ("deflate",),
         "s3unzip.errors": ("errors",),
@@ -57,7 +60,6 @@ if not TYPE_CHECKING:
         "s3unzip.object_properties": ("ObjectProperties",),
         "s3unzip.settings": ("Tuning",),
         "s3unzip.stores.config": ("StoreConfig",),
-        "s3unzip.verification": ("Comparison", "Verification"),
         "s3unzip.zip": ("zip",),
         "s3unzip.zip.checks": ("Limits",),
     }

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from s3unzip import contradictions, pricing, settings, verification
+from s3unzip import contradictions, pricing, settings
+from s3unzip.api import verification
 from s3unzip.cli.output import print_report
 from s3unzip.errors import AccessDeniedError, S3UnzipError, StorageError, ThrottledError, UsageError
 from s3unzip.extraction.batch import MAX_REFUSALS

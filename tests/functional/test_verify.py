@@ -10,11 +10,7 @@ from dataclasses import dataclass, field, replace
 import boto3
 import pytest
 
-from s3unzip.errors import RejectedError, ServiceFaultError, StorageError, ThrottledError
-from s3unzip.model import GzipForm, Location, Options, Request, Verdict, decode, encode
-from s3unzip.stores.listing import BEYOND
-from s3unzip.stores.ports import ListPage, ObjectFacts, StoredObject
-from s3unzip.verification import (
+from s3unzip.api.verification import (
     ComparedObject,
     Comparison,
     Effort,
@@ -25,6 +21,10 @@ from s3unzip.verification import (
     read_written,
     verify_objects,
 )
+from s3unzip.errors import RejectedError, ServiceFaultError, StorageError, ThrottledError
+from s3unzip.model import GzipForm, Location, Options, Request, Verdict, decode, encode
+from s3unzip.stores.listing import BEYOND
+from s3unzip.stores.ports import ListPage, ObjectFacts, StoredObject
 from tests.support import processes, servers
 from tests.support.memory import (
     TINY,
@@ -72,11 +72,9 @@ class Extracted:
         **expected: object,
     ) -> Verification:
         """Compare; assert what some fields of the result are."""
-        request, lines = self.request, list[ComparedObject]()
-        if options is not None:
-            request = Request(request.source, request.destination, options)
+        known, lines = self.request, list[ComparedObject]()
         found = verify_objects(
-            request,
+            Request(known.source, known.destination, options or known.options),
             self.world.context,
             Effort(4, listed, deep=deep, range_keys=range_keys),
             written,

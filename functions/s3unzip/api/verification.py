@@ -1,4 +1,12 @@
-"""Compare the contents of a destination with an archive.
+"""Compare the objects in a destination with the directory of an archive, without writing anything.
+
+LIST returns keys, sizes and ETags. An object whose ETag is on record requires no further request.
+An object that was replaced after a run wrote it is read. For all other objects, HEAD returns a
+CRC-32.
+
+The records of runs contain the ETag that the store returned for each PUT and Complete. A run writes
+an object only after it has compared the bytes with the directory of the archive. Therefore an
+object that still has the recorded ETag is equal to its member, whatever its metadata is.
 
 >>> import tempfile, zipfile
 >>> from pathlib import Path
@@ -16,16 +24,146 @@
 >>> folder.cleanup()
 """
 
+from __future__ import annotations
+
+import hashlib
 import os
-from collections.abc import Callable, Iterable
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from enum import StrEnum
+from functools import partial
+from itertools import pairwise
+from operator import attrgetter
+from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from s3unzip.api.options import as_text, at_endpoint, open_context
-from s3unzip.context import Progress
+from s3unzip.context import Context, Progress
+from s3unzip.errors import S3UnzipError, StorageError, UnorderedListError, UnreadableRecordError
+from s3unzip.extraction.existing_objects import read_stored
+from s3unzip.extraction.member_object import stored_size
 from s3unzip.local.runs import runs_of_archive
-from s3unzip.model import Options, Request
+from s3unzip.model import Location, Options, Pin, Request, Requests
+from s3unzip.planning.reading import Reading, read_archive
+from s3unzip.planning.select import check_selection, parse_template
 from s3unzip.runs.records import RunRecords
+from s3unzip.stores.calls import Calls, map_ahead
 from s3unzip.stores.config import StoreConfig, parse_destination, parse_source
-from s3unzip.verification import ComparedObject, Effort, Verification, read_written, verify_objects
+from s3unzip.stores.listing import BEYOND, list_pages
+from s3unzip.stores.ports import StoredObject
+from s3unzip.zip.values import WRAP
+
+LISTS = 16  # number of ranges of keys that are listed concurrently
+OBJECTS_OF_A_JOB = 16  # number of objects that a thread requests one after the other
+_KEY = attrgetter("key")
+
+
+class Comparison(StrEnum):
+    """The result of a verification in one word: whether all objects are equal to their members."""
+
+    EQUAL = "EQUAL"
+    DIFFERENT = "DIFFERENT"
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of ``s3unzip verify``."""
+        return int(self is not Comparison.EQUAL)
+
+
+class Kind(StrEnum):
+    """How an object differs from its member."""
+
+    MISSING = "missing"
+    SIZE = "size"
+    CRC = "crc"
+    NO_CRC = "no-crc"  # no zip-crc32 in the metadata, so no run wrote the object
+    EXTRA = "extra"  # below the prefix of the run, but not the key of a member
+
+
+class Proof(StrEnum):
+    """The evidence for the bytes of an object; docs/howto/verify.md explains each kind."""
+
+    # Each comment begins with the source of the evidence.
+    RECORD = "record"  # the store: the ETag is equal to the one returned for the PUT by a run
+    CHECKSUM = "checksum"  # the store: its own CRC-32 of the bytes is the one in the directory
+    READ = "read"  # this verification, which has read the bytes
+    METADATA = "metadata"  # the writer of the object: the zip-crc32 is the one in the directory
+    SIZE = "size"  # none: the archive does not declare the CRC-32 of an AES member (AE-2)
+
+
+class ComparedObject(Struct, frozen=True, omit_defaults=True):
+    """One object with its result: a line of ``verify --objects``."""
+
+    key: str
+    proof: Proof | None = None  # the evidence that the object is equal; None: it is different
+    difference: Kind | None = None  # how the object differs; None: it is equal
+
+
+class Difference(Struct, frozen=True, omit_defaults=True):
+    """One object that differs from the directory."""
+
+    key: str
+    kind: Kind
+    expected: str | None = None
+    found: str | None = None
+
+
+class Verification(Struct, frozen=True):
+    """The result of a verification.
+
+    Attributes:
+        verdict: EQUAL, or DIFFERENT if an object is missing, different or extra.
+        members: number of objects that should exist; `equal` of these objects are as they should
+            be.
+        refused: number of members that no run extracts, because the checks of the directory refuse
+            them.
+        proofs: number of equal objects by evidence: record, checksum, read, metadata, size.
+        counts: number of differences by kind; `differences` contains the first differences of each
+            kind.
+        records: ids of the runs whose records were used.
+        requests, bytes_read: number of requests to the stores, and number of bytes read from
+            objects.
+    """
+
+    verdict: Comparison
+    source: Location
+    pin: Pin
+    destination: Location
+    prefix: str  # prefix of the listed keys
+    deep: bool  # whether the objects were read
+    members: int  # number of objects that should exist
+    refused: int  # number of members that no run extracts, because the directory refuses them
+    equal: int
+    proofs: dict[str, int]  # number of equal objects, by proof
+    records: tuple[str, ...]  # ids of the runs whose records were used
+    counts: dict[str, int]  # number of differences, by kind
+    differences: tuple[Difference, ...]  # at most `Effort.listed` differences of each kind
+    bytes_read: int
+    requests: Requests
+    started: float  # time in Unix seconds
+    seconds: float
+
+
+class Effort(NamedTuple):
+    """How many requests a verification may send, and whether to trust records and metadata."""
+
+    at_once: int = 64  # maximum number of concurrent HEADs, or GETs if `deep`
+    listed: int = 20  # maximum number of differences to list per kind; all are counted
+    deep: bool = False  # whether to read every object, instead of trusting records and metadata
+    range_keys: int = 4_990  # number of members in a range of keys: five pages of LIST, not a sixth
+
+
+class _Expected(Struct, frozen=True, gc=False):
+    """The object that a member should have in the destination, or an object that may be there."""
+
+    key: str
+    size: int = 0
+    crc32: int | None = None  # None: the archive does not declare the CRC-32
+    is_selected: bool = True  # False: the object may be missing and may have any content
+    is_wrapped: bool = False  # whether only the lower 32 bits of the size are known
 
 
 def verify(  # noqa: PLR0913 - options of a public function
@@ -77,3 +215,431 @@ def verify(  # noqa: PLR0913 - options of a public function
     written = None if deep else read_written(records, target, warn)  # None: every object is read
     effort = Effort(at_once, max_listed, deep=deep)
     return verify_objects(request, context, effort, written, each=each, warn=warn)
+
+
+def verify_objects(
+    request: Request,
+    context: Context,
+    effort: Effort,
+    written: WrittenObjects | None = None,
+    each: Callable[[ComparedObject], object] | None = None,
+    warn: Callable[[str], object] | None = None,
+) -> Verification:
+    """Compare every object with its member.
+
+    Args:
+        request: the archive, the destination and the options, as in the run.
+        context: the stores and rules; progress is reported as ``extracted`` (equal) and ``failed``.
+        effort: the concurrency, and whether records are trusted.
+        written: the objects that runs recorded; None: none. A deep verification ignores them.
+        each: function that is called with every object and its result.
+        warn: function that is called with a sentence for each glob that matches no member.
+    """
+    started = context.clock.now()
+    if written is None or effort.deep:
+        written = WrittenObjects()
+    make_comparison = partial(
+        _ObjectComparison, request, context, effort, written=written, each=each
+    )
+    comparison = make_comparison()
+    reading = read_archive(request, context, comparison.calls)
+    check_selection(request.options, reading.index, warn)
+    expected = _list_expected(request, reading)
+    comparison, requests = _compare_all(comparison, make_comparison, expected)
+    proofs = comparison.proofs
+    counts = comparison.counts
+    return Verification(
+        verdict=Comparison.DIFFERENT if counts else Comparison.EQUAL,
+        source=request.source.public,
+        pin=reading.pin,
+        destination=request.destination,
+        prefix=reading.template.prefix,
+        deep=effort.deep,
+        members=sum(member.is_selected for member in expected),
+        refused=len(reading.index.failures),
+        equal=proofs.total(),
+        proofs={proof.value: proofs[proof] for proof in Proof if proofs[proof]},
+        records=tuple(written.runs),
+        counts={kind.value: counts[kind] for kind in Kind if counts[kind]},
+        differences=comparison.first_differences(),
+        bytes_read=comparison.bytes_read,
+        requests=requests,
+        started=started,
+        seconds=round(context.clock.now() - started, 3),
+    )
+
+
+def _compare_all(
+    first: _ObjectComparison,
+    make_comparison: Callable[[], _ObjectComparison],
+    expected: list[_Expected],
+) -> tuple[_ObjectComparison, Requests]:
+    """Compare all objects; if the store does not list keys in order, compare them again.
+
+    Args:
+        first: a comparison that has not begun.
+        make_comparison: function that returns a new comparison.
+        expected: the objects that may exist, in the order of their keys.
+
+    Returns:
+        The comparison with the results, and the requests of all comparisons.
+    """
+    try:
+        first.compare(expected)
+    except UnorderedListError as error:
+        # A second comparison would report the same results again.
+        if first.each is not None and first.counts.total() + first.proofs.total() > 0:
+            raise StorageError(
+                f"{error}, and results were already reported: leave out --objects"
+            ) from error
+    else:
+        return first, first.calls.requests
+    # The second comparison has results of its own, because threads of the first may still be
+    # running and adding results.
+    second = make_comparison()
+    second.compare(expected, any_order=True)
+    return second, first.calls.requests + second.calls.requests
+
+
+def _list_expected(request: Request, reading: Reading) -> list[_Expected]:
+    """Return the objects that may exist, sorted by key in UTF-8 order.
+
+    These are the objects of the selected members, which must exist, those of all other members, and
+    the marker.
+    """
+    key_of = reading.template.key_of()
+    expected = [
+        _Expected(
+            key_of(member.path),
+            size=stored_size(member, request.options),
+            crc32=member.crc32 if member.declares_crc else None,
+            is_wrapped=member.is_wrapped and request.options.as_gzip is None,
+        )
+        for member in reading.index.selected
+    ]
+    unselected_keys = {reading.template.marker}
+    if reading.index.selected is not reading.index.members:
+        unselected_keys.update(key_of(member.path) for member in reading.index.members)
+    expected += [
+        _Expected(key, is_selected=False)
+        for key in unselected_keys.difference(map(_KEY, expected))  # a template may make equal keys
+    ]
+    expected.sort(key=_KEY)  # code points sort in the order of their UTF-8
+    return expected
+
+
+class _ObjectComparison:
+    """One comparison of all expected objects with the destination; several threads add results.
+
+    All differences are counted, and at most `Effort.listed` of each kind are listed. Progress is
+    reported as ``extracted`` (equal), ``failed`` and ``bytes_read``.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        context: Context,
+        effort: Effort,
+        written: WrittenObjects,
+        *,
+        each: Callable[[ComparedObject], object] | None,
+    ) -> None:
+        self._destination = context.stores.destination(request.destination)
+        self._prefix = parse_template(request).prefix
+        self._is_gzip = request.options.as_gzip is not None
+        self._effort = effort
+        self._written = written
+        self.each = each
+        self._progress = context.progress or Progress()
+        self.calls = Calls(context.clock, context.tuning.retry_seconds, effort.at_once)
+        # Objects that have the correct size, but whose bytes the listing does not prove: no run has
+        # recorded them, or they were replaced after a run wrote them.
+        self._unrecorded: list[_Expected] = []
+        self._replaced: list[_Expected] = []
+        self._lock = threading.Lock()
+        self._differences: list[Difference] = []
+        self.counts: Counter[Kind] = Counter()  # number of differences
+        self.proofs: Counter[Proof] = Counter()  # number of equal objects
+        self.bytes_read = 0
+
+    def first_differences(self) -> tuple[Difference, ...]:
+        """Return the listed differences, sorted by their kinds and keys."""
+        kinds = list(Kind)
+        return tuple(sorted(self._differences, key=lambda each: (kinds.index(each.kind), each.key)))
+
+    def _add(self, differences: Sequence[Difference], equal: Sequence[str], proof: Proof) -> None:
+        """Add differences, and the keys of objects that `proof` shows to be equal."""
+        with self._lock:
+            for difference in differences:
+                self.counts[difference.kind] += 1
+                if self.counts[difference.kind] <= self._effort.listed:
+                    self._differences.append(difference)
+            self.proofs[proof] += len(equal)
+            if self.each is not None:
+                for difference in differences:
+                    self.each(ComparedObject(difference.key, difference=difference.kind))
+                for key in equal:
+                    self.each(ComparedObject(key, proof=proof))
+        self._progress.finished({"extracted": len(equal), "failed": len(differences)})
+
+    def compare(self, expected: list[_Expected], *, any_order: bool = False) -> None:
+        """Compare all objects; `expected` is in the order of the keys.
+
+        Ranges of keys are listed concurrently. The first range begins where the prefix begins, the
+        last range ends where the prefix ends, and each other range begins at an expected key. So
+        every extra object lies in a range. Objects whose bytes the listing does not prove are
+        looked up or read afterwards.
+
+        Args:
+            any_order: whether the store may list keys in any order, and some of them again. If so,
+                all keys are in one range.
+        """
+        size = self._effort.range_keys
+        if any_order:
+            size = max(1, len(expected))
+        # An archive without members has one range, which contains only extra objects.
+        chunks = [expected[at : at + size] for at in range(0, len(expected), size)] or [[]]
+        bounds = ["", *(chunk[0].key for chunk in chunks[1:]), self._prefix + BEYOND]
+        ranges = (
+            partial(self._compare_range, chunk, start, stop, any_order=any_order)
+            for chunk, (start, stop) in zip(chunks, pairwise(bounds), strict=True)
+        )
+        self._run_all(ranges, LISTS)
+        look_up = self._look_up
+        if self._effort.deep:
+            look_up = self._read
+        self._compare_contents(self._unrecorded, look_up)
+        # The metadata of an object that was replaced proves nothing, so the object is read.
+        self._compare_contents(self._replaced, self._read)
+
+    def _run_all(self, jobs: Iterable[Callable[[], None]], threads: int) -> None:
+        """Run all jobs in `threads` threads; after an error, the other jobs end soon."""
+
+        def run(job: Callable[[], None]) -> None:
+            try:
+                job()
+            except S3UnzipError:
+                self.calls.end()  # now: `map_ahead` raises the error only in the job's turn
+                raise
+
+        try:
+            # Up to four jobs wait for each thread, so that a slow job does not hold up the others.
+            for _ in map_ahead(run, jobs, threads, 4 * threads):
+                pass
+        except BaseException:  # also Ctrl-C; threads that list end at their next page
+            self.calls.end()
+            raise
+
+    def _compare_range(
+        self, members: Sequence[_Expected], start: str, stop: str, *, any_order: bool
+    ) -> None:
+        """Compare the objects with keys in [`start`, `stop`) with the members in that range."""
+        unlisted = {member.key: member for member in members}
+        # There may be many more extra objects than members, so their keys are not kept.
+        not_extra = {stop, *unlisted}  # the next range begins with `stop`
+        list_page = partial(self.calls.paced, "list")
+        for page in list_pages(self._destination, self._prefix, list_page, start, last=stop):
+            if self.calls.has_ended:  # another thread has met an error
+                return
+            if not (page.in_order or any_order):
+                raise UnorderedListError(f"{self._prefix}: the store lists keys in another order")
+            extra: list[Difference] = []
+            pairs: list[tuple[_Expected, StoredObject]] = []
+            for listed in page.objects:
+                member = unlisted.pop(listed.key, None)
+                # A key that is listed again is neither compared again nor extra.
+                if member is not None:
+                    pairs.append((member, listed))
+                elif listed.key not in not_extra:
+                    extra.append(Difference(listed.key, Kind.EXTRA, found=_show_size(listed)))
+            self._compare_page(pairs, extra)
+        missing = [
+            _size_difference(member, stored=None)
+            for member in unlisted.values()
+            if member.is_selected
+        ]
+        # One HEAD per range shows whether the store lists keys in another order.
+        if missing and self._look_up(missing[0].key) is not None:
+            raise UnorderedListError(
+                f"{missing[0].key}: exists, and the store does not list it there"
+            )
+        self._add(missing, [], Proof.RECORD)
+
+    def _compare_page(
+        self, pairs: Sequence[tuple[_Expected, StoredObject]], extra: Sequence[Difference]
+    ) -> None:
+        """Add the extra objects of a page, and compare its other objects with their members."""
+        differences = list(extra)
+        proved: list[str] = []
+        for member, listed in pairs:
+            if not member.is_selected:
+                continue
+            if member.is_wrapped and (listed.size - member.size) % WRAP == 0:
+                # The member can have the listed size.
+                member = replace(member, size=listed.size)  # noqa: PLW2901 - the same object
+            if listed.size != member.size:
+                differences.append(_size_difference(member, listed))
+                continue
+            is_as_written = self._written.match(member.key, member.size, member.crc32, listed.etag)
+            if is_as_written:
+                proved.append(member.key)
+            elif is_as_written is None:
+                self._unrecorded.append(member)
+            else:
+                self._replaced.append(member)
+        self._add(differences, proved, Proof.RECORD)
+
+    def _compare_contents(
+        self,
+        members: Sequence[_Expected],
+        look_up: Callable[[str], tuple[Proof, StoredObject] | None],
+    ) -> None:
+        """Compare the content of each object, as `look_up` returns it, with its member."""
+
+        def compare(job: Sequence[_Expected]) -> None:
+            for member in job:
+                result = _prove_content(member, look_up(member.key))
+                if isinstance(result, Difference):
+                    self._add([result], [], Proof.READ)
+                else:
+                    self._add([], [member.key], result)
+
+        jobs = (
+            partial(compare, members[start : start + OBJECTS_OF_A_JOB])
+            for start in range(0, len(members), OBJECTS_OF_A_JOB)
+        )
+        self._run_all(jobs, self._effort.at_once)
+
+    def _look_up(self, key: str) -> tuple[Proof, StoredObject] | None:
+        """Return what HEAD says about an object, with its proof; None: the object does not exist.
+
+        The store's own checksum covers the bytes of the object. In a gzip file, these are not the
+        bytes of the member, so the CRC-32 in the metadata is used. If the store keeps no metadata,
+        the gzip file is read.
+        """
+        keeps_metadata = self._destination.keeps_metadata
+        if self._is_gzip and not keeps_metadata:
+            return self._read(key)
+        stored = self.calls.paced("head", partial(self._destination.head, key))
+        if stored is None:
+            return None
+        if stored.checksum is not None and not self._is_gzip:
+            return Proof.CHECKSUM, stored._replace(crc32=stored.checksum)
+        # A store without metadata reads the object to answer HEAD.
+        return Proof.METADATA if keeps_metadata else Proof.READ, stored
+
+    def _read(self, key: str) -> tuple[Proof, StoredObject] | None:
+        """Read an object; return it with its proof, or None if it does not exist."""
+        stored = self.calls.paced(
+            "get", partial(read_stored, self._destination, key, is_gzip=self._is_gzip)
+        )
+        if stored is None:
+            return None
+        with self._lock:
+            self.bytes_read += stored.size
+        self._progress.finished({"bytes_read": stored.size})
+        return Proof.READ, stored
+
+
+def _show_size(sized: _Expected | StoredObject) -> str:
+    return f"{sized.size} bytes"
+
+
+def _size_difference(member: _Expected, stored: StoredObject | None) -> Difference:
+    """Return the difference of an object that does not exist (None) or has another size."""
+    if stored is None:
+        return Difference(member.key, Kind.MISSING, _show_size(member))
+    return Difference(member.key, Kind.SIZE, _show_size(member), _show_size(stored))
+
+
+def _prove_content(
+    member: _Expected, answer: tuple[Proof, StoredObject] | None
+) -> Difference | Proof:
+    """Return the proof that an object is equal to its member, or the difference.
+
+    Args:
+        member: the object that should exist.
+        answer: the proof that applies if the object is equal, and the object in the store. None:
+            the object does not exist.
+    """
+    if answer is None:
+        return _size_difference(member, stored=None)
+    proof, stored = answer
+    if stored.size != member.size:  # changed since the listing
+        return _size_difference(member, stored)
+    if member.crc32 is None:
+        return Proof.SIZE
+    expected = f"{member.crc32:08x}"
+    if stored.crc32 is None:
+        return Difference(member.key, Kind.NO_CRC, expected)
+    if stored.crc32 != member.crc32:
+        return Difference(member.key, Kind.CRC, expected, f"{stored.crc32:08x}")
+    return proof
+
+
+class WrittenObjects:
+    """The objects that some runs wrote; each takes about 190 bytes of memory, whatever its name.
+
+    If two runs wrote the same key, the later run counts.
+    """
+
+    def __init__(self) -> None:
+        self._digests: dict[int, bytes] = {}  # CRC-32 and digest of the ETag, by key and size
+        self.runs: list[str] = []  # ids of the runs that wrote these objects
+
+    def add_run(self, records: RunRecords) -> None:
+        """Add the objects of a run that have an ETag in their outcomes."""
+        for outcome in records.all_outcomes():
+            if outcome.etag is not None:
+                self._digests[hash((outcome.key, outcome.size))] = outcome.crc32.to_bytes(
+                    4, "big"
+                ) + _digest(outcome.etag)
+                if records.run not in self.runs[-1:]:  # only the first object adds the run
+                    self.runs.append(records.run)
+
+    def match(self, key: str, size: int, crc32: int | None, etag: str | None) -> bool | None:
+        """Return whether an object is still the one that a run wrote.
+
+        Args:
+            key, size: the object in the listing of the store.
+            crc32: the CRC-32 that its content should have; None: the archive does not declare it.
+            etag: the ETag in the listing, without quotes; None: the listing has none.
+
+        Returns:
+            False if the object was replaced; None if no run recorded an object with this key, size
+            and CRC-32.
+        """
+        digest = self._digests.get(hash((key, size)))
+        if digest is None or (crc32 is not None and digest[:4] != crc32.to_bytes(4, "big")):
+            return None
+        return etag is not None and digest[4:] == _digest(etag)
+
+
+def _digest(etag: str) -> bytes:
+    return hashlib.blake2b(etag.encode(), digest_size=16).digest()
+
+
+def read_written(
+    runs: Iterable[RunRecords], destination: Location, warn: Callable[[str], object] | None = None
+) -> WrittenObjects:
+    """Return the objects that runs wrote to the bucket of `destination`.
+
+    Args:
+        runs: the records of the runs in chronological order; runs to other buckets are ignored.
+        destination: a prefix; if its store has no ETags, no records are read.
+        warn: called with a sentence for each run whose records cannot be read; they count as lost.
+    """
+    written = WrittenObjects()
+    if not destination.store.has_etags:
+        return written
+    for records in runs:
+        try:
+            plan = records.find_plan()
+            # A small run has only a report.
+            record = plan.run if plan is not None else records.find_report()
+            if record is not None and record.destination.bucket == destination.bucket:
+                written.add_run(records)
+        except UnreadableRecordError as error:
+            if warn is not None:
+                warn(f"{error}; verify does without the records of this run")
+    return written

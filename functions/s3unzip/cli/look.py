@@ -43,8 +43,8 @@ from s3unzip.stores.config import parse_destination, parse_source
 from s3unzip.stores.files import explaining
 
 if TYPE_CHECKING:
+    from s3unzip.api.verification import Verification
     from s3unzip.runs.records import RunRecords
-    from s3unzip.verification import Verification
 
 # Control characters, except those that text can contain: tabs, line ends, form feeds and ESC.
 NOT_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")

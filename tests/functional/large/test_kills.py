@@ -9,7 +9,8 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from s3unzip import settings, verification
+from s3unzip import settings
+from s3unzip.api import verification
 from s3unzip.extraction.task import run_task
 from s3unzip.model import Location, OnConflict, Options, Part, Pin, Report, Request, TaskKind
 from s3unzip.settling.loop import KnownArchive, Settled, begin_run, settle
