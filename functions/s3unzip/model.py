@@ -23,7 +23,6 @@ from s3unzip.errors import Finding, UsageError, VerdictError
 from s3unzip.globs import compile_glob
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.options import HelpSection, RunOption, bare_type
-from s3unzip.store_kinds import StoreKind, find_kind
 from s3unzip.zip import Member
 
 T = TypeVar("T")
@@ -80,6 +79,52 @@ def decode_lines(data: bytes, kind: type[T]) -> list[T]:
         raise UsageError(f"not lines of {kind.__name__}: {error}") from error
 
 
+class StoreKind(Struct, frozen=True):
+    """What all stores of one scheme can do."""
+
+    is_local: bool = False  # files on this machine; no request is sent
+    shows_key: bool = False  # a location is displayed as its key alone
+    is_url: bool = False  # the key is the path of a URL, with a query that might be secret
+    has_folders: bool = False  # a key cannot be both a file and a folder
+    has_prefixes: bool = False  # a key that ends in a slash is a prefix, not an object
+    has_neighbours: bool = True  # the other parts of an archive may be stored next to it
+    has_etags: bool = False  # a listing contains the ETags of objects
+    keeps_properties: bool = True  # storage class, ACL, tags, metadata and headers of objects
+    takes_members: bool = False  # a run can write members to it
+    deletes_archives: bool = False
+    tags_archives: bool = False
+    is_billed: bool = False  # requests to AWS cost money
+    takes_s3_options: bool = False  # endpoint, region, credentials, payer and KMS key apply
+
+
+# Only this table declares schemes; other modules ask `Location.store`. `stores.open` opens the
+# adapter for a scheme.
+_WEB = StoreKind(is_url=True)
+STORE_KINDS = {
+    "s3": StoreKind(
+        has_prefixes=True,
+        has_etags=True,
+        takes_members=True,
+        deletes_archives=True,
+        tags_archives=True,
+        is_billed=True,
+        takes_s3_options=True,
+    ),
+    "file": StoreKind(
+        is_local=True,
+        shows_key=True,
+        has_folders=True,
+        keeps_properties=False,
+        takes_members=True,
+        deletes_archives=True,
+    ),
+    "http": _WEB,
+    "https": _WEB,
+    "reader": StoreKind(has_neighbours=False),  # a file opened by the caller
+    "nowhere": StoreKind(shows_key=True),  # discards all objects
+}
+
+
 class Location(Struct, frozen=True):
     """One object, or a prefix of objects: ``s3://bucket/key``, a path, ``https://host/path``."""
 
@@ -113,8 +158,8 @@ class Location(Struct, frozen=True):
 
     @property
     def store(self) -> StoreKind:
-        """What the store of the location can do."""
-        return find_kind(self.scheme)
+        """What the store of the location can do; an undeclared scheme has the defaults."""
+        return STORE_KINDS.get(self.scheme, StoreKind())
 
 
 class Pin(Struct, frozen=True):

@@ -10,7 +10,7 @@ from zlib import crc32
 
 import pytest
 
-from s3unzip import model, store_kinds
+from s3unzip import model
 from s3unzip.errors import (
     ConflictError,
     NotFoundError,
@@ -77,7 +77,7 @@ def test_keys_that_cannot_be_paths_are_taken(place: Place, key: str) -> None:
 
 def test_the_kind_of_a_store_is_true(place: Place) -> None:
     """A listing has ETags, or a key is not both file and folder, where the store's kind says so."""
-    if place.root.scheme not in store_kinds.STORE_KINDS:
+    if place.root.scheme not in model.STORE_KINDS:
         pytest.skip("a store of tests only")
     kind = place.root.store
     place.fill("a", b"body")

@@ -17,10 +17,9 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from s3unzip.errors import UsageError
-from s3unzip.model import Location
+from s3unzip.model import STORE_KINDS, Location, StoreKind
 from s3unzip.options import HelpSection, RunOption, read_options, type_options
 from s3unzip.settings import OTHER_BUCKETS
-from s3unzip.store_kinds import SCHEMES_TEXT, find_kind
 
 # A URL without "http://", with too few slashes, or with a query. Its groups are the scheme, the
 # server with the path, and the query or fragment.
@@ -103,7 +102,7 @@ def _parse(text: str) -> Location:
         if not slash or host not in {"", "localhost"}:
             raise UsageError(f"{text}: a file:// URL has a whole path: file:///folder/name")
         return Location("file", "", absolute_path(f"/{unquote(path_below)}"))
-    kind = find_kind(scheme)
+    kind = STORE_KINDS.get(scheme, StoreKind())  # an undeclared scheme has the defaults
     if kind.has_prefixes:
         bucket, key = split_bucket(path)
         if kind.takes_s3_options:
@@ -122,7 +121,7 @@ def _parse(text: str) -> Location:
                 "password is written %2F"
             )
         return Location(scheme, host, key.partition("#")[0])  # a fragment is not sent
-    raise UsageError(f"{text}: {scheme}:// is not known; {SCHEMES_TEXT}")
+    raise UsageError(f"{text}: {scheme}:// is not known; s3://, http(s):// or a path")
 
 
 def split_bucket(path: str) -> tuple[str, str]:
