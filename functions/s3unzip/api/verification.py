@@ -24,8 +24,6 @@ object that still has the recorded ETag is equal to its member, whatever its met
 >>> folder.cleanup()
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import threading
@@ -221,7 +219,7 @@ def verify_objects(
     request: Request,
     context: Context,
     effort: Effort,
-    written: WrittenObjects | None = None,
+    written: "WrittenObjects | None" = None,
     each: Callable[[ComparedObject], object] | None = None,
     warn: Callable[[str], object] | None = None,
 ) -> Verification:
@@ -270,10 +268,10 @@ def verify_objects(
 
 
 def _compare_all(
-    first: _ObjectComparison,
-    make_comparison: Callable[[], _ObjectComparison],
+    first: "_ObjectComparison",
+    make_comparison: "Callable[[], _ObjectComparison]",
     expected: list[_Expected],
-) -> tuple[_ObjectComparison, Requests]:
+) -> "tuple[_ObjectComparison, Requests]":
     """Compare all objects; if the store does not list keys in order, compare them again.
 
     Args:
@@ -340,7 +338,7 @@ class _ObjectComparison:
         request: Request,
         context: Context,
         effort: Effort,
-        written: WrittenObjects,
+        written: "WrittenObjects",
         *,
         each: Callable[[ComparedObject], object] | None,
     ) -> None:
