@@ -96,6 +96,11 @@ class EmbeddedAws:
             raise EmbeddedAwsError(
                 f"no {PYTHON}: make it with `uv sync --project {HOME.name} --frozen`"
             )
+        # A server that listens there already would answer in place of the child.
+        with contextlib.suppress(OSError), socket.create_connection((HOST, self._wanted_port)):
+            raise EmbeddedAwsError(
+                f"port {self._wanted_port} of {HOST} is taken by another server; choose another one"
+            )
         # Another process may take a free port before the child does.
         for attempt in range(3):
             self._launch()
@@ -182,14 +187,14 @@ class EmbeddedAws:
         raise EmbeddedAwsError(f"no answer in {START_SECONDS:.0f} s\n{self._last_words()}")
 
     def _ask(self, method: str, path: str) -> int:
-        connection: http.client.HTTPConnection
+        connection = http.client.HTTPConnection(HOST, self._port, timeout=START_SECONDS)
         if self._auth:
-            trust = ssl.create_default_context(cafile=self._certificate)
             connection = http.client.HTTPSConnection(
-                HOST, self._port, timeout=START_SECONDS, context=trust
+                HOST,
+                self._port,
+                timeout=START_SECONDS,
+                context=ssl.create_default_context(cafile=self._certificate),
             )
-        else:
-            connection = http.client.HTTPConnection(HOST, self._port, timeout=START_SECONDS)
         with contextlib.closing(connection):
             connection.request(method, path)
             return connection.getresponse().status

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from embedded.deploy import make_client
-from embedded.ministack import EmbeddedAws, free_port
+from embedded.ministack import EmbeddedAws, EmbeddedAwsError, free_port
 from tests.docs.commands import (
     ROOT,
     Command,
@@ -142,8 +142,11 @@ def test_commands_run(page: Path, aws: EmbeddedAws, installed: Path, tmp_path: P
     aws.reset()
     with HttpServer(_answer_archive) as server:
         world = World(tmp_path, aws, server.url, installed)
-        commands = [one for one in read_commands(page) if one.words[0] == "zip" or _runs_here(one)]
-        failed = [world.run(command) for command in commands]
+        failed = [
+            world.run(command)
+            for command in read_commands(page)
+            if command.words[0] == "zip" or _runs_here(command)
+        ]
     assert not [what for what in failed if what is not None]
 
 
@@ -169,7 +172,7 @@ def test_other_commands_are_known(page: Path) -> None:
 
 
 def test_the_embedded_aws_alone() -> None:
-    """`make local-aws` serves S3 at the port that is named, and says so."""
+    """`make local-aws` serves S3 at the port that is named, says so, and takes no other's."""
     require_embedded_aws()
     port = free_port()
     with subprocess.Popen(
@@ -177,9 +180,13 @@ def test_the_embedded_aws_alone() -> None:
     ) as served:
         assert served.stdout is not None
         try:
-            lines = list(takewhile(lambda line: line.startswith("export "), served.stdout))
-            variables = dict(line.removeprefix("export ").strip().split("=", 1) for line in lines)
+            variables = dict(
+                line.removeprefix("export ").strip().split("=", 1)
+                for line in takewhile(lambda line: line.startswith("export "), served.stdout)
+            )
             assert make_client("s3", variables).list_buckets()["Buckets"] == []
+            with pytest.raises(EmbeddedAwsError, match=f"port {port} of 127.0.0.1 is taken"):
+                EmbeddedAws(port=port).start()
         finally:
             served.terminate()
     assert variables["AWS_ENDPOINT_URL"] == f"http://127.0.0.1:{port}"
