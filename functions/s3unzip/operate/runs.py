@@ -285,11 +285,12 @@ class DeployedRuns(RunList):
             prefix: the prefix of the keys.
             parameters: further arguments of the operation.
         """
-        paginator = self.client("s3").get_paginator(operation)
         action = "ListBucketVersions" if operation == "list_object_versions" else "ListBucket"
         with translating_errors(f"s3:{action}"):
             yield from bound_pages(
-                paginator.paginate(Bucket=bucket, Prefix=prefix, **parameters),
+                self.client("s3")
+                .get_paginator(operation)
+                .paginate(Bucket=bucket, Prefix=prefix, **parameters),
                 f"s3://{bucket}/{prefix}",
             )
 
@@ -323,8 +324,9 @@ class DeployedRuns(RunList):
         if state is None:
             return {}
         # Only a Distributed Map creates a Map Run; a small round with few tasks has none.
-        arn = self._arn(execution_name(run, number))
-        maps = self.ask("states:ListMapRuns", executionArn=arn)["mapRuns"]
+        maps = self.ask("states:ListMapRuns", executionArn=self._arn(execution_name(run, number)))[
+            "mapRuns"
+        ]
         if not maps:
             return {}
         latest = max(maps, key=lambda map_run: map_run["startDate"])
