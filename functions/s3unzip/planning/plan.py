@@ -93,11 +93,8 @@ def make_plan(
     cutter = make_cutter(run, reading, context)
     _write_members(request, reading, cutter, records)
     tasks = order_tasks(cutter.tasks)
-    plan = Plan(
-        _summarize(run, reading, cutter, [*tasks, *cutter.copies], context=context),
-        tasks,
-        cutter.copies,
-    )
+    summary = _summarize(run, reading, cutter, [*tasks, *cutter.copies], context=context)
+    plan = Plan(replace(summary, requests=calls.requests), tasks, cutter.copies)
     return _check_cost(plan, context)
 
 
@@ -168,6 +165,7 @@ def _check_cost(plan: Plan, context: Context) -> Plan | Report:
         context,
         members=summary.members,
         directories=summary.directories,
+        requests=summary.requests,
     )
 
 
