@@ -202,8 +202,8 @@ def _report_unreadable(archive: ArrivedArchive, refusal: str, invocation: Invoca
     records = RunRecords.open(context.stores, run, invocation.calls)
     recorded = look_up_run(records)
     report = recorded.report
-    is_final = report is not None and report.verdict is not Verdict.FAILED
-    if is_final or recorded.plan is not None:  # an execution settles the planned run
+    # An execution settles a run that is planned, and a verdict other than FAILED is final.
+    if recorded.plan is not None or (report is not None and report.verdict is not Verdict.FAILED):
         logger.info("run is known", run=run)
         return
     now = context.clock.now()

@@ -369,8 +369,9 @@ class DeployedRuns(RunList):
         The input is copied from the first of `executions` whose input contains a request.
         """
         for name in executions:
-            answer = self.ask("states:DescribeExecution", executionArn=self._arn(name))
-            copied = json.loads(answer["input"])
+            copied = json.loads(
+                self.ask("states:DescribeExecution", executionArn=self._arn(name))["input"]
+            )
             if "request" in copied:  # an execution that resumed the run has no request
                 break
         return json.dumps(
@@ -414,10 +415,9 @@ class DeployedRuns(RunList):
     def _find_state(self, name: str) -> str | None:
         """Return the state of an execution, or None if no execution has this name."""
         try:
-            answer = self.ask("states:DescribeExecution", executionArn=self._arn(name))
+            return str(self.ask("states:DescribeExecution", executionArn=self._arn(name))["status"])
         except NotFoundError:
             return None
-        return str(answer["status"])
 
 
 def find_final_report(runs: DeployedRuns, run: str) -> Report | None:

@@ -254,9 +254,12 @@ def send_events(client: Any, queue: str, events: Sequence[tuple[Location, float]
 
 def count_messages(runs: DeployedRuns, queue: str) -> int:
     """Return the approximate number of messages in a queue, both waiting and in flight."""
-    names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
-    answer = runs.ask("sqs:GetQueueAttributes", QueueUrl=queue, AttributeNames=names)
-    return sum(int(answer["Attributes"].get(name, "0")) for name in names)
+    answer = runs.ask(
+        "sqs:GetQueueAttributes",
+        QueueUrl=queue,
+        AttributeNames=["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"],
+    )
+    return sum(map(int, answer["Attributes"].values()))
 
 
 def _check_scope(name: str, defaults: LambdaConfig) -> None:
