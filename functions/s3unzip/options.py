@@ -82,8 +82,9 @@ def read_options(declaring: type[Struct]) -> tuple[RunOption, ...]:
                 default = field.default
                 if default is NODEFAULT:
                     default = field.default_factory()
-                kind = bare_type(field.type)
-                options.append(option._replace(field=field.name, kind=kind, default=default))
+                options.append(
+                    option._replace(field=field.name, kind=bare_type(field.type), default=default)
+                )
     return tuple(options)
 
 

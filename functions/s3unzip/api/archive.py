@@ -38,7 +38,7 @@ from s3unzip.errors import (
     SourceChangedError,
     UsageError,
 )
-from s3unzip.model import Options, Pin, PlanSummary, Report, Request
+from s3unzip.model import Options, Pin, Report, Request
 from s3unzip.planning.reading import open_local, read_directory, read_tail
 from s3unzip.planning.select import PATHS, check_selection, near_names, parse_template
 from s3unzip.stores.archives import Source
@@ -76,6 +76,17 @@ class ArchiveMember:
 
     def __repr__(self) -> str:
         return f"<ArchiveMember {self.name!r}: {self.size} bytes>"
+
+    def __eq__(self, other: object) -> bool:
+        # Bound methods are equal if their objects are identical.
+        return (
+            isinstance(other, ArchiveMember)
+            and self._stream == other._stream
+            and self.index == other.index
+        )
+
+    def __hash__(self) -> int:
+        return hash((self._stream, self.index))
 
     def read(self) -> bytes:
         """Return the content, checked against its size and CRC-32.
@@ -189,6 +200,10 @@ class Archive(Mapping[str, ArchiveMember]):
     the archive is overwritten before a member is read, reading raises `SourceChangedError`. Nothing
     stays open between two reads; the ``with`` statement is supported but not needed.
     """
+
+    # Unlike other mappings, an archive is equal to itself only, and can be a key, like a `ZipFile`.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
 
     def __init__(  # noqa: PLR0913 - the arguments of `open_archive`
         self,
@@ -374,20 +389,25 @@ class Archive(Mapping[str, ArchiveMember]):
             if not options.names:  # a run without names extracts all members
                 raise NothingSelectedError(f"{self.source}: no members to extract are named")
         progress = Progress()
-        progress.planned = self._check_version  # type: ignore[method-assign]  # called before any PUT
-        report = extract(
-            self._source,
-            path or ".",
-            options,
-            password=self._context.policy.password,
-            stores=self._stores,
-            progress=progress,
-        )
+        progress.planned = lambda plan: self._check_pin(plan.run.pin)  # type: ignore[method-assign]  # called before any PUT
+        try:
+            report = extract(
+                self._source,
+                path or ".",
+                options,
+                password=self._context.policy.password,
+                limits=self._context.policy.limits,
+                stores=self._stores,
+                progress=progress,
+            )
+        except NothingSelectedError:  # the version that was opened has these members
+            self._check_pin(None)
+        self._check_pin(report.pin)  # a newer version was rejected before there was a plan
         report.raise_for_verdict()
         return report
 
-    def _check_version(self, plan: PlanSummary) -> None:
-        if plan.run.pin != self._reading.pin:
+    def _check_pin(self, pin: Pin | None) -> None:
+        if pin != self._reading.pin:
             raise SourceChangedError(f"{self.source}: it was overwritten since it was opened")
 
     def open(
@@ -410,6 +430,8 @@ class Archive(Mapping[str, ArchiveMember]):
         """
         if mode not in {"r", "rb"}:
             raise UsageError(f"mode {mode!r}: members can only be read, with 'r'")
+        if check not in {"first", "last"}:
+            raise UsageError(f"check must be 'first' or 'last'; it is {check!r}")
         content = self.getinfo(name).stream()
         if check == "last":
             return io.BufferedReader(_MemberFile(content))

@@ -45,6 +45,7 @@ from s3unzip.stores.config import StoreConfig, parse_destination, parse_source, 
 from s3unzip.stores.listing import Page, list_pages
 from s3unzip.stores.open import OpenedStores
 from s3unzip.stores.ports import Clock, StoredObject
+from s3unzip.zip import Limits
 
 SUFFIX = ".zip"
 
@@ -55,6 +56,7 @@ def extract(  # noqa: PLR0913 - options of a public function
     options: Options | None = None,
     *,
     password: bytes | str | None = None,
+    limits: Limits | None = None,
     workers: int | None = None,
     tuning: Tuning | None = None,
     max_cost: float | None = None,
@@ -65,15 +67,14 @@ def extract(  # noqa: PLR0913 - options of a public function
     warn: Callable[[str], object] | None = None,
     delete_extra: Callable[[Sequence[StoredObject]], bool] | None = None,
 ) -> Report:
-    """Extract an archive with worker processes of this machine; return the run's report.
-
-    Failed members are in the report. All options are checked before anything is written.
+    """Extract an archive with processes of this machine; return a report, also of failed members.
 
     Args:
         source: ``s3://bucket/key``, a path, or an ``http://`` or ``https://`` URL.
         destination: ``s3://bucket/prefix`` or a folder.
         options: which members to extract, under which keys, and what to do if a key exists.
         password: password for encrypted members (a string is encoded as UTF-8); not recorded.
+        limits: limits on the demands of an archive, as for `open_archive`.
         workers: maximum number of processes, including this one. None means one per processor.
         tuning: how to divide the work. None means the defaults for this number of workers.
         max_cost: maximum cost in dollars. A run with a higher estimate writes nothing.
@@ -85,7 +86,7 @@ def extract(  # noqa: PLR0913 - options of a public function
         delete_extra: called with the extra objects below the prefix; returns True to delete them.
 
     Raises:
-        UsageError: a location or an option is wrong, nothing is selected, or the cost is too high.
+        UsageError: nothing is written, because an argument is wrong or nothing is selected.
         StorageError, ServiceFaultError: a store refused, or failed while the run was planned.
         InterruptedRunError: Ctrl-C was pressed; finished members are recorded.
     """
@@ -93,7 +94,7 @@ def extract(  # noqa: PLR0913 - options of a public function
     options = _note_password(options or Options(), password)
     request = make_request(parse_source(as_text(source)), target, options, after_success)
     config = at_endpoint(stores, endpoint_url)
-    policy = make_policy(options, password, target)
+    policy = make_policy(options, password, target, limits)
     progress = progress or Progress()
     if delete_extra is not None:  # refuse a run that might delete objects that somebody needs
         check_extra(request, config.work, OpenedStores(config))
@@ -215,14 +216,13 @@ def _list_archives(word: str, stores: Stores) -> list[Location]:
     if "://" in word:
         bucket, key = split_bucket(word.partition("://")[2])
         prefix, is_selected = select_keys(word)
-        suffix = SUFFIX
-        if has_wildcards(key):  # a glob can name archives with any suffix
-            suffix = ""
         archives = [
             Location("s3", bucket, listed.key)
             for page in _list_pages(bucket, prefix, stores)
             for listed in page.objects
-            if is_selected(listed.key) and listed.key.lower().endswith(suffix)
+            if is_selected(listed.key)
+            # A glob can name archives with any suffix.
+            and (has_wildcards(key) or listed.key.lower().endswith(SUFFIX))
         ]
         container = "prefix"
     else:

@@ -119,8 +119,8 @@ class RunRecords:
             UnreadableRecordError: the summary is damaged or from another version of s3unzip.
         """
         data = self.store.read(RUN)
-        fields = self._decode(RUN, data, dict)
-        format_number = fields.get("format", 3)  # format 3 has no such field
+        # Format 3 has no such field.
+        format_number = self._decode(RUN, data, dict).get("format", 3)
         if format_number != RECORDS_FORMAT:
             raise errors.UnreadableRecordError(
                 f"{self.run}: another version of s3unzip wrote its records: they have format "

@@ -170,8 +170,9 @@ class OpenedStores:
 
                 # The session uses the endpoint and keys of the destination. The adapter gets the
                 # whole configuration, because copies also depend on the settings of the source.
-                session = self.session(self._config.at_destination())
-                bucket = S3Destination(session, location.bucket, self._config)
+                bucket = S3Destination(
+                    self.session(self._config.at_destination()), location.bucket, self._config
+                )
                 return _traced(bucket, _DESTINATION_TEXTS, f"s3://{location.bucket}/")
             case "file":
                 from s3unzip.stores.folder import FolderDestination

@@ -105,13 +105,17 @@ def test_an_archive_is_a_mapping_from_names() -> None:
     """Iteration, `in`, `namelist` and `[]` are about names, as users of `zipfile` expect."""
     archive = _open()
     assert list(archive) == archive.namelist() == list(archive.keys()) == NAMES
-    assert ["a/one.txt" in archive, "dir/" in archive, archive.get("no-such")] == [
+    assert ["a/one.txt" in archive, "dir/" in archive, archive.get("no-such"), repr(archive)] == [
         True,
         False,
         None,
+        "<Archive reader:///archive: 4 members>",
     ]
     assert archive["a/one.txt"].read() == archive.read("a/one.txt") == b"one" * 50
-    assert repr(archive) == "<Archive reader:///archive: 4 members>"
+    # Members and archives can be keys; a member is equal to itself, however it is looked up.
+    keys: set[object] = {archive, *archive.infolist()}
+    assert [archive in keys, archive["a/one.txt"] in keys, len(keys)] == [True, True, 5]
+    assert not keys & {_open(), *_open().values()}
 
 
 def test_a_member_is_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,6 +207,11 @@ REFUSED: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "a broken member": (lambda: _open(BROKEN).open("large.bin"), MemberError, "crc-mismatch"),
     "a number": (lambda: _open()[5], KeyError, "5: no such member"),  # type: ignore[index]  # as above
     "writing": (lambda: _open().open("large.bin", "w"), UsageError, "can only be read"),
+    "another check": (
+        lambda: _open().open("large.bin", check="never"),  # type: ignore[arg-type]  # as above
+        UsageError,
+        "must be 'first' or 'last'; it is 'never'",
+    ),
     "extracting a reader": (lambda: _open().extractall(), UsageError, "takes a path or a URL"),
     "pickling a reader": (
         lambda: pickle.dumps(_open()),
@@ -264,8 +273,9 @@ def test_code_of_zipfile_moves_here(path: Path, tmp_path: Path) -> None:
         assert archive.extract(members[0], tmp_path / "one") == str(tmp_path / "one/a/one.txt")
         assert archive.extractall(tmp_path / "all", members).extracted == 2
     archive.close()
-    files = tmp_path.glob("*/**/*.txt")
-    assert {str(file.relative_to(tmp_path)): file.read_bytes() for file in files} == {
+    assert {
+        str(file.relative_to(tmp_path)): file.read_bytes() for file in tmp_path.glob("*/**/*.txt")
+    } == {
         "one/a/one.txt": b"one",
         "all/a/one.txt": b"one",
         "all/b.txt": b"two",
@@ -281,10 +291,11 @@ def test_the_path_of_an_extracted_member_exists(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """`extract` returns where the file is, for all options, and in another current folder."""
+    """`extract` returns where the file is, for all options and limits, in another folder too."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    archive = s3unzip.open_archive(path.name, Options(**options))
+    monkeypatch.setenv("S3UNZIP_LIMITS", '{"members": 1}')
+    archive = s3unzip.open_archive(path.name, Options(**options), limits=s3unzip.Limits())
     (tmp_path / "there").mkdir()
     monkeypatch.chdir(tmp_path / "there")
     assert Path(archive.extract("a/one.txt", folder or None)).stat().st_size
@@ -301,14 +312,18 @@ def test_an_object_of_an_extracted_member(account: Account) -> None:
     )
 
 
-def test_only_what_was_opened_and_named_is_extracted(path: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("newer", [build(Entry("a/one.txt", b"newer")), b"no archive"])
+@pytest.mark.parametrize("members", [None, ["large.bin"]])
+def test_only_what_was_opened_and_named_is_extracted(
+    newer: bytes, members: list[str] | None, path: Path, tmp_path: Path
+) -> None:
     """No members are not all members; a newer archive is refused before a member is written."""
     archive = s3unzip.open_archive(path)
     with pytest.raises(NothingSelectedError, match="no members to extract are named"):
         archive.extractall(tmp_path / "out", [])
-    path.write_bytes(build(Entry("a/one.txt", b"newer")))
+    path.write_bytes(newer)
     with pytest.raises(SourceChangedError, match="overwritten since it was opened"):
-        archive.extractall(tmp_path / "out")
+        archive.extractall(tmp_path / "out", members)
     assert not list(tmp_path.glob("out/**/*.txt"))
 
 
@@ -363,11 +378,10 @@ def test_prefixes_and_globs_of_a_bucket(account: Account) -> None:
     for key in ("in/a.zip", "in/sub/B.ZIP", "in/c.txt", "other.zip"):
         account.put(key, b"12345")
     config = StoreConfig(endpoint_url=account.url)
-    found = {
+    assert {
         word: [one.key for one in find_archives([f"s3://arrivals{word}"], config)]
         for word in ("/in/", "", "/*.zip", "/in/*.zip", "/*/**.ZIP")
-    }
-    assert found == {
+    } == {
         "/in/": ["in/a.zip", "in/sub/B.ZIP"],
         "": ["in/a.zip", "in/sub/B.ZIP", "other.zip"],
         "/*.zip": ["other.zip"],
@@ -383,8 +397,8 @@ def test_a_chained_url_opens_a_member(path: Path) -> None:
     memory = fsspec.filesystem("memory")
     memory.pipe("/place/a.zip", RAW)
     memory.pipe("/place/b.zip", build(Entry("a.zip", RAW)))
-    outer = ("memory://place/a.zip", "zip://a.zip::memory://place/b.zip")
-    for archive in (str(path), f"file://{path}", *outer):
+    nested = "zip://a.zip::memory://place/b.zip"
+    for archive in (str(path), f"file://{path}", "memory://place/a.zip", nested):
         with fsspec.open(f"s3unzip://a/one.txt::{archive}", "rt") as file:
             assert file.read() == "one" * 50
         assert fsspec.filesystem("s3unzip", fo=archive).cat("a/one.txt") == b"one" * 50
@@ -452,8 +466,7 @@ def test_extracts_and_verifies(path: Path, tmp_path: Path, stores: StoreConfig) 
     found = s3unzip.verify(path, tmp_path / "out", FLAT, stores=stores)
     assert (found.verdict, found.equal, found.refused) == (Comparison.EQUAL, 3, 1)
     (tmp_path / "out/a/one.txt").write_bytes(b"two" * 50)
-    found = s3unzip.verify(path, tmp_path / "out", FLAT, stores=stores)
-    assert found.counts == {"crc": 1}
+    assert s3unzip.verify(path, tmp_path / "out", FLAT, stores=stores).counts == {"crc": 1}
 
 
 def test_members_are_on_disk_before_the_archive_is_deleted(
@@ -498,8 +511,8 @@ def test_password_is_used_and_not_recorded(path: Path, tmp_path: Path, stores: S
         path, tmp_path / "out", FLAT, password="pa55-never-kept", stores=stores
     )
     assert (report.verdict, report.options.password_ref) == (Verdict.COMPLETED, "argument")
-    records = [file.read_bytes() for file in tmp_path.glob("home/**/*") if file.is_file()]
-    assert {b"pa55-never-kept" in record for record in records} == {False}
+    records = filter(Path.is_file, tmp_path.glob("home/**/*"))
+    assert {b"pa55-never-kept" in record.read_bytes() for record in records} == {False}
 
 
 @pytest.mark.parametrize(
