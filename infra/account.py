@@ -4,7 +4,6 @@ A message names what is missing and says what to do. The CLI would report some o
 late, and would use us-east-1 if no region is set.
 """
 
-import json
 import os
 import re
 from collections.abc import Iterable
@@ -27,6 +26,7 @@ from infra.environment import Environment
 from infra.reasons import listed
 from s3unzip.model import Location
 from s3unzip.run_ids import run_stem
+from s3unzip.settings import SERVICE
 
 # CDK's bootstrap writes its version here (CDK guide, "Customize CDK bootstrapping").
 BOOTSTRAP_VERSION = "/cdk-bootstrap/{qualifier}/version"
@@ -213,8 +213,7 @@ def check_resources(account: Account, environment: Environment) -> None:
         encrypts_created = setting == "kms_key" and not all(
             bucket.existing for _, bucket in environment.buckets()
         )
-        must_be_here = encrypts_created or setting.endswith(SAME_REGION)
-        if region != account.region and must_be_here:
+        if region != account.region and (encrypts_created or setting.endswith(SAME_REGION)):
             raise RefusedError(
                 f"{named}: {shown} is in {region}, but it must be in {account.region}, the region "
                 "of the stack"
@@ -288,6 +287,7 @@ class DeployedStack:
     protected: bool  # whether termination protection is on
     buckets: tuple[str, ...]  # names of the buckets that are deleted with the stack
     functions: tuple[str, ...] = ()  # names of the functions
+    is_own: bool = True  # whether it is a stack of s3unzip, by the description of its template
 
 
 def find_stack(account: Account, name: str) -> DeployedStack | None:
@@ -300,9 +300,10 @@ def find_stack(account: Account, name: str) -> DeployedStack | None:
         if "does not exist" in error.response["Error"]["Message"]:
             return None
         raise
-    # A stack has no template until its first change set is executed.
+    # A stack has no template until its first change set is executed. botocore decodes a template in
+    # JSON, such as ours.
     body = cloudformation.get_template(StackName=name).get("TemplateBody") or {}
-    template: dict[str, Any] = json.loads(body) if isinstance(body, str) else body
+    template: dict[str, Any] = body if isinstance(body, dict) else {}
     deleted_buckets = {  # logical ids; existing and retained buckets are not deleted
         logical_id
         for logical_id, resource in template.get("Resources", {}).items()
@@ -329,6 +330,7 @@ def find_stack(account: Account, name: str) -> DeployedStack | None:
             for resource in resources
             if resource["ResourceType"] == "AWS::Lambda::Function"
         ),
+        is_own=not body or template.get("Description", "").startswith(f"{SERVICE}: "),
     )
 
 

@@ -25,6 +25,7 @@ from infra.functions import Functions
 from infra.intake import Intake
 from infra.storage import Storage
 from infra.workflow import Workflow
+from s3unzip.settings import SERVICE
 from s3unzip.version import __version__, source_fingerprint
 
 # Context value of the CLI: the stacks whose assets are needed; empty for `ls` and `destroy`.
@@ -110,7 +111,7 @@ class S3UnzipStack(cdk.Stack):
             scope,
             name,
             env=env,
-            description=f"s3unzip: ZIP archives in S3 to objects in S3 ({environment.name})",
+            description=f"{SERVICE}: ZIP archives in S3 to objects in S3 ({environment.name})",
             termination_protection=environment.stack.retain,
             synthesizer=synthesizer,
         )
@@ -168,11 +169,14 @@ def _outputs(environment: Environment, storage: Storage, watched: Watched) -> di
         for name in ("ingest", "destination", "work")
     }
     optional |= {"IngestTopic": environment.ingest.topic, "WorkPrefix": environment.work.prefix}
-    policy_of = watched.functions.destination_policy
     if environment.destination.existing is not None:
-        optional["DestinationPolicy"] = policy_of(environment.destination)
+        optional["DestinationPolicy"] = watched.functions.destination_policy(
+            environment.destination
+        )
     for number, route in enumerate(environment.routes):
         if route.destination.existing not in {None, environment.destination.existing}:
-            optional[f"Route{number}DestinationPolicy"] = policy_of(route.destination)
+            optional[f"Route{number}DestinationPolicy"] = watched.functions.destination_policy(
+                route.destination
+            )
         optional[f"Route{number}DestinationKey"] = route.destination.kms_key or environment.kms_key
     return outputs | {name: value for name, value in optional.items() if value}

@@ -98,7 +98,10 @@ def package(arguments: Arguments) -> int:
         raise RefusedError(
             f"which bucket will hold the asset? make package {arguments.for_make()} BUCKET=name"
         )
-    if not (3 <= len(arguments.bucket) <= 63 and re.fullmatch(BUCKET_NAME, arguments.bucket)):
+    if not (
+        3 <= len(arguments.bucket) <= 63
+        and re.fullmatch(BUCKET_NAME, arguments.bucket)
+    ):
         raise RefusedError(
             f"BUCKET={arguments.bucket} is not a bucket name: write BUCKET=artifacts"
         )
@@ -295,10 +298,15 @@ def _find_own_stack(account: Account, arguments: Arguments) -> DeployedStack | N
     """Return the stack of an environment; None if it does not exist.
 
     Raises:
-        RefusedError: the stack with this name belongs to another environment.
+        RefusedError: the stack with this name belongs to another environment or program.
     """
     name = arguments.environment.name
     stack = find_stack(account, arguments.environment.stack.name)
+    if stack is not None and not stack.is_own:
+        raise RefusedError(
+            f"the stack {stack.name} in account {account.id}, region {account.region} is not one "
+            f"of s3unzip: give infra/environments/{name}.toml a stack.name of its own"
+        )
     if stack is not None and stack.outputs.get("Environment", name) != name:
         raise RefusedError(
             f"the stack {stack.name} in account {account.id}, region {account.region} is of the "

@@ -35,8 +35,7 @@ def write_package(environment: Environment, bucket: str, folder: Path = FOLDER) 
         file_assets_bucket_name=bucket, generate_bootstrap_version_rule=False
     )
     assembly = build(Application(package / "cdk.out"), environment, synthesizer)
-    (stack,) = assembly.stacks
-    template = Path(stack.template_full_path)
+    template = Path(assembly.stacks[0].template_full_path)
     shutil.copyfile(template, package / "template.json")
     for source, key in _list_assets(template):
         _zip_folder(source, package / key)

@@ -43,6 +43,7 @@ from tests.support.processes import make_checkout, make_machine, run_process, ru
 from tests.support.servers import require_embedded_aws
 
 REGION = "eu-west-1"
+OWN = "s3unzip: ZIP archives in S3 to objects in S3 (dev)"  # the description of a stack
 SOME_CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
 HIDDEN = ("AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", *SOME_CREDENTIALS)
 
@@ -274,24 +275,33 @@ def test_a_key_may_be_in_the_region_of_its_bucket(account: Account) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stack", "outputs", "said"),
+    ("stack", "description", "outputs", "said"),
     [
         # A stack without outputs was not created to its end, so nobody knows its bucket.
-        ("unfinished", {}, "never created completely: docs/howto/first-deploy"),
+        ("unfinished", OWN, {}, "never created completely: docs/howto/first-deploy"),
         # A stack of an older version does not say which keys it takes: those of the file count.
-        ("older", {"IngestBucket": "arrivals"}, "a.txt: only keys of *.zip start runs"),
+        ("older", OWN, {"IngestBucket": "arrivals"}, "a.txt: only keys of *.zip start runs"),
+        # It would be changed, or destroyed with its buckets.
+        ("data-lake", "a lake", {}, "stack data-lake in account 000000000000, region us-east-1 is"),
         (
             "current",
+            OWN,
             {"IngestBucket": "arrivals", "IngestKeys": '[["acme/", ".jar"], ["in/", ".zip"]]'},
             "in/a.txt: only keys of acme/*.jar and in/*.zip start runs",
         ),
     ],
 )
 def test_an_archive_goes_where_the_deployed_stack_takes_it(
-    account: Account, tmp_path: Path, stack: str, outputs: dict[str, str], said: str
+    account: Account,
+    tmp_path: Path,
+    stack: str,
+    description: str,
+    outputs: dict[str, str],
+    said: str,
 ) -> None:
     """The file may have another prefix than the one that was deployed with `SET`."""
     template = {
+        "Description": description,
         "Resources": {"Q": {"Type": "AWS::SQS::Queue"}},
         "Outputs": {output: {"Value": value} for output, value in outputs.items()},
     }
@@ -313,8 +323,11 @@ def test_a_copy_does_not_take_over_the_stack_of_its_original(
     account: Account, tmp_path: Path
 ) -> None:
     """Whoever copies a file and forgets the stack's name would change the other environment."""
-    outputs = {"Environment": {"Value": "dev"}}
-    template = {"Resources": {"Q": {"Type": "AWS::SQS::Queue"}}, "Outputs": outputs}
+    template = {
+        "Description": OWN,
+        "Resources": {"Q": {"Type": "AWS::SQS::Queue"}},
+        "Outputs": {"Environment": {"Value": "dev"}},
+    }
     account.client("cloudformation").create_stack(
         StackName="s3unzip-dev", TemplateBody=json.dumps(template)
     )
