@@ -39,7 +39,7 @@ from infra.environment_file import (
     EnvironmentFileError,
     load_environment,
 )
-from infra.sections import BUCKET_NAME, StackSection
+from infra.sections import BUCKET_NAME, IP_ADDRESS, StackSection
 from s3unzip.model import Location
 from s3unzip.printable import show_count
 from s3unzip.settings import STACK, spellings
@@ -101,6 +101,7 @@ def package(arguments: Arguments) -> int:
     if not (
         3 <= len(arguments.bucket) <= 63
         and re.fullmatch(BUCKET_NAME, arguments.bucket)
+        and not re.fullmatch(IP_ADDRESS, arguments.bucket)
     ):
         raise RefusedError(
             f"BUCKET={arguments.bucket} is not a bucket name: write BUCKET=artifacts"

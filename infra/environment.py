@@ -21,6 +21,7 @@ from infra.routes import (
     widest,
 )
 from infra.sections import (
+    IP_ADDRESS,
     AfterSuccessSection,
     AlarmsSection,
     BucketSection,
@@ -49,7 +50,8 @@ from s3unzip.zip import Limits
 class Environment(Section):
     """All settings of one environment."""
 
-    name: str
+    # The name of the file is a dimension of metrics, which is ASCII, and a word for a shell.
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
     stack: StackSection
     ingest: IngestSection = IngestSection()
     destination: DestinationSection = DestinationSection()
@@ -104,21 +106,12 @@ class Environment(Section):
         return self.kms_key
 
     @property
-    def bucket_keys(self) -> list[str]:
-        """The KMS keys of all buckets, sorted, without duplicates."""
-        return sorted(
-            filter(None, {self.kms_key, *(bucket.kms_key for _, bucket in self.buckets())})
-        )
-
-    @property
-    def workers(self) -> int:
-        """The maximum number of concurrent workers of all runs together."""
-        return self.functions.extract.reserved_concurrency or self.runs.workers
-
-    @property
     def max_workers(self) -> int:
         """The maximum number of workers of one run; by default half of all, to leave some free."""
-        return self.runs.max_workers or min(MAX_MAP, max(1, self.workers // 2))
+        return self.runs.max_workers or min(
+            MAX_MAP,
+            max(1, (self.functions.extract.reserved_concurrency or self.runs.workers) // 2),
+        )
 
     @property
     def intake_concurrency(self) -> int:
@@ -147,6 +140,7 @@ class Environment(Section):
                 self._explain_timeouts(make_tuning(self.tuning)),
                 self._explain_concurrency(),
                 self._explain_buckets(),
+                self._explain_prefixes(),
                 self._explain_keys(),
                 self._explain_network(),
                 explain_order(self.all_routes),
@@ -237,12 +231,20 @@ class Environment(Section):
                         f"{setting}.existing: {name} is {kind}: name a general purpose bucket, "
                         "because only those send events and keep what a run writes"
                     )
-            if re.fullmatch(r"\d+(\.\d+){3}", name):
+            if re.fullmatch(IP_ADDRESS, name):
                 yield f"{setting}.existing: {name} is like an IP address, so S3 has no such bucket"
-            if re.search(r"[][()]", re.sub(r"\([^][()]*\)|\[[^][()]*\]", "", bucket.prefix)):
+
+    def _explain_prefixes(self) -> Iterator[str]:
+        """Yield a message for each prefix that CDK would refuse with a traceback."""
+        prefixes = {
+            **{setting: bucket.prefix for setting, bucket in self.buckets()},
+            **{f"routes.{number}": route.prefix for number, route in enumerate(self.routes)},
+        }
+        for setting, prefix in prefixes.items():
+            if re.search(r"[][()]", re.sub(r"\([^][()]*\)|\[[^][()]*\]", "", prefix)):
                 yield (
-                    f"{setting}.prefix: {bucket.prefix}: synthesis with CDK needs brackets in "
-                    "pairs, without brackets inside: use another prefix"
+                    f"{setting}.prefix: {prefix}: synthesis with CDK needs brackets in pairs, "
+                    "without brackets inside: use another prefix"
                 )
 
     def _explain_keys(self) -> Iterator[str]:
@@ -280,7 +282,7 @@ class Environment(Section):
         rule = self.after_success
         if (rule.action == "tag") != bool(rule.tags):
             yield 'after_success.tags: action = "tag" needs at least one, and others have none'
-        if rule.action == "tag" and not self.ingest.keeps_versions:
+        if rule.action == "tag" and self.ingest.existing and not self.ingest.versioned:
             yield (
                 "after_success.action: S3 cannot tag one version in a bucket without versioning: "
                 "delete the archives, or turn versioning on and set ingest.versioned"

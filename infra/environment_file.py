@@ -34,8 +34,8 @@ def load_environment(
         known = ", ".join(sorted(path.stem for path in folder.glob("*.toml")))
         raise EnvironmentFileError(f"environment {name!r}: there is no {shown}; known: {known}")
     try:
-        values: dict[str, Any] = tomllib.loads(file.read_text())
-    except tomllib.TOMLDecodeError as error:
+        values: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8-sig"))
+    except ValueError as error:  # the file is not TOML, or not UTF-8
         raise EnvironmentFileError(f"{shown}: {error}") from error
     try:
         replace_settings(values, settings or {})
@@ -69,7 +69,10 @@ def replace_settings(values: dict[str, Any], settings: Mapping[str, object]) -> 
         table = values
         for section in sections:
             table = table.setdefault(section, {})
-        table[name] = _read(value) if isinstance(value, str) and not _is_text(kind) else value
+            if not isinstance(table, dict):  # the validation refuses the value of the file
+                break
+        else:
+            table[name] = _read(value) if isinstance(value, str) and not _is_text(kind) else value
 
 
 def _kind_of(path: str) -> Any:
@@ -142,4 +145,4 @@ def first_line(error: ValidationError) -> str:
             return first["msg"].removeprefix("Value error, ")
     message = first["msg"]
     expected = _EXPECTED.get(first["type"], f"{message[0].lower()}{message[1:]}")
-    return f"{setting} {expected.format(**first.get('ctx', {}))}; it is {first['input']!r}"
+    return f"{setting} {expected.format(**first.get('ctx', {}))}; it is {first['input']!r:.200}"

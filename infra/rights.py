@@ -50,7 +50,10 @@ class Rights:
         rights["plan"].append(allow(["s3:DeleteObject"], self._runs_arn))
         for name in READERS:
             rights[name] += self._secrets()
-        keys = self._environment.bucket_keys
+        buckets = dict(self._environment.buckets()).values()
+        keys = sorted(
+            filter(None, {self._environment.kms_key, *(bucket.kms_key for bucket in buckets)})
+        )
         for allowed in rights.values():
             if keys:
                 allowed.append(allow(["kms:Decrypt", "kms:GenerateDataKey"], *keys))

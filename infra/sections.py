@@ -14,10 +14,11 @@ from s3unzip.model import Options
 AccountId = Annotated[str, Field(pattern=r"^\d{12}$")]
 BUCKET_NAME = r"^[a-z0-9]((-*|\.)[a-z0-9])*$"
 BucketName = Annotated[str, Field(pattern=BUCKET_NAME, min_length=3, max_length=63)]
-# A backslash escapes the next character in a pattern of EventBridge, and "${" begins a variable in
-# a policy of IAM.
+IP_ADDRESS = r"\d+(\.\d+){3}"  # S3 has no bucket with such a name
+# A backslash escapes the next character in a pattern of EventBridge, "${" begins a variable in a
+# policy of IAM, and braces in the ARN of a right end the synthesis with cdk-nag.
 KeyPrefix = Annotated[  # "" or "a/b/"
-    str, Field(pattern=r"^([^/*?{\\\x00-\x1f][^*?{\\\x00-\x1f]*/)?$", max_length=512)
+    str, Field(pattern=r"^([^/*?{}\\\x00-\x1f][^*?{}\\\x00-\x1f]*/)?$", max_length=512)
 ]
 KeySuffix = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[^*?\\\x00-\x1f]+$")]
 KmsKeyArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/.+$")]
@@ -67,11 +68,6 @@ class IngestSection(BucketSection):
     topic: TopicArn | None = None  # an SNS topic to which S3 or another account sends the events
     scan: Literal["guardduty"] | None = None  # open only archives that GuardDuty found clean
     request_payer: bool = False  # pay for reading archives from a Requester Pays bucket
-
-    @property
-    def keeps_versions(self) -> bool:
-        """Whether the bucket keeps versions: one that the stack creates does."""
-        return self.existing is None or self.versioned
 
 
 class DestinationSection(BucketSection):

@@ -143,6 +143,7 @@ small_account = _account_of("new_account")
             "BUCKET=s3://a/ is not a bucket name",
         ),
         (["package", "--env=dev", "--bucket=ab"], {}, "BUCKET=ab is not a bucket name"),
+        (["package", "--env=dev", "--bucket=10.0.0.1"], {}, "BUCKET=10.0.0.1 is not a bucket name"),
         (["put", "--env=dev", "--archive=none.zip"], {}, "none.zip: there is no such file"),
         (
             ["deploy", "--env=dev", "--set=stack.qualifier=acme"],

@@ -413,7 +413,7 @@ def test_reserved_concurrency(
 
 def test_one_run_leaves_workers_to_others(prod: Synthesized) -> None:
     """Each run of prod gets fewer workers than there are."""
-    assert prod.environment.max_workers < prod.environment.workers == 700
+    assert prod.environment.max_workers < prod.environment.functions.extract.reserved_concurrency
 
 
 def test_a_malware_gate(scanned: Synthesized) -> None:
