@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from s3unzip.errors import AccessDeniedError, StoreFullError
-from s3unzip.local.runs import lock_run, note_start
+from s3unzip.errors import S3UnzipError
+from s3unzip.local.runs import lock_run
 from tests.support import processes, zips
 
 DENIED = "permission denied: change its rights, or use another place"
@@ -44,33 +44,39 @@ def program(tmp_path: Path) -> Iterator[Limited]:
             (tmp_path / name).chmod(0o700)
 
 
-def test_a_folder_of_runs_that_may_not_be_written(program: Limited) -> None:
-    """The variable that names another one is told."""
-    program.variables["S3UNZIP_HOME"] = str(program.folder / "closed/runs")
-    ended = program.start("run", "a.zip", "out", "-w", "1").ends(6)
-    assert ended.err.splitlines()[-1].endswith(f"{DENIED}; {KEPT}")
-    assert program.start("runs").code == 0
-
-
-def test_a_read_only_home_is_named_with_its_variable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("home", "code", "cause", "runs_code"),
+    [
+        ("closed/runs", 6, DENIED, 0),
+        ("/dev/null/runs", 6, "/dev/null: a file is where a folder is needed", 6),
+        ("~nosuchuser", 2, "~nosuchuser: there is no such home folder; give the whole path", 2),
+    ],
+)
+def test_a_folder_of_runs_that_cannot_be_used(
+    program: Limited, home: str, code: int, cause: str, runs_code: int
 ) -> None:
-    """A container without a home that can be written needs another folder for records."""
+    """The variable that names another one is told."""
+    program.variables["S3UNZIP_HOME"] = home
+    ended = program.start("run", "a.zip", "out", "-w", "1").ends(code)
+    assert ended.err.splitlines()[-1].endswith(f"{cause}; {KEPT}")
+    assert program.start("runs").code == runs_code
 
-    def refuse(folder: Path, mode: int) -> None:
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS), f"{folder}{mode:o}")
 
-    monkeypatch.setattr("s3unzip.local.runs.make_folders", refuse)
-    with pytest.raises(AccessDeniedError, match=f"the file system is read-only.*{KEPT}"):
+@pytest.mark.parametrize(
+    ("function", "number"),
+    [("s3unzip.local.runs.make_folders", errno.EROFS), ("fcntl.flock", errno.ENOLCK)],
+)
+def test_a_home_without_writes_or_locks_is_named_with_its_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str, number: int
+) -> None:
+    """A container, or a home on a network, needs another folder for records."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(function, refuse)
+    with pytest.raises(S3UnzipError, match=f"{tmp_path}.*(read-only|locks).*{KEPT}"):
         lock_run(str(tmp_path), "2026-11-23/201532-a-00000000")
-
-
-def test_a_full_disk_of_records_is_named(tmp_path: Path) -> None:
-    """The first record of a run is small, and the file of it may be made where no byte fits."""
-    (tmp_path / "runs/run-1").mkdir(parents=True)
-    (tmp_path / "runs/run-1/boot").symlink_to("/dev/full")
-    with pytest.raises(StoreFullError, match=f"{tmp_path}/runs/run-1/boot: no space left"):
-        note_start(str(tmp_path), "run-1")
 
 
 @pytest.mark.parametrize("words", ["runs", "show", "resume latest", "verify a.zip out"])

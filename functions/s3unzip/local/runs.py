@@ -24,7 +24,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from io import BufferedWriter
 from itertools import islice
@@ -33,7 +33,12 @@ from pathlib import Path
 
 from msgspec import convert
 
-from s3unzip.errors import AccessDeniedError, ServiceFaultError, UnreadableRecordError, UsageError
+from s3unzip.errors import (
+    NotFoundError,
+    ServiceFaultError,
+    UnreadableRecordError,
+    UsageError,
+)
 from s3unzip.model import Location, Stop, Verdict
 from s3unzip.run_ids import STEM_AT, run_stem, time_of_run
 from s3unzip.runs.run_list import RUNNING, ListedRun, RunList
@@ -64,31 +69,32 @@ def lock_run(home: str, run: str) -> BufferedWriter:
         UsageError: another process works on the run.
     """
     folder = Path(home, "runs", run)
-    try:
+    with _explaining_records(folder):
         make_folders(folder, PRIVATE)
         file = open(folder / LOCK, "ab", opener=partial(os.open, mode=0o600))  # noqa: SIM115 - closed by the caller
-    except OSError as error:
-        raise _explain_denial(error, folder) from error
-    for _ in range(TRIES):
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+    with ExitStack() as closing:
+        closing.enter_context(file)
+        for _ in range(TRIES):
+            with _explaining_records(folder), suppress(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                closing.pop_all()  # the file stays open
+                return file
             time.sleep(PAUSE)
-        else:
-            return file
-    file.close()
     raise UsageError(
         f"{run}: another process is working on this run; watch it with: s3unzip watch {run}"
     )
 
 
-def _explain_denial(error: OSError, folder: Path) -> Exception:
-    """Return `error`, or an error with advice if access to the records was denied."""
-    if error.errno not in {errno.EACCES, errno.EPERM, errno.EROFS}:
-        return error
-    return AccessDeniedError(
-        f"{translate_error(error, str(error.filename or folder))}; {HOME_ADVICE}"
-    )
+@contextmanager
+def _explaining_records(folder: Path) -> Iterator[None]:
+    """Translate any `OSError` in the block; advise to keep the records elsewhere if that helps."""
+    try:
+        yield
+    except OSError as error:
+        explained = translate_error(error, str(error.filename or folder))
+        if error.errno in {errno.EMFILE, errno.ENFILE}:
+            raise explained from error
+        raise type(explained)(f"{explained}; {HOME_ADVICE}") from error
 
 
 def was_restarted(home: str, run: str) -> bool:
@@ -156,12 +162,9 @@ def known_runs(home: Location) -> dict[str, float]:
 
 def _scan(folder: str) -> list[os.DirEntry[str]]:
     """Return the entries of a folder; none if the folder does not exist."""
-    try:
+    with _explaining_records(Path(folder)), suppress(FileNotFoundError):
         return list(os.scandir(folder))
-    except FileNotFoundError:
-        return []
-    except PermissionError as error:
-        raise _explain_denial(error, Path(folder)) from error
+    return []
 
 
 def find_time_in_id(home: Location, run: str) -> float | None:
@@ -297,10 +300,8 @@ class LocalRuns(RunList):
 
     def connections(self, run: str) -> StoreConfig:
         """Return how the run reached its stores; the defaults if its plan cannot be read."""
-        with suppress(UnreadableRecordError):
-            plan = self.records(run).find_plan()
-            if plan is not None:
-                return convert(plan.stores, StoreConfig)
+        with suppress(NotFoundError, UnreadableRecordError):
+            return convert(self.records(run).read_plan().stores, StoreConfig)
         return StoreConfig()
 
     def state(self, run: str) -> str:

@@ -211,7 +211,10 @@ def runs_home() -> Location:
         os.environ.get("S3UNZIP_HOME")
         or f"{os.environ.get('XDG_STATE_HOME') or '~/.local/state'}/s3unzip"
     )
-    return Location("file", "", f"{absolute_path(home)}/")
+    try:
+        return Location("file", "", f"{absolute_path(home)}/")
+    except UsageError as error:
+        raise UsageError(f"{error}; {HOME_ADVICE}") from None
 
 
 def find_proxy(url: str) -> str | None:
