@@ -119,6 +119,11 @@ def test_another_archives_prefix_is_left_alone(place: Place) -> None:
         place.site("--delete-extra", "1000", *words).ends(
             2, "extracted another archive", "give each archive a prefix of its own"
         )
+    (run,) = place.runs()
+    (place.home / "runs" / run / RUN).write_text("damaged")
+    place.site("--delete-extra", "1000").ends(
+        6, "--delete-extra: ", f"remove {place.home}/runs/{run}/"
+    )
     assert place.names == {"site/x/theirs.txt"}
 
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from s3unzip.context import Context
 from s3unzip.contradictions import check_delete_extra, check_options
-from s3unzip.errors import ServiceFaultError, UsageError
+from s3unzip.errors import ServiceFaultError, UnreadableRecordError, UsageError
 from s3unzip.explanations import describe
 from s3unzip.extraction.existing_objects import find_unchanged
 from s3unzip.local.runs import known_runs
@@ -217,7 +217,13 @@ def _is_within(location: Location, above: Location) -> bool:
 def _check_runs(request: Request, cleared: Location, home: Location, stores: Stores) -> None:
     """Refuse if a recorded run of another archive wrote to `cleared`, above or below it."""
     for name in known_runs(home):
-        plan = RunRecords.open(stores, name).find_plan()
+        try:
+            plan = RunRecords.open(stores, name).find_plan()
+        except UnreadableRecordError as damage:  # the run may have written to `cleared`
+            raise UnreadableRecordError(
+                f"{OPTION}: which objects are extra depends on all runs on record: {damage}; if "
+                f"that run is no longer needed, remove {home}runs/{name}/"
+            ) from None
         if plan is None or plan.run.source.public == request.source.public:
             continue
         destination = plan.run.destination
