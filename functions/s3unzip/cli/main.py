@@ -109,6 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     if arguments is None:
         arguments = sys.argv[1:]
     stopping = Stopping()
+    code = 0  # of a command whose output has no reader any more before it ends
     try:
         with stopping.like_ctrl_c():
             code = _invoke(list(arguments))
@@ -119,7 +120,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         code = _print_error("stopped", stopping.exit_code)
     except BrokenPipeError:  # `s3unzip ls ... | head`
         drop_output()
-        code = 0
     except Exception as error:  # noqa: BLE001 - the outermost level of the command line
         code = _report_error(error, stopping)
     sys.exit(code)

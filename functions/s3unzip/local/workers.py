@@ -184,7 +184,7 @@ class Workers:
             pending.drop()
             self._stop(workers, futures)
             raise
-        return pending.ending_fault or pending.deferred_fault
+        return pending.ending_fault or pending.deferred_fault or pending.memory_fault
 
     def _stop(
         self, workers: Sequence[_ThreadWorker | WorkerProcess], futures: Sequence[Future[None]]
@@ -272,6 +272,7 @@ class _PendingTasks:
         self._lock = threading.RLock()  # `note_end` calls `drop`
         self.ending_fault: ServiceFaultError | None = None  # ends the run immediately
         self.deferred_fault: ServiceFaultError | None = None  # ends the run after this round
+        self.memory_fault: ServiceFaultError | None = None  # likewise, if no later task ended
 
     def take(self) -> Task | None:
         with self._lock:
@@ -300,6 +301,7 @@ class _PendingTasks:
             if error is None:
                 self._faults = 0
                 self._deaths = 0
+                self.memory_fault = None
                 return
             _log.info("%s did not end: %s", task.id, error)
             if not isinstance(error, ServiceFaultError):
@@ -313,6 +315,8 @@ class _PendingTasks:
                     self._tasks.append(task)
             if not end.lost:  # a lost attempt is no evidence about the store
                 self._faults += 1
+            elif not end.died:  # its worker has no memory left
+                self.memory_fault = error
             if self._deaths > MAX_DEATHS or self._faults >= self._max_faults or error.is_down:
                 self.ending_fault = error
                 self.drop()
