@@ -148,6 +148,20 @@ class SlowRun(HttpServer):
         assert self.reached.wait(HANG_SECONDS)
         return process
 
+    def stop(
+        self,
+        process: subprocess.Popen[str],
+        number: signal.Signals = signal.SIGINT,
+        kill: Callable[[int, int], None] = os.kill,
+        times: int = 1,
+    ) -> str:
+        """Send signals before the server goes on; return what the program said at its end."""
+        for _ in range(times):
+            kill(process.pid, number)
+            await_delivery(process)
+        self.go_on.set()
+        return process.communicate(timeout=HANG_SECONDS)[1]
+
 
 def await_delivery(process: subprocess.Popen[str]) -> None:
     """Return when no signal waits any more for the process, as far as its system shows it."""
@@ -181,16 +195,28 @@ def test_sigterm_and_sighup_are_as_ctrl_c(
     """The run is settled, its advice has the run's id, and `resume` completes it."""
     with SlowRun(program) as slow:
         process = slow.start(f"{slow.url}/a.zip", "out", "-w", "2")
-        kill(process.pid, number)
-        await_delivery(process)
-        slow.go_on.set()
-        _, told = process.communicate(timeout=HANG_SECONDS)
+        told = slow.stop(process, number, kill)
         assert process.returncode == code
         (run,) = program.runs()
         assert f"continue with: s3unzip resume {run}" in told
         assert (program.home / "runs" / run / "report.json").exists()
         assert program.run("resume", run, "-w", "1").code == 0
     assert len(program.files("out/a")) == MEMBERS
+
+
+@pytest.mark.parametrize(
+    ("stops_at", "times", "advice"),
+    [("bytes=-", 1, ""), ("bytes=0-", 2, "; continue with: s3unzip resume {}")],
+)
+def test_ctrl_c_that_leaves_no_record_of_members(
+    program: Program, stops_at: str, times: int, advice: str
+) -> None:
+    """Before the directory is read, or twice: the program prints one line without a figure."""
+    with SlowRun(program, stops_at) as slow:
+        process = slow.start(f"{slow.url}/a.zip", "out", "-w", "2")
+        told = slow.stop(process, times=times).splitlines()[-1]
+    said = f"s3unzip: stopped{advice.format(*program.runs())}"
+    assert (process.returncode, told) == (130, said)
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
@@ -214,27 +240,13 @@ def test_abort_stops_the_process_that_works_on_a_run(program: Program, workers: 
     assert len(program.files("out/a")) == MEMBERS
 
 
-def test_ctrl_c_before_the_directory_is_read(program: Program) -> None:
-    """The server does not answer yet; the program prints one line and ends."""
-    with SlowRun(program, "bytes=-") as slow:
-        process = slow.start(f"{slow.url}/a.zip", "out")
-        process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=HANG_SECONDS)
-        slow.go_on.set()
-    assert (process.returncode, told) == (130, "s3unzip: stopped\n")
-    assert not (program.folder / "out").exists()
-
-
 def test_ctrl_c_stops_several_archives_and_says_how_to_go_on(program: Program) -> None:
     """Exit 130; what had begun can be resumed, and the rest is started again."""
     program.add("first.zip", Entry("f", b"1"))
     program.add("last.zip", Entry("f", b"1"))
     with SlowRun(program) as slow:
         process = slow.start("first.zip", f"{slow.url}/a.zip", "last.zip", "out", "-w", "1")
-        process.send_signal(signal.SIGINT)
-        await_delivery(process)
-        slow.go_on.set()
-        _, told = process.communicate(timeout=HANG_SECONDS)
+        told = slow.stop(process)
     assert process.returncode == 130
     assert re.search("stopped: [12] of 3 archives ended; ", told)
     assert re.search(r"; [12] archives? had not begun: |; of the next one: ", told)

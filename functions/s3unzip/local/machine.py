@@ -309,7 +309,7 @@ class Machine:
                     raise KeyboardInterrupt  # noqa: TRY301 - handled in the same way as Ctrl-C
             _make_folders(run, records, context)
         except KeyboardInterrupt as interrupt:
-            raise _report_interruption(settled, run, records, context) from interrupt
+            raise _report_interruption(interrupt, settled, run, context) from interrupt
         except UnreadableRecordError as damage:
             damaged = loop.settle_failed(
                 run.id,
@@ -376,9 +376,17 @@ def _settle_round(
 
 
 def _report_interruption(
-    settled: loop.Settled, run: Run, records: RunRecords, context: Context
+    interrupt: KeyboardInterrupt,
+    settled: loop.Settled,
+    run: Run,
+    context: Context,
 ) -> InterruptedRunError:
     """Write the report of an interrupted run; return an error that explains how to resume it."""
+    advice = f"continue with: s3unzip resume {run.id}"
+    if isinstance(interrupt.__context__, KeyboardInterrupt):
+        # After a second Ctrl-C, what the workers have done is not on record.
+        return InterruptedRunError(f"stopped; {advice}")
+    records = RunRecords.open(context.stores, run.id)
     if not is_stopped(records):
         records.write_stop(Stop(Verdict.FAILED, STOPPED, "the run was stopped by a signal"))
     if settled.report is None:
@@ -386,7 +394,7 @@ def _report_interruption(
     report = records.read_report()
     return InterruptedRunError(
         f"stopped: {report.extracted + report.unchanged:,} of {records.read_plan().selected:,} "
-        f"members are in {run.destination}; continue with: s3unzip resume {run.id}"
+        f"members are in {run.destination}; {advice}"
     )
 
 
