@@ -81,6 +81,15 @@ def show_count(count: int, noun: str) -> str:
     return f"{count:,} {choose_form(count, noun, f'{noun}s')}"
 
 
+def show_quantity(quantity: float, unit: str) -> str:
+    """Return a line's quantity on a bill: ``3 requests``, ``0.68 GB-s``, ``4,959 GB-s``."""
+    if unit != "GB-s":
+        return show_count(round(quantity), unit)
+    if quantity < 10:
+        return f"{quantity:.2g} {unit}"
+    return f"{quantity:,.0f} {unit}"
+
+
 def choose_form(count: int, singular: str, plural: str) -> str:
     """Return the form of a word or of a phrase that agrees with a count."""
     if count == 1:

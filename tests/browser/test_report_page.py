@@ -87,10 +87,11 @@ def facts(screen: Screen) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("name", "has_rate"), [("single", False), ("interrupted", False), ("million", True)]
+    ("name", "has_rate"),
+    [("single", False), ("interrupted", False), ("slow", False), ("million", True)],
 )
 def test_one_member_has_no_rate(screen: Screen, name: str, *, has_rate: bool) -> None:
-    """One member has no rate, and neither has a run that was interrupted."""
+    """One member has no rate; neither has an interrupted run, nor one that would show 0."""
     assert ("Rate" in facts(screen.show(page(REPORTS[name])))) is has_rate
 
 

@@ -121,6 +121,7 @@ REPORTS = {
     "changed": replace(UNFINISHED, verdict=Verdict.SOURCE_CHANGED),
     "single": made_up("backup", 1, 1),
     "stopped": replace(UNFINISHED, reason="stopped", message="the run was stopped by a signal"),
+    "slow": made_up("footage", 3, 3),
     "small": made_up("holiday-photos", 240, 3),
     "million": made_up("made-up-million", 1_000_000, 2_000, 286.0),
     "failing": failing(),

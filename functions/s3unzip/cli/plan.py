@@ -26,7 +26,14 @@ from s3unzip.planning.cut import choose_workers
 from s3unzip.planning.plan import preview_plan
 from s3unzip.planning.select import check_selection
 from s3unzip.pricing import Cost, Platform, aws
-from s3unzip.printable import printable, show_bytes, show_count, show_dollars, show_seconds
+from s3unzip.printable import (
+    printable,
+    show_bytes,
+    show_count,
+    show_dollars,
+    show_quantity,
+    show_seconds,
+)
 from s3unzip.stores.config import parse_destination, parse_source
 
 BAR = 28  # length of the longest bar, in characters
@@ -179,15 +186,15 @@ def _size_rows(sizes: Sequence[Bin]) -> list[tuple[str, ...]]:
 def _cost_rows(cost: Cost) -> list[tuple[str, ...]]:
     """Return the titles, the lines of the bill and the total; without a bill, only the titles."""
     rows: list[tuple[str, ...]] = [("dollars", "quantity", "service")]
-    for line in cost.lines:
-        if line.quantity:
-            unit = line.unit
-            if unit != "GB-s" and line.quantity != 1:
-                unit += "s"
-            quantity = f"{line.quantity:,.0f} {unit}"
-            rows.append(
-                (show_dollars(line.dollars), quantity, f"{line.service} {line.item}".rstrip())
-            )
+    rows += [
+        (
+            show_dollars(line.dollars),
+            show_quantity(line.quantity, line.unit),
+            f"{line.service} {line.item}".rstrip(),
+        )
+        for line in cost.lines
+        if line.quantity
+    ]
     if cost.lines:
         rows.append((show_dollars(cost.total), "", "total"))
     return rows

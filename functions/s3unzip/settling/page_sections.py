@@ -16,6 +16,7 @@ from s3unzip.printable import (
     show_bytes,
     show_count,
     show_dollars,
+    show_quantity,
     show_seconds,
     show_share,
 )
@@ -169,9 +170,10 @@ def _work_tiles(report: Report) -> Iterator[Markup]:
             "after the upload" if report.event_time else "after the start",
         )
     members = report.extracted + report.unchanged
-    # A rate would mislead if the run had one member, or waited for most of its duration.
+    # A rate would mislead if the run had one member, or waited for most of its duration. A rate
+    # below one member a second would be shown as 0.
     has_worked = report.plan_seconds + report.task_seconds > seconds / 2
-    if members > 1 and seconds and has_worked:
+    if members > 1 and 0 < seconds <= members and has_worked:
         rate = figure(f"{members / seconds:,.0f}") + element("small", {}, figure(" members/s"))
         yield _tile("Rate", Markup(rate), f"{show_bytes(report.bytes_out / seconds)}/s written")
     read_note = f"{show_bytes(report.bytes_in)} read"
@@ -346,11 +348,8 @@ def bill(cost: Cost | None) -> Markup:
     largest = max(line.dollars for line in cost.lines)
     rows = []
     for line in cost.lines:
-        unit = line.unit
-        if round(line.quantity) != 1 and not unit.endswith("s"):
-            unit += "s"
         item = element("span", {"class": "item"}, plain(line.item))
-        service = f"{plain(line.service)} {item}{aside(f'{line.quantity:,.0f} {unit}')}"
+        service = f"{plain(line.service)} {item}{aside(show_quantity(line.quantity, line.unit))}"
         dollars = figure(show_dollars(line.dollars))
         rows.append(row(columns, [Markup(service), bar(line.dollars, largest, "segment"), dollars]))
     return table(
