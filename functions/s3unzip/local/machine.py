@@ -7,6 +7,7 @@ run are the same as on AWS, but they are kept in a folder.
 from __future__ import annotations
 
 import logging
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
@@ -347,6 +348,9 @@ def open_machine(
         processes = len(available_processors())
     if processes < 1:
         raise UsageError(f"workers must be at least 1; it is {processes}")
+    # A program that embeds Python, or that PyInstaller made, cannot start a Python process.
+    if not sys.executable or hasattr(sys, "frozen"):
+        processes = 1
     tuning = tuning or make_tuning(machine_tuning(processes))
     context = open_context(stores, policy, tuning, clock=Clock(), progress=progress)
     opening = partial(open_context, replace(stores, check_reachable=False), policy, tuning)

@@ -143,7 +143,11 @@ def _start_process(lifeline: int) -> subprocess.Popen[bytes]:
         stdout=subprocess.PIPE,
         env={
             **os.environ,
-            "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
+            "PYTHONPATH": os.pathsep.join(
+                path or str(Path.cwd())
+                for path in cast("list[object]", sys.path)
+                if isinstance(path, str)  # imports ignore everything else, such as a `Path`
+            ),
         },
     )
 

@@ -286,7 +286,6 @@ def test_ctrl_c_stops_cleanly_and_resume_continues(tmp_path: Path) -> None:
 
 SCRIPT = """
 import subprocess
-import sys
 import s3unzip
 from s3unzip.stores.config import parse_destination
 stores = s3unzip.StoreConfig(parse_destination(sys.argv[3]))
@@ -295,10 +294,19 @@ print(s3unzip.extract(sys.argv[1], sys.argv[2], workers=2, stores=stores, tuning
 """
 
 
-def test_a_script_needs_no_guard(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "beginning",
+    [
+        "import sys",
+        "import sys, pathlib; sys.path.insert(0, pathlib.Path())",
+        "import sys; sys.executable = None",  # a program that embeds Python
+        "import sys; sys.executable, sys.frozen = '/bin/false', True",  # as PyInstaller makes it
+    ],
+)
+def test_a_script_needs_no_guard(beginning: str, tmp_path: Path) -> None:
     """Workers do not import the program's main module, so a script may call `extract` at once."""
     folder = Folder(tmp_path)
-    (tmp_path / "script.py").write_text(SCRIPT)
+    (tmp_path / "script.py").write_text(beginning + SCRIPT)
     done = subprocess.run(
         [sys.executable, *(tmp_path / name for name in ("script.py", "a.zip", "out", "home"))],
         capture_output=True,
