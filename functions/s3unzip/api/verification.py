@@ -492,8 +492,6 @@ class _ObjectComparison:
         members: Sequence[_Expected],
         look_up: Callable[[str], tuple[Proof, StoredObject] | None],
     ) -> None:
-        """Compare the content of each object, as `look_up` returns it, with its member."""
-
         def compare(job: Sequence[_Expected]) -> None:
             for member in job:
                 result = _prove_content(member, look_up(member.key))

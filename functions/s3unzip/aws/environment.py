@@ -220,7 +220,6 @@ def convert_input(data: Mapping[str, Any], kind: type[T]) -> T:
 
 @cache
 def _read_password(secret: str | None) -> bytes | None:
-    """Return the password in a secret, read once per process; None: no secret is set."""
     if secret is None:
         return None
     return read_secret(secret, open_client("secretsmanager"))
@@ -321,7 +320,6 @@ def _read_routes(variables: Mapping[str, str], own: RunDefaults) -> tuple[RunDef
 
 
 def _with_password(options: Options, secret: str | None) -> Options:
-    """Return the options with a reference to a secret, or unchanged if there is no secret."""
     if not secret:
         return options
     return msgspec.structs.replace(options, password_ref=SECRET_SCHEME + secret)
@@ -336,7 +334,6 @@ def _read_required(variables: Mapping[str, str], name: Variable) -> str:
 
 
 def _read_json(variables: Mapping[str, str], name: Variable, kind: type[T], default: D) -> T | D:
-    """Return the JSON value of a variable, or the default if the variable is empty or not set."""
     value = variables.get(name)
     if not value:
         return default

@@ -209,6 +209,5 @@ def _report_foreign_error(error: Exception) -> int:
 
 
 def _print_error(message: object, code: int) -> int:
-    """Print an error as one line, and return `code`, its exit code."""
     sys.stderr.write(f"s3unzip: {printable(str(message))}\n")
     return code

@@ -268,7 +268,6 @@ class RunDisplay(Progress):
 
 
 def _figures_of_verify(counts: Mapping[str, int], rate: float) -> Figures:
-    """Return the figures for a comparison; `rate` is in objects per second."""
     size = ""
     if counts["bytes_read"]:
         size = f"{show_bytes(counts['bytes_read'])} read"

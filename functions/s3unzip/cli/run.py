@@ -304,7 +304,6 @@ def _extract_next(machine: "Machine", request: Request, display: _BatchDisplay) 
 
 
 def _interrupted(ended: int, archives: int, interrupt: BaseException) -> InterruptedRunError:
-    """Return the error for an interrupted batch, with the commands that continue the batch."""
     message = f"stopped: {ended:,} of {archives:,} archives ended"
     not_begun = archives - ended
     if isinstance(interrupt, InterruptedRunError):  # the run of the next archive had begun

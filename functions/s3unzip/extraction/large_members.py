@@ -142,7 +142,6 @@ def _write_or_note(
 
 
 def _read_crc(attempt: TaskAttempt, row: PlannedMember) -> int:
-    """Read and decode a member; return the CRC-32 of its content."""
     data = open_data(attempt, row)
     decoder = open_content(row.member, attempt.context.policy, data.opened, attempt.run.options)
     for _ in decoder.decode(read_range(attempt, data.data_range)):

@@ -200,7 +200,6 @@ def clear_extra(
 def _list_objects(
     location: Location, prefix: str, context: Context, calls: Calls
 ) -> dict[str, StoredObject]:
-    """Return the objects of a destination whose keys begin with `prefix`, mapped by key."""
     pages = list_pages(context.stores.destination(location), prefix, partial(calls.paced, "list"))
     return {listed.key: listed for page in pages for listed in page.objects}
 

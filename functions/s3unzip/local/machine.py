@@ -385,7 +385,6 @@ def _report_interruption(
     run: Run,
     context: Context,
 ) -> InterruptedRunError:
-    """Write the report of an interrupted run; return an error that explains how to resume it."""
     advice = f"continue with: s3unzip resume {run.id}"
     if isinstance(interrupt.__context__, KeyboardInterrupt):
         # After a second Ctrl-C, what the workers have done is not on record.

@@ -210,7 +210,6 @@ class Workers:
     def _do_pending(
         self, worker: _ThreadWorker | WorkerProcess, run: Run, pending: _PendingTasks
     ) -> None:
-        """Do tasks with one worker until no task is pending."""
         while (task := pending.take()) is not None:
             counts = Counter[str]()  # the counts of this attempt
             end = worker.do_attempt(run, task, partial(self._tally.take, counts))
@@ -323,8 +322,6 @@ class _PendingTasks:
 
 
 class _ThreadWorker:
-    """A worker that is a thread of this process."""
-
     def __init__(self, context: Context) -> None:
         self._clock = Clock(context.clock)
         self._progress = SendingProgress()

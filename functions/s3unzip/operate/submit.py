@@ -273,7 +273,6 @@ def _check_scope(name: str, defaults: LambdaConfig) -> None:
 def _list_objects(
     runs: DeployedRuns, prefix: str, is_selected: Callable[[str], object]
 ) -> Iterator[ObjectTypeDef]:
-    """Yield the selected objects below a prefix of the ingest bucket."""
     # Listings by a `Destination` do not contain times, so the client is used.
     for page in runs.list_pages("list_objects_v2", runs.defaults.own.ingest_bucket, prefix):
         yield from (listed for listed in page.get("Contents", ()) if is_selected(listed["Key"]))

@@ -141,7 +141,6 @@ def _make_selection(request: Request, template: KeyTemplate, pin: Pin) -> Select
 
 
 def _narrow_to_budget(policy: Policy, budget: Budget | None) -> Policy:
-    """Return `policy` with limits that are not above a budget for nested archives."""
     if budget is None:  # the archive is not nested
         return policy
     limits = replace(

@@ -131,7 +131,6 @@ def make_report(
 
 
 def _sum_up(plan: PlanSummary, results: Results, verdict: Verdict) -> Report:
-    """Return a report with the totals of the plan and of the tasks."""
     return Report.of(
         plan.run.id,
         plan.run,
@@ -275,7 +274,6 @@ def _plan_source_action(run: Run, report: Report) -> SourceResult | None:
 
 
 def _keep_done_action(report: Report, earlier: Report | None) -> Report:
-    """Return `report` with the action of the earlier report if that action is done."""
     if (
         earlier is not None
         and earlier.after_success is not None

@@ -317,7 +317,6 @@ def _log_calls(method: Callable[..., Any], text: str, root: str) -> Callable[...
 
 @contextmanager
 def _logged(request: str) -> Iterator[None]:
-    """Log a request with its result and its duration."""
     began = time.monotonic()
     status = "ok"
     try:

@@ -185,7 +185,6 @@ class Check(NamedTuple):
 
 
 def _read_table() -> dict[str, Check]:
-    """Return the checks in `_TABLE` by their codes."""
     # The table contains only the first letter of each name.
     phases = {phase.name[0]: phase for phase in Phase}
     actions = {action.name[0]: action for action in Action}

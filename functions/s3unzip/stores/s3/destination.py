@@ -578,7 +578,6 @@ def _decode_checksum(checksum: str) -> int | None:
 
 
 def _parse_crc(metadata: str) -> int | None:
-    """Return the CRC-32 in the metadata of an object, or None if it is not hexadecimal."""
     if not _CRC.fullmatch(metadata):
         return None
     return int(metadata, 16)

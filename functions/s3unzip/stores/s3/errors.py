@@ -243,7 +243,6 @@ def _why_unreachable(text: str) -> str:
 
 
 def _match_xml(pattern: re.Pattern[str], text: str) -> str:
-    """Return the text that `pattern` matches, with XML entities decoded; "" without a match."""
     match = pattern.search(text)
     if match is None:
         return ""
@@ -253,7 +252,6 @@ def _match_xml(pattern: re.Pattern[str], text: str) -> str:
 
 
 def _read_botocore(error: Exception) -> ServerAnswer:
-    """Return the response of the server, from an exception raised by botocore."""
     from botocore import exceptions
     from botocore.parsers import ResponseParserError
 
