@@ -333,7 +333,10 @@ def make_events() -> str:
         ),
         "Its `detail` ([schema](event.schema.json)):\n",
         make_table(("field", "type", "meaning"), fields),
-        "A run that is resumed announces itself again.",
+        "A run that is resumed announces itself again. A rule for what did not end well:\n",
+        "```json",
+        '{"source": ["s3unzip"], "detail-type": ["Archive Rejected", "Archive Failed"]}',
+        "```",
     ]
     return "\n".join(parts) + "\n"
 

@@ -136,7 +136,7 @@ class Tuning(Struct, frozen=True):
     prefix_put_rate: int = 3_500  # PUTs per second to one partitioned prefix
     rate_headroom: float = 2.5  # workers for this multiple of the rate: S3 raises it, calls adapt
     max_workers: int = 1_000  # maximum number of concurrent tasks of one run
-    min_worker_seconds: float = 0.0  # estimated work that justifies starting a worker; 0: any
+    min_worker_seconds: float = 0.0  # estimated work that pays for a worker; 0: any; locally 2
     max_few_tasks: int = 40  # a run with more tasks has a Distributed Map; 0: each run has one
     # direct runs: limits for an archive that the function receiving the event extracts itself
     max_direct_members: int = 2_500  # 0: every archive is extracted by the state machine
