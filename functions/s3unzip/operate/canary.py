@@ -1,8 +1,8 @@
 """The canary: a small archive that `doctor` sends through the whole pipeline and then removes.
 
-The canary tests the actual permissions of the functions, the key and the secret. The operator needs
-permission to read the destination. If the run does not complete, its records are kept for
-diagnosis.
+The canary tests the actual permissions of the intake function, the key and the secret. Most
+environments extract such an archive without the state machine. The operator needs permission to
+read the destination. If the run does not complete, its records are kept for diagnosis.
 """
 
 import gzip
@@ -175,7 +175,7 @@ class Canary:
             )
         remains = ", nothing is left"
         if keep_run:
-            remains = f"; {RUNS}{self._run} is kept for diagnosis"
+            remains = f"; {RUNS}{self._run or '...'} is kept for diagnosis"
         return Answer(OK, f"{count} objects deleted{remains}")
 
     def _compare_objects(self, report: Report, took: float) -> Answer:

@@ -26,10 +26,12 @@ from s3unzip.operate.runs import DeployedRuns, translating_errors
 from s3unzip.settings import Variable
 
 AGAIN = "deploy the stack again"
+# A deployment of an unchanged template does not create again what somebody has deleted.
+RESTORE = "restore what is missing, or destroy the stack and deploy it again"
 NOT_CHECKED: dict[type[S3UnzipError], str] = {  # the advice for each error that prevents a check
     UnsupportedError: "nothing to do on an emulator; on AWS report it",
     AccessDeniedError: "allow the action to whoever runs this command, or ask somebody who may",
-    NotFoundError: "restore what is missing, or destroy the stack and deploy it again",
+    NotFoundError: RESTORE,
 }
 
 FUNCTION = "AWS::Lambda::Function"
@@ -38,6 +40,8 @@ WRITERS = ("FunctionsIntake", "FunctionsPlan", "FunctionsExtract", "FunctionsSet
 BUCKETS = ("Ingest", "Destination", "Work")  # as named by the outputs of the stack
 AWS_KEYS = "alias/aws/"  # the aliases of AWS managed keys, for which the roles need no permissions
 ANY_OWNER = "*"
+# Boundaries often allow only some regions; a simulation does not know the region of a request.
+REGION_KEY = {"ContextKeyName": "aws:RequestedRegion", "ContextKeyType": "string"}
 # The stack has this output if the events of archives come from an SNS topic.
 TOPIC_OUTPUT = "IngestTopic"
 
@@ -199,6 +203,7 @@ def check_rights(runs: DeployedRuns, defaults: RunDefaults | None = None) -> Ans
             PolicySourceArn=role,
             ActionNames=actions,
             ResourceArns=[arn],
+            ContextEntries=[REGION_KEY | {"ContextKeyValues": [runs.region]}],
         )
         if any(answer["EvalDecision"] != "allowed" for answer in simulated["EvaluationResults"]):
             return Answer(

@@ -15,6 +15,7 @@ from s3unzip.operate.checks import (
     FAILURE,
     FUNCTION,
     OK,
+    RESTORE,
     TOPIC_OUTPUT,
     WARNING,
     Answer,
@@ -31,6 +32,7 @@ from s3unzip.operate.submit import count_messages
 from s3unzip.printable import choose_form
 from s3unzip.version import __version__, source_fingerprint
 
+ALARM = "AWS::CloudWatch::Alarm"
 MAX_NAMES = 100  # maximum number of alarms in one DescribeAlarms request
 MAX_SHARE = 0.9  # maximum share of the available concurrency; the other functions need the rest
 QUOTA = "ask for more: Service Quotas, AWS Lambda, Concurrent executions (L-B99A9384)"
@@ -142,7 +144,7 @@ def _check_topic(runs: DeployedRuns, topic: str) -> Answer:
         runs.ask("sns:GetSubscriptionAttributes", arn=subscription, SubscriptionArn=subscription)
     except (NotFoundError, ValueError):
         return Answer(
-            FAILURE, f"the queue is not subscribed to {topic}: no archive will start a run", AGAIN
+            FAILURE, f"the queue is not subscribed to {topic}: no archive will start a run", RESTORE
         )
     return Answer(OK, f"the queue is subscribed to {topic}")
 
@@ -201,7 +203,7 @@ def check_trigger(runs: DeployedRuns) -> Answer:
     answer = runs.ask("lambda:ListEventSourceMappings", FunctionName=function)
     states = [source.get("State", "unknown") for source in answer["EventSourceMappings"]]
     if not states:
-        return Answer(FAILURE, f"no queue invokes {function}", AGAIN)
+        return Answer(FAILURE, f"no queue invokes {function}", RESTORE)
     if set(states) != {"Enabled"}:
         return Answer(
             FAILURE,
@@ -209,6 +211,12 @@ def check_trigger(runs: DeployedRuns) -> Answer:
             "enable it: the function's configuration, Triggers",
         )
     return Answer(OK, f"the queue invokes {function}")
+
+
+def check_machine(runs: DeployedRuns) -> Answer:
+    """Does the state machine exist? The canary does not need it, because it is a small archive."""
+    runs.ask("states:DescribeStateMachine", stateMachineArn=runs.outputs["StateMachineArn"])
+    return Answer(OK, "the state machine, which extracts larger archives, exists")
 
 
 def check_dead_letters(runs: DeployedRuns) -> Answer:
@@ -233,8 +241,11 @@ def check_dead_letters(runs: DeployedRuns) -> Answer:
 
 
 def check_alarms(runs: DeployedRuns) -> Answer:
-    """Does every alarm of the stack have an action, and is none in the state ALARM?"""
+    """Does every alarm of the stack exist, with an action, and is none in the state ALARM?"""
     alarms = _read_alarms(runs)
+    deleted = {*runs.resource_names(ALARM)} - {alarm["AlarmName"] for alarm in alarms}
+    if deleted:
+        return Answer(WARNING, f"somebody has deleted {', '.join(sorted(deleted))}", RESTORE)
     if not alarms:
         return Answer(WARNING, "the stack has no alarms", AGAIN)
     silent = [
@@ -321,6 +332,7 @@ ACCOUNT_CHECKS: Mapping[str, Callable[[DeployedRuns], Answer]] = {
     "rules": check_rules,
     "malware scan": check_scan,
     "trigger": check_trigger,
+    "state machine": check_machine,
     "dead letters": check_dead_letters,
     "alarms": check_alarms,
     "subscriptions": check_subscriptions,
@@ -343,7 +355,7 @@ def diagnose(runs: DeployedRuns) -> Iterator[CheckResult]:
 
 def _read_alarms(runs: DeployedRuns) -> list[Any]:
     """Return the alarms of the stack, at most as many as fit into one request."""
-    names = runs.resource_names("AWS::CloudWatch::Alarm")[:MAX_NAMES]
+    names = runs.resource_names(ALARM)[:MAX_NAMES]
     if not names:  # without names, CloudWatch would describe all alarms of the account
         return []
     answer = runs.ask("cloudwatch:DescribeAlarms", AlarmNames=names, MaxRecords=MAX_NAMES)

@@ -14,6 +14,7 @@ from s3unzip.operate.checks import (
     FAILURE,
     FUNCTION,
     OK,
+    RESTORE,
     WARNING,
     Answer,
     CheckResult,
@@ -123,13 +124,31 @@ def test_the_concurrency_of_the_account_is_checked(
     )  # moto has not
 
 
-@pytest.mark.parametrize("role", ["ingest", "destination", "work"])
-def test_missing_buckets_are_named(runs: DeployedRuns, account: Account, role: str) -> None:
-    """A bucket that is there is ok, and one that is gone a failure."""
-    name = f"{role} bucket"
-    check(runs, name, OK, "in us-east-1, owned by account 123456789012")
-    account.client("s3").delete_bucket(Bucket=runs.outputs[f"{role.title()}Bucket"])
-    check(runs, name, FAILURE, "does not exist")
+@pytest.mark.parametrize(
+    ("name", "request_to_delete", "output", "expected"),
+    [
+        ("ingest bucket", "s3.delete_bucket.Bucket", "IngestBucket", FAILURE),
+        ("destination bucket", "s3.delete_bucket.Bucket", "DestinationBucket", FAILURE),
+        ("work bucket", "s3.delete_bucket.Bucket", "WorkBucket", FAILURE),
+        (
+            *("state machine", "stepfunctions.delete_state_machine.stateMachineArn"),
+            *("StateMachineArn", WARNING),
+        ),
+    ],
+)
+def test_what_is_gone_is_named(
+    runs: DeployedRuns,
+    account: Account,
+    name: str,
+    request_to_delete: str,
+    output: str,
+    expected: CheckStatus,
+) -> None:
+    """A bucket or a state machine that is there is ok, and one that is gone is not."""
+    service, operation, parameter = request_to_delete.split(".")
+    check(runs, name, OK)
+    getattr(account.client(service), operation)(**{parameter: runs.outputs[output]})
+    check(runs, name, expected)
 
 
 OWNER = "x-amz-expected-bucket-owner"
@@ -417,10 +436,15 @@ def test_the_right_to_write(runs: DeployedRuns, variables: dict[str, str], decis
     calls: list[str] = []
     runs.resources = (*RESOURCES, resource("FunctionsSettle1", FUNCTION, "settle"))
     runs.variables |= variables
-    expected = OK if decision == "allowed" else FAILURE
+    expected = {"allowed": OK}.get(decision, FAILURE)
     with answering(runs, lambda one: _decide(decision, None, calls, one), "iam", "lambda"):
         check(runs, "rights", expected, "s3:PutObject")
-    assert all("arn:aws:s3:::members/" in call and ROLE in call for call in calls)
+    # A boundary with a condition on the region would refuse a simulation without a region.
+    assert all(
+        word in call
+        for call in calls
+        for word in ("arn:aws:s3:::members/", ROLE, "ContextKeyName=aws:RequestedRegion")
+    )
     for action in ("s3:PutObjectAcl", "s3:PutObjectTagging"):
         assert all((action in call) is bool(variables) for call in calls)
     assert len(calls) == (1 if expected is FAILURE else 3)
@@ -458,7 +482,7 @@ def test_events_that_come_by_a_topic(runs: DeployedRuns, account: Account, regio
     runs.resources = (resource("IntakeQueueArrivals1", "AWS::SNS::Subscription", arn),)
     check(runs, "events", OK, f"the queue is subscribed to {topic}")
     sns.unsubscribe(SubscriptionArn=arn)
-    check(runs, "events", FAILURE, f"not subscribed to {topic}: no archive will start a run")
+    check(runs, "events", FAILURE, f"not subscribed to {topic}: no archive will start", RESTORE)
     runs.resources = ()
     check(runs, "events", FAILURE, "not subscribed")
     with answering(runs, _elsewhere(200), "s3"):
@@ -484,7 +508,7 @@ def test_disabled_rules_are_named(runs: DeployedRuns, account: Account) -> None:
 
 def test_a_disabled_trigger_is_named(runs: DeployedRuns, account: Account) -> None:
     """The queue's trigger may be missing or disabled."""
-    check(runs, "trigger", FAILURE, "no queue invokes plan")
+    check(runs, "trigger", FAILURE, "no queue invokes plan", RESTORE)
     client = account.client("lambda")
     made = client.create_event_source_mapping(
         EventSourceArn=account.queue_arn(account.outputs["QueueUrl"]), FunctionName="plan"
@@ -537,8 +561,9 @@ def test_alarms(runs: DeployedRuns, account: Account) -> None:
     _put_alarm(account, WAKE, ActionsEnabled=False)
     check(runs, "alarms", WARNING, "no action")
     _put_alarm(account, WAKE)
-    _put_alarm(account, name="Other")
     runs.resources += (resource("AlarmsOther1", "AWS::CloudWatch::Alarm", "Other"),)
+    check(runs, "alarms", WARNING, "somebody has deleted Other", RESTORE)
+    _put_alarm(account, name="Other")
     check(runs, "alarms", WARNING, "1 of 2 alarms has no action, so nobody is notified: Other")
 
 
@@ -748,17 +773,18 @@ def test_an_archive_that_may_not_be_put(versioned: Deploy) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "service"), [(lambda _: Reply(200), "s3"), (deny, "stepfunctions")]
+    ("answer", "service", "run"),
+    [(lambda _: Reply(200), "s3", "runs/... "), (deny, "stepfunctions", "runs/20")],
 )
 def test_a_canary_whose_run_cannot_be_followed(
-    versioned: Deploy, answer: Callable[[Asked], Reply], service: str
+    versioned: Deploy, answer: Callable[[Asked], Reply], service: str, run: str
 ) -> None:
     """The archive is removed; the run may be at work, so its records stay."""
     runs, _ = versioned()
     results = try_canary(runs, 1.0)
     with answering(runs, answer, service):
         expect(next(results), WARNING, "not checked")
-    expect(next(results), OK, "is kept for diagnosis")
+    expect(next(results), OK, f"; {run}", "is kept for diagnosis")
 
 
 def test_objects_that_may_not_be_deleted(versioned: Deploy) -> None:
