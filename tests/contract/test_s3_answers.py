@@ -251,6 +251,9 @@ NO_URLS = (
     *("127.0.0.1:9000", "localhost:9000", "ftp://x", "http:/x", "http://", "http://h:99999"),
     *("http://h/?x=1", "https://h:9000#x"),
     *("http://[::1", "http://a b", "http://a\n", "", "http://me:SEC/RET@h", "me:SECRET@h"),
+    # For these, obstore panics.
+    *("http://10.0.0.256", "http://x.1:9000", "http://1.2.3.4.5", "http://[::1%25eth0]"),
+    *("http://\xe9", "http://a%41", "http://a|b", "http://a:b:9", "http://h/<x", "http://h/`x"),
 )
 
 
@@ -407,6 +410,7 @@ def test_an_untrusted_certificate_is_named(tmp_path: Path, by: str, *, beginning
         (NO_URLS[0], r"like http://127\.0\.0\.1:9000$"),
         ("http:/x", "like http://x$"),
         ("https://h:9000/s3?x=1", "and has no query, like https://h:9000/s3$"),
+        ("http://10.0.0.256", ", with a valid host and port$"),
         *((url, "") for url in NO_URLS[1:]),
     ],
 )
@@ -420,7 +424,13 @@ def test_endpoints_that_are_no_urls(url: str, words: str) -> None:
             aws_session.AwsSession(config.StoreConfig(endpoint_url=url)).bucket_url("bucket")
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:9000", "https://[::1]:9000/path"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("http://127.0.0.1:9000", "http://127.1", "http://h.1a", "http://my_server", "http://H."),
+        *("https://[::1]:9000/path", "https://[::ffff:10.0.0.1]"),
+    ],
+)
 def test_endpoints_that_are_urls(url: str) -> None:
     """Also those of a port, of a number in brackets, and with a path."""
     config.check_endpoint(url)

@@ -173,7 +173,7 @@ LENIENT = Policy(lenient=True)
 WIDE_FIELD = zip64_extra(1)
 OTHER = {"crc32": 1}
 HUGE = {"size": SENTINEL}
-DESCRIBED = struct.pack("<4sIII", b"PK\7\x08", zlib.crc32(TEXT), len(TEXT), len(TEXT))
+DESCRIBED = struct.pack("<4sIQQ", b"PK\7\x08", zlib.crc32(TEXT), len(TEXT), len(TEXT))
 ONE_ENTRY = {"entries": 1, "disk_entries": 1}
 BOMB = bytes(200_000)
 
@@ -790,11 +790,6 @@ ROWS = [
     ),
     warns(
         "dd-absent",
-        unread("unzip", _one("hidden-local-header", flags=8, after=b"PK\3\4")),
-        _one(flags=8, after=DESCRIBED),
-    ),
-    warns(
-        "dd-absent",
         unread("unzip", _one(flags=8, content=b"")),
         _one(descriptor="signed32", content=b""),
     ),
@@ -821,6 +816,18 @@ ROWS = [
         unread("unzip 7zz", _one("lfh-flag3-mismatch", local={"flags": 8})),
         _one(descriptor="signed64"),
     ),
+    warns(
+        "dd-absent",
+        unread("unzip", _one(flags=8, after=b"PK\1\2" + bytes(12))),
+        _one(flags=8, after=DESCRIBED),
+    ),
+    # Java's file system for ZIP copies 16 bytes of each descriptor.
+    *(
+        warns("dd-cut", _one(flags=8, after=described[:16]), _one(descriptor="signed64"))
+        for described in (DESCRIBED, DESCRIBED[4:])
+    ),
+    fails("dd-mismatch", _one(flags=8, after=DESCRIBED[:17])),
+    fails("dd-mismatch", _one(flags=8, after=bytes(4) + DESCRIBED[4:16])),
     warns("dd-missing-signature", _one(descriptor="bare32"), _one(descriptor="signed32")),
     warns("lfh-flag3-mismatch", unread("7zz", _one(descriptor="signed32", central={"flags": 0}))),
     warns(

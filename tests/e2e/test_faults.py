@@ -110,18 +110,6 @@ def test_late_news_of_a_failure_changes_no_report(
     assert (await_value(pipeline, logged), pipeline.find_report(report.run)) == ({said}, report)
 
 
-def test_run_that_cannot_be_planned_is_reported(pipeline: DeployedPipeline) -> None:
-    """If the state Plan fails for good, the run has a FAILED report without a plan."""
-    with with_variables(
-        pipeline, "intake", {settings.Variable.TUNING.value: json.dumps({"tail_bytes": 1_000})}
-    ):
-        with with_settings(pipeline, "plan", Handler="s3unzip.aws.not_there.handler"):
-            report = pipeline.extract("unplanned.zip", build(*members_of(100)))
-        assert (report.verdict, report.members) == (Verdict.FAILED, 0)
-        put_event(pipeline, "unplanned.zip")
-        assert await_report(pipeline, report.run, 100).verdict is Verdict.COMPLETED
-
-
 def test_replaced_archive(pipeline: DeployedPipeline) -> None:
     """The older run writes its members last; then those of the newest version are written again."""
     older = [Entry(f"f{n}.txt", b"older" * 100, DEFLATE) for n in range(12)]
@@ -267,25 +255,6 @@ def test_a_rejected_archive_is_found(pipeline: DeployedPipeline, operator: Progr
     done = operator.run("watch", run, "--env", "dev").ends(Verdict.REJECTED.exit_code, "REJECTED")
     operator.run("runs", "--env", "dev", "--limit", "1").prints(run, "REJECTED")
     assert operator.run("show", "latest", "--env", "dev").code == done.code
-
-
-def test_an_archive_whose_event_was_lost_is_found_and_begun(
-    pipeline: DeployedPipeline, operator: Program
-) -> None:
-    """`submit --missing` names archives without a run, and no others, and queues them again."""
-    pipeline.extract("kept.zip", build(*members_of(3)))
-    with without_events(pipeline):
-        pipeline.put("lost one.zip", build(*members_of(4)))
-        pipeline.put("unasked.txt", b"its suffix starts no run")
-    submit = ("submit", "--missing", "--env", "dev")
-    (lost,) = json.loads(operator.run(*submit, "--dry-run", "--json").ends(1).out)["unsettled"]
-    assert (lost["source"]["key"], lost["state"]) == ("lost one.zip", "no run")
-    begun = operator.run(*submit, "--yes").prints("lost one.zip")
-    assert begun.err == "1 started: s3unzip runs --env dev\n"
-    assert pipeline.wait("lost one.zip").run == lost["run"]
-    settled = operator.run(*submit, "--dry-run").ends(0)
-    assert settled.out.endswith(" archives: 0 running, 0 without a verdict\n")
-    operator.run(*submit, "--days", "0", "--yes").ends(0)
 
 
 def test_archives_that_are_there_are_submitted(

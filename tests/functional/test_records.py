@@ -126,6 +126,29 @@ def test_the_report_of_an_ended_run_is_shown(program: Program, run: str) -> None
     )
 
 
+@pytest.mark.parametrize(
+    ("command", "record", "code", "says"),
+    [
+        ("show --failures", "outcomes/batch-0000000.jsonl", 1, "1 failed member is in a record th"),
+        ("watch", "run.json", 1, "COMPLETED_WITH_ERRORS"),
+        (
+            "abort latest",
+            "run.json",
+            6,
+            "it has ended COMPLETED_WITH_ERRORS, but its incomplete up",
+        ),
+        ("abort latest", "rounds/00.jsonl", 6, "it has ended COMPLETED_WITH_ERRORS, but its i"),
+    ],
+)
+def test_a_damaged_record_hides_no_verdict(
+    program: Program, command: str, record: str, code: int, says: str
+) -> None:
+    """What cannot be read is named, and what is known is told."""
+    program.extract("damaged.zip", "out", "-q").ends(1)
+    (program.home / "runs" / program.runs()[0] / record).write_bytes(b"[")
+    program.run(*command.split()).ends(code, says)
+
+
 def test_latest_is_the_first_run_of_the_list(program: Program) -> None:
     """A folder that has only a lock is not a run: `latest` is the run before it."""
     lock_run(str(program.home), BEGUN).close()

@@ -120,6 +120,7 @@ class Execution:
         self.name = name
         self.given = given
         self.status = "RUNNING"
+        self.first_began = math.inf
         self.began = self.ended = 0.0  # of the last time that it was started or redriven
         self._failed = failed  # called when it has ended otherwise than well
         self._world = world
@@ -129,6 +130,7 @@ class Execution:
     def start(self) -> None:
         self.status = "RUNNING"
         self.began = self._world.scheduler.now
+        self.first_began = min(self.first_began, self.began)
         self._process = Process(f"execution {self.name}")
         self._world.scheduler.spawn(self._process, self._run)
 
@@ -331,7 +333,7 @@ class Services:
             "stateMachineArn": MACHINE,
             "status": execution.status,
             "input": json.dumps(execution.given),
-            "startDate": execution.began * 1_000,
+            "startDate": execution.first_began * 1_000,
             "stopDate": execution.ended * 1_000,
         }
         for _ in range(1 + self.world.faults.injects(Fault.TWICE, "failure")):
@@ -398,7 +400,8 @@ class Services:
                 return {}
             return {
                 "status": execution.status,
-                "startDate": datetime.fromtimestamp(execution.began, UTC),
+                "startDate": datetime.fromtimestamp(execution.first_began, UTC),
+                "redriveDate": datetime.fromtimestamp(execution.began, UTC),
                 "input": json.dumps(execution.given),
             }
 

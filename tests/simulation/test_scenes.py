@@ -68,8 +68,8 @@ def test_a_late_duplicate_replaces_no_report(after: str, call: str, tail: int) -
         stage.play(partial(stage.put, SMALL), stage.send)
         run = stage.run_of(SMALL.version)
         verdicts = [report["verdict"] for report in run.reports]
-        assert (verdicts, {*run.told}) == ([COMPLETED], {COMPLETED})
-        assert sum(map(len, run.outcomes.values())) == 3
+        members = sum(map(len, run.outcomes.values()))
+        assert (verdicts, {*run.told}, members) == ([COMPLETED], {COMPLETED}, 3)
         first, *_ = stage.world.records.values()
         is_small = {*first} == {"outcomes/batch-0000000.jsonl", "report.json"}
         assert (is_small, not stage.services.executions) == (tail == WHOLE_TAIL,) * 2
@@ -257,6 +257,24 @@ def test_the_news_of_an_abort_is_late() -> None:
         stage.at("plan", 1, "read run.json", partial(stage.wait, 60.0))
         stage.play(partial(stage.put, MANY))
         assert (len(stage.services.executions), stage.run_of(MANY.version).told) == (2, [COMPLETED])
+
+
+def test_an_execution_that_is_redriven_and_aborted_again_is_reported_again() -> None:
+    """Each report is of its own moment, and no run ends before it began, also without a plan."""
+    with staged(tail_bytes=TINY_TAIL) as stage:
+        stage.services.news_seconds = 2.0
+        for number in (1, 2):
+            stage.at(
+                "plan", number, "read run.json", partial(stage.wait, 5.0), stage.abort, stage.kill
+            )
+        stage.play(partial(stage.put, MANY))
+        stage.play(stage.executions[0].start)
+        times = [
+            report[name]
+            for report in stage.run_of(MANY.version).reports
+            for name in ("started", "finished")
+        ]
+        assert (len(times), sorted(times)) == (4, times)
 
 
 def test_an_execution_with_many_rounds_hands_over() -> None:

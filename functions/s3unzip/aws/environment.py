@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
@@ -47,6 +48,7 @@ CLIENT_OPTIONS: dict[str, Any] = {  # options for the clients of AWS's control p
     "read_timeout": 20,
     "retries": {"total_max_attempts": 6, "mode": "standard"},
 }
+PASSWORD_SECONDS = 300  # a changed secret is read after at most this time
 SECRET_SCHEME = "secretsmanager:"  # noqa: S105 - the prefix of a password reference
 # docs.aws.amazon.com/secretsmanager/latest/apireference/API_GetSecretValue.html
 SECRET_ERRORS: dict[str, type[errors.S3UnzipError]] = {
@@ -175,8 +177,7 @@ class LambdaConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 destination_owner=route.destination_owner,
                 destination_kms_key=route.destination_kms_key,
             )
-            session = self.stores.session(self.access.at_destination())
-            stores = OpenedStores(access, session)
+            stores = OpenedStores(access, self.stores.session(self.access.at_destination()))
         return Context(
             stores=stores,
             clock=Clock(remaining=lambda: invocation.get_remaining_time_in_millis() / 1_000),
@@ -202,7 +203,7 @@ class LambdaConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             lenient=options.lenient,
             encoding=options.encoding,
             limits=self.limits,
-            password=_read_password(secret),
+            password=_read_password(secret, int(time.time() // PASSWORD_SECONDS)),
         )
 
 
@@ -218,8 +219,8 @@ def convert_input(data: Mapping[str, Any], kind: type[T]) -> T:
         raise errors.UsageError(f"the input is not a {kind.__name__}: {error}") from error
 
 
-@cache
-def _read_password(secret: str | None) -> bytes | None:
+@lru_cache(maxsize=64)
+def _read_password(secret: str | None, period: int) -> bytes | None:  # noqa: ARG001 - for the cache
     if secret is None:
         return None
     return read_secret(secret, open_client("secretsmanager"))

@@ -27,7 +27,7 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote_plus
@@ -53,6 +53,8 @@ SCAN_TAG = "GuardDutyMalwareScanStatus"
 # versioning every version has the id "null".
 UNVERSIONED = (None, "null")
 MAX_KEY = 1_024  # maximum size of a key in UTF-8, in bytes
+# The exceptions about JSON that is not an event.
+MALFORMED = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
 ETAG = re.compile(r"[0-9a-f]{32}(-\d+)?")
 CLOCK_SECONDS = 2  # tolerance between the time of an event and the Last-Modified of its object
 FIRST_WAIT = 15  # seconds before the second attempt of a message
@@ -123,35 +125,37 @@ class ArchivePut(NamedTuple):
         return (tail.modified or 0.0) > self.time + CLOCK_SECONDS
 
 
-def read_puts(body: str, config: LambdaConfig) -> Iterator[ArchivePut]:
-    """Yield the archives in the body of one queue message.
+def read_puts(body: str, config: LambdaConfig) -> tuple[list[ArchivePut], list[Exception]]:
+    """Return the archives in the body of one queue message, and the faults of its other events.
 
     Archives that no trigger covers, or that wait for the result of their scan, are left out. S3's
-    other events, such as deletions, contain no archives.
-
-    Raises:
-        UsageError: the message is not an event, or one of its events cannot refer to an archive.
-            The archives of the other events are yielded first.
+    other events, such as deletions, contain no archives. It is a fault if the message or a part of
+    it is not an event, or if an event cannot refer to an archive.
     """
+    puts: list[ArchivePut] = []
+    faults: list[Exception] = []
     try:
-        puts = list(_read_events(json.loads(body)))
-    except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
-        raise UsageError(f"the message is not an S3 event: {error!r}") from error
-    faults = []
-    for put in puts:
-        if not config.covers(put.source):
+        events = _list_events(json.loads(body))
+    except MALFORMED as error:
+        return puts, [UsageError(f"the message is not an S3 event: {error!r}")]
+    for event in events:
+        try:
+            put = _read_event(event)
+            if put is None or not config.covers(put.source):
+                continue
+        except MALFORMED as error:
+            faults.append(UsageError(f"the message is not an S3 event: {error!r}"))
             continue
         # If a command queued the event, the intake function reads the scan result from a tag.
         needs_result = bool(config.scan) and not put.sender.startswith(OWN_SENDERS)
         fault = _find_fault(put)
         if fault is not None:
-            faults.append(f"{put.source.key[:100]!r} {fault}")
+            faults.append(UsageError(f"{put.source.key[:100]!r} {fault}"))
         elif needs_result and put.scan is None:
             logger.info("archive waits for the result of its scan", key=put.source.key)
         else:
-            yield put
-    if faults:
-        raise UsageError("; ".join(faults))
+            puts.append(put)
+    return puts, faults
 
 
 def _find_fault(put: ArchivePut) -> str | None:
@@ -170,27 +174,38 @@ def _find_fault(put: ArchivePut) -> str | None:
     return None
 
 
-def _read_events(message: Mapping[str, Any]) -> Iterator[ArchivePut]:
-    """Yield the archives in an EventBridge message, or in S3's own notification.
+def _list_events(message: Any) -> list[Any]:
+    """Return the records of S3's own notification, or the one event of an EventBridge message.
 
     Either can be wrapped in an SNS message, unless raw message delivery is enabled. The format of
     an SNS message: docs.aws.amazon.com/sns/latest/dg/sns-message-and-json-formats.html.
-    The format of S3's notification: notification-content-structure in the S3 user guide.
     """
     match message:
         case {"Type": "Notification", "TopicArn": str(), "Message": str(event)}:
-            yield from _read_events(json.loads(event))
+            return _list_events(json.loads(event))
+        case {"Records": list(records)}:
+            return records
+    return [message]
+
+
+def _read_event(event: Any) -> ArchivePut | None:
+    """Return the archive in an EventBridge message, or in a record of S3's own notification.
+
+    Returns None for an event that is not about a created or scanned object. The format of a record:
+    notification-content-structure in the S3 user guide.
+    """
+    match event:
         case {"detail-type": "Object Created", "detail": detail}:
             stored = detail["object"]
-            yield ArchivePut(
+            return ArchivePut(
                 source=Location("s3", detail["bucket"]["name"], stored["key"]),
-                time=_parse_time(message["time"]),
+                time=_parse_time(event["time"]),
                 etag=_read_etag(stored.get("etag")),
                 version_id=stored.get("version-id"),
-                sender=message.get("source", ""),
+                sender=event.get("source", ""),
             )
         case {"Event": "s3:TestEvent"} | {"source": "aws.s3", "detail-type": str()}:
-            return  # S3 tests the notification, or reports a deletion, a restore or a tag
+            return None  # S3 tests the notification, or reports a deletion, a restore or a tag
         case {
             "detail-type": "GuardDuty Malware Protection Object Scan Result",
             "source": "aws.guardduty" as sender,
@@ -198,32 +213,28 @@ def _read_events(message: Mapping[str, Any]) -> Iterator[ArchivePut]:
         }:
             scanned = detail["s3ObjectDetails"]
             result = detail["scanResultDetails"]
-            yield ArchivePut(
+            return ArchivePut(
                 source=Location("s3", scanned["bucketName"], scanned["objectKey"]),
-                time=_parse_time(message["time"]),
+                time=_parse_time(event["time"]),
                 etag=_read_etag(scanned.get("eTag")),
                 version_id=scanned.get("versionId"),
                 sender=sender,
                 scan=result["scanResultStatus"],
                 threats=tuple(threat["name"] for threat in result.get("threats") or ()),
             )
-        case {"Records": list(records)}:
-            for record in records:
-                if record["eventName"].startswith("ObjectCreated:"):
-                    yield _read_record(record)
-        case _:
-            raise UsageError(f"the message is not an S3 event; it has {sorted(message)}")
-
-
-def _read_record(record: Mapping[str, Any]) -> ArchivePut:
-    stored = record["s3"]["object"]
-    return ArchivePut(
-        source=Location("s3", record["s3"]["bucket"]["name"], unquote_plus(stored["key"])),
-        time=_parse_time(record["eventTime"]),
-        etag=_read_etag(stored.get("eTag")),
-        version_id=stored.get("versionId"),
-        sender="aws.s3",
-    )
+        case {"eventName": str(name)}:
+            if not name.startswith("ObjectCreated:"):
+                return None
+            stored = event["s3"]["object"]
+            key = unquote_plus(stored["key"], errors="strict")  # its bytes are always UTF-8
+            return ArchivePut(
+                source=Location("s3", event["s3"]["bucket"]["name"], key),
+                time=_parse_time(event["eventTime"]),
+                etag=_read_etag(stored.get("eTag")),
+                version_id=stored.get("versionId"),
+                sender="aws.s3",
+            )
+    raise ValueError(f"it has {sorted(event)}")
 
 
 def _read_etag(text: object) -> str | None:
@@ -239,8 +250,8 @@ def _parse_time(time: str) -> float:
     return datetime.fromisoformat(time).timestamp()
 
 
-def redeliver_later(receipt: str, attempts: int, error: Exception) -> None:
-    """Log that an attempt at a message failed; make SQS redeliver the message after some seconds.
+def redeliver_later(receipt: str, attempts: int, faults: Sequence[Exception]) -> None:
+    """Log why an attempt at a message failed; make SQS redeliver the message after some seconds.
 
     With the default of five attempts, a message that always fails is in the dead-letter queue after
     at most 215 s plus the time that the attempts take. Each wait is shortened at random by up to
@@ -249,16 +260,17 @@ def redeliver_later(receipt: str, attempts: int, error: Exception) -> None:
     Args:
         receipt: the receipt handle of the message.
         attempts: how often the message has been received, including this time.
-        error: why the attempt failed.
+        faults: why the attempt failed; each archive in the message may have a fault.
     """
     from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - rarely needed
 
     seconds = USAGE_WAIT
-    if not isinstance(error, UsageError):
+    if not all(isinstance(fault, UsageError) for fault in faults):
         # 15, 30, 60, 110, 110, ... seconds; the exponent is bounded because attempts are not
         longest = min(MAX_WAIT, FIRST_WAIT * 2 ** min(attempts - 1, 10))
         seconds = round(longest * random.uniform(0.5, 1.0))  # noqa: S311 - not a secret
-    logger.exception("archive not taken", attempts=attempts, next_seconds=seconds)
+    for fault in faults:
+        logger.error("archive not taken", exc_info=fault, attempts=attempts, next_seconds=seconds)
     try:
         open_client("sqs").change_message_visibility(
             QueueUrl=load_config().queue, ReceiptHandle=receipt, VisibilityTimeout=seconds

@@ -148,9 +148,10 @@ def continue_run(state: Next, config: LambdaConfig, execution: str) -> dict[str,
 def find_execution(config: LambdaConfig, name: str) -> Execution | None:
     """Return an execution by its name; None if it does not exist or has only just started."""
     states = open_client("stepfunctions")
-    arn = config.state_machine.replace(":stateMachine:", ":execution:") + f":{name}"
     try:
-        response = states.describe_execution(executionArn=arn)
+        response = states.describe_execution(
+            executionArn=config.state_machine.replace(":stateMachine:", ":execution:") + f":{name}"
+        )
     except states.exceptions.ExecutionDoesNotExist:
         return None
     began = response.get("redriveDate") or response["startDate"]
@@ -217,10 +218,8 @@ def start_run(
         "request": to_builtins(archive.request),
         "pin": to_builtins(archive.tail.pin),
     }
-    first_data = dict(data)
-    if state is not None:
-        first_data |= machine_data(state, config)
-    if _start_execution(config, execution_name(run), first_data):
+    planned = {} if state is None else machine_data(state, config)
+    if _start_execution(config, execution_name(run), data | planned):
         return
     name = next_execution_name(
         config, run, since=report.finished if report else 0.0, archive=archive

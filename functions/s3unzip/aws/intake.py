@@ -28,8 +28,7 @@ The rules of a run whose records are in memory (`_MemoryRun`):
   worse.
 - For a COMPLETED run, only the outcomes and the report are written, because nobody resumes the run.
   The plan is also written if the archive or its nested archives still need it.
-- A run that is not COMPLETED is left to another invocation if that invocation has planned or ended
-  the run.
+- A run that is not COMPLETED is left to another invocation if that one has planned or ended it.
 - A run that is planned but not small is left as soon as it is planned.
 """
 
@@ -111,18 +110,21 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
 
 
 def _handle_message(message: dict[str, Any], lambda_context: LambdaContext) -> bool:
-    """Handle the archives in one message; return False if SQS must redeliver the message."""
+    """Handle each archive in one message; return False if SQS must redeliver the message."""
     attempts = int(message["attributes"]["ApproximateReceiveCount"])
-    try:
-        config = load_config()
-        for put in read_puts(message["body"], config):
+    config = load_config()
+    puts, faults = read_puts(message["body"], config)
+    for put in puts:
+        logger.set_correlation_id(None)  # its run is not known yet
+        try:
             request = config.request(put.source.key, put.time)
             context = config.context(lambda_context, request)
             _handle_put(put, request, Invocation(config, context, context.calls()), attempts)
-    except Exception as error:  # noqa: BLE001 - only this message fails, not the batch
-        redeliver_later(message["receiptHandle"], attempts, error)
-        return False
-    return True
+        except Exception as error:  # noqa: BLE001 - only this archive fails
+            faults.append(error)
+    if faults:
+        redeliver_later(message["receiptHandle"], attempts, faults)
+    return not faults
 
 
 class Invocation(NamedTuple):
@@ -200,8 +202,8 @@ def _report_unreadable(archive: ArrivedArchive, refusal: str, invocation: Invoca
     records = RunRecords.open(context.stores, run, invocation.calls)
     recorded = look_up_run(records)
     report = recorded.report
-    is_final = report is not None and report.verdict is not Verdict.FAILED
-    if is_final or recorded.plan is not None:  # an execution settles the planned run
+    # An execution settles a run that is planned, and a verdict other than FAILED is final.
+    if recorded.plan is not None or (report is not None and report.verdict is not Verdict.FAILED):
         logger.info("run is known", run=run)
         return
     now = context.clock.now()
@@ -281,13 +283,8 @@ def _begin_run(archive: ArrivedArchive, invocation: Invocation) -> None:
         _resume_or_repeat_end(report, archive, invocation)
     else:
         is_brief = report.finished - report.started < BRIEF_SECONDS and not report.requests.retries
-        end_run(
-            report,
-            config,
-            invocation.context,
-            check_replaced=not is_brief,
-            is_first=settled.is_first,
-        )
+        is_first = settled.is_first
+        end_run(report, config, invocation.context, check_replaced=not is_brief, is_first=is_first)
 
 
 def _plan_in_memory(archive: ArrivedArchive, context: Context, calls: Calls) -> Settled | None:
@@ -299,8 +296,10 @@ def _plan_in_memory(archive: ArrivedArchive, context: Context, calls: Calls) -> 
     members = _count_members(archive.tail, context)
     if members is None:
         return None
-    tuning = context.tuning
-    if members <= tuning.max_direct_members and archive.tail.pin.size <= tuning.max_direct_bytes:
+    if (
+        members <= context.tuning.max_direct_members
+        and archive.tail.pin.size <= context.tuning.max_direct_bytes
+    ):
         run = _MemoryRun(archive, context, has_one_worker=True)
         settled = run.begin(calls)
         if run.is_small(settled):

@@ -63,8 +63,9 @@ def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
     if "state" not in event:
         raise UsageError("the execution began before the last deployment: resume its run")
     if "wait" in event["state"]:
-        run = convert_input(event["state"], RunInput).run
-        return _compare_again(run, config, config.context(invocation))
+        return _compare_again(
+            convert_input(event["state"], RunInput).run, config, config.context(invocation)
+        )
     # ``list`` belongs to the round that ended; `settle` sets the list of the next round.
     state = convert_input({**event["state"], "list": ""}, Next)
     bind_run(state.run)
@@ -108,14 +109,17 @@ def _end_failed(
     if run_input.wait:  # the execution does no tasks: it only compares the archive
         _compare_again(run, config, context)
         return
-    began = detail["startDate"] / 1_000  # the event is in milliseconds
-    ended = detail["stopDate"] / 1_000
+    ended = detail["stopDate"] / 1_000  # the event is in milliseconds
     later_name = next_execution_name(
         config, run, since=ended, failed_number=execution_number(detail["name"])
     )
     if later_name is None:  # a later execution is at work
         logger.info("run continues", status=detail["status"])
         return
+    began = detail["startDate"] / 1_000
+    execution = find_execution(config, detail["name"])
+    if execution is not None and execution.began < ended:
+        began = execution.began  # later than the start of the execution if it was redriven
     # The input of an execution that resumed the run has no request: use that of the first one.
     if run_input.request is None:
         first = find_execution(config, execution_name(run))

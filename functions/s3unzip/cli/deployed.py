@@ -55,8 +55,7 @@ def submit(arguments: Arguments) -> int:
         raise UsageError("submit: --days is for --missing")
     if not arguments.sources and not arguments.missing:
         raise UsageError("submit: name archives (SRC), or give --missing")
-    asks_user = not (arguments.yes or arguments.dry_run)
-    if asks_user and not sys.stdin.isatty():
+    if not (arguments.yes or arguments.dry_run or sys.stdin.isatty()):
         raise UsageError(
             "submit: standard input is no terminal, so nobody can be asked; look with "
             "--dry-run first, then add --yes"

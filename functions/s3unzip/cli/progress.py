@@ -75,8 +75,8 @@ class Figures(NamedTuple):
 
     def line(self) -> str:
         """Return one line for a log."""
-        figures = filter(None, (self.percent, *self[2:]))  # all but the phase and the share
-        return f"{self.phase}: {', '.join(figures) or '...'}"
+        # All fields except the phase and the share are figures.
+        return f"{self.phase}: {', '.join(filter(None, (self.percent, *self[2:]))) or '...'}"
 
 
 class _Moment(NamedTuple):

@@ -240,13 +240,23 @@ def show(arguments: Arguments) -> int:
 
 def _print_failures(report: Report, run_list: RunList, *, json: bool) -> None:
     """Print a line for each failed member, including those that the report does not list."""
+    missing = report.failed
     for task, outcome in run_list.records(report.run).final_outcomes():
-        if outcome.status is Status.FAILED and json:
+        if outcome.status is not Status.FAILED:
+            continue
+        missing -= 1
+        if json:
             print_json(FailedMember(task, outcome))
-        elif outcome.status is Status.FAILED:
+        else:
             sys.stdout.write(f"{failed_line(outcome)}\n")
     if not report.failed:
         text_stream(json=json).write(f"{report.run}: {report.verdict}, no member failed\n")
+    if missing > 0:
+        warn(
+            f"{show_count(missing, 'failed member')} {choose_form(missing, 'is', 'are')} in a "
+            f"record that is damaged or lost; s3unzip resume {report.run}{run_list.found_by} "
+            "writes it again"
+        )
 
 
 def _find_page(report: Report, run_list: RunList) -> Path:
@@ -410,21 +420,24 @@ def abort(arguments: Arguments) -> int:
     is_stopped = run_list.stop(run)
     records = run_list.records(run)
     report = records.find_report()
-    plan: PlanSummary | None = None  # None: there are no uploads to drop
-    if is_stopped:
-        state = "stopped"  # for the message
-        plan = records.find_plan()
-    elif report is None:
-        state = "it was not running"
-        plan = _require_plan(run, run_list)
-    else:
+    state = "stopped"  # for the message
+    if report is not None and not is_stopped:
         state = f"it has ended {report.verdict}"
-        if report.verdict is not Verdict.COMPLETED:  # a complete run has no incomplete uploads
-            plan = records.find_plan()
+    elif not is_stopped:
+        state = "it was not running"
     uploads = 0
-    if plan is not None:  # a run that was stopped early, or of a small archive, has no plan
-        context = Context(stores=run_list.stores, clock=Clock())
-        uploads = drop_leftovers(Step(plan.run, context, context.calls()))
+    if is_stopped or report is None or not report.ok:  # a complete run has no incomplete uploads
+        try:
+            plan = records.find_plan()
+            if plan is not None:
+                context = Context(stores=run_list.stores, clock=Clock())
+                uploads = drop_leftovers(Step(plan.run, context, context.calls()))
+            elif report is None and not is_stopped:
+                raise _missing_report(run, run_list)
+        except UnreadableRecordError as damage:
+            raise UnreadableRecordError(
+                f"{run}: {state}, but its incomplete uploads are not dropped: {damage}"
+            ) from None
     if arguments.json:
         print_json(Aborted(run, run_list.environment, stopped=is_stopped, uploads=uploads))
     else:

@@ -285,11 +285,12 @@ class DeployedRuns(RunList):
             prefix: the prefix of the keys.
             parameters: further arguments of the operation.
         """
-        paginator = self.client("s3").get_paginator(operation)
         action = "ListBucketVersions" if operation == "list_object_versions" else "ListBucket"
         with translating_errors(f"s3:{action}"):
             yield from bound_pages(
-                paginator.paginate(Bucket=bucket, Prefix=prefix, **parameters),
+                self.client("s3")
+                .get_paginator(operation)
+                .paginate(Bucket=bucket, Prefix=prefix, **parameters),
                 f"s3://{bucket}/{prefix}",
             )
 
@@ -323,8 +324,9 @@ class DeployedRuns(RunList):
         if state is None:
             return {}
         # Only a Distributed Map creates a Map Run; a small round with few tasks has none.
-        arn = self._arn(execution_name(run, number))
-        maps = self.ask("states:ListMapRuns", executionArn=arn)["mapRuns"]
+        maps = self.ask("states:ListMapRuns", executionArn=self._arn(execution_name(run, number)))[
+            "mapRuns"
+        ]
         if not maps:
             return {}
         latest = max(maps, key=lambda map_run: map_run["startDate"])
@@ -367,8 +369,9 @@ class DeployedRuns(RunList):
         The input is copied from the first of `executions` whose input contains a request.
         """
         for name in executions:
-            answer = self.ask("states:DescribeExecution", executionArn=self._arn(name))
-            copied = json.loads(answer["input"])
+            copied = json.loads(
+                self.ask("states:DescribeExecution", executionArn=self._arn(name))["input"]
+            )
             if "request" in copied:  # an execution that resumed the run has no request
                 break
         return json.dumps(
@@ -412,10 +415,9 @@ class DeployedRuns(RunList):
     def _find_state(self, name: str) -> str | None:
         """Return the state of an execution, or None if no execution has this name."""
         try:
-            answer = self.ask("states:DescribeExecution", executionArn=self._arn(name))
+            return str(self.ask("states:DescribeExecution", executionArn=self._arn(name))["status"])
         except NotFoundError:
             return None
-        return str(answer["status"])
 
 
 def find_final_report(runs: DeployedRuns, run: str) -> Report | None:

@@ -230,7 +230,20 @@ def send_events(client: Any, queue: str, events: Sequence[tuple[Location, float]
 
     def send(start: int) -> int:
         messages = [
-            {"Id": str(number), "MessageBody": _make_event(source, put)}
+            {
+                "Id": str(number),
+                "MessageBody": json.dumps(  # as S3's "Object Created" events in EventBridge
+                    {
+                        "detail-type": "Object Created",
+                        "source": "s3unzip.submit",
+                        "time": datetime.fromtimestamp(put, UTC).isoformat(),
+                        "detail": {
+                            "bucket": {"name": source.bucket},
+                            "object": {"key": source.key},
+                        },
+                    }
+                ),
+            }
             for number, (source, put) in enumerate(events[start : start + MAX_BATCH])
         ]
         _send_batch(client, queue, messages)
@@ -241,9 +254,12 @@ def send_events(client: Any, queue: str, events: Sequence[tuple[Location, float]
 
 def count_messages(runs: DeployedRuns, queue: str) -> int:
     """Return the approximate number of messages in a queue, both waiting and in flight."""
-    names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
-    answer = runs.ask("sqs:GetQueueAttributes", QueueUrl=queue, AttributeNames=names)
-    return sum(int(answer["Attributes"].get(name, "0")) for name in names)
+    answer = runs.ask(
+        "sqs:GetQueueAttributes",
+        QueueUrl=queue,
+        AttributeNames=["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"],
+    )
+    return sum(map(int, answer["Attributes"].values()))
 
 
 def _check_scope(name: str, defaults: LambdaConfig) -> None:
@@ -383,18 +399,6 @@ def _assess_report(report: Report, unfinished: Unsettled) -> Unsettled | str | N
     ):
         return RUNNING
     return unfinished
-
-
-def _make_event(source: Location, put: float) -> str:
-    """Return the event in the format of S3's "Object Created" events in EventBridge."""
-    return json.dumps(
-        {
-            "detail-type": "Object Created",
-            "source": "s3unzip.submit",
-            "time": datetime.fromtimestamp(put, UTC).isoformat(),
-            "detail": {"bucket": {"name": source.bucket}, "object": {"key": source.key}},
-        }
-    )
 
 
 def _send_batch(client: Any, queue: str, messages: Sequence[dict[str, str]]) -> None:

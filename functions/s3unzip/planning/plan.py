@@ -21,6 +21,7 @@ from s3unzip.model import (
     PlanSummary,
     Report,
     Request,
+    Requests,
     Run,
     Task,
     TaskKind,
@@ -93,12 +94,10 @@ def make_plan(
     cutter = make_cutter(run, reading, context)
     _write_members(request, reading, cutter, records)
     tasks = order_tasks(cutter.tasks)
-    plan = Plan(
-        _summarize(run, reading, cutter, [*tasks, *cutter.copies], context=context),
-        tasks,
-        cutter.copies,
+    summary = _summarize(
+        run, reading, cutter, [*tasks, *cutter.copies], context=context, requests=calls.requests
     )
-    return _check_cost(plan, context)
+    return _check_cost(Plan(summary, tasks, cutter.copies), context)
 
 
 def _write_members(
@@ -168,11 +167,18 @@ def _check_cost(plan: Plan, context: Context) -> Plan | Report:
         context,
         members=summary.members,
         directories=summary.directories,
+        requests=summary.requests,
     )
 
 
 def _summarize(
-    run: Run, reading: Reading, cutter: TaskCutter, tasks: list[Task], *, context: Context
+    run: Run,
+    reading: Reading,
+    cutter: TaskCutter,
+    tasks: list[Task],
+    *,
+    context: Context,
+    requests: Requests,
 ) -> PlanSummary:
     """Return the summary of a plan; `tasks` are all its tasks, including the slices of copies."""
     index = reading.index
@@ -192,6 +198,7 @@ def _summarize(
         warnings=dict(index.warnings),
         started=run.created,
         plan_seconds=round(context.clock.now() - run.created, 6),
+        requests=requests,
         bytes_read=reading.bytes_read,
     )
 

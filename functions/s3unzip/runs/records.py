@@ -303,8 +303,9 @@ class RunRecords:
     def find_task_report(self, task: str) -> TaskReport | None:
         """Return a task's report without its outcomes; None if it is missing or damaged."""
         try:
-            first_line = next(split_lines(self.store.stream(outcomes_name(task))), b"")
-            return decode(first_line, TaskReport)
+            return decode(
+                next(split_lines(self.store.stream(outcomes_name(task))), b""), TaskReport
+            )
         except (errors.NotFoundError, errors.UsageError):
             return None
 

@@ -11,11 +11,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from s3unzip.errors import NotFoundError, ServiceFaultError, UsageError
+from s3unzip.errors import (
+    NotFoundError,
+    ServiceFaultError,
+    UnreadableRecordError,
+    UsageError,
+)
 from s3unzip.model import (
     Location,
     Outcome,
@@ -185,7 +191,8 @@ class RunWatcher:
             ServiceFaultError: the store does not answer.
         """
         if self._summary is None:
-            self._summary = self._records.find_plan()
+            with suppress(UnreadableRecordError):  # as if it were missing
+                self._summary = self._records.find_plan()
         plan = self._summary
         if plan is None:  # the run is still being planned
             return RunSnapshot(RunProgress(self._records.run))

@@ -342,7 +342,7 @@ def settle_failed(  # noqa: PLR0913 - all known facts
         run: the id of the run.
         stop: why the execution ended. A recorded stop takes precedence, because it is more precise.
         context: the stores, the clock and the limits.
-        began, ended: the start and the end of the execution, in Unix seconds.
+        began, ended: the last start and the end of the execution, in Unix seconds.
         request, pin: from the input of the execution; they are reported if there is no plan.
 
     Returns:
@@ -363,7 +363,7 @@ def settle_failed(  # noqa: PLR0913 - all known facts
         stop = results.stop or records.find_stop() or stop
         report = make_report(step, plan, results, stop, requests=Requests(), rounds=0)
     elif request is not None:
-        report = report_unplanned(run, request, pin, stop, now=context.clock.now())
+        report = report_unplanned(run, request, pin, stop, now=began)
     else:
         recorded = records.find_report()
         if recorded is None:

@@ -131,8 +131,7 @@ def _read_asset(name: str) -> str:
 
 def _hash(asset: str) -> str:
     """Return the CSP source that allows exactly this text as an inline script or style."""
-    digest = hashlib.sha256(asset.encode()).digest()
-    return f"'sha256-{base64.b64encode(digest).decode()}'"
+    return f"'sha256-{base64.b64encode(hashlib.sha256(asset.encode()).digest()).decode()}'"
 
 
 def _describe_verdict(report: Report, next_command: str | None) -> str:

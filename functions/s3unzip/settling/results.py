@@ -197,8 +197,9 @@ def _sort_member(results: Results, stages: _Stages) -> None:
     match current_stage(ended):
         case Stage.LINK:
             # Copies are not scanned: they are planned in the stage `LINK`.
-            scans = stages.get(Stage.SCAN) or stages[Stage.LINK]
-            results.to_link.append([task for task, _ in scans])
+            results.to_link.append(
+                [task for task, _ in stages.get(Stage.SCAN) or stages[Stage.LINK]]
+            )
         case Stage.FINISH:
             ended_slices = [
                 (task, outcomes) for task, outcomes in stages[Stage.SLICE] if outcomes is not None

@@ -144,19 +144,22 @@ def split_bucket(path: str) -> tuple[str, str]:
 def _check_bucket(text: str, bucket: str) -> None:
     """Refuse text that is not a bucket name, and unsupported kinds of buckets."""
     unsupported = [kind for suffix, kind in OTHER_BUCKETS.items() if bucket.endswith(suffix)]
-    is_access_point = False
     arn = re.match(_ARN, bucket)
     if arn is not None:
         if not arn["region"]:  # only multi-Region access points have no region
             unsupported = [OTHER_BUCKETS[".mrap"]]
         elif arn["service"] in OTHER_ARNS:
             unsupported.append(OTHER_ARNS[arn["service"]])
-        is_access_point = arn["service"] == "s3" and bool(re.match(_ACCESS_POINT, arn["resource"]))
     if unsupported:
         raise UsageError(
             f"{text}: {unsupported[0]} is not supported: use a general purpose bucket, or an "
             "access point of one"
         )
+    is_access_point = (
+        arn is not None
+        and arn["service"] == "s3"
+        and re.match(_ACCESS_POINT, arn["resource"]) is not None
+    )
     if not is_access_point and not re.match(r"(?i)[a-z0-9][a-z0-9.\-_]{1,61}[a-z0-9]\Z", bucket):
         raise UsageError(
             f"{text}: {bucket!r} is no bucket name (3 to 63 letters, digits, dots, hyphens)"
@@ -176,22 +179,33 @@ def absolute_path(text: str) -> str:
 
 
 def check_endpoint(url: str | None, name: str = "--endpoint-url") -> None:
-    """Raise `UsageError` if `url`, which `name` sets, is not an HTTP URL with a host."""
+    """Raise `UsageError` if `url`, which `name` sets, is not an HTTP URL with a valid host.
+
+    For some other URLs, obstore panics.
+    """
     if url is None:
         return
+    import socket  # noqa: PLC0415 - most commands have no endpoint
+
     try:
         parts = urlsplit(url)
         is_valid = (
             parts.scheme in {"http", "https"}
             and parts.hostname
+            and re.fullmatch(r"[a-z0-9._:-]+", parts.hostname)
+            # A name that ends in a number must be an IPv4 address.
+            and (
+                not re.match(r"([^:]*\.)?[0-9]+\.?\Z", parts.hostname)
+                or socket.inet_aton(parts.hostname)
+            )
             and parts.port != 0
             # A slash in a password ends the host early, so that the "@" is in the path.
             and "@" not in parts.path
         )
-    except ValueError:  # a port that is not a number, or a broken IPv6 address
+    except (OSError, ValueError):  # a port that is not a number, or a broken IP address
         is_valid = False
-    if not is_valid or re.search(r"[?#\s\x00-\x1f\x7f]", url):
-        example = ""
+    if not is_valid or re.search(r"[?#<>`\s\x00-\x1f\x7f]", url):
+        example = ", with a valid host and port" * url.startswith(("http://", "https://"))
         server = _ALMOST_ENDPOINT.fullmatch(url)
         if "@" in url:  # a user and a password
             url = f"...@{url.rpartition('@')[2]}"

@@ -138,7 +138,7 @@ class PinnedArchive:
         end: last bytes of the archive, if they are in memory.
 
     Attributes:
-        bytes_read: number of bytes that all threads have read so far.
+        bytes_read: number of bytes that all threads have read so far, without those in memory.
     """
 
     def __init__(
@@ -168,13 +168,11 @@ class PinnedArchive:
         for the remaining bytes.
         """
         if self.holds(want):
-            end = self._end[want.start - self._end_start : want.stop - self._end_start]
-            chunks: Iterator[Buffer] = iter([end])
-        else:
-            read, span = next((read, span) for read, span in self._parts if want.start < span.stop)
-            stop = min(want.stop, span.stop, self._end_start)
-            chunks = read(ByteRange(want.start - span.start, stop - span.start))
-        for data in chunks:
+            yield self._end[want.start - self._end_start : want.stop - self._end_start]
+            return
+        read, span = next((read, span) for read, span in self._parts if want.start < span.stop)
+        stop = min(want.stop, span.stop, self._end_start)
+        for data in read(ByteRange(want.start - span.start, stop - span.start)):
             with self._lock:
                 self.bytes_read += len(data)
             yield data

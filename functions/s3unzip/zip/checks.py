@@ -127,6 +127,7 @@ lfh-size-crc-mismatch 44 LMM The two headers have different sizes or different C
 lfh-encryption-mismatch 45 LMM Only one of the two headers marks the member as encrypted.
 dd-mismatch 46 LMM The data descriptor disagrees with the directory.
 dd-absent 46 LWW The announced data descriptor is missing; both headers contain its values.
+dd-cut 46 LWW The data descriptor is cut after 16 bytes.
 dd-missing-signature 46 LWW The data descriptor has no signature.
 lfh-flag3-mismatch 46 LWW Only one of the two headers announces a data descriptor.
 hidden-local-header 47 LWW There is a local header that the directory does not list.

@@ -26,6 +26,8 @@ AFTER_LENGTH = 64 * 1024
 _LOCAL = struct.Struct("<4sxxHHHxxIIIHH")
 _DESCRIPTOR = struct.Struct("<III")  # CRC-32, compressed size, size
 _WIDE_DESCRIPTOR = struct.Struct("<IQQ")
+# Java's file system for ZIP copies this many bytes of each descriptor, whatever its form is.
+_COPIED_LENGTH = 16
 
 
 class LocalHeader(Struct, frozen=True, gc=False):
@@ -300,11 +302,15 @@ def _check_descriptor(member: Member, opened: OpenedMember, tail: Buffer) -> tup
         (b"", ["dd-missing-signature"]),
     ):
         for form in forms:
-            if start.startswith(signature + form):
-                return len(signature + form), warnings
+            descriptor = signature + form
+            if start.startswith(descriptor):
+                return len(descriptor), warnings
+            if len(start) == _COPIED_LENGTH and descriptor.startswith(start):
+                return _COPIED_LENGTH, ["dd-cut"]
     data_stop = member.offset + opened.data_start + member.compressed_size
     # If there is no descriptor, the next header begins where the data ends.
-    is_at_next = data_stop == member.stop or start.startswith(records.LOCAL_SIGNATURE)
+    next_signatures = (records.LOCAL_SIGNATURE, records.CENTRAL_SIGNATURE)
+    is_at_next = data_stop == member.stop or start.startswith(next_signatures)
     if not (opened.is_complete and is_at_next):
         member.fail_size(
             "dd-mismatch",

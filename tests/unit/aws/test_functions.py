@@ -18,6 +18,7 @@ from botocore.config import Config
 from msgspec.structs import replace
 from mypy_boto3_secretsmanager import SecretsManagerClient
 
+from s3unzip.aws import environment
 from s3unzip.aws.environment import read_config, read_secret
 from s3unzip.aws.events import (
     EVENT_TITLES,
@@ -56,7 +57,7 @@ from s3unzip.model import (
 from s3unzip.runs.step import STOPPED
 from s3unzip.settings import METRICS, NAMESPACE, SERVICE, Variable
 from s3unzip.stores.ports import Tail
-from tests.support.account import CREDENTIALS
+from tests.support.account import CREDENTIALS, Account
 from tests.support.contexts import Invocation
 from tests.support.reports import PLAN, REPORT, RUN
 from tests.support.servers import Asked, HttpServer, Reply
@@ -157,7 +158,7 @@ def test_wrong_variable_is_one_line(name: Variable, value: str, line: str) -> No
 
 
 def _event_of(
-    key: str, bucket: str = "arrivals", version: dict[str, str] | None = None
+    key: str, bucket: str = "arrivals", version: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     return {
         "detail-type": "Object Created",
@@ -244,9 +245,12 @@ def test_events_name_archives(event: dict[str, Any], keys: list[str]) -> None:
 
     Only an event about a created object names an archive.
     """
-    puts = list(read_puts(json.dumps(event), read_config(VARIABLES)))
-    assert [put.source for put in puts] == [Location("s3", "arrivals", key) for key in keys]
-    assert all(put.time == 1767225601.0 for put in puts)
+    puts, faults = read_puts(json.dumps(event), read_config(VARIABLES))
+    found = [(put.source, put.time) for put in puts]
+    assert (found, faults) == (
+        [(Location("s3", "arrivals", key), 1767225601.0) for key in keys],
+        [],
+    )
 
 
 HERE = Pin(9, f'"{"a" * 32}"')
@@ -289,7 +293,7 @@ def test_an_event_is_older_than_the_archive_that_is_there(
     is_older: bool,  # noqa: FBT001 - a case
 ) -> None:
     """Its version says so, or its ETag; without them its time, as S3 has whole seconds."""
-    (parsed,) = read_puts(json.dumps(put), read_config(VARIABLES))
+    (parsed,), _ = read_puts(json.dumps(put), read_config(VARIABLES))
     assert parsed.is_older(Tail(b"", stored, modified=1767225660.0)) is is_older
 
 
@@ -303,7 +307,7 @@ def test_a_scan_names_its_version(
 ) -> None:
     """The result, its threats and the version come out of GuardDuty's event, as it is or by SNS."""
     event = scan_of("zips/a b.zip", {"eTag": "a" * 32, "versionId": "1"}, status)
-    (put,) = read_puts(json.dumps(wrap(event)), read_config(VARIABLES))
+    (put,), _ = read_puts(json.dumps(wrap(event)), read_config(VARIABLES))
     source = Location("s3", "arrivals", "zips/a b.zip")
     assert (put.source, put.scan, put.threats) == (source, status, threats)
     pins = [
@@ -316,13 +320,15 @@ def test_a_scan_without_versions_is_bound_by_the_etag() -> None:
     """Without versions the ETag alone says what was scanned; without an ETag nothing does."""
     worker = read_config(VARIABLES)
     event = scan_of("zips/a.zip", {"eTag": "a" * 32}, "NO_THREATS_FOUND")
-    (put,) = read_puts(json.dumps(event), worker)
-    assert put.is_of(HERE)
-    assert not put.is_of(replace(HERE, etag=f'"{"b" * 32}"'))
+    (put,), _ = read_puts(json.dumps(event), worker)
     # S3 gives "null" to each version that it does not keep.
-    assert not put._replace(etag=None, version_id="null").is_of(replace(HERE, version_id="null"))
-    with pytest.raises(UsageError, match="does not name a version"):
-        list(read_puts(json.dumps(scan_of("zips/a.zip", {}, "NO_THREATS_FOUND")), worker))
+    assert [
+        put.is_of(HERE),
+        put.is_of(replace(HERE, etag=f'"{"b" * 32}"')),
+        put._replace(etag=None, version_id="null").is_of(replace(HERE, version_id="null")),
+    ] == [True, False, False]
+    _, (fault,) = read_puts(json.dumps(scan_of("zips/a.zip", {}, "NO_THREATS_FOUND")), worker)
+    assert "does not name a version" in str(fault)
 
 
 @pytest.mark.parametrize(
@@ -337,8 +343,8 @@ def test_a_scan_without_versions_is_bound_by_the_etag() -> None:
 )
 def test_with_a_gate_uploads_start_nothing(event: dict[str, Any], count: int) -> None:
     """S3's own events wait for the scan; commands queue archives whose tag is read."""
-    puts = read_puts(json.dumps(event), read_config({**VARIABLES, Variable.SCAN: "guardduty"}))
-    assert len(list(puts)) == count
+    puts, _ = read_puts(json.dumps(event), read_config({**VARIABLES, Variable.SCAN: "guardduty"}))
+    assert len(puts) == count
 
 
 @pytest.mark.parametrize(
@@ -353,6 +359,7 @@ def test_with_a_gate_uploads_start_nothing(event: dict[str, Any], count: int) ->
         json.dumps(_notification_of({"AlarmName": "x"})),
         '{"Type": "Notification", "TopicArn": "arn:aws:sns:x", "Message": "plain text"}',
         '{"Records": [7]}',
+        json.dumps(_event_of("x", version={"key": None})),
         '{"Records": [{"s3": {}}]}',
         '{"detail-type": "Object Created", "detail": {"bucket": "arrivals"}, "time": 7}',
         json.dumps(_event_of("zips/a.zip") | {"time": "soon"}),
@@ -363,25 +370,28 @@ def test_with_a_gate_uploads_start_nothing(event: dict[str, Any], count: int) ->
 )
 def test_unknown_messages_are_refused(body: str) -> None:
     """A message that is not an S3 event is an error, so that it ends among the dead letters."""
-    with pytest.raises(UsageError):
-        list(read_puts(body, read_config(VARIABLES)))
+    puts, (fault,) = read_puts(body, read_config(VARIABLES))
+    assert (puts, type(fault)) == ([], UsageError)
 
 
 @pytest.mark.parametrize(
-    ("key", "fault"),
+    ("record", "fault"),
     [
-        ("zips/\ud800.zip", "character 6 is half of a surrogate pair"),
-        (f"zips/{'x' * 1_024}.zip", "1,033 bytes, at most 1,024 are allowed"),
+        (_record_of("zips/\ud800.zip"), "character 6 is half of a surrogate pair"),
+        (_record_of(f"zips/{'x' * 1_024}.zip"), "1,033 bytes, at most 1,024 are allowed"),
+        (_record_of("zips/caf%E9.zip"), "not an S3 event: UnicodeDecodeError"),
+        (_record_of("zips/a.zip") | {"s3": {}}, "not an S3 event: KeyError('object')"),
+        ({"s3": {}}, "not an S3 event: ValueError"),
+        (7, "not an S3 event: TypeError"),
     ],
 )
-def test_a_key_that_s3_cannot_have_is_refused_at_once(key: str, fault: str) -> None:
+def test_a_record_that_cannot_be_of_an_archive_is_refused_at_once(
+    record: object, fault: str
+) -> None:
     """S3 is not asked for it; the archives beside it in the message are taken."""
-    puts = read_puts(
-        json.dumps({"Records": [_record_of(key), _record_of("zips/b.zip")]}), read_config(VARIABLES)
-    )
-    assert next(puts).source.key == "zips/b.zip"
-    with pytest.raises(UsageError, match=fault):
-        next(puts)
+    body = json.dumps({"Records": [record, _record_of("zips/b.zip")]})
+    (put,), (refusal,) = read_puts(body, read_config(VARIABLES))
+    assert (put.source.key, fault in str(refusal)) == ("zips/b.zip", True)
 
 
 def test_a_version_that_cannot_be_read_starts_nothing(reach: Callable[[HttpServer], None]) -> None:
@@ -499,6 +509,17 @@ def test_secrets_without_a_password_are_refused(
     assert VALUE not in str(caught.value)
 
 
+def test_a_changed_secret_is_read_again(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A function that has worked for hours does not keep an old password; it asks now and then."""
+    secrets = account.client("secretsmanager")
+    secrets.create_secret(Name="changed", SecretString="old")
+    config = read_config({**VARIABLES, Variable.PASSWORD_SECRET: "changed"})
+    assert config.context(Invocation()).policy.password == b"old"
+    secrets.put_secret_value(SecretId="changed", SecretString="new")
+    monkeypatch.setattr(environment, "PASSWORD_SECONDS", 1e-6)
+    assert config.context(Invocation()).policy.password == b"new"
+
+
 REQUESTS = Requests(get=5, head=1, put=3, list=2, part=4, throttled=7)
 PLANNED = replace(PLAN, run=replace(RUN, event_time=1.0), requests=REQUESTS)
 TASK = TaskReport(
@@ -565,32 +586,19 @@ PLAN_METRICS = {"PlanDuration", "MembersFailed", *REQUESTED}
                 *REQUESTED,
             },
         ),
+        (
+            lambda: record_task(replace(TASK, requests=Requests())),  # no PUT has a latency
+            {name for name in METRICS if name.startswith(("Task", "Members", "Bytes"))} | REQUESTED,
+        ),
         (lambda: record_archive(REPORT), {*EVERY_END, "RunDuration"}),
         (lambda: record_archive(report_of(Verdict.COMPLETED), is_first=False), {*EVERY_END}),
     ],
-    ids=["plan", "no event", "task", "no event of an archive", "resumed days later"],
+    ids=["plan", "no event", "task", "no PUT", "no event of an archive", "resumed days later"],
 )
 def test_each_step_emits_its_metrics(record: Callable[[], None], names: set[str]) -> None:
     """A run without an event waited for none; a resumed one was not slow."""
     record()
     assert _emitted().keys() == names
-
-
-@pytest.mark.parametrize(
-    "record", [lambda: record_plan(PLANNED), lambda: record_task(TASK)], ids=["plan", "task"]
-)
-def test_steps_count_their_requests(record: Callable[[], None]) -> None:
-    """Plan and extract each emit what they read, wrote and waited for."""
-    record()
-    counts = {"ReadRequests": [6.0], "WriteRequests": [9.0], "S3Throttles": [7.0]}
-    assert counts.items() <= _emitted().items()
-
-
-@pytest.mark.parametrize(("puts", "latency"), [(0, None), (4, [35.0])])
-def test_mean_latency_of_puts(puts: int, latency: list[float] | None) -> None:
-    """The latency is the mean of PUTs, parts and copies in milliseconds; without any, none."""
-    record_task(replace(TASK, requests=Requests(put=puts)))
-    assert (METRICS["PutLatency"], _emitted().get("PutLatency")) == ("Milliseconds", latency)
 
 
 @pytest.mark.parametrize(
@@ -612,18 +620,34 @@ def test_one_end_is_counted(
     assert caplog.messages == ["archive", "failures"]
 
 
+COUNTS = {"ReadRequests": [6.0], "WriteRequests": [9.0], "S3Throttles": [7.0]}
+
+
 @pytest.mark.parametrize(
-    ("size", "pace"),
+    ("record", "figures"),
     [
-        ({}, 12.0),
-        ({"members": 400_000}, 3.0),
-        ({"bytes_in": 20_000_000_000, "bytes_out": 60_000_000_000}, 2.0),
+        (lambda: record_plan(PLANNED), COUNTS),
+        (lambda: record_task(TASK), COUNTS),
+        (lambda: record_task(replace(TASK, requests=Requests(put=4))), {"PutLatency": [35.0]}),
+        (lambda: record_archive(report_of(Verdict.COMPLETED)), {"ArchivePace": [12.0]}),
+        (
+            lambda: record_archive(replace(report_of(Verdict.COMPLETED), members=400_000)),
+            {"ArchivePace": [3.0]},
+        ),
+        (
+            lambda: record_archive(
+                replace(
+                    report_of(Verdict.COMPLETED), bytes_in=20_000_000_000, bytes_out=60_000_000_000
+                )
+            ),
+            {"ArchivePace": [2.0]},
+        ),
     ],
 )
-def test_the_pace_of_an_archive(size: dict[str, Any], pace: float) -> None:
-    """A large one may take longer: its seconds are for each 10 GB or 100,000 members."""
-    record_archive(replace(report_of(Verdict.COMPLETED), **size))
-    assert _emitted()["ArchivePace"] == [pace]
+def test_figures_of_a_step(record: Callable[[], None], figures: dict[str, list[float]]) -> None:
+    """Requests of plans and tasks, milliseconds of a PUT, seconds for 10 GB or 100,000 members."""
+    record()
+    assert figures.items() <= _emitted().items()
 
 
 @pytest.mark.parametrize("level", [logging.INFO, logging.DEBUG])
@@ -734,10 +758,10 @@ def test_only_a_sampled_invocation_imports_the_sdk() -> None:
 def test_a_sampled_invocation_is_a_subsegment_with_its_run() -> None:
     """It is named after the handler, says that the start was cold, and has the error, if any."""
     answers, (good, bad) = run([("a", _header("1")), ("bad", _header("1"))])
-    assert answers == ["a True", "raised bad"]
-    assert (good["name"], good["trace_id"]) == ("## handler", ROOT)
-    assert (good["annotations"], bad["fault"]) == (
+    assert (answers, bad["fault"]) == (["a True", "raised bad"], True)
+    assert (good["name"], good["trace_id"], good["annotations"]) == (
+        "## handler",
+        ROOT,
         {"run": "a", "ColdStart": True, "Service": "s3unzip"},
-        True,
     )
     assert "bad" in json.dumps(bad["cause"])

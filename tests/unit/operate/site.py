@@ -123,16 +123,13 @@ class Site:
     def notify(self, key: str) -> str:
         """Take the event of an archive; return the run whose execution begins, or nothing."""
         before = set(self.account.executions())
-        self.take(
-            json.dumps(
-                {
-                    "detail-type": "Object Created",
-                    "source": "aws.s3",
-                    "time": "2026-01-01T00:00:01Z",
-                    "detail": {"bucket": {"name": "arrivals"}, "object": {"key": key}},
-                }
-            )
-        )
+        event = {
+            "detail-type": "Object Created",
+            "source": "aws.s3",
+            "time": "2026-01-01T00:00:01Z",
+            "detail": {"bucket": {"name": "arrivals"}, "object": {"key": key}},
+        }
+        assert self.take(json.dumps(event)) == []
         new = set(self.account.executions()) - before
         return self.runs.find(new.pop()) if new else ""
 
@@ -142,8 +139,8 @@ class Site:
         self.work(run)
         return run
 
-    def take(self, *bodies: str) -> None:
-        """Call the intake function with messages, or with those that are queued."""
+    def take(self, *bodies: str) -> list[str]:
+        """Call the intake function with messages, or with those queued; return what it left."""
         texts = bodies or map(json.dumps, self.account.receive(self.account.outputs["QueueUrl"]))
         records = [
             {
@@ -154,7 +151,8 @@ class Site:
             }
             for number, body in enumerate(texts)
         ]
-        assert intake.handler({"Records": records}, self.invocation)["batchItemFailures"] == []
+        answer = intake.handler({"Records": records}, self.invocation)
+        return [message["itemIdentifier"] for message in answer["batchItemFailures"]]
 
     def work(self, run: str, number: int = 1) -> None:
         execution = execution_name(run, number)

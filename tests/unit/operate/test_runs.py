@@ -27,6 +27,7 @@ def test_all_runs_are_one_list(site: Site) -> None:
     """Those at work and those that ended, also without an execution, as many as asked for."""
     first, second = site.extract("first.zip"), site.begin("second.zip")
     site.begin("bad.zip", b"no archive")
+    site.start(f"{execution_name(first)}-w1")  # waits for the functions of a stopped execution
     runs = site.runs
     states = {recent.run: recent.state for recent in runs.recent(10)}
     assert (list(states), {run[18:].rsplit("-", 1)[0] for run in states}) == (
@@ -34,13 +35,6 @@ def test_all_runs_are_one_list(site: Site) -> None:
         {"first", "second", "bad"},
     )
     assert (states[first], states[second], len(list(runs.recent(1)))) == ("", "RUNNING", 1)
-
-
-def test_a_run_that_ended_is_at_work_no_more(site: Site) -> None:
-    """The execution that waits for the functions of a stopped one is not listed as the run."""
-    run = site.extract("a.zip")
-    site.start(f"{execution_name(run)}-w1")
-    assert [(recent.run, recent.state) for recent in site.runs.recent(5)] == [(run, "")]
 
 
 def test_more_runs_are_at_work_than_one_answer_lists(site: Site) -> None:
@@ -51,26 +45,20 @@ def test_more_runs_are_at_work_than_one_answer_lists(site: Site) -> None:
 
 
 def test_a_run_is_found_by_its_beginning(site: Site) -> None:
-    """`latest`, an id, an execution's name, the beginning of an id or of the archive's name."""
+    """`latest`, an id, an execution's name, the archive, the beginning of an id or of its name."""
     runs = site.runs
     with pytest.raises(NotFoundError, match="no run of dev has begun yet"):
         runs.find("latest")
     one, two = site.extract("same-a.zip"), site.begin("same-b.zip")
     assert runs.find("same-a") == runs.find(one) == runs.find(execution_name(one)) == one
     assert runs.find(f"{execution_name(two)}-r2") == two
+    assert runs.of_archive(Location("s3", "arrivals", "same-b.zip")) == [two]
     assert runs.find("latest") in {one, two}
     for beginning in ("same-", one[:11]):
         with pytest.raises(UsageError, match="2 runs begin with it; see s3unzip runs --env dev"):
             runs.find(beginning)
     with pytest.raises(NotFoundError, match="no such run in dev; see s3unzip runs --env dev"):
         runs.find("other")
-
-
-def test_the_runs_of_an_archive(site: Site) -> None:
-    """Those of the version that is there now."""
-    run = site.begin("in/a.zip")
-    site.begin("in/b.zip")
-    assert site.runs.of_archive(Location("s3", "arrivals", "in/a.zip")) == [run]
 
 
 def test_a_stop_that_comes_too_late(site: Site) -> None:
@@ -200,6 +188,49 @@ def test_a_nested_archive_stays_when_its_run_is_resumed(deploy: Callable[..., Si
     site.work(inner, 2)
     report = site.report(inner)
     assert (report.verdict, report.after_success) == (Verdict.COMPLETED, None)
+
+
+def test_the_requests_of_a_plan_are_measured(
+    deploy: Callable[..., Site], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those of the state Plan, too: it reads the end and the directory and writes the members."""
+    site = deploy(**{Variable.TUNING: '{"tail_bytes": 100, "max_direct_members": 0}'})
+    site.work(site.begin("a.zip"))
+    lines = capsys.readouterr().out.splitlines()
+    (planned,) = [json.loads(line) for line in lines if "PlanDuration" in line]
+    assert (planned["ReadRequests"] > [2], planned["WriteRequests"]) == (True, [2])
+
+
+def test_each_archive_of_a_batch_is_taken_and_measured_for_itself(
+    deploy: Callable[..., Site], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An archive that cannot be taken holds back no other one, and has the name of no other run."""
+    site = deploy(**{Variable.TUNING: '{"max_direct_members": 2}'})
+    for key, body in {
+        "a.zip": GOOD,
+        "b.zip": GOOD,
+        "large.zip": build(*(Entry(str(number), b"x") for number in range(3))),
+    }.items():
+        site.account.put(key, body)
+    site.account.client("stepfunctions").delete_state_machine(
+        stateMachineArn=site.account.outputs["StateMachineArn"]
+    )
+    records = [
+        {
+            "eventName": "ObjectCreated:Put",
+            "eventTime": "2026-01-01T00:00:01Z",
+            "s3": {"bucket": {"name": "arrivals"}, "object": {"key": key}},
+        }
+        for key in ("a.zip", "large.zip", "b.zip")
+    ]
+    assert site.take(json.dumps({"Records": [*records[:2], 7, records[2]]})) == ["0"]
+    assert set(site.account.objects("members")) == {
+        f"out/{archive}/{member}" for archive in "ab" for member in ("good", "other")
+    }
+    lines = capsys.readouterr().out.splitlines()
+    assert [json.loads(line)["archive"] for line in lines if "PlanDuration" in line] == [
+        f"s3://arrivals/{key}" for key in ("a.zip", "large.zip", "b.zip")
+    ]
 
 
 def test_a_failed_execution_that_has_handed_over_is_no_end(site: Site) -> None:

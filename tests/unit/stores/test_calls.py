@@ -287,7 +287,7 @@ def test_a_broken_body_goes_on_where_it_broke(times: int) -> None:
 
 
 def test_each_part_takes_a_request_and_an_end_in_memory_none(calls: Calls) -> None:
-    """A body that breaks is resumed within its part; each request is counted once."""
+    """A body that breaks is resumed within its part; each request and byte is counted once."""
     parts = [Broken(0), Broken(1), Broken(0)]
     whole = bytes(range(10)) * 3
     archive = PinnedArchive([part.stream for part in parts], [10, 10, 10], whole[-4:])
@@ -297,11 +297,12 @@ def test_each_part_takes_a_request_and_an_end_in_memory_none(calls: Calls) -> No
         [ByteRange(0, 10), ByteRange(3, 10)],
         [ByteRange(0, 6)],
     ]
-    assert (calls.read(archive, ByteRange(27, 30)), calls.requests.get, calls.requests.retries) == (
-        whole[27:],
-        4,
-        1,
-    )
+    assert (
+        calls.read(archive, ByteRange(27, 30)),
+        calls.requests.get,
+        calls.requests.retries,
+        archive.bytes_read,
+    ) == (whole[27:], 4, 1, 21)
 
 
 def _dripping(clock: ManualClock, size: int) -> PinnedArchive:
