@@ -275,8 +275,9 @@ def _put_seconds(task: Task, platform: Platform, tuning: Tuning) -> float:
 def _scan_seconds(task: Task, platform: Platform, bandwidth: float) -> float:
     """Return the seconds to find both boundaries of a segment and its last bytes of output."""
     reading = _bytes_read(task) / bandwidth
-    inflating = rates.SCAN_INFLATES * task.size / rates.INFLATE_RATE
-    computing = inflating + 2 * rates.BOUNDARY_SECONDS  # a segment has two boundaries
+    computing = (  # a segment has two boundaries
+        rates.SCAN_INFLATES * task.size / rates.INFLATE_RATE + 2 * rates.BOUNDARY_SECONDS
+    )
     # The scan is a separate task, and reads the local header.
     return (TASK_CALLS + 1) * platform.latency + max(reading, computing)
 
@@ -394,8 +395,8 @@ def _task_requests(task: Task, tuning: Tuning) -> dict[str, int]:
             "get": 2,
             "copy": max(1, math.ceil(task.size / tuning.copy_part_bytes)),
         }
-    member_size = task.size * task.parts  # approximately, if this task is a slice
-    part_bytes = max(tuning.part_bytes, math.ceil(member_size / MAX_PARTS))
+    # The size of the member is approximate if this task is a slice.
+    part_bytes = max(tuning.part_bytes, math.ceil(task.size * task.parts / MAX_PARTS))
     parts = max(1, math.ceil(task.size / part_bytes))
     # One GET for the local header, one for the bytes after the data, and those for the data.
     gets = 2 + max(1, math.ceil(_bytes_read(task) / tuning.read_piece))

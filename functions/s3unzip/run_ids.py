@@ -95,8 +95,10 @@ def run_of_execution(name: str) -> str:
 
 def run_stem(source: Location) -> str:
     """Return the readable part of a run id: letters and digits of the archive's name."""
-    stem = re.sub(r"[^A-Za-z0-9]+", "-", archive_stem(source)).strip("-")
-    return stem[:STEM_CHARACTERS] or "archive"
+    return (
+        re.sub(r"[^A-Za-z0-9]+", "-", archive_stem(source)).strip("-")[:STEM_CHARACTERS]
+        or "archive"
+    )
 
 
 def archive_stem(source: Location) -> str:

@@ -143,35 +143,30 @@ def read_puts(body: str, config: LambdaConfig) -> tuple[list[ArchivePut], list[E
             put = _read_event(event)
             if put is None or not config.covers(put.source):
                 continue
+            _check_put(put)
         except MALFORMED as error:
             faults.append(UsageError(f"the message is not an S3 event: {error!r}"))
             continue
         # If a command queued the event, the intake function reads the scan result from a tag.
         needs_result = bool(config.scan) and not put.sender.startswith(OWN_SENDERS)
-        fault = _find_fault(put)
-        if fault is not None:
-            faults.append(UsageError(f"{put.source.key[:100]!r} {fault}"))
-        elif needs_result and put.scan is None:
+        if needs_result and put.scan is None:
             logger.info("archive waits for the result of its scan", key=put.source.key)
         else:
             puts.append(put)
     return puts, faults
 
 
-def _find_fault(put: ArchivePut) -> str | None:
-    """Return the reason why an event cannot refer to an archive, or None if it can.
+def _check_put(put: ArchivePut) -> None:
+    """Raise `ValueError` if an event cannot refer to an archive.
 
     The rules for keys are in the S3 user guide ("object-keys").
     """
-    try:
-        size = len(put.source.key.encode())
-    except UnicodeEncodeError as error:
-        return f"is not a valid S3 key: character {error.start + 1} is half of a surrogate pair"
+    key = put.source.key
+    size = len(key.encode())  # a half of a surrogate pair is an error
     if size > MAX_KEY:
-        return f"is not a valid S3 key: it has {size:,} bytes, at most {MAX_KEY:,} are allowed"
+        raise ValueError(f"{key[:100]}: a key has at most {MAX_KEY:,} bytes, not {size:,}")
     if put.scan is not None and put.etag is None and put.version_id is None:
-        return "has a scan result that does not name a version"
-    return None
+        raise ValueError(f"{key}: the scan result does not name a version")
 
 
 def _list_events(message: Any) -> list[Any]:

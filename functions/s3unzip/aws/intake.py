@@ -240,10 +240,11 @@ def _repeat_ends(put: ArchivePut, invocation: Invocation, current_run: str | Non
     """
     until = int(put.time) + 2  # the clocks of S3 and EventBridge may differ
     find = partial(_find_reports, put.source, invocation.context.stores, invocation.context.calls())
-    seconds = range(until - UPLOAD_SECONDS, until)
     reports = [
         report
-        for report in chain.from_iterable(map_ahead(find, seconds, REPORT_READERS))
+        for report in chain.from_iterable(
+            map_ahead(find, range(until - UPLOAD_SECONDS, until), REPORT_READERS)
+        )
         if report.source == put.source.public and report.run != current_run
     ]
     for report in reports:

@@ -154,5 +154,8 @@ def _explain(detail: dict[str, Any]) -> Stop:
     elif detail.get("error") == UnreadableRecordError.__name__:
         reason = RECORD_UNREADABLE
     causes = [str(detail[name]) for name in ("error", "cause") if detail.get(name)]
-    message = ": ".join([f"the execution is {detail['status']}", *causes])
-    return Stop(Verdict.FAILED, reason, message[:MAX_MESSAGE])
+    return Stop(
+        Verdict.FAILED,
+        reason,
+        ": ".join([f"the execution is {detail['status']}", *causes])[:MAX_MESSAGE],
+    )

@@ -62,8 +62,7 @@ def check_stack(runs: DeployedRuns) -> Answer:
 def check_version(runs: DeployedRuns) -> Answer:
     """Do the functions run the code of this package?"""
     # `runs.environment` may be the name of a stack.
-    environment = runs.outputs.get("Environment", runs.environment)
-    deploy = f"deploy again: make deploy ENV={environment}"
+    deploy = f"deploy again: make deploy ENV={runs.outputs.get('Environment', runs.environment)}"
     deployed = runs.outputs.get("Version")
     if deployed is None:
         return Answer(

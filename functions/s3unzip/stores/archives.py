@@ -164,8 +164,7 @@ def _join_parts(
         message = f"it has {count:,} parts; name it NAME.zip, beside NAME.z01 and the others"
         return _refuse(tail, "part-missing", message)
     earlier = range(1, count)  # `tail` belongs to part `count`
-    stat_part = partial(_stat_part, source, location, calls)
-    parts = list(map_ahead(stat_part, earlier, PARTS_AT_ONCE))
+    parts = list(map_ahead(partial(_stat_part, source, location, calls), earlier, PARTS_AT_ONCE))
     missing = [number for number, part in zip(earlier, parts, strict=True) if part is None]
     if missing:
         message = f"{_name_part(location, missing[0])}, part {missing[0]:,} of {count:,}"

@@ -447,8 +447,9 @@ class DirectoryReader:
             )
         if member.method != records.METHOD_STORED and size > member.compressed_size * limits.ratio:
             code = "bomb-ratio" if member.method == records.METHOD_DEFLATE else "high-ratio"
-            message = f"declares {size} bytes in {member.compressed_size} compressed bytes"
-            self._warn_or_fail(code, message)
+            self._warn_or_fail(
+                code, f"declares {size} bytes in {member.compressed_size} compressed bytes"
+            )
 
     def finish(self) -> Reads[Index]:
         """Check that the directory ends after a complete header; return the checked index.

@@ -92,8 +92,9 @@ def locate_directory(
         prefix = 0
     elif prefix:
         archive.warnings.append("prefix-unadjusted")
-        code = "offsets-unproven" if can_wrap else "offsets-ambiguous"
-        yield from _check_prefix(archive, prefix, code)
+        yield from _check_prefix(
+            archive, prefix, "offsets-unproven" if can_wrap else "offsets-ambiguous"
+        )
     return DirectoryLocation(
         start=start,
         stop=end.stop,

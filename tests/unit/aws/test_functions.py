@@ -377,8 +377,8 @@ def test_unknown_messages_are_refused(body: str) -> None:
 @pytest.mark.parametrize(
     ("record", "fault"),
     [
-        (_record_of("zips/\ud800.zip"), "character 6 is half of a surrogate pair"),
-        (_record_of(f"zips/{'x' * 1_024}.zip"), "1,033 bytes, at most 1,024 are allowed"),
+        (_record_of("zips/\ud800.zip"), "UnicodeEncodeError"),
+        (_record_of(f"zips/{'x' * 1_024}.zip"), "a key has at most 1,024 bytes, not 1,033"),
         (_record_of("zips/caf%E9.zip"), "not an S3 event: UnicodeDecodeError"),
         (_record_of("zips/a.zip") | {"s3": {}}, "not an S3 event: KeyError('object')"),
         ({"s3": {}}, "not an S3 event: ValueError"),
