@@ -10,7 +10,7 @@ from unittest.mock import ANY
 import pytest
 
 from s3unzip.extraction.task import run_task
-from s3unzip.local.runs import BOOT, LOCK, LocalRuns, is_at_work, lock_run
+from s3unzip.local.runs import BOOT, LOCK, LocalRuns, is_at_work, known_runs, lock_run
 from s3unzip.model import Report, TaskReport, decode
 from s3unzip.runs.run_list import ListedRun, RunWatcher
 from s3unzip.settling.loop import begin_run
@@ -150,15 +150,18 @@ def test_a_damaged_record_hides_no_verdict(
 
 
 def test_latest_is_the_first_run_of_the_list(program: Program) -> None:
-    """A folder that has only a lock is not a run: `latest` is the run before it."""
+    """It is no folder with only a lock, and no archive inside the archive of the latest run."""
+    program.add("a-z.zip", *(Entry(f"{number}.zip", build(Entry("f"))) for number in range(9)))
     lock_run(str(program.home), BEGUN).close()
     none = "s3unzip: there are no runs yet: s3unzip run SRC DEST begins one\n"
     for command in ("show", "watch"):
         assert program.run(command, "latest") == (6, "", none)
-    program.extract("a.zip", "out").ends(0)
+    program.extract("a-z.zip", "out", "--nested", "1").ends(0)
+    times = list(known_runs(parse_destination(str(program.home))).values())
+    assert times[0] > times[1], "file systems give runs that end in the same moment one time"
     lock_run(str(program.home), BEGUN.replace("a-", "b-")).close()
     for command in ("show", "watch"):
-        assert "COMPLETED" in repr(program.run(command, "latest").ends(0))
+        assert "a-z.zip -> " in repr(program.run(command, "latest").ends(0))
     program.run("show", "a-").ends(0)
 
 

@@ -6,7 +6,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import click
 
@@ -136,10 +136,9 @@ def _invoke(arguments: list[str]) -> int:
         PROGRAM.main(arguments, "s3unzip", COMPLETION)  # prints completions and exits
     try:
         with PROGRAM.make_context("s3unzip", arguments) as context:
-            code: Any = PROGRAM.invoke(context)
+            return int(PROGRAM.invoke(context) or 0)  # printing the help returns no exit code
     except click.exceptions.Exit as end:
         return end.exit_code
-    return int(code or 0)  # printing the help returns no exit code
 
 
 def explain_mistake(error: click.ClickException) -> str:

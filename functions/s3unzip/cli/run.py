@@ -195,8 +195,10 @@ def _list_decisions(request: Request, arguments: Arguments, password: bytes | No
             detail = ""
             if decision.message:
                 detail = f"  {printable(decision.message)} ({decision.reason})"
-            name = printable_name(decision.key)
-            sys.stdout.write(f"{decision.action:9}  {decision.size:12,}  {name}{detail}\n")
+            sys.stdout.write(
+                f"{decision.action:9}  {decision.size:12,}  "
+                f"{printable_name(decision.key)}{detail}\n"
+            )
     totals = ", ".join(f"{count:,} {action}" for action, count in counts.items())
     sys.stderr.write(f"dry run, nothing is written: {totals or 'no members'}\n")
     return int(counts["fail"] > 0 or counts["refuse"] > 0)
@@ -288,9 +290,8 @@ def _extract_next(machine: "Machine", request: Request, display: _BatchDisplay) 
 
     warnings: list[str] = []
     display.nested_runs = []  # `extract_one` adds the nested runs of this archive
-    source = str(request.source.public)
     # JSON cannot contain the surrogates that stand for undecodable bytes of a file name.
-    source = source.encode(errors="backslashreplace").decode()
+    source = str(request.source.public).encode(errors="backslashreplace").decode()
     try:
         report = extract_one(machine, request, display, warnings.append)
     except InterruptedRunError:  # ends the batch, unlike all other errors
@@ -333,12 +334,12 @@ def _print_batch(archives: Sequence[ArchiveEnd], stores: StoreConfig) -> None:
             sys.stderr.write(f"  next: {printable(command)}\n")
     done = sum(report.extracted + report.unchanged for report in reports)
     failed = sum(report.failed + report.missing for report in reports)
-    size = sum(report.bytes_out for report in reports)
     complete = sum(end.exit_code == 0 for end in archives)
     sys.stderr.write(
         f"{complete:,} of {show_count(len(archives), 'archive')} "
         f"{choose_form(len(archives), 'is', 'are')} extracted: "
-        f"{show_count(done, 'member')}, {show_bytes(size)}; "
+        f"{show_count(done, 'member')}, "
+        f"{show_bytes(sum(report.bytes_out for report in reports))}; "
         f"{show_count(failed, 'member')} failed\n"
     )
 

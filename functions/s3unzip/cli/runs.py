@@ -375,17 +375,16 @@ def _print_if_complete(run: str, run_list: RunList, *, json: bool) -> bool:
 def _require_plan(run: str, run_list: RunList) -> PlanSummary:
     """Return the plan of a run; the error for a missing or damaged plan advises a new run."""
     try:
-        plan = run_list.records(run).find_plan()
+        return run_list.records(run).read_plan()
     except UnreadableRecordError as damage:
         raise UnreadableRecordError(
             f"{damage}; start again with s3unzip run and the same archive"
         ) from None
-    if plan is None:
+    except NotFoundError:
         raise NotFoundError(
             f"{run}: has no plan, because the archive was refused or planning failed; start again "
             "with s3unzip run"
-        )
-    return plan
+        ) from None
 
 
 def _recall_config(arguments: Arguments, recorded: StoreConfig) -> StoreConfig:

@@ -27,7 +27,7 @@ from s3unzip.errors import (
 from s3unzip.local.attempts import open_context
 from s3unzip.local.process_setup import available_processors
 from s3unzip.local.recovery import drop_leftovers, forget_lost, remove_leftovers
-from s3unzip.local.runs import find_time_in_id, lock_run, note_start
+from s3unzip.local.runs import find_time_in_id, lock_run, make_latest, note_start
 from s3unzip.local.workers import Workers, is_stopped
 from s3unzip.model import (
     NestedRun,
@@ -254,6 +254,8 @@ class Machine:
             ended.append((records, results))
         for records, results in reversed(ended):
             records.write_nested(results)
+        if self._home is not None:
+            make_latest(self._home, report.run)
 
     def _open_inner(self) -> Machine:
         """Return a machine for nested archives; it reads from the destination of this machine.
