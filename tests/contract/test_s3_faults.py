@@ -180,7 +180,7 @@ def test_a_version_that_may_not_be_read(call: str) -> None:
         if "versionId" in (asked.path + asked.headers.get("x-amz-copy-source", "")):
             return s3_error(403, "AccessDenied")
         if asked.method == "PUT":
-            return Reply(200, b"<CopyPartResult><ETag>e</ETag></CopyPartResult>")
+            return Reply(200, b"<R><ETag>e</ETag><ChecksumCRC32>AAAAAA==</ChecksumCRC32></R>")
         return TEN_BYTES
 
     with scripted(answer) as (stores, asked):

@@ -401,6 +401,8 @@ class S3Destination(Destination):
             raise self._adapt_to_copy(error, upload, source, version) from None
         copied_part = _require_field(answer, "CopyPartResult", upload.key)
         checksum = copied_part.get("ChecksumCRC32")
+        if checksum is None and not self._may_have_size(upload, number, span.length):
+            raise StorageError(f"{upload.key}: the server copied another range than requested")
         return Part(
             number,
             _require_field(copied_part, "ETag", upload.key),
@@ -408,6 +410,28 @@ class S3Destination(Destination):
             crc32=_decode_checksum(checksum or ""),
             checksum_crc32=checksum,
         )
+
+    def _may_have_size(self, upload: Upload, number: int, size: int) -> bool:
+        """Return whether a part has `size` bytes, or its size is unknown.
+
+        Some servers ignore the range of a copy, or copy a byte too many.
+        """
+        count_request("list")
+        with suppress(StorageError), self._explaining("ListMultipartUploadParts", upload.key):
+            listed = self._send(
+                "control",
+                "list_parts",
+                Key=upload.key,
+                UploadId=upload.upload_id,
+                PartNumberMarker=number - 1,
+                MaxParts=1,
+            ).get("Parts", ())
+            return all(
+                part.get("Size", size) == size
+                for part in listed
+                if part.get("PartNumber") == number
+            )
+        return True
 
     def _adapt_to_copy(
         self, error: Exception, upload: Upload, source: Location, version: str | None
@@ -561,13 +585,18 @@ def _obstore_attributes(facts: ObjectFacts) -> Attributes:
 
 def _list_parts(parts: Sequence[Part], *, with_checksums: bool) -> list[dict[str, Any]]:
     """Return the parts in the form of a CompleteMultipartUpload request, ordered by number."""
-    listed = []
-    for part in sorted(parts, key=lambda part: part.number):
-        fields: dict[str, Any] = {"PartNumber": part.number, "ETag": part.etag}
-        if with_checksums and part.checksum_crc32:
-            fields["ChecksumCRC32"] = part.checksum_crc32
-        listed.append(fields)
-    return listed
+    return [
+        {
+            name: value
+            for name, value in (
+                ("PartNumber", part.number),
+                ("ETag", part.etag),
+                ("ChecksumCRC32", with_checksums and part.checksum_crc32),
+            )
+            if value  # a part may have no checksum
+        }
+        for part in sorted(parts, key=lambda part: part.number)
+    ]
 
 
 def _decode_checksum(checksum: str) -> int | None:

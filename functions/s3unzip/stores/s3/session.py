@@ -224,10 +224,7 @@ class Session:
         obstore cannot send ``x-amz-expected-bucket-owner``: its signature does not cover additional
         headers, and S3 refuses unsigned ``x-amz-`` headers.
         """
-        if owner is None:
-            return
-        now = time.monotonic()
-        if self._owned.get((bucket, owner), 0.0) > now:
+        if owner is None or self._owned.get((bucket, owner), 0.0) > time.monotonic():
             return
         count_request("head")
         try:
@@ -239,7 +236,7 @@ class Session:
                     f"{refusal}; or account {owner} does not own the bucket"
                 )
             raise refusal from None
-        self._owned[bucket, owner] = now + OWNER_CHECK_LASTS
+        self._owned[bucket, owner] = time.monotonic() + OWNER_CHECK_LASTS
 
     def check_bucket(self, bucket: str) -> None:
         """Raise an error if credentials, the bucket or the endpoint are missing.
