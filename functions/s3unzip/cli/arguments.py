@@ -294,7 +294,8 @@ class Arguments(Struct, frozen=True):
             ("AWS_ENDPOINT_URL_S3", os.environ.get("AWS_ENDPOINT_URL_S3")),  # botocore uses this
             ("--dest-endpoint-url", config.destination_endpoint_url),
         ):
-            check_endpoint(url, name)
+            if url is not None:
+                check_endpoint(url, name)
         region = config.region
         if region is not None and not REGION.match(region):
             reaches_only_aws = reaches_aws(config) and reaches_aws(config.at_destination())

@@ -120,6 +120,8 @@ def _parse(text: str) -> Location:
                 f"{scheme}://{host.partition(':')[0]}:...: the port is not a number; a slash in a "
                 "password is written %2F"
             )
+        with suppress(UnicodeError):  # else a name such as "bücher.example" needs another package
+            host = re.sub(r"[^@]*\Z", lambda name: name[0].encode("idna").decode(), host)
         return Location(scheme, host, key.partition("#")[0])  # a fragment is not sent
     raise UsageError(f"{text}: {scheme}:// is not known; s3://, http(s):// or a path")
 
@@ -137,8 +139,7 @@ def split_bucket(path: str) -> tuple[str, str]:
             path = arn["resource"]
         elif point is not None:
             return f"{path[: arn.start('resource')]}accesspoint:{point['name']}", point["key"] or ""
-    bucket, _, key = path.partition("/")
-    return bucket, key
+    return path.partition("/")[::2]  # without the slash
 
 
 def _check_bucket(text: str, bucket: str) -> None:
@@ -178,13 +179,11 @@ def absolute_path(text: str) -> str:
         ) from None
 
 
-def check_endpoint(url: str | None, name: str = "--endpoint-url") -> None:
+def check_endpoint(url: str, name: str = "--endpoint-url") -> None:
     """Raise `UsageError` if `url`, which `name` sets, is not an HTTP URL with a valid host.
 
     For some other URLs, obstore panics.
     """
-    if url is None:
-        return
     import socket  # noqa: PLC0415 - most commands have no endpoint
 
     try:

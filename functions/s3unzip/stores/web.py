@@ -200,7 +200,8 @@ class WebSource(Source):
     def _follow(self, location: Location, headers: dict[str, str]) -> BaseHTTPResponse:
         """Return the response after redirects; send the password only to the host of the URL."""
         first = target = _parse(f"{location.scheme}://{location.bucket}/{location.key}")
-        credentials = make_headers(basic_auth=unquote(first.auth or ""))  # empty without a user
+        # Empty without a user. As Latin-1, the header has the bytes of the URL: UTF-8, as in curl.
+        credentials = make_headers(basic_auth=unquote(first.auth or "", "latin-1"))
         timeout = Timeout(connect=self._config.connect_seconds, read=self._config.stall_seconds)
         for _ in range(MAX_REDIRECTS + 1):
             target_headers = headers
@@ -260,20 +261,19 @@ class WebSource(Source):
         if proxy is not None:
             through = f" through the proxy {parse_url(proxy)._replace(auth=None).url}"
         cause = getattr(error, "original_error", error)  # only a `ProxyError` has another cause
+        # A slash in a password ends the host early, so that the password is in the path.
+        shown = re.sub("//.*@", "//...@", str(location))
         refusal = _explain_permanent(cause, via_proxy=proxy is not None)
         if refusal is not None:
-            return errors.StorageError(f"{location}: {refusal}")
-        reason = self._give_reason(error, cause)
-        text = reason
+            return errors.StorageError(f"{shown}: {refusal}")
+        text = reason = self._give_reason(error, cause)
         is_unreachable = isinstance(cause, NewConnectionError | ConnectTimeoutError)
         if is_unreachable or isinstance(error, ProxyError):
             text = f"cannot connect{through}: {reason}"
         if is_unreachable and time.monotonic() < self.startup_ends:
-            return errors.StorageError(
-                f"{location}: {text}; check the URL, the port and the network"
-            )
-        fault = errors.ServiceFaultError(f"{location}: {text}")
-        fault.trouble = f"no answer from {location}{through} ({reason.lower()})"
+            return errors.StorageError(f"{shown}: {text}; check the URL, the port and the network")
+        fault = errors.ServiceFaultError(f"{shown}: {text}")
+        fault.trouble = f"no answer from {shown}{through} ({reason.lower()})"
         return fault
 
     def _give_reason(self, error: Exception, cause: BaseException) -> str:
