@@ -106,6 +106,11 @@ def price_run(report: Report, platform: Platform | None) -> Cost | None:
     requests = report.requests
     if not report.source.store.is_billed:
         requests = replace(requests, get=0)
+    if platform.memory_gb:  # the records are in S3, and no step counts the PUT that ends it
+        last_writes = rates.DIRECT_WRITES
+        if not platform.direct:
+            last_writes = report.tasks + rates.RUN_WRITES
+        requests = replace(requests, put=requests.put + last_writes)
     work = Work(
         members=report.extracted,
         requests=requests,

@@ -66,24 +66,6 @@ def test_run_that_fails_goes_on_with_a_new_event(pipeline: DeployedPipeline) -> 
     wait_until_idle(pipeline)
 
 
-def test_aborted_run_is_reported_and_goes_on(pipeline: DeployedPipeline) -> None:
-    """An execution that somebody stops has a FAILED report; a new execution does what is left."""
-    states, machine = pipeline.client("stepfunctions"), pipeline.outputs["StateMachineArn"]
-    with with_variables(pipeline, "intake", STATE_MACHINE), without_workers(pipeline, "extract"):
-        run = start_held(pipeline, "aborted.zip", build(*members_of(10)))
-        name = machine.replace(":stateMachine:", ":execution:")
-        states.stop_execution(executionArn=f"{name}:{run_ids.execution_name(run)}")
-        report = _ended(pipeline, run)
-    assert (report.verdict, report.reason, report.missing) == (Verdict.FAILED, "stopped", 10)
-    assert "ABORTED" in str(report.message)
-    states.start_execution(
-        stateMachineArn=machine,
-        name=run_ids.execution_name(f"{run}-r2"),
-        input=json.dumps({"run": run}),
-    )
-    assert await_report(pipeline, run, 10).verdict is Verdict.COMPLETED
-
-
 @pytest.mark.parametrize(("seconds", "said"), [(0, "run has a report"), (60, "archive")])
 def test_late_news_of_a_failure_changes_no_report(
     pipeline: DeployedPipeline, seconds: int, said: str

@@ -15,6 +15,7 @@ from s3unzip.model import Location, NestedRun, Verdict, decode
 from s3unzip.operate.checks import WARNING
 from s3unzip.operate.runs import DeployedRuns, find_final_report
 from s3unzip.operate.submit import find_missing, start_missing
+from s3unzip.pricing import aws, price_run
 from s3unzip.run_ids import execution_name, execution_number
 from s3unzip.settings import Variable
 from s3unzip.stores.config import StoreConfig
@@ -190,15 +191,20 @@ def test_a_nested_archive_stays_when_its_run_is_resumed(deploy: Callable[..., Si
     assert (report.verdict, report.after_success) == (Verdict.COMPLETED, None)
 
 
-def test_the_requests_of_a_plan_are_measured(
+def test_the_requests_of_a_run_are_measured_and_priced(
     deploy: Callable[..., Site], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Those of the state Plan, too: it reads the end and the directory and writes the members."""
+    """The metrics have those of the state Plan, and the bill has each PUT that the server got."""
     site = deploy(**{Variable.TUNING: '{"tail_bytes": 100, "max_direct_members": 0}'})
-    site.work(site.begin("a.zip"))
+    run = site.begin("a.zip")
+    site.work(run)
     lines = capsys.readouterr().out.splitlines()
     (planned,) = [json.loads(line) for line in lines if "PlanDuration" in line]
     assert (planned["ReadRequests"] > [2], planned["WriteRequests"]) == (True, [2])
+    report = site.report(run)
+    puts = [one for one in site.account.asked if one.method == "PUT" and "runs/" in one.path]
+    writes, *_ = price_run(report, aws()).lines  # type: ignore[union-attr]  # it costs money
+    assert writes.quantity == len(puts) + report.extracted + report.requests.list
 
 
 def test_each_archive_of_a_batch_is_taken_and_measured_for_itself(
