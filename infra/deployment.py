@@ -108,9 +108,8 @@ def package(arguments: Arguments) -> int:
         )
     from infra.package import write_package  # noqa: PLC0415 - starts jsii
 
-    folder = write_package(environment, arguments.bucket)
-    shown = os.path.relpath(folder)
-    (asset,) = folder.glob("*.zip")
+    shown = os.path.relpath(write_package(environment, arguments.bucket))
+    (asset,) = Path(shown).glob("*.zip")
     _say(
         f"{shown}/template.json and its asset, {asset.stat().st_size / 1e6:.0f} MB\n"
         f"aws s3 cp {shown}/{asset.name} s3://{arguments.bucket}/{asset.name}\n"

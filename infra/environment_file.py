@@ -143,6 +143,10 @@ def first_line(error: ValidationError) -> str:
             return f"{setting}: there is no such setting"
         case "value_error":
             return first["msg"].removeprefix("Value error, ")
-    message = first["msg"]
-    expected = _EXPECTED.get(first["type"], f"{message[0].lower()}{message[1:]}")
-    return f"{setting} {expected.format(**first.get('ctx', {}))}; it is {first['input']!r:.200}"
+    expected = _EXPECTED.get(first["type"], f"{first['msg'][0].lower()}{first['msg'][1:]}")
+    actual = (
+        "it may be a password"
+        if setting.endswith("password_secret")
+        else f"it is {first['input']!r:.200}"
+    )
+    return f"{setting} {expected.format(**first.get('ctx', {}))}; {actual}"
