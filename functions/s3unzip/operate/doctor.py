@@ -103,7 +103,7 @@ def check_concurrency(runs: DeployedRuns) -> Answer:
         f"account's {limits['ConcurrentExecutions']:,} are unreserved"
     )
     if max_workers > available:
-        advice = f"lower runs.max_workers to {unreserved:,}, or {QUOTA}"
+        advice = f"lower runs.max_workers to {int(MAX_SHARE * unreserved):,}, or {QUOTA}"
         if reserved is not None:
             advice = "raise functions.extract.reserved_concurrency or deploy again"
         return Answer(FAILURE, f"{state}: Lambda will refuse workers", advice)

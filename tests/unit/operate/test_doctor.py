@@ -91,7 +91,7 @@ def test_the_deployed_version_is_checked(
     [
         ((1_000, 1_000, None), 800, OK, "800"),
         ((1_000, 1_000, None), 950, WARNING, "leave too few"),
-        ((10, 10, None), 100, FAILURE, "lower runs.max_workers to 10"),
+        ((10, 10, None), 100, FAILURE, "lower runs.max_workers to 9,"),
         ((1_000, 600, 400), 400, OK, "400 are reserved for extract"),
         ((1_000, 600, 300), 400, FAILURE, "raise functions.extract.reserved_concurrency"),
     ],
