@@ -231,8 +231,7 @@ def find_unmatched(
     if selected and len(options.include) == 1:  # every selected member matches the only glob
         return names, globs
     for pattern in options.include:
-        matches = compile_name(pattern)
-        if any(map(matches, paths())):
+        if any(map(compile_name(pattern), paths())):
             continue
         near = _show_near(_near_glob(pattern, paths))
         if pattern.startswith("/") and not has_wildcards(pattern):

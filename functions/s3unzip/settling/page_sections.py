@@ -350,8 +350,16 @@ def bill(cost: Cost | None) -> Markup:
     for line in cost.lines:
         item = element("span", {"class": "item"}, plain(line.item))
         service = f"{plain(line.service)} {item}{aside(show_quantity(line.quantity, line.unit))}"
-        dollars = figure(show_dollars(line.dollars))
-        rows.append(row(columns, [Markup(service), bar(line.dollars, largest, "segment"), dollars]))
+        rows.append(
+            row(
+                columns,
+                [
+                    Markup(service),
+                    bar(line.dollars, largest, "segment"),
+                    figure(show_dollars(line.dollars)),
+                ],
+            )
+        )
     return table(
         "Cost by service",
         columns,

@@ -169,6 +169,8 @@ def _check_bucket(text: str, bucket: str) -> None:
 
 def absolute_path(text: str) -> str:
     """Return the absolute form of a path; ``~`` stands for the home folder."""
+    if "\0" in text:
+        raise UsageError(f"{text}: no path has a NUL character")
     try:
         return posixpath.normpath(Path(text).expanduser().absolute().as_posix())
     except RuntimeError:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from s3unzip import errors
 from s3unzip.model import Location, Pin
@@ -175,8 +175,11 @@ class FileSource(Source):
 class BinaryReader(Protocol):
     """The methods of a seekable binary file that are needed to read an archive."""
 
-    def seek(self, offset: int, whence: int = ..., /) -> int:
-        """Move to `offset` and return the new position from the start of the file."""
+    def seek(self, offset: int, whence: Literal[0, 1, 2] = ..., /) -> int | None:
+        """Move to `offset` and return the new position, or None as `mmap` before Python 3.13."""
+
+    def tell(self) -> int:
+        """Return the position from the start of the file, if `seek` did not."""
 
     def read(self, size: int = ..., /) -> bytes:
         """Return up to `size` bytes."""
@@ -198,7 +201,7 @@ class ReaderSource(Source):
         """Return the size of the archive, as a tail without bytes; a reader has no version."""
         with self._lock:
             try:
-                return Tail(b"", Pin(self._reader.seek(0, os.SEEK_END)))
+                return Tail(b"", Pin(self._reader.seek(0, os.SEEK_END) or self._reader.tell()))
             except (OSError, ValueError) as error:
                 raise errors.StorageError(
                     f"{self.location.key}: the reader cannot seek: {error}"

@@ -152,8 +152,7 @@ class PinnedArchive:
         # Bytes beyond the archive's size are requested from the last part, so that the store
         # refuses the request.
         stops[-1] = sys.maxsize
-        spans = map(ByteRange, [0, *stops[:-1]], stops)
-        self._parts = list(zip(readers, spans, strict=True))
+        self._parts = list(zip(readers, map(ByteRange, [0, *stops[:-1]], stops), strict=True))
         self._lock = threading.Lock()
         self.bytes_read = 0
 

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import mmap
 import os
 import pickle
 from collections.abc import Callable
@@ -176,6 +177,7 @@ REFUSED: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         UsageError,
         r"not bytes; io\.BytesIO",
     ),
+    "no path": (lambda: s3unzip.open_archive("a\0.zip"), UsageError, "no path has a NUL"),
     "a text file": (
         lambda: s3unzip.open_archive(io.StringIO("PK")),  # type: ignore[arg-type]  # as above
         UsageError,
@@ -247,9 +249,10 @@ def test_a_reader_that_shrinks_is_a_changed_source() -> None:
 
 
 def test_files_and_urls(path: Path) -> None:
-    """The same members come from a path and from a web server."""
+    """The same members come from a path, from mapped memory and from a web server."""
     archive = s3unzip.open_archive(path)
-    assert archive.read("large.bin") == LARGE
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        assert s3unzip.open_archive(mapped).read("large.bin") == archive.read("large.bin") == LARGE
     with HttpServer(WebFiles({"a.zip": RAW})) as server:
         served = s3unzip.open_archive(f"{server.url}/a.zip?secret=1")
         assert (served.read("large.bin"), "secret" in served.source) == (LARGE, False)
@@ -479,8 +482,7 @@ def test_members_are_on_disk_before_the_archive_is_deleted(
         os, "sync", lambda: synced.append(((tmp_path / "out/s.txt").exists(), path.exists()))
     )
     s3unzip.extract(path, tmp_path / "out", FLAT, after_success="delete", stores=stores)
-    assert synced == [(True, True)]
-    assert not path.exists()
+    assert (synced, path.exists()) == ([(True, True)], False)
 
 
 def test_a_run_tells_what_happens_in_its_order(
@@ -500,8 +502,10 @@ def test_a_run_tells_what_happens_in_its_order(
         progress=progress,
     )
     assert [type(event) for event in events] == [PlanSummary, Report, NestedRun]
-    assert progress.counts["extracted"] == 2
-    assert (tmp_path / "out/b/inside.txt").read_bytes() == b"inside"
+    assert (progress.counts["extracted"], (tmp_path / "out/b/inside.txt").read_bytes()) == (
+        2,
+        b"inside",
+    )
 
 
 def test_password_is_used_and_not_recorded(path: Path, tmp_path: Path, stores: StoreConfig) -> None:
