@@ -6,6 +6,8 @@ two meanings is refused. An archive that follows another complete archive is als
 other readers might read the first archive.
 """
 
+import re
+
 from msgspec import Struct
 
 from s3unzip.zip import records
@@ -25,6 +27,10 @@ from s3unzip.zip.values import ONE_DISK, WRAP, ByteRange, Disks, Reads, reject
 # The number of bytes at the beginning of a prefix to search for a whole archive.
 MAX_SEARCHED = 64 * MIB
 _SEARCH_CHUNK = 4 * MIB
+
+# Matches the start of an end record with members on one disk, and a directory below 16 MiB. It is
+# stricter than the signature, because a check of each signature in 64 MiB could need many seconds.
+_END_RECORD = re.compile(rb"PK\x05\x06(?=(..)\1(?!\0\0)(..)\2...\0)", re.DOTALL)
 
 # The first bytes of a split archive (8.5.3), and of a split archive that has only one part (8.5.4).
 SPANNING_SIGNATURES = (records.DESCRIPTOR_SIGNATURE, b"PK00")
@@ -297,9 +303,10 @@ def _find_archive(archive: ArchiveBytes, start: int, stop: int) -> Reads[int | N
     while start < stop:
         chunk = yield from archive.read(start, min(stop, start + _SEARCH_CHUNK))
         data = overlap + chunk
-        for at in records.find_all(data, records.EOCD_SIGNATURE):
-            if _has_directory(data, at):
-                return start - len(overlap) + at
+        # Only the last records of the earlier chunk can have a comment that ends in this one.
+        for match in _END_RECORD.finditer(data, max(0, len(overlap) - EOCD_ROOM)):
+            if _has_directory(data, match.start()):
+                return start - len(overlap) + match.start()
         # The end record of a directory at the end of this chunk can be in the next chunk.
         overlap = data[-_SEARCH_CHUNK:]
         start += len(chunk)
@@ -307,12 +314,14 @@ def _find_archive(archive: ArchiveBytes, start: int, stop: int) -> Reads[int | N
 
 
 def _has_directory(data: bytes, at: int) -> bool:
-    """Return whether there is an end record at `at`, directly preceded by its directory."""
-    if not _has_end_record(data, at, len(data)):
-        return False
-    end = read_eocd(data, at)
-    directory_at = at - end.directory_size
-    return end.entries > 0 and directory_at >= 0 and _has_central_header(data, directory_at)
+    """Return whether the `_END_RECORD` at `at` is complete, and directly follows its directory."""
+    directory_at = at - int.from_bytes(data[at + 12 : at + 16], "little")
+    return (
+        directory_at >= 0
+        and data.startswith(records.CENTRAL_SIGNATURE, directory_at)
+        and _has_end_record(data, at, len(data))
+        and _has_central_header(data, directory_at)
+    )
 
 
 def _find_record(data: bytes, base: int, stop: int) -> int | None:
