@@ -233,8 +233,9 @@ def _check_extras(member: Member, extras: records.Extras, policy: Policy) -> Ite
     if zip64_fields > 1:
         member.fail("lfh-zip64-duplicate", f"{zip64_fields} local ZIP64 extra fields")
     payloads = extras.of(records.UNICODE_PATH)
-    for payload in payloads:
-        path = _read_local_path(member, payload, policy)
+    # Thousands of invalid fields fit in a header, and all of them mean the same name.
+    for raw, is_utf8 in dict.fromkeys(_choose_local_name(member, payload) for payload in payloads):
+        path = read_name(raw, is_utf8=is_utf8, policy=policy).path
         if path == member.path:
             continue
         if len(payloads) > 1:  # readers disagree on which one counts, most ignore all
@@ -248,19 +249,18 @@ def _check_extras(member: Member, extras: records.Extras, policy: Policy) -> Ite
         yield "lfh-unicode-path-mismatch"
 
 
-def _read_local_path(member: Member, payload: bytes, policy: Policy) -> str:
-    """Return the member's path according to a Unicode path field in its local header.
+def _choose_local_name(member: Member, payload: bytes) -> tuple[bytes, bool]:
+    """Return the name in a Unicode path field of a local header, and whether it is UTF-8.
 
-    An invalid field, for example with the checksum of a different name, is ignored, and the path is
-    that of the declared name.
+    An invalid field, for example with the checksum of a different name, is ignored, and the name is
+    the declared one.
     """
     raw, _ = records.read_unicode_path(
         records.Extras({records.UNICODE_PATH: [payload]}), member.name_bytes
     )
-    is_utf8 = raw is not None or bool(member.flags & records.FLAG_UTF8)
     if raw is None:
-        raw = member.name_bytes
-    return read_name(raw, is_utf8=is_utf8, policy=policy).path
+        return member.name_bytes, bool(member.flags & records.FLAG_UTF8)
+    return raw, True
 
 
 def close_member(member: Member, opened: OpenedMember, tail: Buffer) -> list[str]:
