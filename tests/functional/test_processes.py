@@ -73,10 +73,13 @@ def test_a_process_without_memory_is_told_in_plain_words(program: Program, limit
 def test_the_same_run_twice_at_once(program: Program) -> None:
     """Two processes: one of them does it, and what it leaves is right."""
     program.add("many.zip", *(Entry(f"f{n}", b"%d" % n * 1000, method=8) for n in range(600)))
-    words, variables = [*program.command, "run", "many.zip", "out"], os.environ | program.variables
     both = [
         subprocess.Popen(
-            words, cwd=program.folder, env=variables, stderr=subprocess.PIPE, text=True
+            [*program.command, "run", "many.zip", "out"],
+            cwd=program.folder,
+            env=os.environ | program.variables,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         for _ in range(2)
     ]
@@ -215,8 +218,10 @@ def test_ctrl_c_that_leaves_no_record_of_members(
     with SlowRun(program, stops_at) as slow:
         process = slow.start(f"{slow.url}/a.zip", "out", "-w", "2")
         told = slow.stop(process, times=times).splitlines()[-1]
-    said = f"s3unzip: stopped{advice.format(*program.runs())}"
-    assert (process.returncode, told) == (130, said)
+    assert (process.returncode, told) == (
+        130,
+        f"s3unzip: stopped{advice.format(*program.runs())}",
+    )
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])

@@ -193,7 +193,9 @@ def _print_totals(report: Report, out: TextIO, *, rates: bool) -> None:
 
 
 def _describe_speed(report: Report) -> str:
-    seconds = max(report.finished - report.started, 1e-9)  # the clock may not have advanced
+    seconds = report.finished - report.started
+    if seconds <= 0:  # the clock has not advanced, or was set back
+        return ""
     rates = [f"{show_bytes(report.bytes_out / seconds)}/s"]
     members = report.extracted + report.unchanged
     if members >= seconds:  # a rate below one member a second would be shown as 0

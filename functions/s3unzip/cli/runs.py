@@ -152,7 +152,7 @@ def _list_run(recent: ListedRun, run_list: RunList) -> ListedRun | None:
             recent.run,
             state,
             report.started,
-            round(report.finished - report.started, 3),
+            round(max(0.0, report.finished - report.started), 3),
             **_list_places(report),
             members=report.members,
             extracted=report.extracted,
