@@ -374,6 +374,12 @@ MEANINGS: dict[str, tuple[str, Reply, type[S3UnzipError], str | None]] = {
         StorageError,
         "HTTP 308; the endpoint redirects: give its new URL",
     ),
+    "tail: an endpoint that wants https": (
+        "tail",
+        Reply(400, b"Client sent an HTTP request to an HTTPS server."),
+        StorageError,
+        "HTTP 400.*; a server of HTTPS answers so to http://: check the endpoint",
+    ),
     "part: a proxy with a limit below the size of a part": (
         "part",
         Reply(413, b"<html>413 Request Entity Too Large"),

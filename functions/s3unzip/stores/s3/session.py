@@ -323,10 +323,9 @@ class Session:
         """
         count_request("get")
         try:
-            answer = self.client("control").get_object(
-                Bucket=call.bucket, Key=call.key, Range="bytes=0-0"
-            )
-            answer["Body"].close()
+            self.client("control").get_object(Bucket=call.bucket, Key=call.key, Range="bytes=0-0")[
+                "Body"
+            ].close()
         except s3_errors() as error:
             if read_answer(error).status is not None:
                 return error
@@ -396,6 +395,7 @@ class Session:
             return fault
         if answer.message.startswith(NOT_S3):
             fault.trouble = f"{url} answers, but not as S3 does"
+            fault.args = (f"{fault}; {self._advice}",)
             return fault
         server = url
         proxy = find_proxy(url)
