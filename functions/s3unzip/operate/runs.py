@@ -201,7 +201,7 @@ class DeployedRuns(RunList):
 
     @cached_property
     def resources(self) -> tuple[Any, ...]:
-        """The resources of the stack, as CloudFormation lists them."""
+        """The resources of the stack, as CloudFormation lists them, without those it deleted."""
         with translating_errors("cloudformation:ListStackResources"):
             return tuple(
                 summary
@@ -210,6 +210,7 @@ class DeployedRuns(RunList):
                 .paginate(StackName=self.stack["StackName"])
                 for summary in page["StackResourceSummaries"]
                 if "PhysicalResourceId" in summary  # missing while the resource is being created
+                and summary.get("ResourceStatus") != "DELETE_COMPLETE"
             )
 
     def resource_names(self, kind: str, logical: str | tuple[str, ...] = "") -> list[str]:

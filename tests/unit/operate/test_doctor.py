@@ -637,11 +637,24 @@ def test_a_right_that_is_missing(runs: DeployedRuns, account: Account, name: str
         check(runs, name, WARNING, "not checked", "-> allow the action")
 
 
+REMOVED = (
+    b"<ListStackResourcesResponse><ListStackResourcesResult><StackResourceSummaries><member>"
+    b"<LogicalResourceId>AlarmsAbortedRuns1</LogicalResourceId>"
+    b"<PhysicalResourceId>AbortedRuns</PhysicalResourceId>"
+    b"<ResourceType>AWS::CloudWatch::Alarm</ResourceType>"
+    b"<ResourceStatus>DELETE_COMPLETE</ResourceStatus>"
+    b"</member></StackResourceSummaries></ListStackResourcesResult></ListStackResourcesResponse>"
+)
+
+
 def test_a_stack_whose_resources_may_not_be_listed(runs: DeployedRuns) -> None:
-    """Other checks are as they were."""
+    """Other checks are as they were; of a resource that an update removed nothing is said."""
     with answering(runs, deny, "cloudformation"):
         check(runs, "rules", WARNING, "cloudformation:ListStackResources")
         check(runs, "trigger", FAILURE)
+    with answering(runs, lambda _: Reply(200, REMOVED), "cloudformation"):
+        check(runs, "alarms", WARNING, "the stack has no alarms")
+    del runs.resources
     assert [one["ResourceType"] for one in runs.resources] == ["AWS::SNS::Topic"]
 
 
