@@ -7,7 +7,7 @@ bucket is protected only by these checks.
 import re
 import unicodedata
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import dropwhile, groupby
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -146,11 +146,10 @@ def check_name(text: str, policy: Policy) -> Name:
         if is_faulty:
             warnings.append(code)
     # Drop a drive, just like a leading slash. A colon in a longer segment is part of the name.
-    while path_segments and len(path_segments[0]) == len("C:") and _DRIVE.match(path_segments[0]):
-        del path_segments[0]
-    if not path_segments:
+    path = "/".join(dropwhile(_DRIVE.fullmatch, path_segments))
+    if not path:
         return Name("", is_directory, "name-empty", warnings)
-    return Name("/".join(path_segments), is_directory, failure=None, warnings=warnings)
+    return Name(path, is_directory, failure=None, warnings=warnings)
 
 
 def utf8_length(text: str) -> int:
