@@ -39,6 +39,7 @@ OTHER_BUCKETS = {
     "--xa-s3": "an access point of a directory bucket",
     "--table-s3": "a table bucket",
     "--ol-s3": "the alias of an Object Lambda access point",
+    "--op-s3": "a bucket on Outposts",
     ".mrap": "a Multi-Region Access Point",
 }
 
