@@ -295,8 +295,10 @@ def test_an_execution_with_many_rounds_hands_over() -> None:
         name = run.replace("/", "-")
         ends = [(one.name, one.status) for one in stage.executions]
         assert ends == [(name, "SUCCEEDED"), (f"{name}-r2", "SUCCEEDED")]
-        assert [state["next"] for state in repeated] == ["done"]
-        assert stage.run_of(MANY.version).told == [COMPLETED]
+        assert ([state["next"] for state in repeated], stage.run_of(MANY.version).told) == (
+            ["done"],
+            [COMPLETED],
+        )
 
 
 @pytest.mark.parametrize("ends", [["ABORTED"], ["ABORTED", "SUCCEEDED"]])

@@ -400,14 +400,16 @@ class DeployedRuns(RunList):
     def _find_last(self, run: str) -> tuple[int, str | None]:
         """Return the number and the state of a run's last execution; 0 and None if it had none.
 
-        The last execution is the one before the first gap in the numbers, which begin with 1.
+        The last execution is the one before the first gap in the numbers, which begin with 1. If
+        executions are at work, it is the last of these: Step Functions can redrive an earlier one.
         """
         last: tuple[int, str | None] = (0, None)
         for number in itertools.count(1):
             state = self._find_state(execution_name(run, number))
             if state is None:
                 break
-            last = (number, state)
+            if state == RUNNING or last[1] != RUNNING:
+                last = (number, state)
         return last
 
     def _arn(self, name: str) -> str:

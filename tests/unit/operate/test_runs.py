@@ -90,7 +90,7 @@ def test_an_execution_may_have_any_name(site: Site) -> None:
 
 
 def test_a_stopped_run_is_resumed(site: Site) -> None:
-    """By an execution of its own, and not while it is at work; its report is the last one."""
+    """By an execution of its own, and not while any is at work; its report is the last one."""
     run, runs = site.begin("a.zip"), site.runs
     with pytest.raises(UsageError, match=f"for its end: s3unzip watch {run} --env dev"):
         runs.resume(run)
@@ -108,6 +108,12 @@ def test_a_stopped_run_is_resumed(site: Site) -> None:
     site.work(run, 2)
     assert find_final_report(runs, run) == site.report(run)
     assert (site.report(run).verdict, site.report(run).extracted) == (Verdict.COMPLETED, 2)
+    # Step Functions redrives the first execution.
+    backend = get_backend("stepfunctions")["123456789012"]["us-east-1"]
+    backend.state_machines[0].executions[0].status = "RUNNING"
+    with pytest.raises(UsageError, match="for its end: s3unzip watch"):
+        runs.resume(run)
+    assert (runs.stop(run), runs.state(run)) == (True, "ABORTED")
 
 
 def test_failed_members_are_done_again(site: Site) -> None:
