@@ -32,7 +32,7 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
 
     Args:
         fo: the archive: a path, ``s3://``, ``http://`` or ``https://``; any other URL that fsspec
-            can open; or a binary file that can seek.
+            can open; what `fsspec.open` returns; or a binary file that can seek.
         target_protocol: the file system of `fo` in a chained URL.
         target_options: options of that file system; for S3 and the web, the options of
             `open_archive`.
@@ -48,7 +48,7 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
 
     def __init__(
         self,
-        fo: str | os.PathLike[str] | IO[bytes],
+        fo: str | os.PathLike[str] | IO[bytes] | fsspec.core.OpenFile,
         target_protocol: str | None = None,
         target_options: dict[str, Any] | None = None,
         **arguments: Any,
@@ -68,6 +68,8 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
                 options = {}
             elif protocol == "s3" and "://" not in source:
                 source = f"s3://{source}"
+        elif isinstance(fo, fsspec.core.OpenFile):
+            source = fo.open()
         self.archive = open_archive(source, **options, **arguments)
 
     @classmethod

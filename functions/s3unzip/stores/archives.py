@@ -263,8 +263,7 @@ def check_parts(
     )
     for boundary, fault in zip(boundaries, faults, strict=True):
         if fault is not None:
-            number = boundary.disk + 1  # disks are numbered from 0, parts from 1
-            name = _name_part(location, number, is_last=boundary.disk == disks.last)
+            name = _name_part(location, boundary.disk + 1, is_last=boundary.disk == disks.last)
             raise RejectedError(Finding("part-wrong", f"{name} {fault}"))
 
 

@@ -153,8 +153,10 @@ class ObjectRunStore:
         # Reading by version id requires an additional permission. The ETag pins the object just as
         # well.
         record = self._source.pinned(location, replace(tail.pin, version_id=None))
-        before_tail = ByteRange(0, tail.pin.size - len(tail.data))
-        yield from map(bytes, self._calls.stream(record, before_tail, "work"))
+        yield from map(
+            bytes,
+            self._calls.stream(record, ByteRange(0, tail.pin.size - len(tail.data)), "work"),
+        )
         yield tail.data
 
     def names(self, prefix: str) -> Iterator[str]:

@@ -424,7 +424,7 @@ def test_the_protocol_of_s3_is_read_here(
 
 def test_members_are_listed_as_files_and_folders(path: Path) -> None:
     """Folders come of the names; a refused member is no file; globs and ranges work."""
-    files = fsspec.filesystem("s3unzip", fo=str(path))
+    files = fsspec.filesystem("s3unzip", fo=fsspec.open(str(path)))
     listings = [files.ls(name, detail=False) for name in ("", "/a", "s3unzip://a/one.txt")]
     assert [*listings, files.glob("**/*.txt")] == [
         ["a", "large.bin"],
