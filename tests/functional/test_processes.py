@@ -168,10 +168,11 @@ class SlowRun(HttpServer):
 
 def await_delivery(process: subprocess.Popen[str]) -> None:
     """Return when no signal waits any more for the process, as far as its system shows it."""
-    status = Path(f"/proc/{process.pid}/status")
     pending = re.compile(r"^(?:SigPnd|ShdPnd):\s*0*[1-9a-f]", re.MULTILINE)
     if LINUX:
-        assert any(not pending.search(status.read_text()) for _ in looks())
+        assert any(
+            not pending.search(Path(f"/proc/{process.pid}/status").read_text()) for _ in looks()
+        )
     time.sleep(0.5)  # the program has passed it on to its workers
 
 
@@ -230,8 +231,9 @@ def test_abort_stops_the_process_that_works_on_a_run(program: Program, workers: 
     with SlowRun(program, tuple(f"bytes={digit}" for digit in range(10))) as slow:
         process = slow.start(f"{slow.url}/a.zip", "out", "-w", workers)
         (run,) = program.runs()
-        stop = program.home / "runs" / run / "stop.json"
-        threading.Thread(target=slow.go_on_after, args=(stop,)).start()
+        threading.Thread(
+            target=slow.go_on_after, args=(program.home / "runs" / run / "stop.json",)
+        ).start()
         assert program.run("abort", "latest", "--json").lines == [
             {"run": run, "environment": None, "stopped": True, "uploads": 0}
         ]
@@ -253,7 +255,9 @@ def test_ctrl_c_stops_several_archives_and_says_how_to_go_on(program: Program) -
         process = slow.start("first.zip", f"{slow.url}/a.zip", "last.zip", "out", "-w", "1")
         told = slow.stop(process)
     assert process.returncode == 130
-    assert re.search("stopped: [12] of 3 archives ended; ", told)
-    assert re.search(r"; [12] archives? had not begun: |; of the next one: ", told)
+    assert re.search(
+        "stopped: [12] of 3 archives ended; (.*; )?([12] archives? had not begun|of the next one):",
+        told,
+    )
     assert "\\n" not in told
     assert "s3unzip resume" in told or "start the same command again" in told

@@ -1,5 +1,6 @@
 """Runs on record: lists of them, and one that goes on, has ended or was killed."""
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -53,8 +54,10 @@ def test_runs_are_a_table(program: Program) -> None:
     header, *lines = program.run("runs").out.splitlines()
     assert header.split()[2:6] == ["STATE", "TOOK", "MEMBERS", "FAILED"]
     assert len({line.index("  /") for line in lines}) == 1
-    assert {line.split()[2] for line in lines} == {"COMPLETED", "COMPLETED_WITH_ERRORS"}
-    assert all(" -> " in line for line in lines)
+    assert {(line.split()[2], " -> " in line) for line in lines} == {
+        ("COMPLETED", True),
+        ("COMPLETED_WITH_ERRORS", True),
+    }
     assert {run.get("failed", 0) for run in program.run("runs", "--json").lines} == {0, 1}
     for path in program.home.rglob("report.json"):  # the clock was set back in mid-run
         path.write_bytes(path.read_bytes().replace(b'"started":1', b'"started":2'))
@@ -216,6 +219,9 @@ def test_one_process_at_a_time_does_a_run(program: Program, run: str) -> None:
     with lock_run(str(program.home), run):
         for words in (("run", "a.zip", "out", "-w", "1"), ("resume", "latest")):
             program.run(*words).ends(2, f"{run}: another process is working on this run")
+    with (program.home / "runs" / run / LOCK).open() as begun:  # it begins while abort looks
+        fcntl.flock(begun, fcntl.LOCK_SH)
+        program.run("abort", run).ends(2, f"{run}: another process is working on this run")
     assert (written(), member.exists()) == (before, False)
     program.extract("a.zip", "out", "-q").ends(0)
     assert member.exists()

@@ -80,12 +80,12 @@ def print_test(report: Report, out: TextIO) -> None:
     )
     _print_advice(report, out, env_options=None)
     if report.verdict is not Verdict.REJECTED:
-        seconds = max(report.finished - report.started, 1e-9)  # the clock may not have advanced
         out.write(
             f"  {show_count(report.extracted, 'member')} "
             f"{choose_form(report.extracted, 'is', 'are')} sound, "
             f"{report.failed:,} {choose_form(report.failed, 'is', 'are')} not; "
-            f"{show_bytes(report.bytes_out)} decoded in {show_seconds(seconds)}\n"
+            f"{show_bytes(report.bytes_out)} decoded in "
+            f"{show_seconds(max(0.0, report.finished - report.started))}\n"
         )
     _print_warnings(report.warnings, out, indent="  ")
     print_failures(report, out, env_options=None)

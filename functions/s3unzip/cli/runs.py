@@ -6,6 +6,7 @@ The commands are ``runs``, ``show``, ``watch``, ``resume`` and ``abort``.
 import sys
 import time
 import webbrowser
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from s3unzip.cli.progress import RunDisplay, failed_line
 from s3unzip.cli.terminal import print_json, text_stream, warn, write_table
 from s3unzip.context import Context
 from s3unzip.errors import NotFoundError, ServiceFaultError, UnreadableRecordError, UsageError
-from s3unzip.local.runs import ENDED, LocalRuns
+from s3unzip.local.runs import ENDED, LocalRuns, lock_run
 from s3unzip.model import Outcome, PlanSummary, Report, Request, Status, Verdict
 from s3unzip.options import read_options
 from s3unzip.planning.select import members_folder
@@ -264,13 +265,12 @@ def _find_page(report: Report, run_list: RunList) -> Path:
     from s3unzip.settling.page import render_page
 
     run = report.run
-    home = Path(runs_home().key)
     if run_list.environment is None:
-        page = home / "runs" / run / PAGE
+        page = Path(runs_home().key, "runs", run, PAGE)
         if not page.is_file():
             raise NotFoundError(f"{run}: has no page; s3unzip resume {run} writes it")
         return page
-    page = home / "pages" / f"{run}.html"
+    page = Path(runs_home().key, "pages", f"{run}.html")
     make_folders(page.parent, PRIVATE)
     try:
         body = run_list.records(run).store.read(PAGE)
@@ -397,9 +397,10 @@ def _recall_config(arguments: Arguments, recorded: StoreConfig) -> StoreConfig:
         if source_of(parameter) is ParameterSource.COMMANDLINE
     }
     replaced = typed | {RIVALS[field] for field in typed & RIVALS.keys()}
-    fields = parameters.keys() | {"other_hosts"}  # `--allow` sets `other_hosts`
     recalled = {
-        field: getattr(recorded, field) for field in fields - replaced if getattr(recorded, field)
+        field: getattr(recorded, field)
+        for field in (parameters.keys() | {"other_hosts"}) - replaced  # `--allow` sets the last one
+        if getattr(recorded, field)
     }
     return replace(arguments.config(), **recalled)
 
@@ -430,7 +431,10 @@ def abort(arguments: Arguments) -> int:
             plan = records.find_plan()
             if plan is not None:
                 context = Context(stores=run_list.stores, clock=Clock())
-                uploads = drop_leftovers(Step(plan.run, context, context.calls()))
+                with ExitStack() as locks:
+                    if arguments.env is None:  # otherwise `resume` might begin new uploads
+                        locks.enter_context(lock_run(run_list.work_location.key, run))
+                    uploads = drop_leftovers(Step(plan.run, context, context.calls()))
             elif report is None and not is_stopped:
                 raise _missing_report(run, run_list)
         except UnreadableRecordError as damage:

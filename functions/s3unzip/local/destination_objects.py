@@ -200,8 +200,13 @@ def clear_extra(
 def _list_objects(
     location: Location, prefix: str, context: Context, calls: Calls
 ) -> dict[str, StoredObject]:
-    pages = list_pages(context.stores.destination(location), prefix, partial(calls.paced, "list"))
-    return {listed.key: listed for page in pages for listed in page.objects}
+    return {
+        listed.key: listed
+        for page in list_pages(
+            context.stores.destination(location), prefix, partial(calls.paced, "list")
+        )
+        for listed in page.objects
+    }
 
 
 def _is_within(location: Location, above: Location) -> bool:
