@@ -26,7 +26,7 @@ def main() -> None:
 def run_program() -> None:
     """Run the command line. Ctrl-C prints one line, never a traceback."""
     try:
-        if sys.getfilesystemencoding() != "utf-8" and "PYTHONUTF8" not in os.environ:
+        if sys.getfilesystemencoding() != "utf-8" and os.environ.get("PYTHONUTF8") != "1":
             _start_again_with_utf8()
         # A listing or a plan holds millions of values, and frequent collections would visit them
         # again and again: with Python's threshold of 700 allocations, verifying 100,000 objects

@@ -254,8 +254,9 @@ def test_test_checks_every_member_that_is_selected(program: Program) -> None:
 @pytest.mark.parametrize("words", ["run damaged.zip out", "test damaged.zip"])
 def test_a_quiet_command_names_failures_on_standard_error(program: Program, words: str) -> None:
     """A failed member and the verdict are lines of stderr; a run that is right prints nothing."""
-    ended = program.run(*words.split(), "-q", "-w", "1")
-    ended.ends(1, "bad.txt: The data does not have the declared CRC-32")
+    ended = program.run(*words.split(), "-q", "-w", "1").ends(
+        1, "bad.txt: The data does not have the declared CRC-32"
+    )
     assert ended.out == program.extract("-q", "a.zip", "out").err == ""
 
 
@@ -471,13 +472,17 @@ def _make_latin_locale(folder: Path) -> dict[str, str]:
     return {"LOCPATH": str(folder), "LC_ALL": "de_DE.latin1"}
 
 
-def test_a_locale_runs_no_module_of_the_folder(tmp_path: Path, program: Program) -> None:
+@pytest.mark.parametrize("variables", [{}, {"PYTHONUTF8": "0"}])
+def test_a_locale_runs_no_module_of_the_folder(
+    tmp_path: Path, program: Program, variables: dict[str, str]
+) -> None:
     """The command starts again for UTF-8, and not by way of a module beside the archive."""
+    program.add("uni.zip", Entry("\N{GRINNING FACE}", b"1"))
     (program.folder / "msgspec.py").write_text("raise SystemExit('planted')\n")
     ended = subprocess.run(
-        [Path(sys.executable).with_name("s3unzip"), "ls", "a.zip"],
+        [Path(sys.executable).with_name("s3unzip"), "run", "uni.zip", "out", "-q"],
         cwd=program.folder,
-        env={**os.environ, **program.variables, **_make_latin_locale(tmp_path)},
+        env={**os.environ, **program.variables, **_make_latin_locale(tmp_path), **variables},
         capture_output=True,
         check=False,
     )
