@@ -160,16 +160,17 @@ def test_skip_unchanged_puts_only_what_differs(world: World) -> None:
 
 
 def test_never_keeps_what_is_there(world: World) -> None:
-    """An equal object is unchanged, a different one is a failed member and stays."""
+    """An equal object is unchanged, a different one is a failed member; no PUT is tried."""
     world.out.add("archive/d0/f0.json", b"mine")
     for extracted, unchanged in ((3, 0), (0, 3)):
-        world.run(
+        report = world.run(
             build(*_entries(4)),
             Options(on_conflict=OnConflict.NEVER),
             extracted=extracted,
             unchanged=unchanged,
             reasons={"exists": 1},
         )
+        assert report.requests.put == extracted + 2  # of records
     assert world.content("d0/f0.json") == b"mine"
 
 

@@ -20,10 +20,10 @@ from queue import SimpleQueue
 from typing import Generic, TypeVar
 
 from s3unzip import errors
-from s3unzip.extraction.existing_objects import explain_refusal, find_unchanged, with_crc
+from s3unzip.extraction.existing_objects import explain_refusal, resolve_conflicts, with_crc
 from s3unzip.extraction.large_members import stream_whole
-from s3unzip.extraction.member_object import make_object, object_facts, stored_size
-from s3unzip.model import OnConflict, PlannedMember, Status
+from s3unzip.extraction.member_object import make_object, object_facts
+from s3unzip.model import OnConflict, PlannedMember
 from s3unzip.runs.step import RUN_FAULTS, TaskAttempt
 from s3unzip.stores.ports import Buffer, ObjectFacts
 from s3unzip.zip import (
@@ -48,7 +48,7 @@ def extract_batch(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
     Members that are larger than declared, by a multiple of 4 GiB, are streamed at the end.
     """
     tuning = attempt.context.tuning
-    rows = _drop_unchanged(attempt, rows)
+    rows = _drop_existing(attempt, rows)
     writer = _Writer(attempt)
     pool: PutPool[Ready] = PutPool(
         writer.put,
@@ -70,20 +70,22 @@ def extract_batch(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
         stream_whole(attempt, row)
 
 
-def _drop_unchanged(attempt: TaskAttempt, rows: list[PlannedMember]) -> list[PlannedMember]:
-    """Note the unchanged members and return the other rows, because S3 bills even a refused PUT."""
-    options = attempt.run.options
-    unchanged = find_unchanged(
+def _drop_existing(attempt: TaskAttempt, rows: list[PlannedMember]) -> list[PlannedMember]:
+    """Note the members whose objects are kept; return the other rows.
+
+    S3 bills even a refused PUT, and some stores do not refuse it.
+    """
+    outcomes = resolve_conflicts(
         rows,
-        options,
+        attempt.run.options,
         attempt.destination,
         attempt.calls,
         threads=attempt.context.tuning.puts_in_flight,
     )
     for row in rows:
-        if row.member.index in unchanged:
-            attempt.note(row, row.outcome(Status.UNCHANGED, stored_size(row.member, options)))
-    return [row for row in rows if row.member.index not in unchanged]
+        if row.member.index in outcomes:
+            attempt.note(row, outcomes[row.member.index])
+    return [row for row in rows if row.member.index not in outcomes]
 
 
 def _group_neighbours(rows: Sequence[PlannedMember], max_gap: int) -> Iterator[list[PlannedMember]]:

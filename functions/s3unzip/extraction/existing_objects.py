@@ -10,9 +10,10 @@ option `on_conflict` sets the rule:
 ================== ==========================================================
 
 The destination is queried before a write, because S3 bills even a refused conditional PUT.
-`resolve_conflict` checks one member; `find_unchanged` checks many small members by LIST and HEAD.
-Another writer may create the key after this check. Then the store refuses the conditional write,
-and `explain_refusal` checks the key again.
+`resolve_conflict` checks one member; `resolve_conflicts` checks many small members by LIST and
+HEAD. Another writer may create the key after this check. Then the store refuses the conditional
+write, and `explain_refusal` checks the key again. A store that ignores the condition overwrites
+only such a new object.
 """
 
 import zlib
@@ -129,34 +130,43 @@ def _extend_crc(inflater: "zlib._Decompress", data: Buffer, crc: int) -> int | N
 
 
 def resolve_conflict(
-    row: PlannedMember, run_step: Step, read_crc: Callable[[], int] | None = None
+    row: PlannedMember,
+    options: Options,
+    destination: Destination,
+    calls: Calls,
+    read_crc: Callable[[], int] | None = None,
 ) -> Outcome | None:
     """Return the outcome of a member that must not be written; None: the member must be written.
 
     Args:
         row: the member.
-        run_step: the step of the run, whose destination may have an object under the key of the
-            member.
+        options: the options of the run.
+        destination: the store that may have an object under the key of the member.
+        calls: sends the requests.
         read_crc: function that computes the CRC-32 of the content. It is called if the archive does
             not declare the CRC-32 and the object has the size of the member. It raises
-            `MemberError` if the content is bad.
+            `MemberError` if the content is bad. If it is None, such a member must be written.
     """
-    options = run_step.run.options
     if options.on_conflict is OnConflict.OVERWRITE:
         return None
-    stored = find_object(row.key, options, run_step.destination, run_step.calls)
+    stored = find_object(row.key, options, destination, calls)
     if stored is None:
         return None
     if has_stored_size(stored.size, row.member, options):
-        if not row.member.declares_crc and read_crc is not None:
+        if not row.member.declares_crc:
+            if read_crc is None:
+                return None
             row = with_crc(row, read_crc())
         if row.member.cipher is not None and stored.crc32 is None:
-            # A large AE-2 member was written before the CRC-32 of its content was known.
-            read = partial(
-                read_stored, run_step.destination, row.key, is_gzip=options.as_gzip is not None
+            # A large AE-2 member was written before the CRC-32 of its content was known. If its
+            # object was deleted in the meantime, it counts as an object without a CRC-32.
+            stored = (
+                calls.paced(
+                    "get",
+                    partial(read_stored, destination, row.key, is_gzip=options.as_gzip is not None),
+                )
+                or stored
             )
-            # If the object was deleted in the meantime, it counts as an object without a CRC-32.
-            stored = run_step.calls.paced("get", read) or stored
     if has_content(stored, row.member, options):
         return row.outcome(Status.UNCHANGED, stored.size)
     if options.on_conflict is OnConflict.NEVER:
@@ -166,7 +176,9 @@ def resolve_conflict(
 
 def explain_refusal(row: PlannedMember, run_step: Step) -> Outcome:
     """Return the outcome of a member whose write was refused because its key already exists."""
-    return resolve_conflict(row, run_step) or _fail_existing(row)
+    return resolve_conflict(
+        row, run_step.run.options, run_step.destination, run_step.calls
+    ) or _fail_existing(row)
 
 
 def _fail_existing(row: PlannedMember) -> Outcome:
@@ -184,32 +196,36 @@ def with_crc(row: PlannedMember, crc: int) -> PlannedMember:
     return replace(row, member=row.member.with_crc(crc))
 
 
-def find_unchanged(
+def resolve_conflicts(
     rows: Sequence[PlannedMember],
     options: Options,
     destination: Destination,
     calls: Calls,
     threads: int,
-) -> set[int]:
-    """Return the indexes of members that the destination already has; empty if all are overwritten.
+) -> dict[int, Outcome]:
+    """Return the outcomes of the members that must not be written, by index.
 
-    LIST returns the sizes for a thousand keys per request; HEAD is sent only if the sizes agree. If
-    many other keys lie between the keys of the members, the listing stops after a few pages, before
-    it costs more than it saves. Members that later pages may contain are then checked by HEAD.
+    LIST returns the sizes for a thousand keys per request. HEAD is sent only if the sizes agree, or
+    if `on_conflict` is ``never``. If many other keys lie between the keys of the members, the
+    listing stops after a few pages, before it costs more than it saves. Members that later pages
+    may contain are then checked by HEAD.
     """
     if not rows or options.on_conflict is OnConflict.OVERWRITE:
-        return set()
-    possible = list(_find_possibly_unchanged(rows, options, destination, calls))
-    answers = map_ahead(
-        lambda row: is_member(row, options, destination, calls), possible, threads, 4 * threads
+        return {}
+    possible = list(_find_possible_conflicts(rows, options, destination, calls))
+    outcomes = map_ahead(
+        lambda row: resolve_conflict(row, options, destination, calls),
+        possible,
+        threads,
+        4 * threads,
     )
-    return {row.member.index for row, is_same in zip(possible, answers, strict=True) if is_same}
+    return {outcome.index: outcome for outcome in outcomes if outcome is not None}
 
 
-def _find_possibly_unchanged(
+def _find_possible_conflicts(
     rows: Sequence[PlannedMember], options: Options, destination: Destination, calls: Calls
 ) -> Iterator[PlannedMember]:
-    """Yield the rows under whose keys there may be an object of the member's size.
+    """Yield the rows under whose keys there may be an object that must be kept.
 
     A page of a listing costs as much as `LIST_PRICE` HEADs. If the keys are far apart, the listing
     has many pages of other keys. The listing therefore stops after `max_pages`, and all rows after
@@ -229,7 +245,10 @@ def _find_possibly_unchanged(
     for number, page in enumerate(pages, 1):
         for listed in page.objects:
             row = unlisted.pop(listed.key, None)
-            if row is not None and has_stored_size(listed.size, row.member, options):
+            if row is not None and (
+                options.on_conflict is OnConflict.NEVER
+                or has_stored_size(listed.size, row.member, options)
+            ):
                 yield row
         if number == max_pages and not page.is_last:
             listed_to = ""  # in an unordered listing, every row might be on a later page

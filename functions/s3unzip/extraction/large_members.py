@@ -132,7 +132,13 @@ def _write_or_note(
 ) -> None:
     """Write a large member with `write`, or note its outcome if it must not be written."""
     try:
-        outcome = resolve_conflict(row, attempt, partial(_read_crc, attempt, row))
+        outcome = resolve_conflict(
+            row,
+            attempt.run.options,
+            attempt.destination,
+            attempt.calls,
+            read_crc=partial(_read_crc, attempt, row),
+        )
     except errors.MemberError as error:
         outcome = Outcome.failed(row.member.index, row.key, error.finding)
     if outcome is None:

@@ -151,7 +151,7 @@ def link_member(run_step: Step, tasks: Sequence[Task]) -> list[Task] | Outcome:
     tasks = sorted(tasks, key=lambda task: task.part)
     first = tasks[0]
     row = run_step.read_rows(first.rows)[0]
-    outcome = resolve_conflict(row, run_step)
+    outcome = resolve_conflict(row, run_step.run.options, run_step.destination, run_step.calls)
     if outcome is not None:
         return outcome
     try:

@@ -18,9 +18,17 @@ from s3unzip.context import Context
 from s3unzip.contradictions import check_delete_extra, check_options
 from s3unzip.errors import ServiceFaultError, UnreadableRecordError, UsageError
 from s3unzip.explanations import describe
-from s3unzip.extraction.existing_objects import find_unchanged
+from s3unzip.extraction.existing_objects import resolve_conflicts
 from s3unzip.local.runs import known_runs
-from s3unzip.model import Location, OnConflict, PlannedMember, Report, Request, Verdict
+from s3unzip.model import (
+    Location,
+    OnConflict,
+    PlannedMember,
+    Report,
+    Request,
+    Status,
+    Verdict,
+)
 from s3unzip.planning.reading import read_archive
 from s3unzip.planning.select import MARKER, check_selection, parse_template
 from s3unzip.runs.records import RunRecords
@@ -106,7 +114,7 @@ def _decide_members(
         context: the context of this process.
         calls: counts and retries the requests.
     """
-    unchanged = find_unchanged(
+    outcomes = resolve_conflicts(
         [row for row in rows if row.key in listed_keys],
         request.options,
         context.stores.destination(request.destination),
@@ -116,7 +124,8 @@ def _decide_members(
     for row in rows:
         key = row.key
         size = row.member.size
-        if row.member.index in unchanged:
+        outcome = outcomes.get(row.member.index)
+        if outcome is not None and outcome.status is Status.UNCHANGED:
             yield Decision(key, size, "unchanged")
         elif key not in listed_keys:
             yield Decision(key, size, "write")

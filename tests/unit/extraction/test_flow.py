@@ -17,10 +17,10 @@ from s3unzip.errors import AccessDeniedError, NotFoundError, ServiceFaultError
 from s3unzip.extraction.batch import PutPool, Window
 from s3unzip.extraction.existing_objects import (
     LIST_PRICE,
-    find_unchanged,
     is_member,
     is_same_object,
     read_stored,
+    resolve_conflicts,
 )
 from s3unzip.extraction.large_members import stream_member
 from s3unzip.extraction.member_object import DEFAULT_TYPE, content_type
@@ -260,7 +260,7 @@ def test_members_beyond_the_last_key_listed_are_asked_for(place: int, calls: Cal
     if place < ROWS - 1:
         bucket.delete(keys[-1:])
     rows = [_row_of(index, key) for index, key in enumerate(keys)]
-    assert find_unchanged(rows, SKIP, bucket, calls, threads=2) == {
+    assert resolve_conflicts(rows, SKIP, bucket, calls, threads=2).keys() == {
         row.member.index for row in rows if row.key in bucket.objects
     }
     assert calls.requests.head == ROWS  # each member once, also the one that is not there
@@ -272,8 +272,8 @@ def test_the_last_key_listed_is_not_asked_for_twice(calls: Calls) -> None:
     bucket = hold(MemoryBucket(), *keys, *[f"k{number:04}x" for number in range(PAGE_KEYS)])
     last = sorted(bucket.objects)[PAGE_KEYS - 1]
     rows = [_row_of(index, key) for index, key in enumerate([*keys[: ROWS - 2], last, "z"])]
-    assert (find_unchanged(rows, SKIP, bucket, calls, threads=2), calls.requests.head) == (
-        set(range(ROWS - 1)),
+    assert (len(resolve_conflicts(rows, SKIP, bucket, calls, threads=2)), calls.requests.head) == (
+        ROWS - 1,
         ROWS,
     )
 
@@ -329,8 +329,10 @@ def test_a_listing_is_given_up_before_it_costs_too_much(
         MemoryBucket(), *(f"m{number:05}" for number in range(3 * PAGE_KEYS)), body=b"", crc=None
     )
     members = [_row_of(index, f"{'az'[index % 2]}{index:03}") for index in range(rows)]
-    unchanged = find_unchanged(members, SKIP, bucket, calls, threads=2)
-    assert (unchanged, calls.requests.list) == (set(), pages)
+    assert (resolve_conflicts(members, SKIP, bucket, calls, threads=2), calls.requests.list) == (
+        {},
+        pages,
+    )
 
 
 def test_an_object_without_a_noted_crc_is_known_by_its_size(calls: Calls) -> None:
