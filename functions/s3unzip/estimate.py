@@ -219,7 +219,7 @@ def _warn_of_timeout(seconds: Sequence[float], platform: Platform) -> tuple[str,
 def _find_bound(
     seconds: Sequence[float], at_once: int, requests: Requests, platform: Platform
 ) -> _Bound:
-    """Return the largest lower bound of the duration of tasks that take `seconds` each."""
+    """Return the largest lower bound on the duration of tasks that take `seconds` each."""
     bounds = [
         _Bound(max(seconds, default=0.0), "the longest task"),
         _Bound(sum(seconds) / at_once, f"all tasks by {at_once:,} workers"),

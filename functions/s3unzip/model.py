@@ -52,7 +52,7 @@ def encode(value: object) -> bytes:
     """Return a value as one line of JSON, without the newline.
 
     Raises:
-        UsageError: a text, such as the name of a file, contains bytes that are not UTF-8.
+        UsageError: a string, such as a file name, contains bytes that are not valid UTF-8.
     """
     try:
         return msgspec.json.encode(value)
@@ -578,7 +578,7 @@ class PlannedMember(Struct, frozen=True, array_like=True, gc=False):
 
 
 class PlanSummary(Struct, frozen=True, omit_defaults=True):
-    """The result of the plan: ``run.json``. It is written last, and is small for every archive."""
+    """The result of the plan, ``run.json``: written last, and small for an archive of any size."""
 
     run: Run
     members: int  # number of members in the central directory

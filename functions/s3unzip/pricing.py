@@ -54,8 +54,8 @@ def local(*, workers: int, priced_reads: bool = False, priced_writes: bool = Fal
 
     Args:
         workers: number of processes.
-        priced_reads: whether the archive is in S3; if so, its requests cost money.
-        priced_writes: whether the destination is in S3; if so, its requests cost money.
+        priced_reads: whether the archive is in S3, where requests for it cost money.
+        priced_writes: whether the destination is in S3, where requests to it cost money.
     """
     return Platform(
         name="local",

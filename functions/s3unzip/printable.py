@@ -82,7 +82,7 @@ def show_count(count: int, noun: str) -> str:
 
 
 def show_quantity(quantity: float, unit: str) -> str:
-    """Return a line's quantity on a bill: ``3 requests``, ``0.68 GB-s``, ``4,959 GB-s``."""
+    """Return the quantity shown on one line of a bill: ``3 requests``, ``0.68 GB-s``."""
     if unit != "GB-s":
         return show_count(round(quantity), unit)
     if quantity < 10:

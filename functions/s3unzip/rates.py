@@ -37,7 +37,7 @@ S3_REQUEST_UPLOAD = 20.0 * MB
 
 # --- Prices, us-east-1, dollars ----------------------------------------------------------------
 
-# https://aws.amazon.com/s3/pricing/ ; DELETE, AbortMultipartUpload and answers with 5xx are free:
+# https://aws.amazon.com/s3/pricing/ ; DELETE, AbortMultipartUpload and 5xx responses are free:
 # https://docs.aws.amazon.com/AmazonS3/latest/userguide/ErrorCodeBilling.html
 PRICE_S3_WRITE = 0.005 / 1_000  # PUT, COPY, POST, LIST
 PRICE_S3_READ = 0.000_4 / 1_000  # GET and HEAD, including those with the response 404

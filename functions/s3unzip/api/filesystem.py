@@ -77,7 +77,7 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
         return str(super()._strip_protocol(path)).lstrip("/")
 
     def ls(self, path: str, detail: bool = True, **arguments: Any) -> list[Any]:  # noqa: FBT001, FBT002 - of fsspec
-        """List a folder or a file; `path` may have the protocol, as for all other methods."""
+        """List a folder or a file; `path` may include the protocol, as in all other methods."""
         return list(super().ls(self._strip_protocol(path), detail=detail, **arguments))
 
     def _get_dirs(self) -> None:

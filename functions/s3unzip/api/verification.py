@@ -133,7 +133,7 @@ class Verification(Struct, frozen=True):
     prefix: str  # prefix of the listed keys
     deep: bool  # whether the objects were read
     members: int  # number of objects that should exist
-    refused: int  # number of members that no run extracts, because the directory refuses them
+    refused: int  # number of members that no run extracts: refused when the directory was read
     equal: int
     proofs: dict[str, int]  # number of equal objects, by proof
     records: tuple[str, ...]  # ids of the runs whose records were used
@@ -322,7 +322,7 @@ def _list_expected(request: Request, reading: Reading) -> list[_Expected]:
         _Expected(key, is_selected=False)
         for key in unselected_keys.difference(map(_KEY, expected))  # a template may make equal keys
     ]
-    expected.sort(key=_KEY)  # code points sort in the order of their UTF-8
+    expected.sort(key=_KEY)  # by code point, which is also the order of their UTF-8
     return expected
 
 

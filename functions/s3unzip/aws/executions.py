@@ -202,7 +202,7 @@ def start_run(
     state: Next | None = None,
     report: Report | None = None,
 ) -> None:
-    """Start an execution of a run, unless one is at work; calling this again is safe.
+    """Start an execution of a run, unless one is already running; calling this again is safe.
 
     Args:
         config: the configuration of the environment.

@@ -91,7 +91,7 @@ def _compare_again(run: str, config: LambdaConfig, context: Context) -> dict[str
 
 
 def _read_input(detail: dict[str, Any]) -> RunInput:
-    """Return the input of an execution from the event about its end.
+    """Return an execution's input, taken from the event that reports its end.
 
     If the input is too long, the event does not contain it. Then the run is derived from the name
     of the execution. The input has priority, because a user can choose any name in the console.

@@ -170,7 +170,7 @@ def _make_parameter(name: str, changes: dict[str, Any]) -> click.Parameter:
     if is_repeatable:
         default = ()
     elif declared.kind is str:
-        default = None  # None: the class that declares the option has the default
+        default = None  # None: use the default of the class that declares the option
     settings |= {
         "default": default,
         "show_default": bool(default),

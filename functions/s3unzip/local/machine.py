@@ -116,8 +116,8 @@ class Machine:
         if self._config is not None:
             sign_in(self._config, request.destination)
         self._progress.phase("plan")
-        # A web server might not tell the time of the archive. Then the time of its first run is
-        # used, so that all runs of this version have the same id.
+        # A web server might not report when the archive was modified. In that case, the time of its
+        # first run is used, so that all runs of this version have the same id.
         if tail.modified is None:
             first_time = None
             if self._config is not None and self._config.work.store.is_local:
@@ -198,7 +198,8 @@ class Machine:
                 forget_lost(run_step, self._home)
                 note_start(self._home, run)
         except UnreadableRecordError as damage:
-            # Any member on record may be lost. With a report of the damage, the run begins anew.
+            # Without all records, lost members cannot be determined. A report of the damage makes
+            # `loop.resume` plan the run again and extract all its members.
             run_step.records.store.delete([REPORT])
             run_step.records.put_report(
                 report_unplanned(
@@ -395,7 +396,8 @@ def _report_interruption(
     if not is_stopped(records):
         records.write_stop(Stop(Verdict.FAILED, STOPPED, "the run was stopped by a signal"))
     if settled.report is None:
-        loop.settle(settled.next, context)  # writes the report, because the run has a stop
+        # This writes the report, because a stop was recorded for the run.
+        loop.settle(settled.next, context)
     report = records.read_report()
     return InterruptedRunError(
         f"stopped: {report.extracted + report.unchanged:,} of {records.read_plan().selected:,} "

@@ -5,11 +5,11 @@ microseconds. Linux moves each woken thread to an idle processor, where it preem
 thread and loses its cached data. With 20,000 small members, this took a third of the CPU time.
 Workers therefore use `SCHED_BATCH` (sched(7)), under which a woken thread preempts no other thread.
 
-A worker allocates and frees buffers all the time, in several threads. By default, glibc returns the
-end of a heap to the system as soon as it is free, then requests it again. The kernel's work for new
-pages then costs as much as inflating into them. After the first large buffer is freed, glibc also
-keeps large buffers in the heaps of the threads, where they leave holes. Fixed thresholds prevent
-both problems.
+A worker allocates and frees buffers all the time, in several threads. By default, glibc returns
+free memory at the top of a heap to the system at once, only to request it again. The kernel's work
+for new pages then costs as much as inflating into them. After the first large buffer is freed,
+glibc also keeps large buffers in the heaps of the threads, where they leave holes. Fixed thresholds
+prevent both problems.
 """
 
 import contextlib

@@ -68,7 +68,7 @@ class WorkerTally:
         self._lock = threading.Lock()
 
     def note_recorded(self, counts: Mapping[str, int], *, new_run: bool) -> None:
-        """Before a round, set the sums to the recorded counts; a new run is shown from zero."""
+        """Before a round, set the totals to the recorded counts; a new run starts from zero."""
         with self._lock:
             if new_run:
                 self._shown.clear()

@@ -78,7 +78,7 @@ class Canary:
     def put(self) -> Answer:
         """Put the archive and compute the id of its run.
 
-        Nothing is put if the run would replace a marker that other archives share.
+        Nothing is uploaded if the run would replace a marker that other archives share.
         """
         # The token is in the name of the archive, so other archives share a prefix without it.
         if self._request.options.marker and self._token not in self._template.prefix:

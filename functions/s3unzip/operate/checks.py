@@ -82,7 +82,7 @@ class Diagnosis(Struct, frozen=True):
 
 
 def run_check(name: str, check: Callable[[], Answer]) -> CheckResult:
-    """Return the result of a check, which is a warning if the check cannot be made."""
+    """Return the result of a check; if it cannot be carried out, the result is a warning."""
     try:
         answer = check()
     except S3UnzipError as error:

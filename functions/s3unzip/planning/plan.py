@@ -1,6 +1,6 @@
 """Plan: read an archive's directory, refuse bad archives and members, cut the work into tasks.
 
-A plan writes ``members.jsonl``, from which the workers read their members. `settling.loop` then
+Planning writes ``members.jsonl``, from which the workers read their members. `settling.loop` then
 writes the first round and ``run.json``. If the archive is refused, nothing is written, and the
 report of the refusal is returned.
 """

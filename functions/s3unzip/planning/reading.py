@@ -137,7 +137,7 @@ def _make_selection(request: Request, template: KeyTemplate, pin: Pin) -> Select
         return selection  # without `folder_key`, folders are not compared with the keys
     if makes_folders(options):
         return selection._replace(folder_key=template.folder_key)
-    return selection._replace(folder_key=lambda _: None)  # empty folders are not made
+    return selection._replace(folder_key=lambda _: None)  # empty folders are not created
 
 
 def _narrow_to_budget(policy: Policy, budget: Budget | None) -> Policy:

@@ -260,7 +260,7 @@ def near_names(name: str, paths: Iterable[str]) -> tuple[str, ...]:
     with_ending = [path for path in compared if f"/{path.lower()}".endswith(f"/{lower_name}")]
     if with_ending:
         return tuple(with_ending[:MAX_NEAR])
-    # The time to compare two names grows with about the square of their length, so a long name is
+    # The time to compare two names grows roughly with the square of their length, so a long name is
     # compared with fewer paths.
     max_paths = MAX_PAIRS // max(1, len(lower_name) ** 2)
     by_lower = {path.lower(): path for path in compared[:max_paths]}

@@ -290,7 +290,7 @@ def resume(
 
 
 def repeat_request(run: Run | Report, after_success: AfterSuccess | None) -> Request:
-    """Return the request that begins a run anew.
+    """Return the request that starts a run over.
 
     Args:
         run: the run or its report.

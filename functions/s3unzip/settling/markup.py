@@ -16,7 +16,7 @@ from typing import NamedTuple, NewType
 Markup = NewType("Markup", str)
 
 NOTHING = Markup("")
-MAX_UNFOLDED = 200  # maximum length of a text that is shown in full, in characters
+MAX_UNFOLDED = 200  # maximum length, in characters, of text that is shown in full
 FOLDED_END = 40  # number of characters at the end of a folded text that stay visible
 NO_BREAK_SPACE = "\u00a0"  # used between a figure and its unit
 

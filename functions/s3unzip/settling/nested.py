@@ -41,7 +41,7 @@ def has_nested(report: Report) -> bool:
 
 
 def first_budget(tuning: Tuning) -> Budget:
-    """Return the budget that all runs below one outermost archive share."""
+    """Return the budget shared by all runs under one outermost archive."""
     return Budget(tuning.nested_archives, tuning.nested_members, tuning.nested_bytes)
 
 
@@ -176,7 +176,7 @@ def nested_requests(run: Run, report: Report, context: Context) -> Iterator[Requ
 
 
 def _find_taken(records: RunRecords, prefixes: Counter[str]) -> dict[str, str]:
-    """Return the prefixes that cannot be used, because others have them; each with a message."""
+    """Return the prefixes that cannot be used because they are taken, each with a message."""
     taken = {
         prefix: f"{archives} archives would be extracted to {prefix}"
         for prefix, archives in prefixes.items()

@@ -399,7 +399,7 @@ def details(shown: Shown) -> Markup:
 
 
 def _identify(report: Report) -> Iterator[tuple[str, str]]:
-    """Yield names and values that identify the run, and its options that are not defaults."""
+    """Yield the names and values that identify the run, followed by its non-default options."""
     yield "Run", report.run
     if report.route is not None:
         yield "Route", report.route.name

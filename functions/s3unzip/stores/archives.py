@@ -313,7 +313,7 @@ def locate_part(location: Location, number: int, *, is_last: bool = False) -> Lo
 def make_archive_test(location: Location, pin: Pin, destination: Location) -> Callable[[str], bool]:
     """Return a function that tests whether a key is that of the archive or of one of its parts.
 
-    A file can have several paths, because of links, and of file systems that ignore case. This is
+    A file can have several paths, because of links or case-insensitive file systems. This is
     tested only if the archive lies below the folder `destination`, because the test takes time.
     """
     count = len(pin.parts or ())

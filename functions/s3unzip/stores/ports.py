@@ -301,7 +301,7 @@ class Destination(Protocol):
         """Yield the incomplete uploads below `prefix`."""
 
     def copies_from(self, source: Location, pin: Pin) -> bool:
-        """Return whether `copy_part` can copy from that source, without sending a request."""
+        """Return, without sending a request, whether `copy_part` can copy from that source."""
         return False
 
     def copy_part(

@@ -78,7 +78,7 @@ class _HeaderForm(NamedTuple):
 
 @lru_cache(maxsize=1 << 12)
 def _read_form(raw: bytes) -> _HeaderForm:
-    """Interpret the form of a header, whose fields are packed in `raw` without gaps."""
+    """Interpret the fields of a header, which are packed in `raw` without gaps."""
     _, made_by, needed, flags, method, disk, _, attributes = _FORM.unpack(raw)
     host = made_by >> 8  # 4.4.2: the upper byte is the system that wrote the attributes
     mode = attributes >> 16  # Unix systems store the mode in the upper half

@@ -198,7 +198,7 @@ def _find_eocd(archive: ArchiveBytes, window: bytes) -> Reads[int]:
     base = archive.size - len(window)
     stops = _find_stops(window)
     padding_at = _find_padding(window)
-    # The stops of the end records that are followed by nothing or only by padding.
+    # The end offsets of those end records that are followed by nothing, or only by padding.
     final_stops = [stop for stop in stops.values() if padding_at <= stop <= len(window)]
     if not final_stops:
         return (yield from _find_complete_eocd(archive, window, stops))

@@ -627,7 +627,7 @@ def _is_written(stored: StoredObject, body: Buffer, facts: ObjectFacts) -> bool:
 def _require_field(answer: Mapping[str, Any], field: str, key: str) -> Any:
     """Return a field of a response about `key`, or raise `UnconfirmedError` if it is missing.
 
-    A connection that ends early can leave out headers of the response.
+    If a connection closes early, headers of the response can be missing.
     """
     if not answer.get(field):
         raise UnconfirmedError(f"{key}: the answer came without its {field}")

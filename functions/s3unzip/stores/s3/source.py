@@ -48,7 +48,7 @@ NO_DATE = datetime.fromtimestamp(0, UTC)  # used if a response contains no date
 
 
 def needs_botocore(session: Session, key: str) -> bool:
-    """Return whether obstore cannot be used: in this process, or for this key or its metadata."""
+    """Return whether obstore is unusable in this process, or for this key or its metadata."""
     if session.is_forked() or key in session.keys_for_botocore:
         return True
     # Only a few keys need the regular expression, which takes five times as long.
