@@ -23,6 +23,7 @@ from s3unzip.errors import Finding, UsageError, VerdictError
 from s3unzip.globs import compile_glob
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.options import HelpSection, RunOption, bare_type
+from s3unzip.stages import Stage, gives_outcome
 from s3unzip.zip import Member
 
 T = TypeVar("T")
@@ -454,23 +455,6 @@ class TaskKind(StrEnum):
     COPY = "copy"  # one stored member, or a slice of it, copied by the server
     SCAN = "scan"  # find one segment of a huge deflated member, and the window after it
     SLICE = "slice"  # inflate and upload some linked segments of a huge deflated member
-
-
-# The module `settling.results` has the rules of the stages.
-class Stage(StrEnum):
-    """A stage in the life of a split member, in chronological order."""
-
-    SCAN = "scan"  # tasks find the member's segments
-    LINK = "link"  # settling links the segments, begins the upload and makes the slices
-    SLICE = "slice"  # tasks upload the slices
-    FINISH = "finish"  # settling compares the slices with the directory and completes the upload
-    STREAM = "stream"  # one task inflates the whole member, because its slices do not fit together
-    DONE = "done"  # settling has recorded the outcome of the member
-
-
-def gives_outcome(stage: Stage | None) -> bool:
-    """Return whether tasks in `stage` set the outcomes of members; None: tasks without a stage."""
-    return stage in {None, Stage.STREAM, Stage.DONE}
 
 
 class Slice(Struct, frozen=True):

@@ -30,7 +30,6 @@ from s3unzip.model import (
     Pin,
     Request,
     SourceAction,
-    Stage,
     decode,
     encode,
 )
@@ -44,7 +43,7 @@ from s3unzip.object_properties import (
 )
 from s3unzip.options import read_options
 from s3unzip.run_ids import execution_name, run_id, run_of_execution
-from s3unzip.settling.results import AFTER_TASKS, current_stage
+from s3unzip.stages import AFTER_TASKS, Stage, current_stage
 from s3unzip.zip import CHECKS
 
 

@@ -47,7 +47,6 @@ from s3unzip.model import (
     PlannedMember,
     PlanSummary,
     Report,
-    Stage,
     Stop,
     Task,
     TaskReport,
@@ -55,9 +54,9 @@ from s3unzip.model import (
     decode,
     decode_lines,
     encode,
-    gives_outcome,
 )
 from s3unzip.run_ids import check_same_archive
+from s3unzip.stages import Stage, gives_outcome
 from s3unzip.stores import Stores
 from s3unzip.stores.calls import Calls, map_ahead
 from s3unzip.stores.run_store import RunStore

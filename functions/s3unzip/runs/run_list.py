@@ -26,14 +26,13 @@ from s3unzip.model import (
     Location,
     Outcome,
     PlanSummary,
-    Stage,
     Status,
     TaskReport,
-    gives_outcome,
 )
 from s3unzip.run_ids import STEM_AT, run_of_execution
 from s3unzip.runs.records import PLAN_TASK, READERS, RunRecords
 from s3unzip.runs.step import count_progress
+from s3unzip.stages import Stage, gives_outcome
 from s3unzip.stores.calls import map_ahead
 
 if TYPE_CHECKING:

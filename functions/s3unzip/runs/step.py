@@ -14,15 +14,14 @@ from s3unzip.model import (
     PlannedMember,
     Run,
     Slice,
-    Stage,
     Status,
     Stop,
     Task,
     TaskReport,
     Verdict,
-    gives_outcome,
 )
 from s3unzip.runs.records import RECORD_UNREADABLE, RunRecords, TaskOutcomes
+from s3unzip.stages import Stage, gives_outcome
 from s3unzip.stores.calls import Calls
 
 MAX_FAILURES = 50  # maximum number per update of the display; the report counts all failures

@@ -6,26 +6,12 @@ The rules:
 - A task whose outcomes are missing or cannot be read is treated as not begun.
 - If the records of the plan or of a round cannot be read, the run stops. The outcomes that can be
   read are still counted.
-
-The rules of the stages of a split member (`model.Stage`):
-
-- A member is split if it is huge and deflated (scans, then slices), or stored and copied by several
-  tasks (slices only). The stage after `LINK` is `SLICE`, `STREAM` or `DONE`; the stage after
-  `FINISH` is `STREAM` or `DONE`.
-- Workers do the tasks of a stage concurrently and in any order. The stage ends when all its tasks
-  have ended. Settling carries out the stages without tasks (`LINK` and `FINISH`), one member per
-  call, and may do so repeatedly and late.
-- The stage of a member is not recorded. Each step derives it anew from the tasks and their outcomes
-  (`current_stage`), so a step may be repeated, even late or concurrently.
-- A later stage wins: tasks of earlier stages that end late change nothing.
-- The outcome of a slice is not the outcome of its member. A slice has an outcome only if it failed;
-  then the member is streamed. Only `STREAM` and `DONE` set the outcome of a member.
-- A large member that is not split has only the stage `STREAM`. Members of batches, and stored
-  members that one task copies, have no stage.
+- `s3unzip.stages` determines the stage of a split member. Settling carries out the stages `LINK`
+  and `FINISH`, and may do so repeatedly and late.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from itertools import chain
 
@@ -40,16 +26,15 @@ from s3unzip.model import (
     Outcome,
     PlanSummary,
     Requests,
-    Stage,
     Status,
     Stop,
     Task,
     TaskKind,
     TaskReport,
-    gives_outcome,
 )
 from s3unzip.runs.records import PLAN_TASK, RunRecords, TaskOutcomes
 from s3unzip.runs.step import Step, stop_for
+from s3unzip.stages import Stage, current_stage, gives_outcome
 from s3unzip.stores.calls import map_ahead
 from s3unzip.stores.ports import Upload
 
@@ -209,22 +194,6 @@ def _sort_member(results: Results, stages: _Stages) -> None:
             for task, outcomes in stages[stage]:
                 if outcomes is None or not outcomes.is_complete:
                     results.unfinished.append(task)
-
-
-# For each stage that workers carry out, the stage that follows when all its tasks have ended.
-AFTER_TASKS = {Stage.SCAN: Stage.LINK, Stage.SLICE: Stage.FINISH, Stage.STREAM: Stage.DONE}
-
-
-def current_stage(ended: Mapping[Stage, bool]) -> Stage:
-    """Return the stage of a member.
-
-    Args:
-        ended: for each stage with a task or an outcome on record, whether all its tasks have ended.
-    """
-    latest = max(ended, key=list(Stage).index)  # the last stage in the order of declaration
-    if ended[latest]:
-        return AFTER_TASKS.get(latest, latest)
-    return latest
 
 
 def do_split_members(step: Step, results: Results) -> None:
