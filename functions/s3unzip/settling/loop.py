@@ -47,12 +47,7 @@ from s3unzip.planning.reading import Reading, read_tail
 from s3unzip.run_ids import check_same_archive, run_id
 from s3unzip.runs.records import PAGE, RECORD_UNREADABLE, REPORT, STOP, RunRecords, round_name
 from s3unzip.runs.step import RUN_FAULTS, Step, stop_for
-from s3unzip.settling.report import (
-    make_report,
-    report_unplanned,
-    write_marker,
-    write_report,
-)
+from s3unzip.settling.report import make_report, report_unplanned, write_marker, write_report
 from s3unzip.settling.results import (
     Results,
     abort_leftover_uploads,
@@ -218,9 +213,9 @@ def look_up_run(records: RunRecords) -> RecordedRun:
 def _write_plan(plan: Plan, context: Context, calls: Calls) -> Settled:
     """Write the first round and then the plan; settle a run without tasks immediately.
 
-    Before that, the upload of each member that is copied in slices is created. If a fault ends the
-    run at that point, the stop is recorded and the copies stay in the round: settling links them
-    later.
+    Before that, each member that several tasks copy is linked: its upload is created, and the tasks
+    copy slices of this upload. If a fault ends the run meanwhile, the stop is recorded, and the
+    round has the copies of the members that are not linked yet: settling links them later.
     """
     run = plan.summary.run
     records = RunRecords.open(context.stores, run.id, calls)
@@ -234,13 +229,14 @@ def _write_plan(plan: Plan, context: Context, calls: Calls) -> Settled:
                 done += 1
     except RUN_FAULTS as fault:
         records.write_stop(stop_for(fault))
-        tasks += plan.copies
+        linked_members = {task.member for task in tasks}
+        tasks += [task for task in plan.copies if task.member not in linked_members]
     records.write_round(0, tasks)
     stores = {}  # how the stores are reached, for later commands
     if context.reached is not None:
         stores = to_builtins(context.reached.recorded())
     records.write_plan(replace(plan.summary, requests=calls.requests, stores=stores))
-    if not tasks:
+    if not tasks:  # the first round has ended
         return settle(Next(run.id, "few"), context, calls)
     return Settled(replace(_state_for_round(records, tasks, number=0, context=context), done=done))
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, repeat
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, strategies as st
@@ -119,12 +120,8 @@ class ForgetfulBucket(MemoryBucket):
 
 @dataclass(eq=False)
 class RefusingCompletes(MemoryBucket):
-    """Will not have an object made of parts, or of those that were copied."""
+    """Will not have an object made of parts that were copied."""
 
-    streamed: bool = False
-    error: S3UnzipError | None = field(
-        default_factory=lambda: StorageError("InvalidArgument: multiple checksums in request")
-    )
     _copied: set[str] = field(default_factory=set)
 
     def copy_part(
@@ -134,8 +131,8 @@ class RefusingCompletes(MemoryBucket):
         return super().copy_part(upload, number, offset, source, pin, span)
 
     def complete_upload(self, upload: Upload, parts: Sequence[Part], *, if_absent: bool) -> str:
-        if self.error is not None and (self.streamed or upload.upload_id in self._copied):
-            raise self.error
+        if upload.upload_id in self._copied:
+            raise StorageError("InvalidArgument: multiple checksums in request")
         return super().complete_upload(upload, parts, if_absent=if_absent)
 
 
@@ -230,16 +227,21 @@ def test_a_flipped_bit_in_stored_data_fails_by_name(tuning: Tuning, *, checksums
     world.assert_absent("s.bin")
 
 
-def test_a_right_that_is_missing_while_settling_is_in_the_report() -> None:
-    """The run ends with a report that names the right, and a resume completes the member."""
-    bucket = RefusingCompletes(
-        streamed=True, error=AccessDeniedError("CompleteMultipartUpload: s3:PutObject is missing")
+@pytest.mark.parametrize("method", ["create_upload", "complete_upload"])
+def test_a_right_that_is_missing_is_in_the_report(method: str) -> None:
+    """The run ends with a report that names the right; a resume counts each member once."""
+    archive = zips.build(
+        zips.Entry("broken", CONTENT, local={"method": zips.DEFLATE}), zips.Entry("s.bin", CONTENT)
     )
-    world = World(SPLIT, MemoryStores(out=bucket))
-    report = world.run(ARCHIVE, verdict="FAILED", reason="access-denied")
-    assert "s3:PutObject" in (report.message or "")
-    bucket.error = None
-    world.assert_clean(world.resume(report.run), **{"s.bin": CONTENT})
+    world = World(SPLIT)
+    with patch.object(MemoryBucket, method, side_effect=AccessDeniedError("no s3:PutObject")):
+        report = world.run(
+            archive, verdict="FAILED", reason="access-denied", message="no s3:PutObject"
+        )
+    world.resume(
+        report.run, verdict="COMPLETED_WITH_ERRORS", extracted=1, reasons={"lfh-method-mismatch": 1}
+    )
+    assert world.out.objects[KEY + "s.bin"].body == CONTENT
 
 
 def test_copies_by_several_tasks_have_no_more_parts_than_an_upload_may() -> None:
@@ -270,19 +272,13 @@ def test_an_overwritten_source_leaves_no_upload() -> None:
 
 def test_an_overwritten_source_leaves_no_upload_of_another_member() -> None:
     """An upload that settling has begun is aborted when it finds the change at another member."""
-    bucket = RefusingCompletes(
-        streamed=True, error=SourceChangedError("s3://in/archive.zip: newer")
-    )
-    report = World(
-        replace(SPLIT, split_from=1_000, segment_bytes=20_000), MemoryStores(out=bucket)
-    ).run(
-        zips.build(
-            zips.Entry("s.bin", CONTENT),
-            zips.Entry("deflated", MIXED, zips.DEFLATE),
-        ),
-        verdict="SOURCE_CHANGED",
-    )
-    assert (bucket.pending, report.tasks_failed <= report.tasks) == ({}, True)
+    world = World(replace(SPLIT, split_from=1_000, segment_bytes=20_000))
+    with patch.object(MemoryBucket, "complete_upload", side_effect=SourceChangedError("newer")):
+        report = world.run(
+            zips.build(zips.Entry("s.bin", CONTENT), zips.Entry("deflated", MIXED, zips.DEFLATE)),
+            verdict="SOURCE_CHANGED",
+        )
+    assert (world.out.pending, report.tasks_failed <= report.tasks) == ({}, True)
 
 
 @pytest.mark.parametrize("copies", [True, False])
