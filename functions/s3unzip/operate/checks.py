@@ -25,7 +25,7 @@ from s3unzip.object_properties import ObjectProperties
 from s3unzip.operate.runs import DeployedRuns, translating_errors
 from s3unzip.settings import Variable
 
-AGAIN = "deploy the stack again"
+DEPLOY_AGAIN = "deploy the stack again"
 # A deployment of an unchanged template does not create again what somebody has deleted.
 RESTORE = "restore what is missing, or destroy the stack and deploy it again"
 NOT_CHECKED: dict[type[S3UnzipError], str] = {  # the advice for each error that prevents a check
@@ -209,7 +209,8 @@ def check_rights(runs: DeployedRuns, defaults: RunDefaults | None = None) -> Ans
             return Answer(
                 FAILURE,
                 f"{role} may not {' and '.join(actions)} on {arn}: each write is refused",
-                f"{AGAIN}; else a permissions boundary or a policy of the organization denies it",
+                f"{DEPLOY_AGAIN}; else a permissions boundary or a policy of the organization "
+                "denies it",
             )
     if owner != runs.account:
         return _check_policy(runs, destination.bucket, owner, roles)

@@ -11,7 +11,7 @@ from typing import Any
 
 from s3unzip.errors import NotFoundError, S3UnzipError
 from s3unzip.operate.checks import (
-    AGAIN,
+    DEPLOY_AGAIN,
     FAILURE,
     FUNCTION,
     OK,
@@ -104,14 +104,15 @@ def check_concurrency(runs: DeployedRuns) -> Answer:
     )
     if max_workers > available:
         advice = f"lower runs.max_workers to {int(MAX_SHARE * unreserved):,}, or {QUOTA}"
-        if reserved is not None:
+        if reserved is not None:  # a deployment undoes a limit that was set in the console
             advice = "raise functions.extract.reserved_concurrency or deploy again"
         return Answer(FAILURE, f"{state}: Lambda will refuse workers", advice)
     if reserved is None and max_workers > MAX_SHARE * available:
         return Answer(
             WARNING,
             f"{state}: runs leave too few for other functions",
-            f"set functions.extract.reserved_concurrency below {MAX_SHARE:.0%} of it, or {QUOTA}",
+            "set functions.extract.reserved_concurrency below "
+            f"{MAX_SHARE:.0%} of the unreserved concurrency, or {QUOTA}",
         )
     return Answer(OK, state)
 
@@ -155,7 +156,7 @@ def check_rules(runs: DeployedRuns) -> Answer:
         for name in runs.resource_names("AWS::Events::Rule")
     ]
     if not rules:
-        return Answer(FAILURE, "the stack has no EventBridge rule", AGAIN)
+        return Answer(FAILURE, "the stack has no EventBridge rule", DEPLOY_AGAIN)
     disabled = [rule["Name"] for rule in rules if rule.get("State") != "ENABLED"]
     if disabled:
         return Answer(
@@ -225,14 +226,17 @@ def check_dead_letters(runs: DeployedRuns) -> Answer:
     ]
     if not queues:
         return Answer(
-            FAILURE, "the stack has no dead-letter queue", f"{AGAIN}: a failed event would be lost"
+            FAILURE,
+            "the stack has no dead-letter queue",
+            f"{DEPLOY_AGAIN}: a failed event would be lost",
         )
     counts = {url.rsplit("/", 1)[-1]: count_messages(runs, url) for url in queues}
     names = [name for name, count in counts.items() if count]
     if names:
+        total = sum(counts.values())
         return Answer(
             WARNING,
-            f"{sum(counts.values()):,} messages are in {', '.join(names)}",
+            f"{total:,} {choose_form(total, 'message is', 'messages are')} in {', '.join(names)}",
             "read the messages and the functions' logs, fix the cause, then move the messages "
             "back: docs/howto/dashboard.md, DeadLetters",
         )
@@ -246,7 +250,7 @@ def check_alarms(runs: DeployedRuns) -> Answer:
     if deleted:
         return Answer(WARNING, f"somebody has deleted {', '.join(sorted(deleted))}", RESTORE)
     if not alarms:
-        return Answer(WARNING, "the stack has no alarms", AGAIN)
+        return Answer(WARNING, "the stack has no alarms", DEPLOY_AGAIN)
     silent = [
         alarm["AlarmName"]
         for alarm in alarms
@@ -289,7 +293,7 @@ def check_notifications(runs: DeployedRuns) -> Answer:
                     FAILURE,
                     f"{name}: {action['HistorySummary']}",
                     "let the policies of the topic and its key allow cloudwatch.amazonaws.com; "
-                    f"{AGAIN}",
+                    f"{DEPLOY_AGAIN}",
                 )
     return Answer(OK, "no notification of an alarm failed")
 

@@ -526,7 +526,7 @@ def test_dead_letters_are_counted(runs: DeployedRuns, account: Account) -> None:
     runs.resources += (resource("IntakeDeadLetters1", "AWS::SQS::Queue", dead),)
     check(runs, "dead letters", OK, "no messages in dead")
     account.client("sqs").send_message(QueueUrl=dead, MessageBody="lost")
-    check(runs, "dead letters", WARNING, "1 messages are in dead")
+    check(runs, "dead letters", WARNING, "1 message is in dead")
 
 
 def _put_alarm(account: Account, *actions: str, name: str = "DeadLetters", **more: Any) -> None:

@@ -271,7 +271,8 @@ class Session:
         later requests have only the ETag, because credentials without that permission may still be
         able to read the archive.
         """
-        # An ETag has quotes. Without quotes it is a date, which cannot be a condition.
+        # `pin.etag` is a quoted ETag or, for some stores, a date without quotes, which cannot be a
+        # condition.
         if bucket in self._unversioned and pin.etag is not None and pin.etag.startswith('"'):
             return None
         return pin.version_id
@@ -384,8 +385,9 @@ class Session:
     def _explain_fault(
         self, fault: errors.ServiceFaultError, answer: ServerAnswer, call: Call
     ) -> errors.S3UnzipError:
-        """Return the fault, with the name of the server added to its texts.
+        """Return the fault with its `trouble` set, which names the server.
 
+        If the fault's message does not name the server, the name is also added to the message.
         Returns a permanent error instead if the program has just started and cannot reach the
         server.
         """
@@ -404,8 +406,10 @@ class Session:
             server += f" through the proxy {re.sub('//.*@', '//', proxy)}"
         # Messages from obstore end like this: "...: Connection reset (os error 104)".
         reason = answer.message.rpartition(": ")[2].partition(" (os error")[0].lower()
-        fault.trouble = f"no answer from {server} ({answer.unreachable or reason or 'no answer'})"
-        # So far, the message does not name the server.
+        fault.trouble = (
+            f"no answer from {server} ({answer.unreachable or reason or 'reason unknown'})"
+        )
+        # `fault.args` is the message, which does not name the server yet.
         fault.args = (f"{fault}; no answer from {server}",)
         if not self._is_starting:
             return fault
