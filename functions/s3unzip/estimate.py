@@ -335,8 +335,8 @@ def _billed_seconds(
     Args:
         seconds: duration of each task.
         bound: the largest lower bound, which determines how long the tasks take.
-        overhead: seconds outside of tasks. They include `EVENT_SECONDS`, in which the event
-            arrives; these are not billed.
+        overhead: seconds outside of tasks, used only for a direct run. They include
+            `EVENT_SECONDS`, the wait for the event, which is not billed.
         at_once: number of concurrent tasks.
         platform: the platform of the run; one function does all of a direct run.
     """

@@ -138,17 +138,22 @@ def _compile_automaton(tokens: Sequence[str], flags: int) -> Glob:
     none, slash, not_slash, any_character = (
         re.compile(text, flags) for text in ("(?!)", "/", "[^/]", ".")
     )
-    # Each of these tokens can match nothing, so its first position skips to the one after it.
+    # Each of these tokens can match nothing, so its first position skips past the token.
     wild = {
-        _SLASHES: [_Position(slash, none, (1,))],
-        "*": [_Position(not_slash, none, (1,))],
-        "**": [_Position(any_character, none, (1,))],
-        _ANY_FOLDER: [_Position(none, none, (1, 2)), _Position(any_character, slash)],
+        _SLASHES: [_Position(stays=slash, goes=none, skips=(1,))],
+        "*": [_Position(stays=not_slash, goes=none, skips=(1,))],
+        "**": [_Position(stays=any_character, goes=none, skips=(1,))],
+        _ANY_FOLDER: [
+            _Position(stays=none, goes=none, skips=(1, 2)),
+            _Position(stays=any_character, goes=slash),
+        ],
     }
     positions: list[_Position] = []
     for token in tokens:
-        positions += wild.get(token) or [_Position(none, re.compile(_translate(token), flags))]
-    positions.append(_Position(none, none))  # the end, where a match is complete
+        positions += wild.get(token) or [
+            _Position(stays=none, goes=re.compile(_translate(token), flags))
+        ]
+    positions.append(_Position(stays=none, goes=none))  # the end, where a match is complete
     end = len(positions) - 1
 
     def reach(numbers: list[int]) -> frozenset[int]:

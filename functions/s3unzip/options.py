@@ -105,24 +105,21 @@ def bare_type(kind: Any) -> Any:
     return kind
 
 
-def type_options(values: Struct) -> Iterator[str]:
+def option_words(values: Struct) -> Iterator[str]:
     """Yield the command-line words for all options that differ from their defaults."""
     for option in read_options(type(values)):
         value = getattr(values, option.field)
-        if option.word and value and value != option.default:  # empty values cannot be typed
-            yield from type_option(option.word, value)
-
-
-def type_option(word: str, value: object) -> Iterator[str]:
-    """Yield the command-line words for one option, which may be repeated."""
-    match value:
-        case True:
-            yield word
-        case tuple():
-            for text in value:
-                yield from (word, str(text))
-        case dict():
-            for key, text in value.items():
-                yield from (word, f"{key}={text}")
-        case _:
-            yield from (word, str(value))
+        # The command line has no words for an empty value.
+        if not option.word or not value or value == option.default:
+            continue
+        match value:
+            case True:
+                yield option.word
+            case tuple():  # the option is repeated
+                for text in value:
+                    yield from (option.word, str(text))
+            case dict():
+                for key, text in value.items():
+                    yield from (option.word, f"{key}={text}")
+            case _:
+                yield from (option.word, str(value))

@@ -51,6 +51,7 @@ from s3unzip.zip import AFTER_LENGTH, METHODS, ByteRange, Limits, Member, close_
 T = TypeVar("T")
 WHOLE_BYTES = 1024**2  # a member up to this size is read with one request
 HELD_BYTES = 64 * 1024**2  # `open` writes a larger member to a temporary file
+OVERWRITTEN = "{}: it was overwritten since it was opened"  # {}: the location of the archive
 
 
 class NoSuchMemberError(NotFoundError, KeyError):
@@ -400,15 +401,15 @@ class Archive(Mapping[str, ArchiveMember]):
                 stores=self._stores,
                 progress=progress,
             )
-        except NothingSelectedError:  # the version that was opened has these members
-            self._check_pin(None)
-        self._check_pin(report.pin)  # a newer version was rejected before there was a plan
+        except NothingSelectedError as error:  # the version that was opened has these members
+            raise SourceChangedError(OVERWRITTEN.format(self.source)) from error
+        self._check_pin(report.pin)  # a rejected archive has no plan, so `planned` was not called
         report.raise_for_verdict()
         return report
 
     def _check_pin(self, pin: Pin | None) -> None:
         if pin != self._reading.pin:
-            raise SourceChangedError(f"{self.source}: it was overwritten since it was opened")
+            raise SourceChangedError(OVERWRITTEN.format(self.source))
 
     def open(
         self,

@@ -417,14 +417,15 @@ class _ObjectComparison:
             try:
                 job()
             except S3UnzipError:
-                self.calls.end()  # now: `map_ahead` raises the error only in the job's turn
+                # End now: `map_ahead` raises the error only after the results of earlier jobs.
+                self.calls.end()
                 raise
 
         try:
             # Up to four jobs wait for each thread, so that a slow job does not hold up the others.
             for _ in map_ahead(run, jobs, threads, 4 * threads):
                 pass
-        except BaseException:  # also Ctrl-C; threads that list end at their next page
+        except BaseException:  # also on Ctrl-C; a thread that is listing stops at its next page
             self.calls.end()
             raise
 

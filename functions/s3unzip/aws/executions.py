@@ -179,7 +179,10 @@ class ArrivedArchive(NamedTuple):
 
 
 def find_archive(request: Request, context: Context, calls: Calls) -> ArrivedArchive | None:
-    """Return the current version of an archive, or None if the archive is gone."""
+    """Return the current version of an archive, or None if the archive is gone.
+
+    If the store refuses to return the archive's bytes, the result contains the refusal.
+    """
     source = context.stores.source(request.source)
     refusal = None
     try:
@@ -191,6 +194,7 @@ def find_archive(request: Request, context: Context, calls: Calls) -> ArrivedArc
         raise
     except StorageError as error:  # the store would also refuse each later attempt
         refusal = str(error)
+        # This tail has the version of the archive, but no bytes.
         tail = calls.run("head", lambda: source.stat(request.source))
     return ArrivedArchive(request, run_id(request, tail.pin, tail.modified), tail, refusal)
 

@@ -13,10 +13,10 @@ from s3unzip.settling.loop import KnownArchive, begin_run, resume
 
 @lambda_function
 def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
-    """Plan the run, or continue it where it stopped; return the next state.
+    """Begin or resume the run; return the next state.
 
-    If the input contains a ``request``, a run without a plan is planned. Otherwise the run is
-    resumed; with ``failed``, members that failed are extracted again.
+    With a ``request``, plan the run unless it already has a plan, and continue it. Without one,
+    resume it; with ``failed``, extract its failed members again.
     """
     run_input = convert_input(event, RunInput)
     if not run_input.run:

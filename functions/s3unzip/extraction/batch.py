@@ -339,7 +339,7 @@ class _Writer:
             etag = attempt.calls.paced("put", put)
         except errors.ConflictError:
             attempt.note(row, explain_refusal(row, attempt))
-        except RUN_FAULTS:  # some are also a `StorageError`, which would fail only this member
+        except RUN_FAULTS:  # subclasses of `StorageError` that end the whole run
             raise
         except errors.UnsupportedError:  # the store would refuse every member
             raise
@@ -348,6 +348,7 @@ class _Writer:
         except errors.StorageError as refusal:
             with self._lock:
                 self._refused.append((row, refusal))
+                # No PUT has succeeded yet, so the store probably refuses every member.
                 if not self._has_success and len(self._refused) >= MAX_REFUSALS:
                     raise
         else:

@@ -101,7 +101,7 @@ def _do_remaining(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
         if is_batch:
             extract(attempt, remaining)
         else:
-            for row in remaining:  # at most one member
+            for row in remaining:  # the only member of the task, or none if it has an outcome
                 extract(attempt, row)
     except RUN_FAULTS:
         raise
@@ -112,4 +112,5 @@ def _do_remaining(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
             raise errors.StoreRefusesError(str(refusal)) from refusal
         for row in remaining:
             attempt.note_failed(row, row.finding(refusal.reason, str(refusal)))
+    # The task is finished. If it was a scan or a slice, settling adds the outcome of the member.
     attempt.has_no_outcome = not attempt.task.is_whole

@@ -278,9 +278,10 @@ class _PendingTasks:
             return self._tasks.pop() if self._tasks else None
 
     def is_recorded(self, task: Task) -> bool:
-        """Return whether a lost attempt at a task has written the record of the task."""
+        """Return whether the lost attempt wrote a new report of its task."""
         report = self._records.find_task_report(task.id)
-        if report is None or report == self._reports.get(task.id):  # from an earlier attempt
+        # An unchanged report was written by an earlier attempt.
+        if report is None or report == self._reports.get(task.id):
             return False
         self._reports[task.id] = report
         return True

@@ -209,9 +209,9 @@ def check_selection(
 def find_unmatched(
     options: Options, paths: Callable[[], Iterable[str]], selected: int
 ) -> tuple[list[str], list[str]]:
-    """Return the names that no member has, and the globs that match no member.
+    """Return a sentence for each name that no member has, and for each glob that matches none.
 
-    Each is a sentence for the user. A pattern with a leading slash and without wildcards, such as
+    A pattern with a leading slash and without wildcards, such as
     ``/a.txt``, is a name.
 
     Args:
@@ -222,23 +222,23 @@ def find_unmatched(
     missing = set(options.names)
     if missing:
         missing.difference_update(paths())
-    names = [
+    missing_names = [
         f"no member is called {name!r}{_show_near(near_names(name, paths()))}"
         for name in options.names
         if name in missing
     ]
-    globs: list[str] = []
-    if selected and len(options.include) == 1:  # every selected member matches the only glob
-        return names, globs
+    unmatched_globs: list[str] = []
+    if selected and len(options.include) == 1:  # the selected members match the only glob
+        return missing_names, unmatched_globs
     for pattern in options.include:
         if any(map(compile_name(pattern), paths())):
             continue
         near = _show_near(_near_glob(pattern, paths))
         if pattern.startswith("/") and not has_wildcards(pattern):
-            names.append(f"no member is called {pattern.lstrip('/')!r}{near}")
+            missing_names.append(f"no member is called {pattern.lstrip('/')!r}{near}")
         else:
-            globs.append(f"no member matches {pattern!r}{near}")
-    return names, globs
+            unmatched_globs.append(f"no member matches {pattern!r}{near}")
+    return missing_names, unmatched_globs
 
 
 def _show_near(near: Sequence[str]) -> str:

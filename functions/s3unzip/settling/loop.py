@@ -290,11 +290,12 @@ def repeat_request(run: Run | Report, after_success: AfterSuccess | None) -> Req
 
     Args:
         run: the run or its report.
-        after_success: the action on the archive, which a report does not contain.
+        after_success: the action on the archive; used only if `run` is a report, which does not
+            contain the action.
     """
     if isinstance(run, Run):
         after_success = run.after_success
-    elif run.options.nested_budget is not None:  # a nested archive is a member, which is kept
+    elif run.options.nested_budget is not None:  # a nested archive is a member and must be kept
         after_success = None
     return Request(
         run.source,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from s3unzip.model import OnConflict, Options, Report, Run, Verdict
-from s3unzip.options import type_options
+from s3unzip.options import option_words
 from s3unzip.runs.records import RUN
 from s3unzip.stores.config import StoreConfig
 
@@ -123,7 +123,7 @@ def _list_options(options: Options) -> Iterator[str]:
     if on_conflict is OnConflict.OVERWRITE:
         on_conflict = OnConflict.SKIP_UNCHANGED
     yield from ("--on-conflict", on_conflict.value)
-    # OVERWRITE is the default, which `type_options` leaves out. The option is thus not typed twice.
-    yield from type_options(replace(options, on_conflict=OnConflict.OVERWRITE))
+    # OVERWRITE is the default, which `option_words` leaves out. So the option appears once.
+    yield from option_words(replace(options, on_conflict=OnConflict.OVERWRITE))
     if options.objects is not None:
-        yield from type_options(options.objects)
+        yield from option_words(options.objects)

@@ -230,8 +230,9 @@ def write_report(
 def may_replace(report: Report, earlier: Report, since: float, *, reopened: bool = False) -> bool:
     """Return whether a report whose step began at `since` may replace an earlier report.
 
-    A better verdict always may. An equal verdict may if it is newer, and so may a worse one in a
-    run that was resumed to extract its failed members again (`reopened`).
+    A better verdict always may. If the step began after the earlier report was finished, an equal
+    verdict may too, and so may a worse one if the run was resumed to extract its failed members
+    again (`reopened`).
     """
     rank = report.verdict.rank
     earlier_rank = earlier.verdict.rank

@@ -444,6 +444,7 @@ def map_ahead(
             pending.extend(pool.submit(call, value) for value in islice(remaining, 1))
             yield result
     finally:
-        # Do not wait: the garbage collector may close an abandoned generator in a thread that is
-        # just starting, in which `threading` holds the lock that waiting needs.
+        # Do not wait, which could deadlock: the garbage collector may close an abandoned generator
+        # in a thread that is just starting, while that thread holds the lock of `threading` that
+        # waiting takes.
         pool.shutdown(wait=False, cancel_futures=True)

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from s3unzip.errors import UsageError
 from s3unzip.model import STORE_KINDS, Location, StoreKind
-from s3unzip.options import HelpSection, RunOption, read_options, type_options
+from s3unzip.options import HelpSection, RunOption, option_words, read_options
 from s3unzip.settings import OTHER_BUCKETS
 
 # A URL without "http://", with too few slashes, or with a query. Its groups are the scheme, the
@@ -127,10 +127,11 @@ def _parse(text: str) -> Location:
 
 
 def split_bucket(path: str) -> tuple[str, str]:
-    """Return the bucket and the key that follow ``s3://``; the bucket may be an access point's ARN.
+    """Return the bucket and the key that follow ``s3://``.
 
-    Users write such an ARN with either ``accesspoint:`` or ``accesspoint/``. The result always
-    contains the colon.
+    The path may also be the ARN of a bucket, of an object or of an access point. The bucket is then
+    an access point's ARN. Users write this ARN with either ``accesspoint:`` or ``accesspoint/``;
+    the result always contains the colon.
     """
     arn = re.match(_ARN, path)
     if arn is not None:
@@ -144,16 +145,18 @@ def split_bucket(path: str) -> tuple[str, str]:
 
 def _check_bucket(text: str, bucket: str) -> None:
     """Refuse text that is not a bucket name, and unsupported kinds of buckets."""
-    unsupported = [kind for suffix, kind in OTHER_BUCKETS.items() if bucket.endswith(suffix)]
+    unsupported_kind = next(
+        (kind for suffix, kind in OTHER_BUCKETS.items() if bucket.endswith(suffix)), None
+    )
     arn = re.match(_ARN, bucket)
     if arn is not None:
         if not arn["region"]:  # only multi-Region access points have no region
-            unsupported = [OTHER_BUCKETS[".mrap"]]
-        elif arn["service"] in OTHER_ARNS:
-            unsupported.append(OTHER_ARNS[arn["service"]])
-    if unsupported:
+            unsupported_kind = OTHER_BUCKETS[".mrap"]
+        elif unsupported_kind is None:
+            unsupported_kind = OTHER_ARNS.get(arn["service"])
+    if unsupported_kind is not None:
         raise UsageError(
-            f"{text}: {unsupported[0]} is not supported: use a general purpose bucket, or an "
+            f"{text}: {unsupported_kind} is not supported: use a general purpose bucket, or an "
             "access point of one"
         )
     is_access_point = (
@@ -401,7 +404,7 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
 
     def command_options(self) -> list[str]:
         """Return the command-line options for reaching the same stores."""
-        options = list(type_options(self))
+        options = list(option_words(self))
         if self.other_hosts:
             options += ["--allow", "other-hosts"]
         return options

@@ -202,6 +202,7 @@ class FolderDestination(Destination):
             run: id of the run.
         """
         prefix = own_prefix(run)
+        # `_scan` takes a path below `self.start`, but `_unlink` takes a key, which begins with it.
         path = folder[len(self.start) : -1]
         names = [entry.name for entry in self._scan(path) if entry.name.startswith(prefix)]
         for name in names:

@@ -127,9 +127,9 @@ class OpenedStores:
     ) -> None:
         self._config = config
         self._ask = ask
-        self._keys: dict[str | None, ProfileKeys] = {}  # keys in a worker, by profile
+        self._keys: dict[str | None, ProfileKeys] = {}  # by profile; empty in the main process
         self._lock = threading.Lock()
-        self._sessions: dict[tuple[object, ...], Session] = {}
+        self._sessions: dict[tuple[object, ...], Session] = {}  # by the settings in `_session_key`
         if session is not None:
             self._sessions[_session_key(config.at_destination())] = session
         self._web: WebSource | None = None

@@ -145,10 +145,10 @@ class PinnedArchive:
         self, readers: Sequence[RangeReader], sizes: Sequence[int], end: bytes = b""
     ) -> None:
         stops = list(accumulate(sizes))  # the last one is the size of the archive
-        self._end = memoryview(end)
-        self._end_start = sys.maxsize  # means that no bytes are in memory
+        self._tail = memoryview(end)
+        self._tail_start = sys.maxsize  # means that no bytes are in memory
         if end:
-            self._end_start = stops[-1] - len(end)
+            self._tail_start = stops[-1] - len(end)
         # Bytes beyond the archive's size are requested from the last part, so that the store
         # refuses the request.
         stops[-1] = sys.maxsize
@@ -158,19 +158,22 @@ class PinnedArchive:
 
     def holds(self, want: ByteRange) -> bool:
         """Return whether all of `want` is in memory."""
-        return want.start >= self._end_start
+        return want.start >= self._tail_start
 
     def stream(self, want: ByteRange) -> Iterator[Buffer]:
-        """Yield the first bytes of `want`, up to the end of a part or to the bytes in memory.
+        """Yield bytes from the beginning of `want`.
+
+        They end at the end of `want`, at the end of the part (one object of a split archive), or
+        where the tail in memory begins, whichever comes first.
 
         This method sends one request, or none if `want` is in memory. The caller must call it again
         for the remaining bytes.
         """
         if self.holds(want):
-            yield self._end[want.start - self._end_start : want.stop - self._end_start]
+            yield self._tail[want.start - self._tail_start : want.stop - self._tail_start]
             return
         read, span = next((read, span) for read, span in self._parts if want.start < span.stop)
-        stop = min(want.stop, span.stop, self._end_start)
+        stop = min(want.stop, span.stop, self._tail_start)
         for data in read(ByteRange(want.start - span.start, stop - span.start)):
             with self._lock:
                 self.bytes_read += len(data)

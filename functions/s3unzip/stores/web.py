@@ -277,13 +277,13 @@ class WebSource(Source):
         return fault
 
     def _give_reason(self, error: Exception, cause: BaseException) -> str:
-        """Return in a few words why no response, or only part of it, arrived."""
+        """Return, in a few words, why the response is missing or incomplete."""
         if isinstance(error, ReadTimeoutError):
             return f"the server sent nothing for {self._config.stall_seconds:g} s"
         # In urllib3, the error for a refused connection is also a ConnectTimeoutError.
         if isinstance(cause, ConnectTimeoutError) and not isinstance(cause, NewConnectionError):
             return f"no answer within {self._config.connect_seconds:g} s"
-        # The last argument is the message or, in a ProtocolError, the cause, whose text is used.
+        # The last argument is the message or, in a ProtocolError, an exception with the message.
         # Messages of urllib3 end in ": [Errno 111] Connection refused".
         message = str(next(reversed(cause.args), cause))
         return re.sub(r"\[Errno -?[0-9]+\] ", "", message.rpartition(": ")[2])[:200]

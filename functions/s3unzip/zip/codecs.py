@@ -197,7 +197,7 @@ class _StreamChain:
         self._input = memoryview(b"")  # pushed bytes that no stream has received
         # The last slice that a stream received, followed by the bytes in `_input`.
         self._slice_and_rest = memoryview(b"")
-        self._dropped = 0  # number of bytes after the last stream, which are not kept
+        self._dropped_bytes = 0  # number of bytes after the last stream, which `_start_next` drops
 
     @property
     def ended(self) -> bool:
@@ -205,13 +205,13 @@ class _StreamChain:
 
     @property
     def spare(self) -> int:
-        return self._dropped + len(self._input)
+        return self._dropped_bytes + len(self._input)
 
     def push(self, data: Buffer) -> None:
-        if self._dropped:
-            self._dropped += len(data)
+        if self._dropped_bytes:  # the last stream has ended, so further input is only counted
+            self._dropped_bytes += len(data)
             return
-        if self._input:  # input after a stream that is too short to be recognised as a magic
+        if self._input:  # `_start_next` kept this input, because it is too short for a magic
             data = b"".join((self._input, data))
         self._input = memoryview(data)
 
@@ -245,9 +245,10 @@ class _StreamChain:
         return output
 
     def _start_next(self) -> bool:
-        """Start the next stream if a magic follows; return whether a stream was started.
+        """Skip padding; start the next stream if its magic follows; return whether it was started.
 
-        Input that is too short for a magic is kept until the next `push`. Any other input is spare.
+        Input that is too short for a magic is kept until the next `push`. Any other input is
+        dropped and counted.
         """
         while self._padding and self._input[: len(self._padding)] == self._padding:
             self._input = self._input[len(self._padding) :]
@@ -255,7 +256,7 @@ class _StreamChain:
             self._stream = self._start()
             return True
         if len(self._input) >= self._magic_length:
-            self._dropped += len(self._input)
+            self._dropped_bytes += len(self._input)
             self._input = memoryview(b"")
         return False
 

@@ -143,11 +143,14 @@ def open_member(member: Member, raw: Buffer, policy: Policy) -> OpenedMember | i
 
 
 def _is_plain_copy(header: LocalHeader, name: bytes, member: Member) -> bool:
-    """Return whether a header without extra fields repeats all values in the directory."""
-    if header.extra_length or header.flags & (records.ENCRYPTION_FLAGS | records.FLAG_DESCRIPTOR):
-        return False
+    """Return whether a header only repeats the values of the directory.
+
+    Such a header has no extra fields, no encryption and no data descriptor.
+    """
     return (
-        name == member.name_bytes
+        not header.extra_length
+        and not header.flags & (records.ENCRYPTION_FLAGS | records.FLAG_DESCRIPTOR)
+        and name == member.name_bytes
         and header.method == member.method
         and header.flags == member.flags
         and header.crc32 == member.crc32

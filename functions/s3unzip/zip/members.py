@@ -69,13 +69,14 @@ class HeaderTable:
     def add(self, kind: int, member: Member) -> None:
         """Append the header of `member`; `member.stop` is a lower bound of the member's end."""
         self.kinds.append(kind)
+        # An ASCII path stays a `str`, which takes a byte a character; others are kept as UTF-8.
         if member.path.isascii():
             self._paths.append(member.path)
             self._raw_names.append(member.raw_name)
         else:
             path = _encode(member.path)
             self._paths.append(path)
-            # Nearly always, both names consist of the same bytes. Then only one copy is kept.
+            # The path and the raw name are nearly always the same bytes, so one copy suffices.
             self._raw_names.append(path if path == member.raw_name else member.raw_name)
         self.offsets.append(member.offset)
         self.stops.append(member.stop)

@@ -83,7 +83,7 @@ class ProfileKeys:
         self._keys: Keys | None = None
         self._answered = -math.inf  # time of the last response from the program
         self._looked = -math.inf  # time when `find_new_keys` last looked for other keys
-        self._are_renewed = False  # whether that lookup found other keys
+        self._found_new_keys = False  # whether that lookup found other keys
         self._refusal: errors.S3UnzipError | None = None  # error raised by that lookup
         self.renewals = 0  # number of times that `find_new_keys` found other keys
         # The error from the latest lookup. obstore passes on only the text of this error.
@@ -136,14 +136,15 @@ class ProfileKeys:
         with self._lock:
             if renewals != self.renewals:  # another caller renewed the keys in the meantime
                 return True
-            # After new keys are found, a store may still refuse requests signed with the old keys.
-            valid_seconds = RENEWAL_SECONDS if self._are_renewed else RELOOK_SECONDS
+            # After a lookup that found new keys, the next one is later: until then, a store may
+            # refuse requests of other threads that are still signed with the old keys.
+            valid_seconds = RENEWAL_SECONDS if self._found_new_keys else RELOOK_SECONDS
             if time.monotonic() - self._looked <= valid_seconds:
                 if self._refusal is not None:
                     raise self._refusal
-                return self._are_renewed
+                return self._found_new_keys
             self._looked = time.monotonic()
-            self._are_renewed = False
+            self._found_new_keys = False
             self._refusal = None
             try:
                 with self._explaining():
@@ -154,9 +155,9 @@ class ProfileKeys:
             # There may be no keys while the file is being written; a later lookup will find them.
             if new is not None and (self._keys is None or new.access_key != self._keys.access_key):
                 self._keys = new
-                self._are_renewed = True
+                self._found_new_keys = True
                 self.renewals += 1
-            return self._are_renewed
+            return self._found_new_keys
 
     def _repeat_lookup(self) -> Keys | None:
         """Return the keys found by a new lookup, or None if there are none."""

@@ -104,8 +104,8 @@ class S3Destination(Destination):
             return self._put_by_obstore(key, body, facts, if_absent=if_absent)
 
         try:
-            return self._send_checksums(
-                "put", send, lambda: self._describe_write(key, facts, if_absent=if_absent)
+            return self._try_checksums(
+                "put", send, describe=lambda: self._describe_write(key, facts, if_absent=if_absent)
             )
         except UnconfirmedError:
             count_request("head")
@@ -131,10 +131,10 @@ class S3Destination(Destination):
 
     def replace(self, key: str, body: bytes, facts: ObjectFacts, etag: str | None) -> None:
         """Replace the object whose ETag is `etag`."""
-        self._send_checksums(
+        self._try_checksums(
             "put",
             lambda: self._put_by_botocore(key, body, facts, if_absent=False, etag=etag),
-            lambda: Call("PutObject", self._bucket, key, conditional=True),
+            describe=lambda: Call("PutObject", self._bucket, key, conditional=True),
         )
 
     def _put_by_botocore(
@@ -155,7 +155,9 @@ class S3Destination(Destination):
             request["IfMatch"] = f'"{etag}"'
         return self._send("bodies", "put_object", Key=key, Body=bytes(body), **request)
 
-    def _send_checksums(self, kind: Kind, send: Callable[[], T], describe: Callable[[], Call]) -> T:
+    def _try_checksums(
+        self, kind: Kind, send: Callable[[], T], *, describe: Callable[[], Call]
+    ) -> T:
         """Return the result of `send`; if the server refuses checksums, send without them.
 
         Args:
@@ -323,7 +325,10 @@ class S3Destination(Destination):
                 self._send("control", "delete_object", Key=key)
 
     def create_upload(self, key: str, facts: ObjectFacts) -> str:
-        """Begin a multipart upload in which each part has a CRC-32, and return its id."""
+        """Begin a multipart upload and return its id.
+
+        Each part has a CRC-32, unless the server has refused checksums.
+        """
 
         def create() -> Any:
             request = self._object_request(facts)
@@ -331,7 +336,9 @@ class S3Destination(Destination):
                 request |= {"ChecksumAlgorithm": "CRC32", "ChecksumType": "COMPOSITE"}
             return self._send("control", "create_multipart_upload", Key=key, **request)
 
-        answer = self._send_checksums("create", create, lambda: self._describe_write(key, facts))
+        answer = self._try_checksums(
+            "create", create, describe=lambda: self._describe_write(key, facts)
+        )
         return str(_require_field(answer, "UploadId", key))
 
     def upload_part(
@@ -366,7 +373,7 @@ class S3Destination(Destination):
                 checksum_crc32=checksum,
             )
 
-        return self._send_checksums("part", send, lambda: self._describe_write(upload.key))
+        return self._try_checksums("part", send, describe=lambda: self._describe_write(upload.key))
 
     def copy_part(
         self,
@@ -471,13 +478,13 @@ class S3Destination(Destination):
                 )
             except s3_errors() as error:
                 if read_answer(error).code not in RESTART_CODES:
-                    raise  # `_send_checksums` translates this error
+                    raise  # `_try_checksums` translates this error
                 self.abort_upload(upload)
                 # After this error, the caller begins another upload.
                 raise NotFoundError(str(translate_error(error, call))) from None
             return unquoted(_require_field(answer, "ETag", upload.key))
 
-        return self._send_checksums("complete", complete, lambda: call)
+        return self._try_checksums("complete", complete, describe=lambda: call)
 
     def abort_upload(self, upload: Upload) -> None:
         with suppress(NotFoundError), self._explaining("AbortMultipartUpload", upload.key):
@@ -488,7 +495,7 @@ class S3Destination(Destination):
     def uploads(self, prefix: str) -> Iterator[Upload]:
         markers: dict[str, str] = {}  # position where the next page begins
         for number in range(MAX_PAGES):
-            if number:
+            if number:  # the caller has counted the request for the first page
                 count_request("list")
             with self._explaining("ListBucketMultipartUploads", prefix):
                 answer = self._send(
