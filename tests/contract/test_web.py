@@ -265,7 +265,7 @@ def test_a_server_whose_etags_differ_from_answer_to_answer() -> None:
 def test_proxies_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests go through them, and an error names the proxy without its user."""
     where = Location("http", "archives.example", "a.zip")
-    encrypted = Location("https", "archives.example", "a.zip")
+    encrypted = Location("https", "archives.example", "@me/a.zip")
     with HttpServer(lambda asked: _files()(replace(asked, path="/a.zip"))) as proxy:
         monkeypatch.setenv("http_proxy", proxy.url)
         assert WebSource(StoreConfig()).tail(where, 10).data == DATA[-10:]
@@ -273,7 +273,7 @@ def test_proxies_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     with nobody() as url:
         monkeypatch.setenv("https_proxy", url.replace("//", "//me:SECRET@"))
         with pytest.raises(
-            ServiceFaultError, match=f"through the proxy {url}: .*refused"
+            ServiceFaultError, match=f"archives.example/@me/a.zip: .*the proxy {url}: .*refused"
         ) as caught:
             WebSource(StoreConfig()).tail(encrypted, 10)
         assert "SECRET" not in str(caught.value)

@@ -121,7 +121,9 @@ def _parse(text: str) -> Location:
                 "password is written %2F"
             )
         with suppress(UnicodeError):  # else a name such as "bücher.example" needs another package
-            host = re.sub(r"[^@]*\Z", lambda name: name[0].encode("idna").decode(), host)
+            host = re.sub(
+                r"[^:@]*(?=(:[0-9]*)?\Z)", lambda name: name[0].encode("idna").decode(), host
+            )
         return Location(scheme, host, key.partition("#")[0])  # a fragment is not sent
     raise UsageError(f"{text}: {scheme}:// is not known; s3://, http(s):// or a path")
 
@@ -140,7 +142,8 @@ def split_bucket(path: str) -> tuple[str, str]:
             path = arn["resource"]
         elif point is not None:
             return f"{path[: arn.start('resource')]}accesspoint:{point['name']}", point["key"] or ""
-    return path.partition("/")[::2]  # without the slash
+    bucket, _, key = path.partition("/")
+    return bucket, key
 
 
 def _check_bucket(text: str, bucket: str) -> None:

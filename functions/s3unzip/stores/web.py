@@ -261,8 +261,8 @@ class WebSource(Source):
         if proxy is not None:
             through = f" through the proxy {parse_url(proxy)._replace(auth=None).url}"
         cause = getattr(error, "original_error", error)  # only a `ProxyError` has another cause
-        # A slash in a password ends the host early, so that the password is in the path.
-        shown = re.sub("//.*@", "//...@", str(location))
+        # A slash in a password ends the host early. Its first digits are then taken for a port.
+        shown = re.sub("//[^/:]*:[0-9]*/.*@", "//...@", str(location))
         refusal = _explain_permanent(cause, via_proxy=proxy is not None)
         if refusal is not None:
             return errors.StorageError(f"{shown}: {refusal}")

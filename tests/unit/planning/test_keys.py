@@ -83,6 +83,7 @@ def test_no_key_leaves_the_prefix(path: str, template: str) -> None:
         ("https://host:8/a.zip?sig=1", Location("https", "host:8", "a.zip?sig=1")),
         ("https://host/a.zip?sig=1#sha256=0f", Location("https", "host", "a.zip?sig=1")),
         ("http://b\xfccher.de:8/a", Location("http", "xn--bcher-kva.de:8", "a")),
+        ("http://b\xfccher:8/a", Location("http", "xn--bcher-kva:8", "a")),
         ("http://\xe4@b\xfccher.de/a", Location("http", "\xe4@xn--bcher-kva.de", "a")),
         ("http://[::1]:8/a", Location("http", "[::1]:8", "a")),
         ("http://a..b/a", Location("http", "a..b", "a")),
