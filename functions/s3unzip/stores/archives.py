@@ -161,8 +161,11 @@ def _join_parts(
 ) -> Tail:
     """Return the tail of a split archive with `count` parts; `tail` is from the last part."""
     if locate_part(location, 1) is None:  # the name fits no naming scheme
-        message = f"it has {count:,} parts; name it NAME.zip, beside NAME.z01 and the others"
-        return _refuse(tail, "part-missing", message)
+        return _refuse(
+            tail,
+            "part-missing",
+            f"it has {count:,} parts; name it NAME.zip, beside NAME.z01 and the others",
+        )
     earlier = range(1, count)  # `tail` belongs to part `count`
     parts = list(map_ahead(partial(_stat_part, source, location, calls), earlier, PARTS_AT_ONCE))
     missing = [number for number, part in zip(earlier, parts, strict=True) if part is None]
@@ -263,6 +266,7 @@ def check_parts(
     )
     for boundary, fault in zip(boundaries, faults, strict=True):
         if fault is not None:
+            # Disks are numbered from 0, parts from 1.
             name = _name_part(location, boundary.disk + 1, is_last=boundary.disk == disks.last)
             raise RejectedError(Finding("part-wrong", f"{name} {fault}"))
 

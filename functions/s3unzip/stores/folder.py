@@ -233,9 +233,8 @@ class FolderDestination(Destination):
             root = Path(self.root)
             # The root may not exist yet; it will be on the same disk as its nearest existing
             # parent.
-            free = shutil.disk_usage(
-                next(path for path in (root, *root.parents) if path.is_dir())
-            ).free
+            folder = next(path for path in (root, *root.parents) if path.is_dir())
+            free = shutil.disk_usage(folder).free
             if size > free:
                 raise errors.StoreFullError(
                     f"{root}: {size:,} bytes are to be written, {free:,} are free: make room, or "

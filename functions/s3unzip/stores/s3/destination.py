@@ -197,8 +197,13 @@ class S3Destination(Destination):
             "x-amz-storage-class": facts is not None and facts.storage_class is not None,
             "x-amz-tagging": facts is not None and facts.tags is not None,
         }
-        headers = tuple(header for header in is_sent if is_sent[header])
-        return Call("PutObject", self._bucket, key, conditional=if_absent, headers=headers)
+        return Call(
+            "PutObject",
+            self._bucket,
+            key,
+            conditional=if_absent,
+            headers=tuple(header for header in is_sent if is_sent[header]),
+        )
 
     def head(self, key: str) -> StoredObject | None:
         """Return the stored object, or None if there is none.
@@ -592,18 +597,14 @@ def _obstore_attributes(facts: ObjectFacts) -> Attributes:
 
 def _list_parts(parts: Sequence[Part], *, with_checksums: bool) -> list[dict[str, Any]]:
     """Return the parts in the form of a CompleteMultipartUpload request, ordered by number."""
-    return [
-        {
-            name: value
-            for name, value in (
-                ("PartNumber", part.number),
-                ("ETag", part.etag),
-                ("ChecksumCRC32", with_checksums and part.checksum_crc32),
-            )
-            if value  # a part may have no checksum
-        }
+    listed: list[dict[str, Any]] = [
+        {"PartNumber": part.number, "ETag": part.etag, "ChecksumCRC32": part.checksum_crc32}
         for part in sorted(parts, key=lambda part: part.number)
     ]
+    for fields in listed:
+        if not (with_checksums and fields["ChecksumCRC32"]):  # a part may have no checksum
+            del fields["ChecksumCRC32"]
+    return listed
 
 
 def _decode_checksum(checksum: str) -> int | None:

@@ -301,9 +301,11 @@ def _element_text(element: object) -> str:
 
 def is_unsupported(answer: ServerAnswer) -> bool:
     """Return whether the server does not implement the request or one of its headers."""
-    if answer.status in {501, 505} or answer.code == "NotImplemented":
-        return True
-    return answer.status == 400 and _UNSUPPORTED.search(answer.message) is not None
+    return (
+        answer.status in {501, 505}
+        or answer.code == "NotImplemented"
+        or (answer.status == 400 and _UNSUPPORTED.search(answer.message) is not None)
+    )
 
 
 def unquoted(etag: str | None) -> str | None:

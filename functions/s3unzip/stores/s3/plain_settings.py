@@ -92,9 +92,8 @@ def read_plain_settings(profile: str | None) -> AwsSettings | None:
         profile: name of the profile. None stands for the profile set in a variable, or the default
             profile.
     """
-    if any(name in environ for name in _UNREAD):
-        return None
-    if any(environ.get(name) == "" for name in _READ):  # to botocore, "" is a value
+    # To botocore, "" is a value.
+    if any(name in environ for name in _UNREAD) or any(environ.get(name) == "" for name in _READ):
         return None
     named = profile or environ.get("AWS_DEFAULT_PROFILE") or environ.get("AWS_PROFILE")
     values = _read_files(named or "default")

@@ -324,9 +324,10 @@ class Session:
         """
         count_request("get")
         try:
-            self.client("control").get_object(Bucket=call.bucket, Key=call.key, Range="bytes=0-0")[
-                "Body"
-            ].close()
+            answer = self.client("control").get_object(
+                Bucket=call.bucket, Key=call.key, Range="bytes=0-0"
+            )
+            answer["Body"].close()
         except s3_errors() as error:
             if read_answer(error).status is not None:
                 return error
