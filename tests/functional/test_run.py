@@ -221,7 +221,7 @@ def test_a_fault_of_the_store_stops_the_run(reason: str) -> None:
     report = case.run(verdict="FAILED", reason=reason, failed=0)
     assert str(report.message).endswith(str(case.bucket.error))
     assert report.missing > 0
-    assert case.bucket.refused < 100
+    assert case.bucket.refused < 490  # each PUT that succeeds in between renews the budget
     assert (report.requests.throttled > 0) is (reason == "tasks-failed")
     case.mend(report)
 
