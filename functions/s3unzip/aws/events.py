@@ -145,7 +145,8 @@ def read_puts(body: str, config: LambdaConfig) -> tuple[list[ArchivePut], list[E
                 continue
             _check_put(put)
         except MALFORMED as error:
-            faults.append(UsageError(f"the message is not an S3 event: {error!r}"))
+            # A text that is not valid Unicode is in its error as a whole.
+            faults.append(UsageError(f"the message is not an S3 event: {error!r:.500}"))
             continue
         # If a command queued the event, the intake function reads the scan result from a tag.
         needs_result = bool(config.scan) and not put.sender.startswith(OWN_SENDERS)

@@ -113,9 +113,9 @@ def _handle_message(message: dict[str, Any], lambda_context: LambdaContext) -> b
     """Handle each archive in one message; return False if SQS must redeliver the message."""
     attempts = int(message["attributes"]["ApproximateReceiveCount"])
     config = load_config()
+    logger.set_correlation_id(None)  # an earlier message may have set its run
     puts, faults = read_puts(message["body"], config)
     for put in puts:
-        logger.set_correlation_id(None)  # its run is not known yet
         try:
             request = config.request(put.source.key, put.time)
             context = config.context(lambda_context, request)

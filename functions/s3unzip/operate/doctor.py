@@ -247,9 +247,7 @@ def check_alarms(runs: DeployedRuns) -> Answer:
     """Does every alarm of the stack exist, with an action, and is none in the state ALARM?"""
     alarms = _read_alarms(runs)
     deleted = {*runs.resource_names(ALARM)} - {alarm["AlarmName"] for alarm in alarms}
-    if deleted:
-        return Answer(WARNING, f"somebody has deleted {', '.join(sorted(deleted))}", RESTORE)
-    if not alarms:
+    if not alarms and not deleted:
         return Answer(WARNING, "the stack has no alarms", DEPLOY_AGAIN)
     silent = [
         alarm["AlarmName"]
@@ -270,6 +268,8 @@ def check_alarms(runs: DeployedRuns) -> Answer:
             f"in ALARM: {', '.join(ringing)}",
             "docs/howto/dashboard.md says what to do for each",
         )
+    if deleted:
+        return Answer(WARNING, f"somebody has deleted {', '.join(sorted(deleted))}", RESTORE)
     return Answer(OK, f"{len(alarms)} alarms, each with an action, none in ALARM")
 
 

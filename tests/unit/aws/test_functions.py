@@ -377,7 +377,7 @@ def test_unknown_messages_are_refused(body: str) -> None:
 @pytest.mark.parametrize(
     ("record", "fault"),
     [
-        (_record_of("zips/\ud800.zip"), "UnicodeEncodeError"),
+        (_record_of(f"zips/{'x' * 9_000}\ud800.zip"), "UnicodeEncodeError('utf-8', 'zips/x"),
         (_record_of(f"zips/{'x' * 1_024}.zip"), "a key has at most 1,024 bytes, not 1,033"),
         (_record_of("zips/caf%E9.zip"), "not an S3 event: UnicodeDecodeError"),
         (_record_of("zips/a.zip") | {"s3": {}}, "not an S3 event: KeyError('object')"),
@@ -391,7 +391,11 @@ def test_a_record_that_cannot_be_of_an_archive_is_refused_at_once(
     """S3 is not asked for it; the archives beside it in the message are taken."""
     body = json.dumps({"Records": [record, _record_of("zips/b.zip")]})
     (put,), (refusal,) = read_puts(body, read_config(VARIABLES))
-    assert (put.source.key, fault in str(refusal)) == ("zips/b.zip", True)
+    assert (put.source.key, fault in str(refusal), len(str(refusal)) < 600) == (
+        "zips/b.zip",
+        True,
+        True,
+    )
 
 
 def test_a_version_that_cannot_be_read_starts_nothing(reach: Callable[[HttpServer], None]) -> None:

@@ -546,14 +546,14 @@ def _put_alarm(account: Account, *actions: str, name: str = "DeadLetters", **mor
 
 def test_alarms(runs: DeployedRuns, account: Account) -> None:
     """An alarm without action tells nobody; one that is on is named."""
-    runs.resources = ()
-    check(runs, "alarms", WARNING, "no alarms")
-    check(runs, "subscriptions", WARNING, "publish to no topic")
     runs.resources = RESOURCES
+    check(runs, "alarms", WARNING, "somebody has deleted DeadLetters", RESTORE)
+    check(runs, "subscriptions", WARNING, "publish to no topic")
     _put_alarm(account)
     check(runs, "alarms", WARNING, "1 of 1 alarms has no action, so nobody", "alarms.email")
     _put_alarm(account, WAKE)
     check(runs, "alarms", OK, "1 alarms")
+    runs.resources += (resource("AlarmsOther1", "AWS::CloudWatch::Alarm", "Other"),)
     account.client("cloudwatch").set_alarm_state(
         AlarmName="DeadLetters", StateValue="ALARM", StateReason="because"
     )
@@ -561,7 +561,6 @@ def test_alarms(runs: DeployedRuns, account: Account) -> None:
     _put_alarm(account, WAKE, ActionsEnabled=False)
     check(runs, "alarms", WARNING, "no action")
     _put_alarm(account, WAKE)
-    runs.resources += (resource("AlarmsOther1", "AWS::CloudWatch::Alarm", "Other"),)
     check(runs, "alarms", WARNING, "somebody has deleted Other", RESTORE)
     _put_alarm(account, name="Other")
     check(runs, "alarms", WARNING, "1 of 2 alarms has no action, so nobody is notified: Other")

@@ -10,6 +10,7 @@ from botocore.exceptions import ClientError
 from moto.backends import get_backend
 
 from s3unzip.aws import settle
+from s3unzip.aws.telemetry import logger
 from s3unzip.errors import NotFoundError, S3UnzipError, StorageError, UsageError
 from s3unzip.model import Location, NestedRun, Verdict, decode
 from s3unzip.operate.checks import WARNING
@@ -204,8 +205,9 @@ def test_the_requests_of_a_run_are_measured_and_priced(
     site = deploy(**{Variable.TUNING: '{"tail_bytes": 100, "max_direct_members": 0}'})
     run = site.begin("a.zip")
     site.work(run)
-    lines = capsys.readouterr().out.splitlines()
-    (planned,) = [json.loads(line) for line in lines if "PlanDuration" in line]
+    (planned,) = [
+        json.loads(line) for line in capsys.readouterr().out.splitlines() if "PlanDuration" in line
+    ]
     assert (planned["ReadRequests"] > [2], planned["WriteRequests"]) == (True, [2])
     report = site.report(run)
     puts = [one for one in site.account.asked if one.method == "PUT" and "runs/" in one.path]
@@ -214,7 +216,9 @@ def test_the_requests_of_a_run_are_measured_and_priced(
 
 
 def test_each_archive_of_a_batch_is_taken_and_measured_for_itself(
-    deploy: Callable[..., Site], capsys: pytest.CaptureFixture[str]
+    deploy: Callable[..., Site],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An archive that cannot be taken holds back no other one, and has the name of no other run."""
     site = deploy(**{Variable.TUNING: '{"max_direct_members": 2}'})
@@ -235,14 +239,21 @@ def test_each_archive_of_a_batch_is_taken_and_measured_for_itself(
         }
         for key in ("a.zip", "large.zip", "b.zip")
     ]
-    assert site.take(json.dumps({"Records": [*records[:2], 7, records[2]]})) == ["0"]
-    assert set(site.account.objects("members")) == {
-        f"out/{archive}/{member}" for archive in "ab" for member in ("good", "other")
-    }
-    lines = capsys.readouterr().out.splitlines()
-    assert [json.loads(line)["archive"] for line in lines if "PlanDuration" in line] == [
-        f"s3://arrivals/{key}" for key in ("a.zip", "large.zip", "b.zip")
-    ]
+    runs: list[str | None] = []  # the run that the log names for each fault
+    monkeypatch.setattr(logger, "error", lambda *_, **__: runs.append(logger.get_correlation_id()))
+    assert site.take(
+        json.dumps({"Records": [*records[:2], 7, records[2]]}),
+        "the next message, which is no event",
+    ) == ["0", "1"]
+    assert (set(site.account.objects("members")), runs[2:]) == (
+        {f"out/{archive}/{member}" for archive in "ab" for member in ("good", "other")},
+        [None],
+    )
+    assert [
+        json.loads(line)["archive"]
+        for line in capsys.readouterr().out.splitlines()
+        if "PlanDuration" in line
+    ] == [f"s3://arrivals/{key}" for key in ("a.zip", "large.zip", "b.zip")]
 
 
 def test_a_failed_execution_that_has_handed_over_is_no_end(site: Site) -> None:
