@@ -322,7 +322,7 @@ def _list_expected(request: Request, reading: Reading) -> list[_Expected]:
         _Expected(key, is_selected=False)
         for key in unselected_keys.difference(map(_KEY, expected))  # a template may make equal keys
     ]
-    expected.sort(key=_KEY)  # by code point, which is also the order of their UTF-8
+    expected.sort(key=_KEY)  # by code point, which is also the order of UTF-8 bytes
     return expected
 
 

@@ -236,7 +236,7 @@ def _write_plan(plan: Plan, context: Context, calls: Calls) -> Settled:
     if context.reached is not None:
         stores = to_builtins(context.reached.recorded())
     records.write_plan(replace(plan.summary, requests=calls.requests, stores=stores))
-    if not tasks:  # the first round has ended
+    if not tasks:  # the first round is empty, so it ends now
         return settle(Next(run.id, "few"), context, calls)
     return Settled(replace(_state_for_round(records, tasks, number=0, context=context), done=done))
 

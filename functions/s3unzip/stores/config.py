@@ -136,11 +136,11 @@ def split_bucket(path: str) -> tuple[str, str]:
     the result always contains the colon.
     """
     arn = re.match(_ARN, path)
-    if arn is not None:
+    if arn is not None and arn.group("service", "region", "account") == ("s3", "", ""):
+        path = arn["resource"]  # of a bucket or an object
+    elif arn is not None:
         point = re.match(_ACCESS_POINT, arn["resource"])
-        if arn.group("service", "region", "account") == ("s3", "", ""):  # a bucket or an object
-            path = arn["resource"]
-        elif point is not None:
+        if point is not None:
             return f"{path[: arn.start('resource')]}accesspoint:{point['name']}", point["key"] or ""
     bucket, _, key = path.partition("/")
     return bucket, key
