@@ -447,12 +447,17 @@ def test_redirects_without_end(call: str, headers: dict[str, str]) -> None:
 
 
 @pytest.mark.usefixtures("recursion")
-@pytest.mark.parametrize("status", [301, 307])
+@pytest.mark.parametrize("status", [301, 307, 400])
 def test_an_owner_that_is_not_confirmed(status: int) -> None:
-    """A redirect without end does not confirm the owner, and raises an error of ours."""
+    """A redirect without end does not confirm the owner, and raises an error of ours.
+
+    A 400 with an id of S3 is not that of a server that wants HTTPS.
+    """
     with (
-        scripted(lambda _: Reply(status), destination_owner=OWNER) as (stores, asked),
-        pytest.raises((ServiceFaultError, StorageError)),
+        scripted(
+            lambda _: Reply(status, headers={"x-amz-request-id": "1"}), destination_owner=OWNER
+        ) as (stores, asked),
+        pytest.raises((ServiceFaultError, StorageError), match=r"\A(?!.*HTTPS)"),
     ):
         _one_put(stores)
     assert "PUT" not in [request.method for request in asked]

@@ -444,7 +444,7 @@ def _advise(answer: ServerAnswer, call: Call) -> str:
         )
     if answer.status == 412 and call.pinned:
         return "the archive was overwritten since it was planned"
-    if answer.code:
+    if answer.code or (answer.status == 400 and answer.request_id):  # S3 answers a HEAD so
         return ""
     return _STATUS_ADVICE.get(answer.status, "")
 
