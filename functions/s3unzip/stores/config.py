@@ -131,9 +131,9 @@ def _parse(text: str) -> Location:
 def split_bucket(path: str) -> tuple[str, str]:
     """Return the bucket and the key that follow ``s3://``.
 
-    The path may also be the ARN of a bucket, of an object or of an access point. The bucket is then
-    an access point's ARN. Users write this ARN with either ``accesspoint:`` or ``accesspoint/``;
-    the result always contains the colon.
+    The path may also be the ARN of a bucket, of an object or of an access point. For an access
+    point, the bucket is its ARN. Users write this ARN with either ``accesspoint:`` or
+    ``accesspoint/``; the result always contains the colon.
     """
     arn = re.match(_ARN, path)
     if arn is not None and arn.group("service", "region", "account") == ("s3", "", ""):
