@@ -51,7 +51,6 @@ from s3unzip.zip import AFTER_LENGTH, METHODS, ByteRange, Limits, Member, close_
 T = TypeVar("T")
 WHOLE_BYTES = 1024**2  # a member up to this size is read with one request
 HELD_BYTES = 64 * 1024**2  # `open` writes a larger member to a temporary file
-OVERWRITTEN = "{}: it was overwritten since it was opened"  # {}: the location of the archive
 
 
 class NoSuchMemberError(NotFoundError, KeyError):
@@ -389,6 +388,7 @@ class Archive(Mapping[str, ArchiveMember]):
             options = replace(options, names=tuple(self.getinfo(named).name for named in members))
             if not options.names:  # a run without names extracts all members
                 raise NothingSelectedError(f"{self.source}: no members to extract are named")
+        context = self._context
         progress = Progress()
         progress.planned = lambda plan: self._check_pin(plan.run.pin)  # type: ignore[method-assign]  # called before any PUT
         try:
@@ -396,20 +396,22 @@ class Archive(Mapping[str, ArchiveMember]):
                 self._source,
                 path or ".",
                 options,
-                password=self._context.policy.password,
-                limits=self._context.policy.limits,
+                password=context.policy.password,
+                limits=context.policy.limits,
                 stores=self._stores,
                 progress=progress,
             )
-        except NothingSelectedError as error:  # the version that was opened has these members
-            raise SourceChangedError(OVERWRITTEN.format(self.source)) from error
+        except NothingSelectedError:  # a newer version may have other members
+            adapter = context.stores.source(self._location)
+            self._check_pin(read_tail(adapter, self._location, context, context.calls()).pin)
+            raise
         self._check_pin(report.pin)  # a rejected archive has no plan, so `planned` was not called
         report.raise_for_verdict()
         return report
 
     def _check_pin(self, pin: Pin | None) -> None:
         if pin != self._reading.pin:
-            raise SourceChangedError(OVERWRITTEN.format(self.source))
+            raise SourceChangedError(f"{self.source}: it was overwritten since it was opened")
 
     def open(
         self,
