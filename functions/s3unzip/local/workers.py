@@ -271,7 +271,8 @@ class _PendingTasks:
         self._lock = threading.RLock()  # `note_end` calls `drop`
         self.ending_fault: ServiceFaultError | None = None  # ends the run immediately
         self.deferred_fault: ServiceFaultError | None = None  # ends the run after this round
-        self.memory_fault: ServiceFaultError | None = None  # likewise, if no later task ended
+        self.memory_fault: ServiceFaultError | None = None  # likewise; None if any task ended
+        self._has_ended_task = False
 
     def take(self) -> Task | None:
         with self._lock:
@@ -302,6 +303,7 @@ class _PendingTasks:
                 self._faults = 0
                 self._deaths = 0
                 self.memory_fault = None
+                self._has_ended_task = True
                 return
             _log.info("%s did not end: %s", task.id, error)
             if not isinstance(error, ServiceFaultError):
@@ -315,7 +317,7 @@ class _PendingTasks:
                     self._tasks.append(task)
             if not end.lost:  # a lost attempt is no evidence about the store
                 self._faults += 1
-            elif not end.died:  # its worker has no memory left
+            elif not end.died and not self._has_ended_task:  # its worker has no memory left
                 self.memory_fault = error
             if self._deaths > MAX_DEATHS or self._faults >= self._max_faults or error.is_down:
                 self.ending_fault = error

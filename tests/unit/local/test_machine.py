@@ -24,8 +24,9 @@ from s3unzip.local.attempts import AttemptEnd, OpenContext, do_attempt, open_con
 from s3unzip.local.destination_objects import check_extra, clear_extra
 from s3unzip.local.machine import Machine
 from s3unzip.local.process_setup import yield_to_others
-from s3unzip.local.workers import Workers, WorkerTally, _ThreadWorker
-from s3unzip.model import Location, Options, Report, Request, Run, Task, Verdict
+from s3unzip.local.workers import Workers, WorkerTally, _PendingTasks, _ThreadWorker
+from s3unzip.model import Location, Options, Report, Request, Run, Task, TaskKind, Verdict
+from s3unzip.runs.records import RunRecords
 from s3unzip.settings import make_tuning
 from s3unzip.stores.config import StoreConfig, parse_destination, parse_source
 from s3unzip.stores.ports import Clock, ObjectFacts, StoredObject
@@ -200,9 +201,11 @@ def test_the_progress_has_what_a_killed_worker_recorded(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     killed = tmp_path / "killed"
     opening = partial(open_and_die, str(killed), folder.open_context)
-    assert folder.run_elsewhere(opening, killed).verdict is Verdict.COMPLETED
-    assert killed.exists()
-    assert folder.shown.counts["extracted"] == MEMBERS
+    assert (
+        folder.run_elsewhere(opening, killed).verdict,
+        killed.exists(),
+        folder.shown.counts["extracted"],
+    ) == (Verdict.COMPLETED, True, MEMBERS)
 
 
 def open_and_die(killed: str, opening: OpenContext, *arguments: Any) -> Context:
@@ -230,6 +233,27 @@ def test_workers_that_die_at_once_end_the_run(
     assert report.verdict is Verdict.FAILED
     assert re.search(r"its worker process died \(killed by SIGKILL\).*memory", report.message or "")
     assert len((tmp_path / "started").read_text()) >= 2
+
+
+@pytest.mark.parametrize(
+    "errors",
+    [
+        [None, ServiceFaultError("no memory left")],
+        [ServiceFaultError("no memory left"), None],
+        [ServiceFaultError("no memory left")],
+    ],
+)
+def test_a_lack_of_memory_ends_a_run_only_if_no_task_ends(
+    errors: list[ServiceFaultError | None],
+) -> None:
+    """It may be brief: the next round does the task, unless this one did none."""
+    pending = _PendingTasks([], RunRecords.open(MemoryStores(), "run"), [], max_faults=2)
+    for error in errors:
+        pending.note_end(
+            Task("batch-0", TaskKind.BATCH, (0, 1), 1, span=(0, 1), size=1, seconds=1.0),
+            AttemptEnd(error, lost=error is not None),
+        )
+    assert (pending.memory_fault is None) is (None in errors)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc tells which processes are left")
