@@ -99,9 +99,9 @@ class Work(Struct, frozen=True):
 
 def price_run(report: Report, platform: Platform | None) -> Cost | None:
     """Return the cost of a run from its counts; None if the run costs nothing or is not priced."""
-    if platform is None:
-        return None
-    if not (platform.priced_reads or platform.priced_writes or platform.memory_gb):
+    if platform is None or not (
+        platform.priced_reads or platform.priced_writes or platform.memory_gb
+    ):
         return None
     requests = report.requests
     if not report.source.store.is_billed:

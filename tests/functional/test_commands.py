@@ -223,8 +223,7 @@ def test_a_narrow_terminal_cuts_no_cost(program: Program) -> None:
     """At 40 columns every price of an estimate has all of its digits."""
     program.variables["COLUMNS"] = "40"
     costs = program.run("plan", "a.zip", "--on", "aws").out.partition("dollars ")[2]
-    assert "$0.0" in costs
-    assert "\u2026" not in costs
+    assert ("$0.0" in costs, "\u2026" in costs) == (True, False)
 
 
 def test_test_checks_every_member_that_is_selected(program: Program) -> None:
@@ -416,8 +415,7 @@ def test_passwords(sealed: Program) -> None:
     kept = sealed.files(".runs")
     assert any(name.endswith("report.json") for name in kept)
     for text in (repr(outputs).encode(), *kept.values()):
-        assert SECRET not in text
-        assert b"hunter2" not in text
+        assert not any(secret in text for secret in (SECRET, b"hunter2"))
 
 
 def test_the_next_command_opens_encrypted_members(sealed: Program) -> None:

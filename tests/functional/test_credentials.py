@@ -278,8 +278,7 @@ def test_missing_credentials_end_a_command_at_once(login: Login, profile: str) -
     login.start("run", SOURCE, TARGET, "--profile", "kept", "--dest-profile", profile).ends(
         6, TOLD[profile]
     )
-    assert not login.out.objects
-    assert not login.program.runs()
+    assert (login.out.objects, login.program.runs()) == ({}, [])
 
 
 def test_an_answer_that_is_no_answer_of_sts_names_the_profile(login: Login) -> None:

@@ -46,8 +46,10 @@ def test_folders_and_globs(program: Program) -> None:
         return [one.key.rsplit("/", 1)[-1] for one in find_archives(words, StoreConfig())]
 
     assert find("in") == find("in/**/*.zip") == ["a.zip", "b.zip", "c.zip", "D.zip"]
-    assert find("in/*.zip", "in/a.zip") == ["a.zip", "b.zip"]
-    assert find("odd[1].zip") == ["odd[1].zip"]
+    assert [find("in/*.zip", "in/a.zip"), find("odd[1].zip")] == [
+        ["a.zip", "b.zip"],
+        ["odd[1].zip"],
+    ]
     with pytest.raises(NotFoundError, match="no archive matches"):
         find("none*")
 

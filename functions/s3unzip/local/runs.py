@@ -69,15 +69,16 @@ def lock_run(home: str, run: str) -> BufferedWriter:
         UsageError: another process works on the run.
     """
     folder = Path(home, "runs", run)
-    with _explaining_records(folder):
-        make_folders(folder, PRIVATE)
-        file = open(folder / LOCK, "ab", opener=partial(os.open, mode=0o600))  # noqa: SIM115 - closed by the caller
     with ExitStack() as closing:
-        closing.enter_context(file)
+        with _explaining_records(folder):
+            make_folders(folder, PRIVATE)
+            file = closing.enter_context(
+                open(folder / LOCK, "ab", opener=partial(os.open, mode=0o600))
+            )
         for _ in range(TRIES):
             with _explaining_records(folder), suppress(BlockingIOError):
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                closing.pop_all()  # the file stays open
+                closing.pop_all()  # the caller closes the file
                 return file
             time.sleep(PAUSE)
     raise UsageError(
@@ -142,10 +143,9 @@ def is_at_work(home: str, run: str) -> bool:
     try:
         with Path(home, "runs", run, LOCK).open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:  # another process holds the lock
-        return True
-    except OSError:  # no process has worked on the run, or this user cannot read its lock
-        return False
+    except OSError as error:
+        # Of any other error, no process has worked on the run, or this user cannot read its lock.
+        return isinstance(error, BlockingIOError)  # another process holds the lock
     return False
 
 
