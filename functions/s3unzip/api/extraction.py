@@ -86,7 +86,7 @@ def extract(  # noqa: PLR0913 - options of a public function
         delete_extra: called with the extra objects below the prefix; returns True to delete them.
 
     Raises:
-        UsageError: nothing is written, because an argument is wrong or nothing is selected.
+        UsageError: an argument is wrong, nothing is selected, or the cost is too high.
         StorageError, ServiceFaultError: a store refused, or failed while the run was planned.
         InterruptedRunError: Ctrl-C was pressed; finished members are recorded.
     """
