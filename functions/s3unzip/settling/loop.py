@@ -237,7 +237,7 @@ def _write_plan(plan: Plan, context: Context, calls: Calls) -> Settled:
         stores = to_builtins(context.reached.recorded())
     records.write_plan(replace(plan.summary, requests=calls.requests, stores=stores))
     if not tasks:  # the first round is empty, so it ends now
-        return settle(Next(run.id, "few"), context, calls)
+        return settle(Next(run.id, "few"), context)
     return Settled(replace(_state_for_round(records, tasks, number=0, context=context), done=done))
 
 
@@ -307,15 +307,14 @@ def repeat_request(run: Run | Report, after_success: AfterSuccess | None) -> Req
     )
 
 
-def settle(state: Next, context: Context, calls: Calls | None = None) -> Settled:
+def settle(state: Next, context: Context) -> Settled:
     """End a round: read its results, and write the next round or the report.
 
     Args:
         state: the state that `begin_run` or the last `settle` returned.
         context: the stores, the clock and the limits.
-        calls: counts the requests of this step; None: the step has sent no requests yet.
     """
-    calls = calls or context.calls()
+    calls = context.calls()
     plan = RunRecords.open(context.stores, state.run, calls).require_plan()
     step = Step(plan.run, context, calls)
     return _finish_round(step, plan, read_results(step, plan), state)
