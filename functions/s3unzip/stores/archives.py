@@ -304,7 +304,7 @@ def locate_part(location: Location, number: int, *, is_last: bool = False) -> Lo
         return None
     path, question_mark, query = _split_query(location)
     first_piece = _FIRST_PIECE.search(path)
-    if first_piece is not None:
+    if first_piece is not None:  # a.zip.001, a.zip.002: all parts have numbers, also the last one
         digits = len(first_piece["number"])
         path = f"{path[:-digits]}{number:0{digits}}"
     elif not path.lower().endswith((".zip", ".zipx")):

@@ -3,8 +3,9 @@
 Rules:
 
 * A process has one `FaultBudget`, which all its threads use concurrently.
-* An outage begins with the first fault after a success. `note_success` ends the outage of the store
-  and of that kind of request. The budget is the longest outage that a run tolerates.
+* An outage begins with the first fault after a success. `note_success` ends the outage recorded for
+  the store and for the kind of request that succeeded. The budget is the longest outage that a run
+  tolerates.
 * While a store is failing, one waiting call at a time retries it, at longer and longer intervals.
 """
 

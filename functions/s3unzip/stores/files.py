@@ -1,4 +1,7 @@
-"""Files: messages for system errors, and sources that read archives in files and open readers."""
+"""Files: messages for system errors, and sources that read archives.
+
+The sources read archives from files, or from readers that are already open.
+"""
 
 import errno
 import itertools

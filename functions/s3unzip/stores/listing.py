@@ -39,7 +39,8 @@ def bound_pages(pages: Iterable[T], name: str) -> Iterator[T]:
 def cut_page(objects: Iterator[StoredObject]) -> ListPage:
     """Return the first page of sorted objects, and the token for the next page.
 
-    The token is the smallest key that can follow, or None if there are no more objects.
+    The token is the smallest key that can follow, or None if the page is not full, because then
+    there are no more objects.
     """
     page = list(islice(objects, PAGE_KEYS))
     if len(page) < PAGE_KEYS:

@@ -224,7 +224,14 @@ class WebSource(Source):
         raise errors.StorageError(f"{location}: more than {MAX_REDIRECTS} redirects")
 
     def _check_redirect(self, location: Location, first: Url, target: Url, redirect: str) -> Url:
-        """Return the URL that `target` redirects to, if a request for `first` may go there."""
+        """Return the URL that `target` redirects to, or raise an error if it may not be followed.
+
+        Args:
+            location: the archive.
+            first: the URL of the archive, before any redirect.
+            target: the URL that answered with a redirect.
+            redirect: the header Location of that answer; it may be relative to `target`.
+        """
         with suppress(UnicodeError):  # servers send UTF-8, which http.client decodes as Latin-1
             redirect = redirect.encode("latin-1").decode()
         try:
@@ -241,7 +248,7 @@ class WebSource(Source):
         return new
 
     def _pool(self, target: Url) -> PoolManager:
-        """Return the connections of this process to `target`, perhaps through a proxy."""
+        """Return this process's pool for the proxy of `target`, or for direct connections."""
         proxy = find_proxy(target.url)
         key = (os.getpid(), proxy)
         if key not in self._pools:

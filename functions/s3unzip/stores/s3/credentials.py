@@ -127,8 +127,8 @@ class ProfileKeys:
     def find_new_keys(self, renewals: int) -> bool:
         """Replace keys that a store has refused; return whether there are other keys.
 
-        For `RENEWAL_SECONDS` after a lookup that found other keys, or `RELOOK_SECONDS` after one
-        that did not, the result or error of that lookup is reused.
+        A lookup's result or error is reused: for `RENEWAL_SECONDS` if it found other keys,
+        otherwise for `RELOOK_SECONDS`.
 
         Args:
             renewals: value of `self.renewals` when the caller began to use the refused keys.
@@ -136,8 +136,8 @@ class ProfileKeys:
         with self._lock:
             if renewals != self.renewals:  # another caller renewed the keys in the meantime
                 return True
-            # After a lookup that found new keys, the next one is later: until then, a store may
-            # refuse requests of other threads that are still signed with the old keys.
+            # After finding new keys, wait longer before the next lookup: refusals of requests that
+            # other threads signed with the old keys may still arrive.
             valid_seconds = RENEWAL_SECONDS if self._found_new_keys else RELOOK_SECONDS
             if time.monotonic() - self._looked <= valid_seconds:
                 if self._refusal is not None:

@@ -347,7 +347,7 @@ class Session:
             are_renewed = keys.find_new_keys(self._renewals)
             current = keys.current()
         except errors.S3UnzipError as failure:
-            # If the keys have expired, the reason why there are no new keys is more helpful.
+            # If the keys have expired, an error that explains why there are no new keys helps more.
             return failure if code in EXPIRED else refusal
         if are_renewed:
             with self._lock:

@@ -197,10 +197,10 @@ class S3Source(Source):
         if not (etag or modified or version):
             raise errors.StorageError(
                 f"{call}: the store gives neither an ETag nor a version nor a date, so a change "
-                "during a run could not be detected; check that the endpoint is a server of S3, or "
+                "during a run could not be detected; check that the endpoint is an S3 server, or "
                 "copy the archive elsewhere"
             )
-        if not etag and modified is not None:
+        if not etag and modified is not None:  # the date then stands for the ETag (`date_of`)
             from email.utils import format_datetime
 
             etag = format_datetime(meta["last_modified"], usegmt=True)
