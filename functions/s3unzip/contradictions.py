@@ -73,7 +73,7 @@ def check_after_success(
     rule: AfterSuccess, options: Options, rule_name: str, naming: Naming = name_typed
 ) -> None:
     """Refuse to delete an archive if only some of its members are extracted."""
-    selecting = _list_set(options, SELECTING, naming)
+    selecting = _join_changed_options(options, SELECTING, naming)
     if rule.action is SourceAction.DELETE and selecting:
         raise UsageError(
             f"{rule_name} delete: leave out {selecting}, because members that are not extracted "
@@ -87,7 +87,7 @@ def check_delete_extra(options: Options, option: str) -> None:
     It would delete members that are not selected, and members of nested archives.
     """
     # `strip_components`, the last one, is allowed: the members that it leaves out have no keys.
-    selecting = _list_set(options, SELECTING[:-1], name_typed)
+    selecting = _join_changed_options(options, SELECTING[:-1], name_typed)
     if selecting:
         raise UsageError(
             f"{option}: leave out {selecting}, because members that are not selected would be "
@@ -100,8 +100,8 @@ def check_delete_extra(options: Options, option: str) -> None:
         )
 
 
-def _list_set(options: Options, fields: Sequence[str], naming: Naming) -> str:
-    """Return the names of the options that are set, joined by "and"; empty if none is set."""
+def _join_changed_options(options: Options, fields: Sequence[str], naming: Naming) -> str:
+    """Return the names of the options that differ from their defaults, joined by "and"."""
     defaults = Options()
     return " and ".join(
         naming(field) for field in fields if getattr(options, field) != getattr(defaults, field)

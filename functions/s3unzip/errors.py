@@ -9,7 +9,7 @@
     +- VerdictError                 exit 1  a run is not COMPLETED; only `Report.raise_for_verdict`
     +- ArchiveError                         the archive's bytes are wrong; carries a Finding
     |  +- ZipFormatError                    raised by the ZIP core
-    |  |  +- RejectedError          exit 3  the directory is broken or has two meanings
+    |  |  +- RejectedError          exit 3  the directory is broken or ambiguous
     |  |  +- MemberError            exit 1  one member is bad, the others are not
     |  +- DeflateError              exit 1  the deflate core cannot join or inflate a stream
     +- SegmentRecordError           exit 1  a stored segment is from another version, or damaged
@@ -93,7 +93,7 @@ class ZipFormatError(ArchiveError):
 
 
 class RejectedError(ZipFormatError):
-    """The central directory is broken or has two meanings: write nothing from this archive."""
+    """The central directory is broken or ambiguous: write nothing from this archive."""
 
     exit_code = 3
 
@@ -206,7 +206,7 @@ class ServiceFaultError(S3UnzipError):
     wait_seconds = 0.0  # time that the server asks the client to wait
 
     def as_given_up(self) -> ServiceFaultError:
-        """Return this fault for a later call, which is not sent because the budget is spent."""
+        """Return this fault as the result of a later call, which is not sent: no budget is left."""
         fault = ServiceFaultError(str(self))
         fault.trouble = self.trouble
         fault.gave_up = True

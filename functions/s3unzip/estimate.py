@@ -166,7 +166,7 @@ def check_budget(expected: Estimate, max_cost: float | None) -> None:
     if not max_cost >= 0:  # negative or NaN
         raise UsageError(f"the cost limit must be 0 or more dollars, not {max_cost}")
     cost = expected.cost.total
-    if cost > max_cost:
+    if cost > max_cost:  # each of the two amounts is shown with digits that tell it from the other
         raise BudgetError(
             f"the estimate is {show_dollars(cost, max_cost)} for {expected.members:,} members, "
             f"above the limit of {show_dollars(max_cost, cost)}; "
@@ -334,7 +334,8 @@ def _billed_seconds(
 
     Args:
         seconds: duration of each task.
-        bound: the largest lower bound, which determines how long the tasks take.
+        bound: the largest of the lower bounds on how long all tasks together take. The estimate
+            assumes that they take exactly that long.
         overhead: seconds outside of tasks, used only for a direct run. They include
             `EVENT_SECONDS`, the wait for the event, which is not billed.
         at_once: number of concurrent tasks.

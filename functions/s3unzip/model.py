@@ -538,7 +538,7 @@ class PlannedMember(Struct, frozen=True, array_like=True, gc=False):
 
         Args:
             status: `EXTRACTED` or `UNCHANGED`.
-            size: the size of the object in bytes; None: the size of the member.
+            size: the size of the object in bytes, or None if it is the size of the member.
             etag: the ETag of the object, without quotes; None: not known.
         """
         return Outcome(
@@ -562,7 +562,7 @@ class PlannedMember(Struct, frozen=True, array_like=True, gc=False):
 
 
 class PlanSummary(Struct, frozen=True, omit_defaults=True):
-    """The result of the plan, ``run.json``: written last, and small for an archive of any size."""
+    """The result of the plan, ``run.json``: written last, and small even for a large archive."""
 
     run: Run
     members: int  # number of members in the central directory

@@ -168,6 +168,8 @@ def _price_s3(job: Job, work: Work, platform: Platform) -> list[CostLine]:
     surcharge = rates.PRICES_S3_WRITE[storage_class] - rates.PRICE_S3_WRITE
     if platform.priced_writes and surcharge > 0:
         # PUTs beyond one per member write records, which are in the class STANDARD.
+        # A multipart upload pays the surcharge for its completion and, in most classes, also for
+        # its creation and its parts.
         count = min(requests.put, work.members) + requests.complete
         if storage_class not in rates.PARTS_AS_STANDARD:
             count += requests.create + requests.part + requests.copy

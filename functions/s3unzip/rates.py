@@ -103,7 +103,7 @@ MAP_SECONDS = 7.0  # to start and end a Distributed Map
 # two after them (task and Map).
 INLINE_MAP_SECONDS = 6 * 0.05
 
-# Assumptions: S3 event -> EventBridge -> SQS -> planner, and StartExecution to the first state.
+# Assumed delays: S3 event -> EventBridge -> SQS -> planner, and StartExecution -> first state.
 EVENT_SECONDS = 1.5
 EXECUTION_START_SECONDS = 0.2
 

@@ -525,7 +525,7 @@ def open_archive(  # noqa: PLR0913 - options of a public function
         warn: function called with a sentence for each glob that matches no member.
 
     Raises:
-        RejectedError: the archive is not a ZIP, is broken, or has two meanings.
+        RejectedError: the archive is not a ZIP, is broken, or is ambiguous.
         NothingSelectedError: no member has a requested name, or `options` select nothing.
         UsageError: `source` cannot be an archive, or an option is wrong.
         StorageError: the archive cannot be read.

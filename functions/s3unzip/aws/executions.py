@@ -386,8 +386,8 @@ def extract_if_replaced(
     if current.etag == report.pin.etag:
         return
     logger.info("archive was replaced during the run", run=report.run)
-    # A repeated comparison has the same cause, so it starts no second run. A run that was resumed
-    # has more rounds, so its comparison has a new cause.
+    # A repeated comparison has the same cause, so it does not start a second run. If the run is
+    # resumed, it has more rounds when it ends again. With that new cause, a run can be started.
     cause = f"{report.run} {report.rounds}"
     if late:  # the first comparison may have started a run; this one starts another
         cause += " late"
@@ -397,9 +397,10 @@ def extract_if_replaced(
 def extract_current_version(
     request: Request, cause: str, config: LambdaConfig, context: Context
 ) -> None:
-    """Start a run of the current version, which replaces what an older version may have written.
+    """Extract the current version, because a run of an older one may have overwritten members.
 
-    The run leaves correct members unchanged, so most of its requests are HEADs. It also extracts
+    Does nothing if newer versions of the archive are not extracted in this environment. The run
+    leaves correct members unchanged, so most of its requests are HEADs. It also extracts
     nested archives again.
 
     Args:

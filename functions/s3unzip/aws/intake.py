@@ -386,7 +386,7 @@ class _MemoryRun:
         )
 
     def work(self, settled: Settled) -> Settled:
-        """Do the rounds of the run until it ends or the time of the function is nearly over."""
+        """Run the rounds until the run ends or the function is about to time out."""
         context = self._context
         while settled.report is None and context.clock.remaining() > context.tuning.margin_seconds:
             run = self._records.read_plan().run

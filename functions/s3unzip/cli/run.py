@@ -130,12 +130,13 @@ def _make_requests(arguments: Arguments, stores: StoreConfig, *, is_one: bool) -
     try:
         if is_one:
             sources = [parse_source(arguments.sources[0])]
-        else:  # `names_one` has already looked up a single word, and it names several archives
+        else:  # a single word is not tried as a key again: it is known to name several archives
             sources = find_archives(arguments.sources, stores, may_be_keys=not has_one_word)
     except NotFoundError as error:
         if has_one_word:
             raise
-        # The last of several words may be the name of a member, so the error explains DEST.
+        # The user may have put a member's name where DEST belongs, so the error says which argument
+        # is DEST.
         raise NotFoundError(
             f"{error}. The last argument is DEST, here {arguments.dest}; --member NAME extracts "
             "only some members"

@@ -185,7 +185,7 @@ def _fail_existing(row: PlannedMember) -> Outcome:
     return Outcome.failed(
         row.member.index,
         row.key,
-        row.finding("exists", "the key exists with other content; --on-conflict never keeps it"),
+        row.finding("exists", "the key exists with other content, and --on-conflict is never"),
     )
 
 

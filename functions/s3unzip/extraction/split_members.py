@@ -83,8 +83,9 @@ def scan_member(attempt: TaskAttempt, row: PlannedMember) -> None:
     except MemberError:  # linking also opens the member, and reports the finding
         return
     segmentation = _segmentation_of(task, row)
-    # Segments are inflated twice, so a segment of more than half of the member saves no time.
-    max_joined = max(1, segmentation.count // 2)
+    # Each segment is inflated twice, by its scan and by its slice. If it is more than half of the
+    # member, inflating it twice takes longer than inflating the whole member once.
+    max_joined = max(1, segmentation.count // 2)  # number of later segments
     segment = deflate.scan_segment(segmentation, task.part, _ScanReader(data).read, max_joined)
     if segment is not None:
         attempt.records.write_segment(row.member.index, task.part, "scanned", segment.to_bytes())

@@ -101,7 +101,7 @@ def _do_remaining(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
         if is_batch:
             extract(attempt, remaining)
         else:
-            for row in remaining:  # the only member of the task, or none if it has an outcome
+            for row in remaining:  # the only member, or nothing if it already has an outcome
                 extract(attempt, row)
     except RUN_FAULTS:
         raise

@@ -45,12 +45,12 @@ def forget_lost(step: Step, home: str) -> None:
     destination = step.destination
     if not isinstance(destination, FolderDestination):
         return
-    restarted = was_restarted(home, step.run.id)
+    machine_restarted = was_restarted(home, step.run.id)
 
     def is_lost(outcome: Outcome) -> bool:
         if outcome.status is Status.FAILED:
             return False
-        if restarted:  # a file of the right size may have lost its bytes
+        if machine_restarted:  # after a power failure, a file of the right size may contain zeros
             return not is_same_object(outcome, step.run.options, destination, step.calls)
         return destination.size(outcome.key) != outcome.size
 
@@ -58,7 +58,7 @@ def forget_lost(step: Step, home: str) -> None:
     if lost:
         step.records.store.delete([REPORT])  # the report counts the lost members as extracted
         _log.warning("members on record that are not in the folder: %d; done again", lost)
-    if restarted:  # parts of split members may also be lost
+    if machine_restarted:  # parts of split members may also be lost
         for task in list(step.records.tasks()):
             if task.slice is not None:
                 step.records.delete_outcomes(task.id)

@@ -175,11 +175,11 @@ def _scan(folder: str) -> list[os.DirEntry[str]]:
 
 
 def find_time_in_id(home: Location, run: str) -> float | None:
-    """Return the time in the id of the latest run whose id differs from `run` only in its time.
+    """Return the time in the id of the latest run whose id equals `run` apart from the time.
 
     The time is in Unix seconds; None if there is no such run.
     """
-    return next(
+    return next(  # `known_runs` yields the latest run first
         (time_of_run(other) for other in known_runs(home) if other[STEM_AT:] == run[STEM_AT:]), None
     )
 

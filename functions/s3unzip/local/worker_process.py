@@ -1,6 +1,6 @@
-"""Both ends of a worker process: `WorkerProcess` in the program, and `work` in the process.
+"""Both sides of a worker process: `WorkerProcess` in the main process, `work` in the worker.
 
-The messages between the two ends are pickled:
+The messages between the two sides are pickled:
 
 * The program sends its `OpenContext`, then tasks, one at a time. It also sends the keys that the
   worker asks for, or the reason why there are none, and `END_TASK` if the worker must end its task.

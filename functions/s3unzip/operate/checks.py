@@ -306,7 +306,7 @@ def _compare_encryption(
     """Return a failure if a bucket is encrypted with a key other than `key`.
 
     The functions have permissions only for `key`. Returns None if the bucket is encrypted with
-    `key`, with a key that AWS manages or with no key, or if its encryption cannot be read.
+    `key` or an AWS-managed key, if it uses no key, or if its encryption settings cannot be read.
 
     https://docs.aws.amazon.com/AmazonS3/latest/API/API_GetBucketEncryption.html
     """

@@ -400,8 +400,9 @@ class DeployedRuns(RunList):
     def _find_last(self, run: str) -> tuple[int, str | None]:
         """Return the number and the state of a run's last execution; 0 and None if it had none.
 
-        The last execution is the one before the first gap in the numbers, which begin with 1. If
-        executions are at work, it is the last of these: Step Functions can redrive an earlier one.
+        The last execution is the one before the first gap in the numbers, which begin with 1. A
+        running execution takes precedence over later ones that have ended, because Step Functions
+        can redrive an earlier execution.
         """
         last: tuple[int, str | None] = (0, None)
         for number in itertools.count(1):

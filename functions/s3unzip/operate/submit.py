@@ -107,7 +107,7 @@ class MissingArchives(Struct, frozen=True):
 
     environment: str
     archives: int  # number of archives that were looked up
-    running: int  # number of these archives whose runs are at work
+    running: int  # number of these archives whose runs are in progress
     unsettled: tuple[Unsettled, ...]
     started: int = 0
 

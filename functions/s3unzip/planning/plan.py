@@ -213,7 +213,7 @@ def preview_plan(request: Request, context: Context) -> tuple[Reading, list[Task
 
 
 def make_cutter(request: Request, reading: Reading, context: Context) -> TaskCutter:
-    """Return a cutter for the selected members of `reading`."""
+    """Return an object that cuts the selected members of `reading` into tasks."""
     store = context.stores.destination(request.destination)
     selected = reading.index.selected
     return TaskCutter(

@@ -148,6 +148,7 @@ def _describe_verdict(report: Report, next_command: str | None) -> str:
                 return "There was nothing to extract."
             return f"{in_place}."
         case Verdict.COMPLETED_WITH_ERRORS:
+            # never less than the number that failed, even if the counts of the report disagree
             files = max(report.members - report.directories, report.failed)
             return f"{show_count(report.failed, 'member')} of {files:,} failed; {in_place}."
         case Verdict.REJECTED:

@@ -181,7 +181,7 @@ def _sort_member(results: Results, stages: _Stages) -> None:
     }
     match current_stage(ended):
         case Stage.LINK:
-            # Copies are not scanned: they are planned in the stage `LINK`.
+            # A member that is copied needs no scan: its tasks are in `LINK` from the start.
             results.to_link.append(
                 [task for task, _ in stages.get(Stage.SCAN) or stages[Stage.LINK]]
             )
@@ -201,12 +201,14 @@ def do_split_members(step: Step, results: Results) -> None:
 
     If a member needs no further task, its outcome is recorded and added to `results`.
     """
-    # Each result is added immediately: if a later member fails, `results` has all new uploads.
+    # Each result is added immediately, so that if a later member raises an error, `results` still
+    # contains the uploads begun so far.
     for tasks_or_outcome in chain(
         map_ahead(partial(link_member, step), tuple(results.to_link), MEMBERS_AT_ONCE),
         map_ahead(partial(finish_member, step), tuple(results.to_finish), MEMBERS_AT_ONCE),
     ):
-        del (results.to_link or results.to_finish)[0]  # the member waits no longer
+        # The member no longer waits. All members of `to_link` come before those of `to_finish`.
+        del (results.to_link or results.to_finish)[0]
         if isinstance(tasks_or_outcome, Outcome):
             outcome = tasks_or_outcome
             results.add_outcomes([outcome], _record_member(step, outcome))

@@ -299,7 +299,8 @@ class DirectoryReader:
 
     def _set_absolute_offset(self, sizes: Sizes) -> None:
         """Set `_offset` from an offset that is relative to a disk, or is modulo 4 GiB."""
-        # Members follow each other; the offset of the first member is used as declared.
+        # Modulo 4 GiB: a member begins at the first matching offset after the end of the preceding
+        # member. The first member has no predecessor, so its offset is used as declared.
         if self._location.is_wrapped and self._table.stops:
             self._offset = wrapped.place_after(sizes.offset, self._table.stops[-1])
             return

@@ -211,7 +211,7 @@ class _StreamChain:
         if self._dropped_bytes:  # the last stream has ended, so further input is only counted
             self._dropped_bytes += len(data)
             return
-        if self._input:  # `_start_next` kept this input, because it is too short for a magic
+        if self._input:  # `_start_next` kept it: it is too short to contain a magic number
             data = b"".join((self._input, data))
         self._input = memoryview(data)
 

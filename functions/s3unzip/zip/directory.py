@@ -250,8 +250,8 @@ def inspect_prefix(tail: bytes, location: DirectoryLocation, first: int) -> Read
     `tail` contains the last bytes of the archive. Of the bytes before `first`, the first and the
     last `EOCD_ROOM` bytes are searched for a record, and the first `MAX_SEARCHED` bytes for a whole
     archive. If the offsets count the prefix, they have only one meaning. In that case, an archive
-    in the program of a self-extractor causes only a warning, because readers that search from the
-    first byte would extract that archive.
+    inside the program of a self-extractor causes a warning instead of an error. The warning is
+    needed because readers that search from the first byte would extract that archive.
 
     Raises:
         RejectedError: the bytes contain another archive (`stacked-archive`) or a record

@@ -187,7 +187,7 @@ class KeyChecker:
             if key in last_numbers:
                 self._resolve_duplicate(last_numbers[key], number, cut_name(key))
             last_numbers[key] = number
-        # The keys have one hash, and nearly always one folded form. One warning is enough.
+        # The keys share one hash, and nearly always one folded form. One warning is enough.
         first, *later = last_numbers
         for key in later:
             if fold_key(key) == fold_key(first):
