@@ -223,15 +223,8 @@ class WebSource(Source):
             target = self._check_redirect(location, first, target, redirect)
         raise errors.StorageError(f"{location}: more than {MAX_REDIRECTS} redirects")
 
-    def _check_redirect(self, location: Location, first: Url, target: Url, redirect: str) -> Url:
-        """Return the URL that `target` redirects to, or raise an error if it may not be followed.
-
-        Args:
-            location: the archive.
-            first: the URL of the archive, before any redirect.
-            target: the URL that answered with a redirect.
-            redirect: the header Location of that answer; it may be relative to `target`.
-        """
+    def _check_redirect(self, location: Location, start: Url, target: Url, redirect: str) -> Url:
+        """Return the URL that `target` redirects to, if a request begun at `start` may go there."""
         with suppress(UnicodeError):  # servers send UTF-8, which http.client decodes as Latin-1
             redirect = redirect.encode("latin-1").decode()
         try:
@@ -240,7 +233,7 @@ class WebSource(Source):
             raise errors.StorageError(f"{location}: redirects to an invalid URL") from None
         if target.scheme == "https" and new.scheme != "https":
             raise errors.StorageError(f"{location}: redirects from https to http; not followed")
-        if not (_is_same_host(first, new) or self._config.other_hosts):
+        if not (_is_same_host(start, new) or self._config.other_hosts):
             raise errors.StorageError(
                 f"{location}: redirects to another host, {str(new.host)[:253]}: give the "
                 f"URL there, or add --allow other-hosts"
