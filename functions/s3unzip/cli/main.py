@@ -109,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     if arguments is None:
         arguments = sys.argv[1:]
     stopping = Stopping()
-    code = 0  # of a command whose output has no reader any more before it ends
+    code = 0  # used if the reader of the output ends before the command has an exit code
     try:
         with stopping.like_ctrl_c():
             code = _invoke(list(arguments))
