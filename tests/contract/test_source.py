@@ -312,7 +312,7 @@ def test_an_object_with_nothing_to_pin_by_is_refused() -> None:
     with (
         scripted(Store()) as (stores, _),
         pytest.raises(
-            StorageError, match=r"nor a version nor a date, .* that the endpoint is a serv"
+            StorageError, match=r"nor a version nor a date, .* that the endpoint is an S3 serv"
         ),
     ):
         stores.source(ANY).stat(ANY)
