@@ -219,6 +219,7 @@ def convert_input(data: Mapping[str, Any], kind: type[T]) -> T:
         raise errors.UsageError(f"the input is not a {kind.__name__}: {error}") from error
 
 
+# `period` is another number every `PASSWORD_SECONDS`, so that the secret is then read again.
 @lru_cache(maxsize=64)
 def _read_password(secret: str | None, period: int) -> bytes | None:  # noqa: ARG001 - for the cache
     if secret is None:

@@ -23,7 +23,7 @@ from s3unzip.cli.terminal import print_json, text_stream, warn, write_table
 from s3unzip.context import Context
 from s3unzip.errors import NotFoundError, ServiceFaultError, UnreadableRecordError, UsageError
 from s3unzip.local.runs import ENDED, LocalRuns, lock_run
-from s3unzip.model import Outcome, PlanSummary, Report, Request, Status, Verdict
+from s3unzip.model import Outcome, PlanSummary, Report, Request, Run, Status, Verdict
 from s3unzip.options import read_options
 from s3unzip.planning.select import members_folder
 from s3unzip.printable import choose_form, printable, show_count, show_seconds, show_time
@@ -411,8 +411,6 @@ def abort(arguments: Arguments) -> int:
 
     Members that are already written stay.
     """
-    from s3unzip.local.recovery import drop_leftovers
-
     run_list = _open_runs(arguments)
     run = run_list.find(arguments.run)
     if arguments.env is None:  # open the stores that the run used: they have the uploads
@@ -430,11 +428,7 @@ def abort(arguments: Arguments) -> int:
         try:
             plan = records.find_plan()
             if plan is not None:
-                context = Context(stores=run_list.stores, clock=Clock())
-                with ExitStack() as locks:
-                    if arguments.env is None:  # otherwise `resume` might begin new uploads
-                        locks.enter_context(lock_run(run_list.work_location.key, run))
-                    uploads = drop_leftovers(Step(plan.run, context, context.calls()))
+                uploads = _drop_uploads(plan.run, run_list)
             elif report is None and not is_stopped:
                 raise _missing_report(run, run_list)
         except UnreadableRecordError as damage:
@@ -446,6 +440,17 @@ def abort(arguments: Arguments) -> int:
     else:
         sys.stdout.write(f"{run}: {state}; {show_count(uploads, 'incomplete upload')} dropped\n")
     return 0
+
+
+def _drop_uploads(run: Run, run_list: RunList) -> int:
+    """Abort the incomplete uploads of a run that has ended; return their number."""
+    from s3unzip.local.recovery import drop_leftovers
+
+    context = Context(stores=run_list.stores, clock=Clock())
+    with ExitStack() as locks:
+        if run_list.environment is None:  # without the lock, `resume` might begin new uploads
+            locks.enter_context(lock_run(run_list.work_location.key, run.id))
+        return drop_leftovers(Step(run, context, context.calls()))
 
 
 @command("run env", SERVER_OPTIONS, "interval json", run=LATEST)

@@ -212,7 +212,9 @@ def check_endpoint(url: str, name: str = "--endpoint-url") -> None:
     except (OSError, ValueError):  # a port that is not a number, or a broken IP address
         is_valid = False
     if not is_valid or re.search(r"[?#<>`\s\x00-\x1f\x7f]", url):
-        example = ", with a valid host and port" * url.startswith(("http://", "https://"))
+        example = ""
+        if url.startswith(("http://", "https://")):
+            example = ", with a valid host and port"
         server = _ALMOST_ENDPOINT.fullmatch(url)
         if "@" in url:  # a user and a password
             url = f"...@{url.rpartition('@')[2]}"

@@ -4,8 +4,7 @@ Some servers do not support suffix ranges, some ignore If-Match, and some have n
 This module therefore checks each response: the size and ETag (or date) are compared each time, no
 more of a body is read than was requested, and numbers are parsed with bounds. A redirect is
 followed within the same host, and to another host only with `StoreConfig.other_hosts`. Credentials
-in the URL are sent only to the host of the URL. Messages show the URL without user and query,
-because either may be secret.
+in the URL are sent only to its host. Messages show neither user nor query: both may be secret.
 """
 
 import os
@@ -266,7 +265,8 @@ class WebSource(Source):
         refusal = _explain_permanent(cause, via_proxy=proxy is not None)
         if refusal is not None:
             return errors.StorageError(f"{shown}: {refusal}")
-        text = reason = self._give_reason(error, cause)
+        reason = self._give_reason(error, cause)
+        text = reason
         is_unreachable = isinstance(cause, NewConnectionError | ConnectTimeoutError)
         if is_unreachable or isinstance(error, ProxyError):
             text = f"cannot connect{through}: {reason}"

@@ -597,13 +597,12 @@ def _obstore_attributes(facts: ObjectFacts) -> Attributes:
 
 def _list_parts(parts: Sequence[Part], *, with_checksums: bool) -> list[dict[str, Any]]:
     """Return the parts in the form of a CompleteMultipartUpload request, ordered by number."""
-    listed: list[dict[str, Any]] = [
-        {"PartNumber": part.number, "ETag": part.etag, "ChecksumCRC32": part.checksum_crc32}
-        for part in sorted(parts, key=lambda part: part.number)
-    ]
-    for fields in listed:
-        if not (with_checksums and fields["ChecksumCRC32"]):  # a part may have no checksum
-            del fields["ChecksumCRC32"]
+    listed = []
+    for part in sorted(parts, key=lambda part: part.number):
+        fields: dict[str, Any] = {"PartNumber": part.number, "ETag": part.etag}
+        if with_checksums and part.checksum_crc32:  # a part may have no checksum
+            fields["ChecksumCRC32"] = part.checksum_crc32
+        listed.append(fields)
     return listed
 
 
