@@ -152,7 +152,7 @@ class AccessDeniedError(StorageError):
 
 
 class LinkRefusedError(AccessDeniedError):
-    """A web server does not serve the archive for this URL, which may have expired."""
+    """A web server does not serve the archive at this URL. The URL may have expired."""
 
 
 class RangesUnsupportedError(StorageError):

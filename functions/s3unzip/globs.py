@@ -131,7 +131,7 @@ class _Position(NamedTuple):
 
 
 def _compile_automaton(tokens: Sequence[str], flags: int) -> Glob:
-    """Return the glob of a pattern as a deterministic automaton, which threads can share.
+    """Compile a glob pattern into a deterministic automaton, which threads can share.
 
     A state of the automaton is the set of positions in the pattern at which a match can be.
     """

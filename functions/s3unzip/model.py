@@ -257,7 +257,7 @@ class Options(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
         bool,
         RunOption(
             "--lenient",
-            "Turn checks that are policy into warnings; absolute names lose their slash.",
+            "Turn policy checks into warnings, and strip the leading slash from absolute names.",
             HelpSection.ODD,
         ),
     ] = False

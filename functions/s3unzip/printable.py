@@ -26,7 +26,7 @@ def printable(text: str) -> str:
 
 
 def printable_name(name: str) -> str:
-    r"""Return a name that is safe in a terminal, and that differs from every other name.
+    r"""Return a form of a name that is safe in a terminal; different names have different forms.
 
     A backslash is doubled. Otherwise the six characters ``\u202e`` would look like U+202E.
     """

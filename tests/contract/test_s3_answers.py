@@ -284,7 +284,7 @@ def test_a_wrong_endpoint_is_told_at_once(by: str) -> None:
             (url.replace("//", "//me:SECRET@"), refused),
             (
                 "http://s3.eu-wset-1.invalid",
-                "s3.eu-wset-1.invalid: there is no host of this name; check --endp",
+                "s3.eu-wset-1.invalid: there is no host with this name; check --endp",
             ),
         ):
             refusal = _ask(endpoint, by=by)

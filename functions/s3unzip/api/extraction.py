@@ -150,7 +150,7 @@ def extract_one(
 def names_several(word: str) -> bool:
     """Return whether `word` looks like a folder, a prefix or a glob, without asking a store."""
     scheme, _, path = word.partition("://")
-    if not path:  # `word` has no scheme: it is a path on this machine
+    if not path:  # without a scheme, `word` is a path on this machine
         is_glob = has_wildcards(word) and not Path(word).exists()
         # `Path("")` is the current folder, but an empty word names nothing.
         return is_glob or (word != "" and Path(word).is_dir())

@@ -45,8 +45,8 @@ def submit(arguments: Arguments) -> int:
     The same command can be given again: archives whose runs have begun or ended start nothing.
 
     With --missing, compares the ingest bucket with the runs, and queues or resumes the archives
-    whose event or verdict never came. Also finds archives that were to be deleted or tagged after
-    their runs (``[after_success]``), and were not. SRC may be left out.
+    whose event or verdict never came. Also finds archives that should have been deleted or tagged
+    after their runs (``[after_success]``), but were not. SRC may be left out.
 
     Exit code: 0 queued, 1 the answer was no, 2 wrong request or above --max-cost. With --missing: 0
     every archive has its verdict, is being extracted or was started, 1 some are left.

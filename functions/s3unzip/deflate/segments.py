@@ -129,7 +129,7 @@ _EMPTY_DYNAMIC_BLOCK = (
     + _header_field(0, 5)  # 257 literal/length codes
     + _header_field(0, 5)  # 1 distance code
     + _header_field(18 - 4, 4)  # 18 lengths of the code-length code
-    # These lengths in the order of 3.2.7: 16 17 18 0 8 7 9 6 10 5 11 4 12 3 13 2 14 1.
+    # In the order of 3.2.7, these lengths belong to 16 17 18 0 8 7 9 6 10 5 11 4 12 3 13 2 14 1.
     + 2 * _header_field(0, 3)
     + _header_field(1, 3)
     + 14 * _header_field(0, 3)

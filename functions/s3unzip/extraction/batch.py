@@ -45,7 +45,7 @@ MAX_REFUSALS = 20  # refused PUTs without a single success after which the run e
 def extract_batch(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
     """Extract `rows`, which are in archive order.
 
-    Members that are larger than declared, by a multiple of 4 GiB, are streamed at the end.
+    Members that exceed their declared size by a multiple of 4 GiB are streamed at the end.
     """
     tuning = attempt.context.tuning
     rows = _drop_existing(attempt, rows)
@@ -116,7 +116,7 @@ def _extract_neighbours(
 ) -> list[PlannedMember]:
     """Extract members that are read with one range; return the members that must be streamed.
 
-    The returned members are larger than declared, by a multiple of 4 GiB.
+    The returned members exceed their declared size by a multiple of 4 GiB.
     """
     oversized: list[PlannedMember] = []
     byte_range = ByteRange(rows[0].member.offset, _read_stop(rows[-1].member))

@@ -18,7 +18,8 @@ from s3unzip.context import Context
 from s3unzip.model import PlannedMember, Run, Task, TaskKind, TaskReport
 from s3unzip.runs.step import RUN_FAULTS, TaskAttempt, stop_for
 
-# The module and function of each kind of task. A worker imports a module for its first such task.
+# The module and function of each kind of task. A worker imports the module when it gets its first
+# task of this kind.
 TASK_FUNCTIONS = {
     TaskKind.BATCH: ("batch", "extract_batch"),
     TaskKind.STREAM: ("large_members", "stream_member"),

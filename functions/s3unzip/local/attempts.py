@@ -1,4 +1,4 @@
-"""A worker's attempt at a task: which counts the worker sends, and how the attempt ends."""
+"""A worker's attempt at a task: the counts that the worker sends, and how the attempt ends."""
 
 from __future__ import annotations
 

@@ -329,8 +329,8 @@ class LocalRuns(RunList):
         if self.state(run) != RUNNING:
             return False
         while self.state(run) == RUNNING:
-            # The stop is checked each time: a run that begins deletes all its records, including
-            # this stop.
+            # The stop is checked each time, because a run that begins deletes all its records,
+            # including this stop.
             if records.find_stop() is None:
                 records.write_stop(
                     Stop(Verdict.FAILED, STOPPED, "the run was stopped by s3unzip abort")

@@ -80,7 +80,8 @@ class Canary:
 
         Nothing is uploaded if the run would replace a marker that other archives share.
         """
-        # The token is in the name of the archive, so other archives share a prefix without it.
+        # The token is in the name of this archive alone. Therefore a prefix without the token is
+        # also the prefix of other archives.
         if self._request.options.marker and self._token not in self._template.prefix:
             return Answer(
                 WARNING,

@@ -342,9 +342,9 @@ def _find_unsettled(archive: ObjectTypeDef, runs: DeployedRuns) -> Unsettled | s
 def _assess_without_report(
     runs: DeployedRuns, request: Request, stat: Tail, put: float
 ) -> Unsettled | str | None:
-    """Return what is unsettled about an archive if no report was found by its last part alone.
+    """Return what is unsettled about an archive whose last part alone led to no report.
 
-    The id of the run of a split archive is derived from all its parts, which are looked up here.
+    The id of the run of a split archive is derived from all its parts, so this looks them up.
     Returns `RUNNING` if the run is at work, or None if the archive is split and has a report.
 
     Args:

@@ -242,7 +242,9 @@ def blaming_parts(disks: Disks) -> Iterator[None]:
             raise
         raise RejectedError(
             replace(
-                finding, code="part-wrong", message=f"by the sizes of the parts, {finding.message}"
+                finding,
+                code="part-wrong",
+                message=f"judging by the sizes of the parts, {finding.message}",
             )
         ) from None
 
@@ -255,8 +257,8 @@ def check_parts(
 ) -> None:
     """Check that the first local header in each part is where the directory places it.
 
-    The preceding member must end at or before that offset. For each part in which a member begins,
-    two local headers are read.
+    The last member that begins in an earlier part must end at or before that header. For each part
+    in which a member begins, two local headers are read.
     """
     if not disks.is_split:
         return

@@ -182,7 +182,7 @@ class BinaryReader(Protocol):
         """Move to `offset` and return the new position, or None as `mmap` before Python 3.13."""
 
     def tell(self) -> int:
-        """Return the position from the start of the file, if `seek` did not."""
+        """Return the position from the start of the file; called if `seek` returned None."""
 
     def read(self, size: int = ..., /) -> bytes:
         """Return up to `size` bytes."""
@@ -201,7 +201,7 @@ class ReaderSource(Source):
         self.location = Location("reader", "", str(getattr(reader, "name", "") or "archive"))
 
     def stat(self, location: Location) -> Tail:  # noqa: ARG002 - there is only one archive
-        """Return the size of the archive, as a tail without bytes; a reader has no version."""
+        """Return a tail without bytes that pins only the size, because a reader has no version."""
         with self._lock:
             try:
                 return Tail(b"", Pin(self._reader.seek(0, os.SEEK_END) or self._reader.tell()))

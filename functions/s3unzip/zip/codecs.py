@@ -195,7 +195,7 @@ class _StreamChain:
         self._errors = errors
         self._stream = start()
         self._input = memoryview(b"")  # pushed bytes that no stream has received
-        # The last slice that a stream received, followed by the bytes in `_input`.
+        # A view of the last slice that a stream received and of the bytes after it, `_input`.
         self._slice_and_rest = memoryview(b"")
         self._dropped_bytes = 0  # number of bytes after the last stream, which `_start_next` drops
 

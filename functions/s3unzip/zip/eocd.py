@@ -375,8 +375,8 @@ def _find_zip64_record(archive: ArchiveBytes, declared: int, locator_at: int) ->
     """Return the offset of the ZIP64 end record, which must end at the locator.
 
     If offsets do not count the bytes before the archive, the offset in the locator is too low by
-    the number of these bytes. Therefore the function looks for the record directly before the
-    locator first, and then at the declared offset.
+    the number of these bytes. Therefore the function looks first for the record directly before
+    the locator, and then at the declared offset.
     """
     plain_at = locator_at - ZIP64_EOCD_LENGTH
     record_at = plain_at

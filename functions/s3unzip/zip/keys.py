@@ -106,6 +106,7 @@ class KeyChecker:
                     )
                     table.cut_path(number)
                     continue
+                # A member with a reserved name fails, but its key is still compared with others.
                 # The trailing slash ensures that a prefix is compared by whole segments.
                 if self._reserved and f"{fold_key(key)}/".startswith(f"{self._reserved}/"):
                     message = "the run writes its completion marker under this key"

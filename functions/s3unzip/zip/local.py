@@ -89,7 +89,7 @@ _describe_content = "CRC {:08x}, {} compressed bytes for {}".format
 
 
 def _declared_content(member: Member) -> tuple[int, int, int]:
-    """Return the CRC-32, the compressed size and the size in the headers of a member.
+    """Return the CRC-32, the compressed size and the size that the headers of a member declare.
 
     The sizes are modulo 2^32 if the member `is_wrapped`.
     """

@@ -36,7 +36,7 @@ FLAG_STRONG_ENCRYPTION = 1 << 6
 FLAG_UTF8 = 1 << 11
 FLAG_MASKED_HEADER = 1 << 13
 ENCRYPTION_FLAGS = FLAG_ENCRYPTED | FLAG_STRONG_ENCRYPTION | FLAG_MASKED_HEADER
-# In addition to the 16 flags in APPNOTE: the external attributes contain the reparse point bit.
+# A flag of ours beside the 16 of APPNOTE: the reparse point bit of the external attributes is set.
 FLAG_REPARSE = 1 << 16
 
 METHOD_STORED = 0

@@ -65,8 +65,8 @@ _UNSUPPORTED = re.compile("unsupported header|not implemented", re.IGNORECASE)
 # The reason why a connection failed, by phrases in the messages of both clients.
 CAUSES = {
     "onnection refused": "connection refused",
-    "failed to lookup": "there is no host of this name",
-    "Failed to resolve": "there is no host of this name",
+    "failed to lookup": "there is no host with this name",
+    "Failed to resolve": "there is no host with this name",
     "TimedOut": "no answer",
     "timed out": "no answer",
     "TunnelUnsuccessful": "the proxy refuses",

@@ -1,8 +1,8 @@
 """Archives in S3: reading, deleting and tagging, with each request pinned to one version.
 
 An ETag pins a version. Some servers return no ETag for a file that was put into their folder
-directly. In that case, the pin contains the date of the last change to the file in HTTP format, and
-the size and date in each response are compared with the pin.
+directly. In that case, the pin contains the time of the file's last change as an HTTP date, and the
+size and date in each response are compared with the pin.
 
 botocore handles keys that are valid in S3, but that obstore refuses or changes: object_store drops
 slashes at the beginning and the end, and refuses control characters and the segments "", ``.`` and
