@@ -199,8 +199,7 @@ class WebSource(Source):
     def _follow(self, location: Location, headers: dict[str, str]) -> BaseHTTPResponse:
         """Return the response after redirects; send the password only to the host of the URL."""
         first = target = _parse(f"{location.scheme}://{location.bucket}/{location.key}")
-        # Without a user in the URL, `credentials` is empty. `unquote` keeps each byte of the URL as
-        # a Latin-1 character, and the header then contains the same bytes, as curl sends them.
+        # Empty without a user in the URL. Latin-1 keeps the bytes of the URL, as curl does.
         credentials = make_headers(basic_auth=unquote(first.auth or "", "latin-1"))
         timeout = Timeout(connect=self._config.connect_seconds, read=self._config.stall_seconds)
         for _ in range(MAX_REDIRECTS + 1):
