@@ -154,7 +154,7 @@ def estimate_archive(
         members=expected.members,
         span=(0, expected.bytes_in),
         size=expected.bytes_out,
-        seconds=0.0,
+        seconds=0.0,  # `estimate` computes the time
     )
     return estimate(request, [task], function, tuning, sizes=sizes)
 
@@ -253,7 +253,7 @@ def _task_seconds(task: Task, platform: Platform, tuning: Tuning, at_once: int) 
         putting = _put_seconds(task, platform, tuning)
         cpu = task.members * tuning.member_seconds / platform.processor + inflating
         return calls * platform.latency + max(moving, putting, cpu)
-    if task.parts == 1:
+    if task.parts == 1:  # the only task of its member: it also begins and completes the upload
         calls += LARGE_CALLS
     if task.kind is TaskKind.COPY:
         return calls * platform.latency + task.size / rates.S3_REQUEST_COPY / tuning.parts_in_flight
@@ -334,8 +334,8 @@ def _billed_seconds(
 
     Args:
         seconds: duration of each task.
-        bound: the largest of the lower bounds on how long all tasks together take. The estimate
-            assumes that they take exactly that long.
+        bound: the largest lower bound on the total time of all tasks. The estimate assumes that
+            they take exactly that long.
         overhead: seconds outside of tasks, used only for a direct run. They include
             `EVENT_SECONDS`, the wait for the event, which is not billed.
         at_once: number of concurrent tasks.
@@ -367,7 +367,8 @@ def _count_requests(
         if archive_bytes > tuning.tail_bytes:
             gets = 2
         return Requests(get=gets, put=members + rates.DIRECT_WRITES)
-    has_record_requests = platform.memory_gb > 0  # functions keep the records in S3
+    # Only functions have a memory size, and they keep the records in S3.
+    has_record_requests = platform.memory_gb > 0
     # One GET for the tail of the archive, and more for the directory before the tail.
     counts: Counter[str] = Counter(get=1 + math.ceil(beyond / tuning.directory_piece))
     for task in tasks:

@@ -65,20 +65,20 @@ def compile_glob(pattern: str, *, any_case: bool = False) -> Glob:
 
 
 def compile_name(pattern: str) -> Glob:
-    """Return the glob of a pattern that also matches its own text: ``report [2024].txt``."""
+    """Return a glob for `pattern` that also matches a path equal to it: ``report [2024].txt``."""
     glob = compile_glob(pattern)
     if "[" not in pattern:
         return glob
-    name = compile_glob(pattern.replace("[", "[[]"))
+    name = compile_glob(pattern.replace("[", "[[]"))  # "[[]" matches "[" itself
     return lambda path: name(path) or glob(path)
 
 
 def _is_linear(tokens: Sequence[str]) -> bool:
     """Return whether `re` needs linear time for the pattern.
 
-    Slashes separate the wildcards if each ``**`` is a whole part. Only one part before the last can
-    be ``**``. As the last part, ``**`` matches the rest of the path in one step. A character class
-    that can match a slash, as in ``a[/]b``, does not separate wildcards.
+    A slash separates any two wildcards if each ``**`` is a whole part. Only one part before the
+    last can be ``**``. As the last part, ``**`` matches the rest of the path in one step. A
+    character class that can match a slash, as in ``a[/]b``, does not separate wildcards.
     """
     text = "".join("?" if _is_class_without_slash(token) else token for token in tokens)
     parts = text.removeprefix(_SLASHES).split("/")
@@ -163,7 +163,7 @@ def _compile_automaton(tokens: Sequence[str], flags: int) -> Glob:
         return frozenset(numbers)
 
     # The cache makes the automaton deterministic. The cache is bounded, because names can contain
-    # ever new characters.
+    # any number of different characters.
     @lru_cache(MAX_TRANSITIONS)
     def follow(state: frozenset[int], character: str) -> frozenset[int]:
         """Return the positions at which a match can be after one more character."""

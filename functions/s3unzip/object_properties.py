@@ -92,7 +92,7 @@ class ObjectProperties(Struct, frozen=True, omit_defaults=True):
             "Cache-Control header of every object in S3.",
             HelpSection.OBJECTS,
         ),
-    ] = None  # the header with which S3 returns the object
+    ] = None  # the header that S3 sends with the object
     content_types: Annotated[
         dict[str, str],
         RunOption(

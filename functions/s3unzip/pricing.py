@@ -85,7 +85,7 @@ class Cost(Struct, frozen=True):
     lines: tuple[CostLine, ...]
     total: float
     unavoidable: float  # cost of one PUT per member, which every tool needs
-    unavoidable_share: float  # its share in the total; 0 if the total is 0
+    unavoidable_share: float  # its share of the total; 0 if the total is 0
 
 
 class Work(Struct, frozen=True):

@@ -85,8 +85,8 @@ PRICE_LOG_BYTE = 0.50 / GB
 # https://docs.aws.amazon.com/AmazonS3/latest/userguide/optimizing-performance.html
 S3_LATENCY = 0.042  # seconds
 
-# Assumption: the rate of a prefix doubles after this many seconds of throttling. AWS documents only
-# "gradually"; it is 15 to 30 minutes according to https://errorreference.com/errors/aws/SlowDown
+# Assumption: the rate of a prefix doubles after this many seconds of throttling. AWS says only
+# "gradually". It takes 15 to 30 minutes, says https://errorreference.com/errors/aws/SlowDown
 S3_GROWTH_SECONDS = 900.0
 
 # Assumption: UploadPartCopy copies a part at about the planning rate of one connection.

@@ -1,8 +1,8 @@
 """All configurable sizes, counts and times, and the names that functions share with their stack.
 
 Lambda functions get their settings from environment variables (`Variable`); runs on one machine get
-them from the command line. The functions emit `METRICS`, which the stack's dashboard and alarms
-show. This module reads no files and does not depend on AWS.
+them from the command line. The functions emit `METRICS`; the dashboard and the alarms of the stack
+use them. This module reads no files and does not depend on AWS.
 """
 
 import math

@@ -384,7 +384,7 @@ MEANINGS: dict[str, tuple[str, Reply, type[S3UnzipError], str | None]] = {
         "part",
         Reply(413, b"<html>413 Request Entity Too Large"),
         StorageError,
-        "HTTP 413.*; the server, or a proxy before it, limits",
+        "HTTP 413.*; the server, or a proxy in front of it, limits",
     ),
     **{
         f"{call}: a wrong region": (  # the answer names no other region, so retries are pointless

@@ -159,7 +159,7 @@ def names_several(word: str) -> bool:
 
 
 def names_one(word: str, config: StoreConfig) -> bool:
-    """Return whether `word` names one archive, possibly an object whose key looks like a glob."""
+    """Return whether `word` names one archive; its key may look like a glob."""
     return not names_several(word) or names_object(word, _open_sources(config))
 
 

@@ -85,7 +85,7 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
         if self.dir_cache is not None:
             return
         files = [member for member in self.archive.members() if member.problem is None]
-        # Both dicts are complete before they are assigned, because another thread may read them.
+        # The dict is complete before it is assigned, because another thread may read it.
         self.dir_cache = {
             name: {"name": name, "size": 0, "type": "directory"}
             for name in self._all_dirnames({member.name for member in files})

@@ -497,7 +497,7 @@ class _ObjectComparison:
             for member in job:
                 result = _prove_content(member, look_up(member.key))
                 if isinstance(result, Difference):
-                    self._add([result], [], Proof.READ)
+                    self._add([result], [], Proof.READ)  # the proof of no object
                 else:
                     self._add([], [member.key], result)
 
@@ -543,7 +543,7 @@ def _show_size(sized: _Expected | StoredObject) -> str:
 
 
 def _size_difference(member: _Expected, stored: StoredObject | None) -> Difference:
-    """Return the difference of an object that does not exist (None) or has another size."""
+    """Return the difference if the object is missing (`None`) or has another size."""
     if stored is None:
         return Difference(member.key, Kind.MISSING, _show_size(member))
     return Difference(member.key, Kind.SIZE, _show_size(member), _show_size(stored))
@@ -591,7 +591,8 @@ class WrittenObjects:
                 self._digests[hash((outcome.key, outcome.size))] = outcome.crc32.to_bytes(
                     4, "big"
                 ) + _digest(outcome.etag)
-                if records.run not in self.runs[-1:]:  # only the first object adds the run
+                # Only the first object of a run adds it; `[-1:]` is empty before the first run.
+                if records.run not in self.runs[-1:]:
                     self.runs.append(records.run)
 
     def match(self, key: str, size: int, crc32: int | None, etag: str | None) -> bool | None:

@@ -192,7 +192,7 @@ class LambdaConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Return the rules for archives, with the password that the options of a run refer to.
 
         The function is allowed to read only the secrets of its environment. The secret of the
-        environment itself is read if the options refer to no secret, and if a route and its secret
+        environment itself is read if the options refer to no secret, or if the route and its secret
         were removed after the run began.
         """
         readable = {defaults.options.password_ref for defaults in self.all_defaults} - {None}
@@ -203,6 +203,7 @@ class LambdaConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             lenient=options.lenient,
             encoding=options.encoding,
             limits=self.limits,
+            # The second argument changes after `PASSWORD_SECONDS`: the cache then reads again.
             password=_read_password(secret, int(time.time() // PASSWORD_SECONDS)),
         )
 

@@ -187,8 +187,8 @@ def _list_events(message: Any) -> list[Any]:
 def _read_event(event: Any) -> ArchivePut | None:
     """Return the archive in an EventBridge message, or in a record of S3's own notification.
 
-    Returns None for an event that is not about a created or scanned object. The format of a record:
-    notification-content-structure in the S3 user guide.
+    Returns None for an event that is not about a created or scanned object. For the format of
+    a record, see notification-content-structure in the S3 user guide.
     """
     match event:
         case {"detail-type": "Object Created", "detail": detail}:
@@ -247,7 +247,7 @@ def _parse_time(time: str) -> float:
 
 
 def redeliver_later(receipt: str, attempts: int, faults: Sequence[Exception]) -> None:
-    """Log why an attempt at a message failed; make SQS redeliver the message after some seconds.
+    """Log why a message could not be handled; make SQS deliver it again after some seconds.
 
     With the default of five attempts, a message that always fails is in the dead-letter queue after
     at most 215 s plus the time that the attempts take. Each wait is shortened at random by up to

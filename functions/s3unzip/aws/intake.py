@@ -159,7 +159,7 @@ def _handle_put(put: ArchivePut, request: Request, invocation: Invocation, attem
     if archive is None or has_ended:
         return
     version = put.version_id or put.etag
-    # An event without a version comes from `submit`: before its first attempt, nothing was tried.
+    # An event without a version comes from `submit`. Its first attempt has nothing to repair.
     if attempts > 1 or version is not None:
         # The older version has no report. It might have overwritten members of the current version.
         cause = f"{put.source} {put.time} {version or ''}"

@@ -109,7 +109,7 @@ def _end_failed(
     if run_input.wait:  # the execution does no tasks: it only compares the archive
         _compare_again(run, config, context)
         return
-    ended = detail["stopDate"] / 1_000  # the event is in milliseconds
+    ended = detail["stopDate"] / 1_000  # the times in the event are in milliseconds
     later_name = next_execution_name(
         config, run, since=ended, failed_number=execution_number(detail["name"])
     )

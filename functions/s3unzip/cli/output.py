@@ -333,7 +333,7 @@ def exit_code(report: Report, nested: Sequence[NestedRun] = ()) -> int:
         return report.verdict.exit_code
     if not all(run.is_right for run in nested):
         return 1
-    if report.archive_left:
+    if report.archive_left:  # the action of `--after-success` failed
         return AccessDeniedError.exit_code
     return 0
 

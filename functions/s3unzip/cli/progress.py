@@ -75,7 +75,7 @@ class Figures(NamedTuple):
 
     def line(self) -> str:
         """Return one line for a log."""
-        # All fields except the phase and the share are figures.
+        # All fields are numbers, except the phase and the share.
         return f"{self.phase}: {', '.join(filter(None, (self.percent, *self[2:]))) or '...'}"
 
 

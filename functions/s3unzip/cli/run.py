@@ -87,7 +87,7 @@ def run(arguments: Arguments) -> int:
         password = arguments.password()  # once for all archives, in case the user is asked
         if is_one:
             return _list_decisions(requests[0], arguments, password)
-        return max(_list_next(request, arguments, password) for request in requests)
+        return max(_list_or_report(request, arguments, password) for request in requests)
     if is_one:
         return _extract_one(requests[0], arguments, stores)
     return _extract_several(requests, arguments, stores)
@@ -205,8 +205,8 @@ def _list_decisions(request: Request, arguments: Arguments, password: bytes | No
     return int(counts["fail"] > 0 or counts["refuse"] > 0)
 
 
-def _list_next(request: Request, arguments: Arguments, password: bytes | None) -> int:
-    """Do as `_list_decisions`; if the archive cannot be read, print the error, return its code."""
+def _list_or_report(request: Request, arguments: Arguments, password: bytes | None) -> int:
+    """Call `_list_decisions`. If the archive cannot be read, print the error; return its code."""
     try:
         return _list_decisions(request, arguments, password)
     except S3UnzipError as error:

@@ -46,7 +46,7 @@ RUN_COLUMNS = (
 )
 LATEST = {"metavar": "[RUN]", "required": False, "default": "latest"}
 # Mutually exclusive options: a typed option replaces a recorded one.
-RIVALS = {"unsigned": "request_payer", "request_payer": "unsigned"}
+EXCLUSIVE = {"unsigned": "request_payer", "request_payer": "unsigned"}
 REPORT_SECONDS = 90.0  # time within which a failed execution gets its report
 BEGIN_SECONDS = 5.0  # time within which a planned run on this machine begins its first task
 FAULT_SECONDS = 120.0  # time after which an unresponsive service ends the command
@@ -396,10 +396,11 @@ def _recall_config(arguments: Arguments, recorded: StoreConfig) -> StoreConfig:
         for field, parameter in parameters.items()
         if source_of(parameter) is ParameterSource.COMMANDLINE
     }
-    replaced = typed | {RIVALS[field] for field in typed & RIVALS.keys()}
+    replaced = typed | {EXCLUSIVE[field] for field in typed & EXCLUSIVE.keys()}
     recalled = {
         field: getattr(recorded, field)
-        for field in (parameters.keys() | {"other_hosts"}) - replaced  # `--allow` sets the last one
+        # `other_hosts` has no option of its own: `--allow` sets it.
+        for field in (parameters.keys() | {"other_hosts"}) - replaced
         if getattr(recorded, field)
     }
     return replace(arguments.config(), **recalled)

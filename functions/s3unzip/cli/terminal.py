@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from _typeshed import ReadableBuffer
 
-INPUT, OUTPUT, ERRORS = range(3)
+INPUT, OUTPUT, ERROR_OUTPUT = range(3)
 OUTPUT_LOST = 74  # EX_IOERR in sysexits.h
 STOPPING = (signal.SIGTERM, signal.SIGHUP)  # Python itself handles only SIGINT
 AGAIN_SECONDS = 0.5  # interval between attempts to raise an unhandled exception
@@ -48,7 +48,7 @@ class _Stream(io.FileIO):
         try:
             return super().write(data)
         except OSError as error:
-            if self.fileno() == ERRORS:
+            if self.fileno() == ERROR_OUTPUT:
                 return memoryview(data).nbytes  # as if the data had been written
             if isinstance(error, BrokenPipeError):  # the reader has exited, as `head` does
                 raise
@@ -80,7 +80,7 @@ def unescaped_errors() -> TextIO:
 
 def repair_streams() -> None:
     """Reopen closed standard streams, and replace stdout and stderr with safe streams."""
-    for number in (INPUT, OUTPUT, ERRORS):
+    for number in (INPUT, OUTPUT, ERROR_OUTPUT):
         try:
             os.fstat(number)
         except OSError:
@@ -90,7 +90,7 @@ def repair_streams() -> None:
     if sys.stdin is None:
         sys.stdin = open(INPUT, closefd=False)  # noqa: SIM115 - stays open until the process ends
     sys.stdout = _replace_stream(OUTPUT, sys.stdout)
-    sys.stderr = _replace_stream(ERRORS, sys.stderr, by_line=True)
+    sys.stderr = _replace_stream(ERROR_OUTPUT, sys.stderr, by_line=True)
 
 
 def _replace_stream(number: int, replaced: TextIO | None, *, by_line: bool = False) -> _SafeText:

@@ -37,7 +37,7 @@ _BLOCK_BYTES: Final = 32 << 10  # bytes to test in one step; the arrays for a st
 _HEADER_BITS: Final = 17  # BFINAL, BTYPE, HLIT, HDIST, HCLEN (RFC 1951, 3.2.7)
 _WORD_BYTES: Final = 8
 
-# The trials for each candidate: the bytes of input, and whether to use zlib instead of ISA-L.
+# The trials for each candidate: the number of bytes of input, and whether zlib replaces ISA-L.
 _TRIALS: Final = ((16 << 10, True), (128 << 10, True), (LOOKAHEAD, False))
 
 

@@ -75,7 +75,7 @@ def cut(compressed_size: int, segment_size: int) -> Segmentation:
         DeflateError: The member has no compressed data; the shortest stream has two bytes.
     """
     if not compressed_size:
-        raise DeflateError(Finding("stream-truncated", "a deflate stream without any bytes"))
+        raise DeflateError(Finding("stream-truncated", "an empty deflate stream"))
     count = -(-compressed_size // segment_size)  # both quotients are rounded up
     return Segmentation(compressed_size, -(-compressed_size // count))
 
@@ -146,7 +146,7 @@ _EMPTY_DYNAMIC_BLOCK = (
 def _lead_in(bit: int) -> tuple[int, int]:
     """Return the fewest empty blocks whose total number of bits equals `bit` modulo 8.
 
-    Returns the blocks as one integer, whose lowest bit is their first bit, and their number of
+    Returns the blocks as one integer, in which the lowest bit is the first, and their number of
     bits.
     """
     blocks = ""
@@ -177,8 +177,8 @@ def align(data: bytes, bit: int) -> bytes:
     """
     if not bit:
         return data
-    blocks, length = _LEAD_INS[bit]
-    shared_bits = data[0] >> bit << length  # the bits of ``data[0]`` that belong to the stream
+    blocks, length = _LEAD_INS[bit]  # `length` % 8 == `bit`
+    shared_bits = (data[0] >> bit) << length  # the bits of ``data[0]`` that belong to the stream
     return (blocks | shared_bits).to_bytes(length // 8 + 1, "little") + data[1:]
 
 

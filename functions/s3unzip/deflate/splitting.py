@@ -94,7 +94,7 @@ class ScannedSegment(Record, frozen=True, tag="scanned 3"):
         Raises:
             IndexError: A byte was copied from before the beginning of the stream.
         """
-        # Drop the bytes of an invented window that would lie before the beginning of the stream.
+        # Drop the bytes of an invented window that lie before the start of the stream.
         start = max(0, len(self.first) - history)
         if self.second is None:  # no byte is copied from the window
             return self.first[start:]

@@ -278,8 +278,8 @@ class PutPool(Generic[T]):
     def abandon(self) -> None:
         """Drop the queued bodies and wait for the PUTs on the wire."""
         with self._lock:
-            if self._error is None:  # after an error, the threads drop what is queued
-                self._error = errors.S3UnzipError("abandoned")
+            if self._error is None:
+                self._error = errors.S3UnzipError("abandoned")  # makes the threads drop the bodies
             self._changed.notify_all()
         self._end_threads()
 

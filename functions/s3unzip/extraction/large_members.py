@@ -279,7 +279,9 @@ def _check_copy(parts: tuple[Part, ...], data: MemberData) -> None:
     if size_and_crc is None:  # the store returned no checksums
         check_whole(_compute_crcs(parts, data, 0), data.row)
     elif size_and_crc != (member.size, member.crc32):
-        raise CopyRefusedError(f"{data.row.key}: the store's checksums differ from the directory")
+        raise CopyRefusedError(
+            f"{data.row.key}: the checksums in the store differ from the directory"
+        )
 
 
 def _copy_slice(attempt: TaskAttempt, row: PlannedMember) -> None:

@@ -341,7 +341,7 @@ def _inflate_slice(attempt: TaskAttempt, row: PlannedMember) -> Iterator[bytes]:
 
 
 def _stream_task(first: Task, row: PlannedMember) -> Task:
-    """Return the task that streams a member, because its segments or slices are not whole."""
+    """Return the task that streams a member whose segments or slices are incomplete."""
     return Task(
         id=f"stream-{row.member.index:08d}",
         kind=TaskKind.STREAM,

@@ -75,7 +75,7 @@ def _do_attempt(attempt: TaskAttempt) -> TaskReport:
     except ATTEMPT_FAULTS as fault:
         if isinstance(fault, RUN_FAULTS):
             attempt.records.write_stop(stop_for(fault))
-        if isinstance(fault, errors.SourceChangedError):  # the stop suffices to end the run
+        if isinstance(fault, errors.SourceChangedError):  # its stop, just written, ends the run
             return attempt.write()
         # Another attempt may have done the whole task in the meantime.
         concurrent = attempt.records.find_outcomes(task.id)

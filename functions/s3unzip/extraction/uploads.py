@@ -125,7 +125,9 @@ def complete_once(
         try:
             return destination.complete_upload(upload, parts, if_absent=if_absent)
         except (errors.NotFoundError, errors.UnconfirmedError) as error:
-            may_be_done |= isinstance(error, errors.UnconfirmedError)  # this try may have succeeded
+            may_be_done |= isinstance(
+                error, errors.UnconfirmedError
+            )  # this attempt may have succeeded
             if may_be_done and is_member(row, options, destination, run_step.calls):
                 return None
             raise

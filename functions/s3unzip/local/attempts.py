@@ -120,12 +120,12 @@ def _report_silence(run: Run, context: Context, is_over: threading.Event) -> Non
     progress = context.progress
     if faults is None or progress is None:
         return
-    connections = ""
+    options = ""
     if context.reached is not None:
-        connections = f" ({' '.join(context.reached.recorded().command_options())})"
+        options = f" ({' '.join(context.reached.recorded().command_options())})"
     while not is_over.wait(1.0):
         for store in faults.find_silent(context.clock.now()):
             location = run.source if store == "source" else run.destination
             progress.trouble(
-                f"no answer from {location}{connections} for seconds: a slow link, or a dead store"
+                f"no answer from {location}{options} for seconds: a slow link, or a dead store"
             )

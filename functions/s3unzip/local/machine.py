@@ -27,7 +27,7 @@ from s3unzip.errors import (
 from s3unzip.local.attempts import open_context
 from s3unzip.local.process_setup import available_processors
 from s3unzip.local.recovery import drop_leftovers, forget_lost, remove_leftovers
-from s3unzip.local.runs import find_time_in_id, lock_run, make_latest, note_start
+from s3unzip.local.runs import find_latest_time, lock_run, make_latest, note_start
 from s3unzip.local.workers import Workers, is_stopped
 from s3unzip.model import (
     NestedRun,
@@ -122,7 +122,7 @@ class Machine:
             first_time = None
             if self._config is not None and self._config.work.store.is_local:
                 timeless_id = run_id(request, tail.pin, modified=None)
-                first_time = find_time_in_id(self._config.work, timeless_id)
+                first_time = find_latest_time(self._config.work, timeless_id)
             tail = tail._replace(modified=first_time or context.clock.now())
         run = run_id(request, tail.pin, tail.modified)
 

@@ -9,7 +9,8 @@ finds the uploads by their keys. Each multipart upload therefore has a file belo
 next to the runs, that contains the id of its run.
 
 * The file is written after the upload begins, and removed shortly before or after the upload ends.
-  A run may abort its own uploads, and any upload that has no file or whose run no process works on.
+  A run may abort its own uploads. It may also abort an upload that has no file, or on whose run no
+  process works.
 * A killed process leaves its files behind. Such files are ignored when no process works on their
   run.
 """
@@ -175,10 +176,10 @@ def _scan(folder: str) -> list[os.DirEntry[str]]:
     return []
 
 
-def find_time_in_id(home: Location, run: str) -> float | None:
-    """Return the time in the id of the latest run whose id equals `run` apart from the time.
+def find_latest_time(home: Location, run: str) -> float | None:
+    """Return the time of the latest run with the same stem as `run`, in Unix seconds.
 
-    The time is in Unix seconds; None if there is no such run.
+    An id is a time and a stem. Returns None if there is no such run.
     """
     return next(  # `known_runs` yields the latest run first
         (time_of_run(other) for other in known_runs(home) if other[STEM_AT:] == run[STEM_AT:]), None

@@ -213,6 +213,7 @@ class Workers:
         while (task := pending.take()) is not None:
             counts = Counter[str]()  # the counts of this attempt
             end = worker.do_attempt(run, task, partial(self._tally.take, counts))
+            # Nothing was recorded: the next attempt counts the same members again.
             if end.lost and not pending.is_recorded(task):
                 self._tally.subtract(counts)
             pending.note_end(task, end)

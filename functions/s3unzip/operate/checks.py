@@ -29,7 +29,7 @@ DEPLOY_AGAIN = "deploy the stack again"
 # A deployment of an unchanged template does not create again what somebody has deleted.
 RESTORE = "restore what is missing, or destroy the stack and deploy it again"
 NOT_CHECKED: dict[type[S3UnzipError], str] = {  # the advice for each error that prevents a check
-    UnsupportedError: "nothing to do on an emulator; on AWS report it",
+    UnsupportedError: "on an emulator, ignore this; on AWS, report it",
     AccessDeniedError: "allow the action to whoever runs this command, or ask somebody who may",
     NotFoundError: RESTORE,
 }
@@ -179,11 +179,12 @@ def check_rights(runs: DeployedRuns, defaults: RunDefaults | None = None) -> Ans
         runs: the runs of the environment.
         defaults: the defaults of a route; None: the defaults of the environment itself.
 
-    The policies of the roles are simulated. A bucket that belongs to another account must also
-    allow each role in its own policy, which only its owner may read.
+    The policies of the roles are simulated. A bucket of another account must also allow each role
+    in the bucket policy. Only the owner of the bucket may read that policy.
     https://docs.aws.amazon.com/IAM/latest/APIReference/API_SimulatePrincipalPolicy.html
     """
     defaults = defaults or runs.defaults.own
+    # Without `destination_owner`, the destination belongs to the account of the environment.
     owner = (defaults.route or runs.defaults.access).destination_owner or runs.account
     destination = defaults.destination
     actions = ["s3:PutObject"]
@@ -209,8 +210,8 @@ def check_rights(runs: DeployedRuns, defaults: RunDefaults | None = None) -> Ans
             return Answer(
                 FAILURE,
                 f"{role} may not {' and '.join(actions)} on {arn}: each write is refused",
-                f"{DEPLOY_AGAIN}; else a permissions boundary or a policy of the organization "
-                "denies it",
+                f"{DEPLOY_AGAIN}; otherwise, a permissions boundary or a policy of the "
+                "organization denies it",
             )
     if owner != runs.account:
         return _check_policy(runs, destination.bucket, owner, roles)

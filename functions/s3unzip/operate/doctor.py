@@ -142,7 +142,7 @@ def _check_topic(runs: DeployedRuns, topic: str) -> Answer:
     try:
         (subscription,) = runs.resource_names("AWS::SNS::Subscription", "IntakeQueue")
         runs.ask("sns:GetSubscriptionAttributes", arn=subscription, SubscriptionArn=subscription)
-    except (NotFoundError, ValueError):
+    except (NotFoundError, ValueError):  # ValueError: the stack has no subscription
         return Answer(
             FAILURE, f"the queue is not subscribed to {topic}: no archive will start a run", RESTORE
         )
@@ -207,7 +207,7 @@ def check_trigger(runs: DeployedRuns) -> Answer:
     if set(states) != {"Enabled"}:
         return Answer(
             FAILURE,
-            f"the queue's trigger of {function} is {', '.join(states)}",
+            f"the trigger from the queue to {function} is {', '.join(states)}",
             "enable it: the function's configuration, Triggers",
         )
     return Answer(OK, f"the queue invokes {function}")

@@ -205,6 +205,7 @@ class TaskCutter:
         tuning = self._tuning
         compressed = member.compressed_size
         min_length = math.ceil(compressed / MAX_SLICES)
+        # Neither an encrypted member nor one that stays compressed can be divided or copied.
         can_divide = self._inflates and not member.flags & FLAG_ENCRYPTED
         is_plain = member.method == METHOD_STORED and member.size == compressed
         if can_divide and is_plain and self._can_copy and member.size >= tuning.copy_from:

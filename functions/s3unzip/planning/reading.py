@@ -137,7 +137,8 @@ def _make_selection(request: Request, template: KeyTemplate, pin: Pin) -> Select
         return selection  # without `folder_key`, folders are not compared with the keys
     if makes_folders(options):
         return selection._replace(folder_key=template.folder_key)
-    return selection._replace(folder_key=lambda _: None)  # empty folders are not created
+    # Folders are not created, so they have no keys, but the folders of members are still compared.
+    return selection._replace(folder_key=lambda _: None)
 
 
 def _narrow_to_budget(policy: Policy, budget: Budget | None) -> Policy:

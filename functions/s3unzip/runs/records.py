@@ -301,7 +301,7 @@ class RunRecords:
 
     def find_task_report(self, task: str) -> TaskReport | None:
         """Return a task's report without its outcomes; None if it is missing or damaged."""
-        try:
+        try:  # the first line is the report; `decode` refuses an empty record
             return decode(
                 next(split_lines(self.store.stream(outcomes_name(task))), b""), TaskReport
             )

@@ -137,7 +137,7 @@ class TaskAttempt(Step):
             yield data
 
     def show_progress(self, *, now: bool = False) -> None:
-        """Report what is new to the progress display, but at most every `PROGRESS_SECONDS`.
+        """Send new counts to the progress display, at most once in `PROGRESS_SECONDS`.
 
         If `now` is true, the display is updated even if it was updated a moment ago.
         """
@@ -221,6 +221,7 @@ def count_progress(reports: Iterable[TaskReport], next_tasks: Iterable[Task] = (
     # Indexes of the members that a task has streamed or will stream.
     streamed = {report.member for report in recorded if report.stage is Stage.STREAM}
     streamed |= {task.member for task in next_tasks if task.stage is Stage.STREAM}
+    # Indexes of the members whose outcomes settling has recorded.
     settled = {report.member for report in recorded if report.stage is Stage.DONE}
     counts: Counter[str] = Counter()
     for report in recorded:

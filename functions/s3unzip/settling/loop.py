@@ -116,13 +116,13 @@ def begin_run(
             return resume(archive.run, context, calls)
         report = recorded.report
         if report is not None and report.verdict is not Verdict.FAILED:
-            # A small archive leaves only a report, and so does a refused one: the run has ended.
+            # Small and refused archives leave only a report. Unless it is FAILED, they are done.
             return Settled(Next(archive.run, "done"), report, is_first=False)
     plan = _plan_archive(request, archive, context, calls, begins_anew=begins_anew, check=check)
     if isinstance(plan, Report):
         records = RunRecords.open(context.stores, plan.run, calls)
         report, is_first = write_report(plan, records, began, page_for=context)
-        if archive.run is None:  # return the refusal, even if a better report stays on record
+        if archive.run is None:  # the caller knew no run: return this refusal, not a better report
             report = plan
         return Settled(Next(plan.run, "done"), report, is_first=is_first)
     if planned is not None:
@@ -207,7 +207,9 @@ def look_up_run(records: RunRecords) -> RecordedRun:
     except UnreadableRecordError:
         return RecordedRun(plan=None, report=report, begins_anew=True)
     # The run may have ended because other records could not be read.
-    return RecordedRun(plan, report, report is not None and report.reason == RECORD_UNREADABLE)
+    return RecordedRun(
+        plan, report, begins_anew=report is not None and report.reason == RECORD_UNREADABLE
+    )
 
 
 def _write_plan(plan: Plan, context: Context, calls: Calls) -> Settled:

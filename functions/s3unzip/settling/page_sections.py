@@ -421,7 +421,7 @@ def _identify(report: Report) -> Iterator[tuple[str, str]]:
 def _counts_table(
     caption: str, title: str, counts: Sequence[tuple[Markup, int]], *, note: str = ""
 ) -> Markup:
-    """Return a table of names and counts, in an element with its own id; nothing without counts."""
+    """Return a table of names and counts in an element with its own id; "" if there are none."""
     if not counts:
         return NOTHING
     columns = (Column(title, is_header=True), Column("Count", "number"))

@@ -7,8 +7,8 @@ The rules:
   small archive, a plan that refuses the archive, and the step after a failed execution. Later steps
   amend the report with this module.
 - A verdict never replaces a better verdict. The best verdict is COMPLETED, followed by
-  COMPLETED_WITH_ERRORS, then REJECTED, and finally FAILED and SOURCE_CHANGED. A verdict replaces an
-  equally good verdict if its step began to read the records after the old verdict was written.
+  COMPLETED_WITH_ERRORS, then REJECTED, and finally FAILED and SOURCE_CHANGED. Of two equally good
+  verdicts, the new one wins if its step began to read the records after the old one was written.
 - If a user resumes a run to extract its failed members again, any newer verdict may replace
   COMPLETED_WITH_ERRORS.
 - A writer can be repeated, concurrent with other writers, or late: hours after its execution was
@@ -139,13 +139,14 @@ def _sum_up(plan: PlanSummary, results: Results, verdict: Verdict) -> Report:
         members=plan.members,
         directories=plan.directories,
         excluded=plan.excluded,
+        # Each status is the name of a field of the report.
         **{status.value: results.counts[status] for status in Status},
         reasons=dict(results.reasons.most_common()),
         warnings=dict(results.warnings + Counter(plan.warnings)),
         failures=tuple(results.failures),
         tasks=plan.tasks,
         workers=plan.workers,
-        # A waiting task has ended, but its member has no outcome.
+        # A waiting task has ended, but its member has no outcome, so the task counts as failed.
         tasks_failed=len(results.unfinished) + len(results.waiting),
         bytes_in=results.bytes_read + plan.bytes_read,
         bytes_out=results.bytes_written,
@@ -290,7 +291,7 @@ def finish_source(rule: AfterSuccess | None, report: Report, context: Context) -
     if rule is None or pin is None or not report.archive_left:
         return report
     calls = context.calls()
-    finished = SourceResult(rule.action, SourceState.DONE)
+    finished = SourceResult(rule.action, SourceState.DONE)  # unless `act` fails
 
     def act() -> None:
         store = context.stores.source(report.source)

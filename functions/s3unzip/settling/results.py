@@ -253,6 +253,7 @@ def _record_member(step: Step, outcome: Outcome) -> str:
         stage=Stage.DONE,
         member=outcome.index,
     )
+    # The status is the name of the field that counts it.
     step.records.write_outcomes(replace(report, **{outcome.status.value: 1}), [outcome])
     return task_id
 
@@ -307,7 +308,7 @@ def abort_split_uploads(step: Step, results: Results) -> None:
     Other uploads to the same keys are not aborted, because a run of a newer archive may need them.
     """
     for upload_id, span in results.uploads.items():
-        for row in step.read_rows(span):
+        for row in step.read_rows(span):  # the span contains one row
             abort_quietly(step, Upload(row.key, upload_id))
 
 

@@ -21,7 +21,7 @@ class Stores(Protocol):
     """Opens the right adapter for a location."""
 
     def end_startup(self) -> None:
-        """From now on, also retry unreachable servers: each of them has answered before."""
+        """From now on, also retry if a server is unreachable, because each has answered once."""
 
     def source(self, location: Location) -> Source:
         """Return the adapter that reads `location`."""

@@ -97,7 +97,7 @@ class AimdLimiter:
         finally:
             with self._lock:
                 self._active -= 1
-                if throttled and cuts == self._cuts:  # the limit was not cut since this call began
+                if throttled and cuts == self._cuts:  # no cut since this call began
                     self._cuts += 1
                     self._starting = False
                     self._successes = 0
@@ -283,7 +283,7 @@ class Calls:
         progress.size += size
         if progress.size >= MIN_RATE * seconds:
             self._faults.note_success(store, "get", now)
-            progress.began = now
+            progress.began = now  # measure anew from here
             progress.size = 0
             progress.failures = 0
             progress.first_fault = None

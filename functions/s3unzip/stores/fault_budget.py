@@ -75,7 +75,7 @@ class FaultBudget:
         self._lock = threading.Lock()
 
     def note_success(self, store: Store, kind: Kind, began: float) -> None:
-        """Note that a store answered a call that began at the time `began`."""
+        """Record that a store answered a call that began at `began`."""
         self._answered[store, None] = began
         self._answered[store, kind] = began
         if self._outages:  # most of the time there are none, and no lock is needed

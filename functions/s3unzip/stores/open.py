@@ -246,7 +246,7 @@ def check_buckets(config: StoreConfig, source: Location, destination: Location) 
 
 
 def check_names(config: StoreConfig, source: Location, destination: Location | None) -> None:
-    """Refuse names that cannot exist in AWS, without a request and without asking for a code."""
+    """Refuse names that cannot exist in AWS; send no request, and ask for no MFA code."""
     access_to_destination = config.at_destination()
     for location, access in ((source, config), (destination, access_to_destination)):
         if location is None or not location.store.takes_s3_options:
@@ -269,7 +269,7 @@ def reaches_aws(access: StoreConfig) -> bool:
 
 
 def sign_in(config: StoreConfig, destination: Location) -> None:
-    """Get the keys of the destination's own profile now, because they may need a code.
+    """Get the keys of the destination's own profile now, because they may need an MFA code.
 
     During a run, the user is never asked for a code.
     """

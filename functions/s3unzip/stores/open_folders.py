@@ -109,6 +109,7 @@ class OpenFolders:
     def _open_root(self, *, create: bool) -> OpenFolder:
         """Return the open root; the first call with `create` makes the root if it is missing."""
         root = self._root
+        # A root that was opened without `create` may have been deleted, so it is opened again.
         if root is not None and (self._is_made or not create):
             return root
         with explaining(self._path):
@@ -132,7 +133,7 @@ class OpenFolders:
                 folder = OpenFolder(self._open_below(folder, name, whole, create=create))
                 self._all.add(folder)
             except OSError as error:
-                # A missing folder is created, so its open parent was deleted in the meantime.
+                # With `create`, only a deleted parent is missing: forget the folders that are open.
                 if create and error.errno == errno.ENOENT:
                     self.forget()
                 raise explain_folder(error, whole, create=create) from error

@@ -140,7 +140,7 @@ class ObjectRunStore:
             raise UnreadableRecordError(str(error)) from error
         if span is not None and len(data) != span[1] - span[0]:
             raise UnreadableRecordError(
-                f"{key}: only {len(data):,} of the bytes {span[0]:,} to {span[1]:,} came"
+                f"{key}: only {len(data):,} bytes of the range {span[0]:,} to {span[1]:,} came"
             )
         return data
 

@@ -324,7 +324,7 @@ def _explain_permanent(error: BaseException, *, via_proxy: bool) -> str | None:
         if isinstance(cause, ssl.SSLCertVerificationError):
             return (
                 f"the server's certificate is not trusted: {cause.verify_message}; "
-                f"name the file of a certificate to trust in SSL_CERT_FILE"
+                "set SSL_CERT_FILE to a file with the certificate to trust"
             )
         reason = getattr(cause, "reason", None) or str(cause)
         return f"no TLS connection: {reason.replace('_', ' ').lower()[:200]}"

@@ -148,7 +148,7 @@ class _SlicedStream:
             if not length:  # more input is needed first
                 break
             self._output = memoryview(self._decompress(bytes(self._input[:length])))
-            if self._input_left is None:
+            if self._input_left is None:  # the library reports how much of the slice is unused
                 length -= len(self._library.unused_data)
             else:
                 self._input_left -= length

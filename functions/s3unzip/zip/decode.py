@@ -243,7 +243,7 @@ def _inflate_whole(member: Member, data: Buffer, policy: Policy) -> Decoded:
     """Return the content of a deflated member, using a single call of the library."""
     stream = isal_zlib.decompressobj(-isal_zlib.MAX_WBITS)
     try:
-        content = stream.decompress(data, member.size + 1)
+        content = stream.decompress(data, member.size + 1)  # one byte more shows an overrun
     except IGZIP_ERROR as error:
         raise MemberError(member.finding("corrupt-stream", explain_igzip(error))) from error
     if len(content) > member.size:  # even if the member `is_wrapped`
@@ -347,8 +347,9 @@ def _open_cipher(
 ) -> _ZipCrypto | _WinZipAes | None:
     """Return the member's cipher, or None if its data is not encrypted.
 
-    The `start` method of a cipher is called with the first `lead_length` bytes and uses them to
-    check the password. Then `decrypt` is called with the data in order, in pieces of any size.
+    Both ciphers have the same methods and attributes. The `start` method is called with the first
+    `lead_length` bytes and uses them to check the password. Then `decrypt` is called with the data
+    in order, in pieces of any size.
     `doubt` is added to messages about the decrypted data, to warn that the password might still be
     wrong. It is empty before `start` is called, and also if `start` has confirmed the password.
     """
@@ -356,7 +357,7 @@ def _open_cipher(
         return None
     if policy.password is None:
         member.fail("encrypted", "no password is given")
-    if member.cipher.version:
+    if member.cipher.version:  # 0: ZipCrypto
         return _WinZipAes(member, member.cipher, policy.password)
     return _ZipCrypto(member, policy.password, opened)
 

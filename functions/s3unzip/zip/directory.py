@@ -87,7 +87,7 @@ def locate_directory(
         yield from _check_empty(archive, end.stop)
     prefix = yield from _find_prefix(archive, end)
     start = end.record.directory_offset + prefix
-    is_zip64 = end.locator_shift is not None
+    is_zip64 = end.locator_shift is not None  # only ZIP64 has a locator
     # A multiple of 4 GiB is either a real prefix or the missing upper bits of the declared offsets.
     can_wrap = prefix % WRAP == 0 and not is_zip64
     is_wrapped = False
@@ -342,7 +342,7 @@ def _find_record(data: bytes, base: int, stop: int) -> int | None:
 
 
 def _has_local_header(data: bytes, at: int, stop: int) -> bool:
-    """Return whether there is a local header with plausible values at `at` that ends by `stop`."""
+    """Return whether a plausible local header begins at `at` and ends at or before `stop`."""
     if at + records.LOCAL_LENGTH > len(data):
         return False
     header = read_local_header(data, at)
@@ -366,7 +366,7 @@ def _has_central_header(data: bytes, at: int) -> bool:
 
 
 def _has_end_record(data: bytes, at: int, stop: int) -> bool:
-    """Return whether there is an end record with plausible values at `at` that ends by `stop`."""
+    """Return whether a plausible end record begins at `at` and ends at or before `stop`."""
     if at + records.EOCD_LENGTH > len(data):
         return False
     end = read_eocd(data, at)

@@ -315,8 +315,8 @@ def _join_zip64(
 def _place_directory(disks: Disks, record: EndRecord, at: int) -> EndRecord:
     """Check the disk numbers in the record at `at`; make the offset of its directory absolute.
 
-    The record must declare the disk on which it is stored. The disk that it declares for the
-    directory must not be a later one.
+    The record must declare the disk on which it is stored. It must not place the directory on a
+    later disk.
     """
     disk = record.disk
     if disk != disks.disk_of(at) or record.directory_disk > disk:

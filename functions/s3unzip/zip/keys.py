@@ -192,7 +192,7 @@ class KeyChecker:
         first, *later = last_numbers
         for key in later:
             if fold_key(key) == fold_key(first):
-                is_same_case = fold_form(key) == fold_form(first)
+                is_same_case = fold_form(key) == fold_form(first)  # folds only the Unicode form
                 code = "unicode-collision" if is_same_case else "case-collision"
                 self.warnings[code] += 1
                 break

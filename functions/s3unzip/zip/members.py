@@ -310,5 +310,5 @@ class Index(Struct, frozen=True):
 
     @property
     def folders(self) -> Iterator[str]:
-        """The names of all directories, except for folders that are not created."""
+        """The names of all folders that are created."""
         return self.table.paths(FOLDER)

@@ -108,7 +108,7 @@ def load_credentials(session: Session) -> Credentials | None:
 
 
 def refuse_code(session: Session) -> None:
-    """Raise an error if the profile, or one of its source profiles, needs a code."""
+    """Raise an error if the profile, or one of its source profiles, needs an MFA code."""
     profiles = session.full_config.get("profiles", {})
     name = session.get_config_variable("profile") or "default"
     for _ in profiles:  # one iteration per profile at most, because profiles may form a cycle
@@ -127,7 +127,7 @@ def frozen_keys(credentials: Credentials, profile: str) -> Keys:
     frozen = credentials.get_frozen_credentials()
     for name, value in (
         ("access key id", frozen.access_key),
-        ("session token", frozen.token or "-"),  # "-" because the token is optional
+        ("session token", frozen.token or "-"),  # "-" stands for no token
     ):
         if not isinstance(value, str) or not SENDABLE.fullmatch(value):
             raise exceptions.InvalidConfigError(

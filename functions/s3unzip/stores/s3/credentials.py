@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("s3unzip.calls")
 # No request is signed with expired keys: botocore renews the keys of a role at least 10 minutes
-# before they expire. obstore keeps keys for `CREDENTIALS_LAST` less 5 minutes, and a worker caches
-# the keys from the program for 4 minutes.
-CREDENTIALS_LAST = timedelta(minutes=10)
+# before they expire. obstore keeps keys for `CREDENTIALS_LIFETIME` less 5 minutes, and a worker
+# caches the keys from the program for 4 minutes.
+CREDENTIALS_LIFETIME = timedelta(minutes=10)
 ANSWER_SECONDS = 240.0  # time for which a worker caches the keys from the program
 RENEWAL_SECONDS = 90.0  # minimum time between renewals: slow PUTs can take this long
 RELOOK_SECONDS = 2.0  # time until the next lookup if the same keys were found
@@ -103,7 +103,7 @@ class ProfileKeys:
             "access_key_id": keys.access_key,
             "secret_access_key": keys.secret_key,
             "token": keys.token,
-            "expires_at": datetime.now(UTC) + CREDENTIALS_LAST,
+            "expires_at": datetime.now(UTC) + CREDENTIALS_LIFETIME,
         }
 
     def current(self) -> Keys | None:
@@ -162,7 +162,7 @@ class ProfileKeys:
     def _repeat_lookup(self) -> Keys | None:
         """Return the keys found by a new lookup, or None if there are none."""
         if self._ask is not None:
-            # Without keys, no access key has been refused.
+            # The request names the access key that was refused, or None without earlier keys.
             return self._ask(KeysRequest(self._profile, getattr(self._keys, "access_key", None)))
         source = self._open_source(again=True)
         if source is None:

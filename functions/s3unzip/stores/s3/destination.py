@@ -64,7 +64,7 @@ DELETE_BATCH = 1_000  # maximum number of keys in one DeleteObjects request
 # VersityGW responds with InvalidPart if the upload was aborted.
 RESTART_CODES = frozenset({"ConditionalRequestConflict", "InvalidPart"})
 
-COPY_ABOVE_BYTES = 5 * 1024**2  # UploadPartCopy accepts a range only for a larger source
+COPY_ABOVE_BYTES = 5 * 1024**2  # UploadPartCopy copies a range only of a larger source
 _CRC = re.compile(r"[0-9a-fA-F]{1,8}")
 # Four bytes in base64. An object uploaded in parts has a checksum of checksums, such as "...-3".
 _CHECKSUM = re.compile(r"[A-Za-z0-9+/]{6}==")
@@ -226,7 +226,7 @@ class S3Destination(Destination):
         return stored
 
     def _head_by_obstore(self, key: str) -> StoredObject:
-        """Return the stored object without the checksum of the store, using a faster request."""
+        """Return the stored object without its checksum, which makes the request faster."""
         self._session.confirm_owner(self._bucket, self._config.destination_owner)
         answer = obstore.get(self._session.reader(self._bucket), key, options={"head": True})
         return StoredObject(
@@ -305,7 +305,8 @@ class S3Destination(Destination):
                 )
             except s3_errors() as error:
                 refusal = read_answer(error)
-                # Some servers require an MD5, but botocore sends a CRC-32. Their codes differ.
+                # Some servers require an MD5, but botocore sends a CRC-32. Each server refuses the
+                # request with a code of its own.
                 if is_unsupported(refusal) or refusal.status in {400, 405, 411}:
                     self._delete_each(batch)
                     continue

@@ -134,7 +134,7 @@ ADVICE = {
         "the bucket has no ACLs (Object Ownership): leave out --acl, or use "
         "bucket-owner-full-control"
     ),
-    UNTRUSTED: "name the file of a certificate to trust in AWS_CA_BUNDLE",
+    UNTRUSTED: "set AWS_CA_BUNDLE to a file with the certificate to trust",
     "InvalidAccessKeyId": "check the credentials (AWS_PROFILE, AWS_ACCESS_KEY_ID)",
     "InvalidObjectState": "the object is archived: restore it, then start again",
     "InvalidStorageClass": "this server has no such --storage-class: choose another one",
@@ -160,7 +160,7 @@ _STATUS_ADVICE: dict[int | None, str] = {
     400: "a server of HTTPS answers so to http://: check the endpoint",  # nginx, and Go's servers
     404: "check the bucket's name, the key and the endpoint",
     407: PROXY_LOGIN,
-    413: "the server, or a proxy before it, limits the size of a request",  # nginx: 1 MiB
+    413: "the server, or a proxy in front of it, limits the size of a request",  # nginx: 1 MiB
 }
 # Headers that some servers do not implement, and the options that add these headers.
 HEADER_OPTIONS = {
@@ -444,7 +444,8 @@ def _advise(answer: ServerAnswer, call: Call) -> str:
         )
     if answer.status == 412 and call.pinned:
         return "the archive was overwritten since it was planned"
-    if answer.code or (answer.status == 400 and answer.request_id):  # S3 answers a HEAD so
+    # The advice by status is for other servers. S3's response to a HEAD has no code.
+    if answer.code or (answer.status == 400 and answer.request_id):
         return ""
     return _STATUS_ADVICE.get(answer.status, "")
 

@@ -386,7 +386,7 @@ class Session:
     def _explain_fault(
         self, fault: errors.ServiceFaultError, answer: ServerAnswer, call: Call
     ) -> errors.S3UnzipError:
-        """Return the fault with its `trouble` set, which names the server.
+        """Set the `trouble` of the fault, which names the server; return the fault.
 
         If the fault's message does not name the server, the name is also added to the message.
         Returns a permanent error instead if the program has just started and cannot reach the
