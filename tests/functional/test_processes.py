@@ -54,11 +54,14 @@ def test_a_lost_output_is_told(program: Program, command: str, stream: str, reas
     )
 
 
-@pytest.mark.parametrize(("command", "code"), [("ls", 0), ("test", 1)])
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [("ls bad.zip", 0), ("test bad.zip", 1), ("verify bad.zip . --json --list 999", 1)],
+)
 def test_an_output_that_nobody_reads_any_more(program: Program, command: str, code: int) -> None:
     """`ls | head` is no error, and a verdict keeps its exit code."""
-    program.add("bad.zip", Entry("f", b"f", local={"crc32": 1}, central={"crc32": 1}))
-    assert _shell(program, f"(s3unzip {command} bad.zip 2>&1; echo $? >code) | true") == (0, "")
+    program.add("bad.zip", *(Entry(f"f{n}", central={"crc32": 1}) for n in range(999)))
+    assert _shell(program, f"(s3unzip {command} 2>&1; echo $? >code) | true") == (0, "")
     assert (program.folder / "code").read_text() == f"{code}\n"
 
 
