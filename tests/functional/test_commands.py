@@ -70,7 +70,8 @@ def test_the_help_speaks_of_values_not_of_types(
 
 
 def test_the_version(program: Program) -> None:
-    """One line on stdout, alone and in front of other words."""
+    """One line on stdout, alone and before other words, also if a variable of a script is left."""
+    program.variables["_S3UNZIP_COMPLETE"] = "bash_complete"
     for words in (["--version"], ["--version", "ls"]):
         assert program.run(*words) == (0, f"s3unzip {s3unzip.__version__}\n", "")
 
@@ -87,8 +88,11 @@ def test_completion(program: Program, shell: str, line: str) -> None:
 
 def complete(program: Program, line: str) -> list[str]:
     """Return what the script of bash is answered at the end of a line."""
-    program.variables |= {"_S3UNZIP_COMPLETE": "bash_complete", "COMP_WORDS": f"s3unzip {line}"}
-    program.variables["COMP_CWORD"] = str(len(line.split()))
+    program.variables |= {
+        "_S3UNZIP_COMPLETE": "bash_complete",
+        "COMP_WORDS": f"s3unzip {line}",
+        "COMP_CWORD": str(len(line.split())),
+    }
     return program.run().out.split()
 
 

@@ -132,7 +132,10 @@ def _invoke(arguments: list[str]) -> int:
     """
     if len(arguments) > 1 and arguments[0] == "help" and arguments[1] in COMMANDS:
         arguments = [arguments[1], "--help"]
-    if COMPLETION in os.environ:
+    # The script of a shell also sets COMP_WORDS. Without COMP_WORDS, nothing is to be completed.
+    if COMPLETION in os.environ and (
+        "COMP_WORDS" in os.environ or os.environ[COMPLETION].endswith("_source")
+    ):
         PROGRAM.main(arguments, "s3unzip", COMPLETION)  # prints completions and exits
     try:
         with PROGRAM.make_context("s3unzip", arguments) as context:
