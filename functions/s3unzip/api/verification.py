@@ -396,11 +396,11 @@ class _ObjectComparison:
         if any_order:
             size = max(1, len(expected))
         # An archive without members has one range, which contains only extra objects.
-        chunks = [expected[at : at + size] for at in range(0, len(expected), size)] or [[]]
-        bounds = ["", *(chunk[0].key for chunk in chunks[1:]), self._prefix + BEYOND]
+        firsts = range(0, max(1, len(expected)), size)
+        bounds = ["", *(expected[first].key for first in firsts[1:]), self._prefix + BEYOND]
         ranges = (
-            partial(self._compare_range, chunk, start, stop, any_order=any_order)
-            for chunk, (start, stop) in zip(chunks, pairwise(bounds), strict=True)
+            partial(self._compare_range, expected[at : at + size], start, stop, any_order=any_order)
+            for at, (start, stop) in zip(firsts, pairwise(bounds), strict=True)
         )
         self._run_all(ranges, LISTS)
         look_up = self._look_up
