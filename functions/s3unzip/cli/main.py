@@ -200,7 +200,8 @@ def _report_foreign_error(error: Exception) -> int:
         return _print_error(failure, failure.exit_code)
     if errors.is_out_of_memory(error):
         return _print_error(
-            "no memory left: give fewer --workers, or raise the limit (ulimit -v)",
+            "no memory left, or no more threads: give fewer --workers, or raise the limit "
+            "(ulimit -v, or -u for threads)",
             errors.ServiceFaultError.exit_code,
         )
     if os.environ.get("S3UNZIP_DEBUG"):

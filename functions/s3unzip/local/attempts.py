@@ -91,8 +91,8 @@ def do_attempt(run: Run, task: Task, context: Context) -> AttemptEnd:
     raised.
     """
     is_over = threading.Event()
-    threading.Thread(target=_report_silence, args=(run, context, is_over), daemon=True).start()
     try:
+        threading.Thread(target=_report_silence, args=(run, context, is_over), daemon=True).start()
         run_task(run, task, context)
     except S3UnzipError as failure:
         return AttemptEnd(failure)
@@ -101,8 +101,8 @@ def do_attempt(run: Run, task: Task, context: Context) -> AttemptEnd:
             raise
         return AttemptEnd(
             ServiceFaultError(
-                f"{task.id}: its worker has no memory left: use fewer --workers, or raise the "
-                "limit (ulimit -v)"
+                f"{task.id}: its worker has no memory left, or no more threads: use fewer "
+                "--workers, or raise the limit (ulimit -v, or -u for threads)"
             ),
             lost=True,
         )
