@@ -8,6 +8,7 @@ import io
 import struct
 import zipfile
 from dataclasses import replace
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
@@ -32,6 +33,7 @@ from tests.support.zips import (
     Shape,
     build,
     extra,
+    log_lines,
     seal_aes,
     seal_zipcrypto,
     unicode_path,
@@ -128,6 +130,12 @@ META_INF = Member("META-INF/", method=DEFLATE, descriptor="signed32", flags=UTF8
 INNER = build(A, B)
 CAFE_NFD = "cafe\u0301.txt"
 OEM = Member(b"\x84pfel.txt", TEXT, DEFLATE, key="\u00e4pfel.txt")  # cp437
+
+# At the limits of `tests.support.memory.TINY` the first is split, and the store copies the second.
+LOG = Member("a/log.txt", log_lines(400_000), DEFLATE)
+NOISE = Member("noise.bin", Random(5).randbytes(20_000))
+LARGE = (LOG, NOISE, B, Member("empty"))
+ALL_READERS = "zipfile unzip bsdtar 7zz"
 
 FAMILIES = {
     "Info-ZIP": {
@@ -558,6 +566,60 @@ FAMILIES = {
             MANIFEST, replace(B, after=bytes(8) + b"pairs" * 40 + b"APK Sig Block 42")
         ),
     },
+    "large members": {
+        "a length that counts too much": unread(
+            "zipfile unzip 7zz",
+            by(
+                *LARGE,
+                warnings="zip64-record-length",
+                shape=Shape(zip64=True, zip64_eocd={"record_size": 56}),
+            ),
+        ),
+        "a line break at the end": by(
+            *LARGE, warnings="trailing-padding", shape=Shape(trailing=b"\n")
+        ),
+        "NULs at the end": unread(
+            "zipfile unzip",
+            by(*LARGE, warnings="trailing-padding", shape=Shape(trailing=bytes(70_000))),
+        ),
+        "descriptors announced and absent": unread(
+            "unzip", by(*LARGE, warnings="dd-absent", flags=8)
+        ),
+        "directories without a place or bytes": unread(
+            ALL_READERS,
+            archive(
+                Member("/"),
+                Member("./"),
+                Member(".", attributes=0o40755 << 16, key=""),
+                Member("a/", central={"size": 4_096}),
+                Member("META-INF/", method=DEFLATE, data=b"", central={"compressed_size": 2}),
+                *LARGE,
+                warnings="dir-is-root dir-with-size dir-attr-without-slash",
+            ),
+        ),
+        "odd headers": unread(
+            ALL_READERS,
+            archive(
+                replace(LOG, extra=extra(0x5455, bytes(9))[:-4], local_extra=b""),
+                replace(NOISE, attributes=0x20000020, central=FAT),
+                replace(B, flags=0x2000),
+                Member("./empty", local_name=b"empty", key="empty"),
+                warnings="cd-extra-malformed lfh-name-variant name-dot-normalised",
+            ),
+        ),
+        "names that a lenient policy mends": unread(
+            ALL_READERS,
+            archive(
+                Member("b.bin", b"an older version", key=""),
+                replace(LOG, name="C:\\a\\log.txt", local_name=b"a/log.txt", key="a/log.txt"),
+                replace(NOISE, name="/noise.bin", local_name=b"noise.bin", key="noise.bin"),
+                B,
+                warnings="duplicate-name lfh-name-variant name-drive-letter name-backslash"
+                " name-absolute",
+                policy=LENIENT,
+            ),
+        ),
+    },
 }
 
 # What the same writers, and others, are known to do wrong.
@@ -575,6 +637,16 @@ ROWS = [
     ),
     fails("dd-mismatch", archive(replace(A, flags=8, local={**NOTHING, "crc32": 0}), B)),
     fails("dd-mismatch", archive(replace(A, flags=8, after=b"junk"), B)),
+    fails(
+        "dd-mismatch",
+        by(replace(LOG, local={"size": 0}), *LARGE[1:], flags=8, warnings="dd-absent"),
+    ),
+    fails(
+        "dd-mismatch",
+        archive(LOG, replace(NOISE, flags=8, local={"size": 0}, failed="dd-mismatch")),
+    ),
+    fails("lfh-name-mismatch", archive(replace(LOG, local_name=b"l"), *LARGE[1:])),
+    fails("lfh-name-mismatch", archive(replace(NOISE, local_name=b"another/name.bin"), B)),
     fails("lfh-size-crc-mismatch", archive(replace(A, flags=8, local={"crc32": 1}), B)),
     fails(
         "lfh-size-crc-mismatch",

@@ -81,9 +81,8 @@ def run_in_memory(archive: Archive, tuning: Tuning) -> Result:
             members[outcome.index] = MemberResult(outcome.reason)
         else:
             members[outcome.index] = extracted(outcome.key, world.out.objects[outcome.key].body)
-    assert set(world.out.objects) == {
-        member.key for member in members.values() if member.code is None
-    }
+    good = {member.key for member in members.values() if member.code is None}
+    assert (set(world.out.objects), world.out.pending) == (good, {})
     nested = list(world.machine.run_nested(report)) if options.nested_depth else ()
     return Result(
         None, members, {run.reason for run in nested if run.reason}.union(report.warnings)
