@@ -211,6 +211,7 @@ ROWS = [
             options=Options(marker=True),
             warnings="case-collision file-dir-prefix-conflict",
         ),
+        archive(Member("_SUCCESS", TEXT), Member("a/_success", TEXT)),
     ),
     warns("nested-no-stem", archive(Member("m/.zip", INNER), A, options=NESTED)),
     warns(

@@ -48,6 +48,7 @@ MANY = 65_537
 SECRET = b"open sesame"
 OPENING = Policy(password=SECRET)
 SEALED = seal_aes(A, SECRET)
+DEFLATED_SEALED = seal_aes(B, SECRET)
 AE1 = seal_aes(A, SECRET, version=1)
 CRYPTED = seal_zipcrypto(A, SECRET)
 
@@ -414,6 +415,7 @@ ROWS = [
         archive(A, B),
     ),
     fails("overlap", archive(replace(A, local={"extra_length": 60}), B)),
+    fails("overlap", archive(A, replace(B, local={"extra_length": 4}, failed="overlap"))),
     rejects("too-many-entries", _shaped(eocd=ONE_ENTRY), archive(A), _limited(members=1)),
     rejects("too-many-entries", PLAIN, archive(A), _limited(members=1)),
     rejects("cd-too-large", PLAIN, archive(A), _limited(directory_size=60)),
@@ -654,6 +656,12 @@ ROWS = [
         "aes-mac-mismatch",
         archive(replace(SEALED, data=SEALED.stored_data[:-1] + b"\0")),
         archive(SEALED),
+        OPENING,
+    ),
+    fails(
+        "aes-mac-mismatch",
+        archive(replace(DEFLATED_SEALED, data=DEFLATED_SEALED.stored_data[:-1] + b"\0"), A),
+        archive(DEFLATED_SEALED, A),
         OPENING,
     ),
     fails("unsupported-method", _one(method=98), _one(method=LZMA)),

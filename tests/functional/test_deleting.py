@@ -320,24 +320,6 @@ def test_a_split_member_whose_last_segment_is_empty(target: Target) -> None:
     assert target.files == {"big": content, "b": b""}
 
 
-def test_which_of_two_overlapping_members_is_written(target: Target) -> None:
-    """What reaches into the next one or the directory fails, in batches and as a large one."""
-    hidden = b"\x99\x99\0\0"  # an extra field that only the local header has
-    longer = {"extra_length": len(hidden)}
-    first = Entry("a", b"datPK\3\4", data=hidden + b"dat", local=longer)
-    last = Entry("c", b"!", local=longer)
-    archive = target.program.add("a.zip", first, Entry("b", b"hello"), last)
-    tunings: list[dict[str, int]] = [{}, {"batch_members": 1}, {"small_member": 6}]
-    for tuning in tunings:
-        target.tune(**tuning)
-        ended = target.extract(archive)
-        assert (ended.code, target.files) == (1, {"b": b"hello"}), ended.err
-        for name in "ac":
-            assert (
-                f"to/{name}: A member shares bytes with another member or with the dir" in ended.err
-            )
-
-
 def test_gzip_files_are_known_again(target: Target) -> None:
     """Verify compares the content of gzip files, and a second run leaves them alone."""
     archive = target.program.add(

@@ -27,7 +27,6 @@ from s3unzip.model import (
     Request,
     Requests,
     Verdict,
-    decode,
 )
 from s3unzip.settling.loop import begin_run
 from s3unzip.stores.ports import Buffer, ObjectFacts
@@ -42,7 +41,6 @@ from tests.support.zips import (
     compress,
     seal_aes,
     seal_zipcrypto,
-    unicode_path,
 )
 
 BAD = Entry("bad", b"x", local={"crc32": 1}, central={"crc32": 1})
@@ -78,27 +76,6 @@ def test_objects_carry_what_verify_needs(world: World) -> None:
     assert world.out.objects["archive/a/b"].facts.metadata["mode"] == "400"
 
 
-@pytest.mark.parametrize(
-    ("archive", "options", "reason"),
-    [
-        pytest.param(build(*_entries(3)) + b"trailing", Options(), "trailing-data", id="index"),
-        pytest.param(
-            build(Entry("a/x", b"1"), Entry("b/x", b"2")),
-            Options(key_template="{name}"),  # may not lose a member silently
-            "duplicate-name",
-            id="one key twice",
-        ),
-    ],
-)
-def test_of_an_archive_that_is_refused_nothing_is_written(
-    world: World, archive: bytes, options: Options, reason: str
-) -> None:
-    """A rejected archive has a report with the check's code, and no object."""
-    report = world.run(archive, options, verdict="REJECTED", reason=reason)
-    assert world.out.objects == {}
-    assert decode(world.buckets.run_store(report.run).read("report.json"), Report) == report
-
-
 def test_a_poison_member_fails_alone(world: World) -> None:
     """A wrong CRC is the outcome of its member; all others are extracted."""
     good = Entry("good.txt", b"good")
@@ -125,22 +102,6 @@ def test_directories_are_counted_not_written(world: World) -> None:
         warnings={"dir-attr-without-slash": 1},
     )
     assert world.contents() == {"d/b": b"1"}
-
-
-def test_a_key_template_places_members(world: World) -> None:
-    """Keys follow the template, and local headers are still matched by their raw names."""
-    raw = "d/naïve.txt".encode("cp437")
-    archive = build(
-        Entry("a/b/one.txt", b"1"),
-        Entry("zwei-ü.txt", b"2"),
-        Entry(raw, b"3", extra=unicode_path(raw, "d/naïve.txt")),
-    )
-    world.run(archive, Options(key_template="{bucket}/{stem}/{dir}/x{suffix}"), verdict="COMPLETED")
-    assert world.out.objects.keys() == {
-        "ingest/one/a/b/x.txt",
-        "ingest/zwei-ü/x.txt",
-        "ingest/naïve/d/x.txt",
-    }
 
 
 def test_skip_unchanged_puts_only_what_differs(world: World) -> None:
@@ -266,26 +227,6 @@ def test_the_marker_is_written_last_if_asked(world: World) -> None:
     assert list(world.out.objects)[3:] == ["archive/_SUCCESS"]
 
 
-@pytest.mark.parametrize(
-    ("marker", "refused", "contents"),
-    [
-        (True, {"name-reserved": 2}, {"b": b"2"}),
-        (False, {}, {"_SUCCESS": b"forged", "_success/a": b"x", "b": b"2"}),
-    ],
-)
-def test_an_archive_cannot_forge_the_marker(
-    world: World, *, marker: bool, refused: dict[str, int], contents: dict[str, bytes]
-) -> None:
-    """With a marker, a member of its name is refused; without one it is a member."""
-    world.run(
-        build(Entry("_SUCCESS", b"forged"), Entry("_success/a", b"x"), Entry("b", b"2"), BAD),
-        Options(marker=marker),
-        verdict="COMPLETED_WITH_ERRORS",
-        reasons={"crc-mismatch": 1, **refused},
-    )
-    assert world.contents() == contents
-
-
 @pytest.mark.parametrize("prefix", ["", "folder/"])
 def test_a_member_does_not_overwrite_its_archive(world: World, prefix: str) -> None:
     """The member that would have the key of the archive fails; others in the bucket do not."""
@@ -326,16 +267,6 @@ def test_long_names_make_no_long_report(world: World) -> None:
     shown = io.StringIO()
     print_report(report, shown)
     assert len(shown.getvalue()) < 10_000
-
-
-@pytest.mark.parametrize("small_member", [10, 1 << 20])
-def test_a_hidden_local_header_is_a_warning(world: World, small_member: int) -> None:
-    """A local header within 64 KiB after a member's data is a warning, however it is read."""
-    world.tune(small_member=small_member)
-    archive = build(
-        Entry("a", b"1" * 100, after=bytes(60_000) + b"PK\3\4 hidden"), Entry("b", b"2" * 100)
-    )
-    world.run(archive, verdict="COMPLETED", warnings={"hidden-local-header": 1})
 
 
 def test_gaps_between_members_are_not_read(world: World) -> None:
@@ -488,32 +419,6 @@ def test_encrypted_members_open(seal: Seal, as_gzip: GzipForm | None) -> None:
     if seal is seal_aes and not as_gzip:  # without a declared CRC-32: computed, or none, but not 0
         for name, crc in (("small.txt", f"{zlib.crc32(SMALL):08x}"), ("large.bin", None)):
             assert world.out.objects[f"archive/{name}"].facts.metadata.get("zip-crc32") == crc
-
-
-@sealed_each_way
-@pytest.mark.parametrize(
-    ("password", "reason"), [(None, "encrypted"), (b"wrong", "wrong-password")]
-)
-def test_encrypted_members_fail_without_the_right_password(
-    seal: Seal, password: bytes | None, reason: str
-) -> None:
-    """Each encrypted member fails by name, the plain one is written, and no upload is left."""
-    world = _small_world(password)
-    report = world.run(_sealed(seal), verdict="COMPLETED_WITH_ERRORS", reasons={reason: 4})
-    assert {failure.key for failure in report.failures} == {f"archive/{name}" for name in SEALED}
-    assert (world.contents(), world.out.pending) == ({"plain.txt": b"plain"}, {})
-
-
-def test_an_altered_member_is_never_visible() -> None:
-    """An AE-2 member without its right authentication code is not written, streamed or not."""
-    raw = bytearray(_sealed(seal_aes))
-    for name in (b"small.txt", b"large.bin"):
-        raw[raw.index(name) + 45] ^= 1  # behind name, extra field, salt and verifier
-    world = _small_world(SECRET)
-    reasons = world.run(bytes(raw)).reasons
-    assert sum(reasons.values()) == 2
-    assert reasons.keys() <= {"aes-mac-mismatch", "corrupt-stream"}
-    assert world.contents().keys() == OPENED.keys() - {"small.txt", "large.bin"}
 
 
 @sealed_each_way

@@ -313,16 +313,6 @@ SIZES = st.one_of(
 )
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_every_method_is_streamed_in_parts(method: int) -> None:
-    """A large member of any compression method becomes one object, uploaded in parts."""
-    world = World(WHOLE)
-    report = world.run(zips.build(zips.Entry("big", MIXED, method)))
-    world.assert_clean(report, big=MIXED)
-    assert (report.requests.part, world.out.puts) == (-(-len(MIXED) // WHOLE.part_bytes), 0)
-    assert world.out.objects[KEY + "big"].facts.metadata["zip-crc32"] == f"{zlib.crc32(MIXED):08x}"
-
-
 @pytest.mark.parametrize("place", [0.01, 0.5, 0.999])
 @pytest.mark.parametrize("method", [zips.DEFLATE, zips.BZIP2, zips.LZMA, zips.ZSTD, zips.XZ])
 def test_a_flipped_bit_fails_the_member_by_name(method: int, place: float) -> None:

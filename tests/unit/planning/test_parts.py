@@ -17,7 +17,6 @@ from tests.support.zips import DEFLATE, Entry, build, build_split, cut_pieces, p
 Files = Mapping[str, bytes]  # by name; the last one is given as the archive
 
 ENTRIES = [Entry(f"d/{n}.txt", b"%d, " % n * 400, DEFLATE * (n % 2)) for n in range(12)]
-CONTENTS = {str(entry.name): entry.content for entry in ENTRIES}
 WHOLE = build(*ENTRIES)
 NAMES = part_names("a", 4)
 SPLIT = dict(zip(NAMES, build_split(*ENTRIES, sizes=[2_500, 2_500, 700]), strict=True))
@@ -37,30 +36,6 @@ def _fill(world: World, files: Files) -> Request:
             f"in/{name}", part, ObjectFacts("application/zip", {}), if_absent=False
         )
     return Request(Location("s3", "ingest", f"in/{name}"), OUT)
-
-
-@pytest.mark.parametrize(
-    ("files", "prefix"),
-    [
-        (SPLIT, "a/"),
-        ({name.upper(): part for name, part in SPLIT.items()}, "A/"),
-        (PIECES, "a/"),
-        ({name.replace(".zip", ""): piece for name, piece in PIECES.items()}, "a/"),
-    ],
-    ids=["zip", "ZIP", "zip.001", "001"],
-)
-def test_a_run_extracts_all_parts(world: World, files: Files, prefix: str) -> None:
-    """The parts are found by their names, and nothing is copied by the store itself."""
-    world.tune(copy_from=1_024)
-    report = world.run_request(_fill(world, files))
-    assert (report.verdict, report.requests.copy, world.contents(prefix)) == (
-        Verdict.COMPLETED,
-        0,
-        CONTENTS,
-    )
-    assert report.pin is not None
-    assert report.pin.size == sum(map(len, files.values()))
-    assert {part.size for part in report.pin.parts or ()} == set(map(len, files.values()))
 
 
 @pytest.mark.parametrize(
