@@ -170,7 +170,7 @@ def locate(layout: Segmentation, segment: int, read: Read) -> int | None:
 
 
 def scan_segment(
-    layout: Segmentation, segment: int, read: Read, max_joined: int | None = None
+    layout: Segmentation, segment: int, read: Read, max_segments: int | None = None
 ) -> ScannedSegment | None:
     """Scan `segment` up to the next boundary, or return None if it joins the previous segment.
 
@@ -179,22 +179,22 @@ def scan_segment(
     last of `_MAX_SCANS` scans is returned even if it misses, and `link_segments` refuses it.
 
     Args:
-        max_joined: maximum number of later segments that may join this one, or None if all may. If
-            more would have to join, the function returns None, and `link_segments` then refuses the
-            other scans.
+        max_segments: maximum number of segments that the scan may cover: this one and the later
+            ones that join it. If it would cover more, the function returns None, and
+            `link_segments` then refuses the other scans. None: no limit.
     """
     start_bit = locate(layout, segment, read)
     if start_bit is None:
         return None
-    if max_joined is None:
-        max_joined = layout.count
-    next_segments = range(segment + 1, min(layout.count, segment + max_joined + 1))
+    if max_segments is None:
+        max_segments = layout.count
+    next_segments = range(segment + 1, min(layout.count, segment + max_segments + 1))
     stop_bits = (locate(layout, next_segment, read) for next_segment in next_segments)
     boundaries = (bit for bit in stop_bits if bit is not None)
     for _ in range(_MAX_SCANS):
         stop_bit = next(boundaries, None)
-        # No boundary is left: all later segments join this one, unless there are too many.
-        if stop_bit is None and segment + max_joined < layout.count:
+        # No boundary is left, so all later segments would join this one: are these too many?
+        if stop_bit is None and segment + max_segments < layout.count:
             return None
         scan = SegmentScan(start_bit, stop_bit)
         for chunk in read(segment_span(start_bit, stop_bit, layout.size)):

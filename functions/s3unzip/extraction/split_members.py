@@ -83,10 +83,10 @@ def scan_member(attempt: TaskAttempt, row: PlannedMember) -> None:
     except MemberError:  # linking also opens the member, and reports the finding
         return
     segmentation = _segmentation_of(task, row)
-    # Each segment is inflated twice, by its scan and by its slice. If it is more than half of the
-    # member, inflating it twice takes longer than inflating the whole member once.
-    max_joined = max(1, segmentation.count // 2)  # number of later segments
-    segment = deflate.scan_segment(segmentation, task.part, _ScanReader(data).read, max_joined)
+    # Each segment is inflated twice, by its scan and by its slice. If a scan covers more than half
+    # of the member, inflating this part twice takes longer than inflating the member once.
+    max_segments = max(1, segmentation.count // 2)
+    segment = deflate.scan_segment(segmentation, task.part, _ScanReader(data).read, max_segments)
     if segment is not None:
         attempt.records.write_segment(row.member.index, task.part, "scanned", segment.to_bytes())
 
@@ -121,9 +121,9 @@ class _ScanReader:
         start = span.start
         is_held = self._start <= start < self._start + len(self._first_bytes)
         if is_held:
-            first_bytes = self._first_bytes[start - self._start : span.stop - self._start]
-            start += len(first_bytes)
-            yield first_bytes
+            held_bytes = self._first_bytes[start - self._start : span.stop - self._start]
+            start += len(held_bytes)
+            yield held_bytes
         pieces = self._data.read(ByteRange(start, span.stop))
         if self._first_bytes:  # not the first read
             yield from pieces
