@@ -32,7 +32,7 @@ PLAN_CALLS = 9
 REPORT_CALLS = 3
 DIRECT_CALLS = 5  # in the function that extracts a small archive itself
 LINK_CALLS = 16  # to link the segments of split members
-# How many requests read and write records.
+# The numbers of requests that read and write records.
 TASK_GETS = 3  # rows of the task; earlier outcomes and stop.json, which normally do not exist
 SPLIT_GETS = 4  # for a split member
 SPLIT_PUTS = 2  # for a split member

@@ -129,11 +129,11 @@ OTHER = {
         "The nested archive is not the object that was extracted.", "Run the outer archive again."
     ),
     "nested-no-stem": Explanation(
-        "The members of the nested archive have no prefix, because its name is only a suffix.",
+        "Nothing is left of the nested archive's name without .zip, so its members have no prefix.",
         "Extract the nested archive by itself with s3unzip run.",
     ),
     "nested-prefix-taken": Explanation(
-        "The members of the nested archive would go where members of the outer one are.",
+        "Another nested archive, or a member of the outer archive, uses the same prefix.",
         "Extract the nested archive by itself with s3unzip run and another --prefix.",
     ),
     "not-begun": Explanation(

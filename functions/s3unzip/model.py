@@ -838,5 +838,5 @@ class ArchiveEnd(Struct, frozen=True, omit_defaults=True):
 class Batch(Struct, frozen=True, omit_defaults=True):
     """How several archives ended, in the order in which the archives were named."""
 
-    exit_code: int  # the highest exit code of the archives
+    exit_code: int  # the highest of the archives' exit codes
     archives: tuple[ArchiveEnd, ...]

@@ -109,7 +109,7 @@ METRICS = {
 
 MAY_BE_ZERO = frozenset(
     {"max_direct_members", "max_few_tasks", "min_worker_seconds"}
-)  # settings that zero disables
+)  # settings for which 0 means off
 
 
 class Tuning(Struct, frozen=True):

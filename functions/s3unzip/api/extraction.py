@@ -269,7 +269,8 @@ def _list_files(word: str) -> Iterator[Path]:
 def _open_sources(config: StoreConfig) -> Stores:
     """Return stores that treat the buckets of archives as destinations.
 
-    Only destinations can be listed, so they use the connection settings of the archives.
+    Only destinations can be listed. These destinations have no settings of their own, so they are
+    reached with the connection settings of the archives.
     """
     return OpenedStores(
         replace(

@@ -526,7 +526,7 @@ class _ObjectComparison:
         return Proof.METADATA if keeps_metadata else Proof.READ, stored
 
     def _read(self, key: str) -> tuple[Proof, StoredObject] | None:
-        """Read an object; return it with its proof, or None if it does not exist."""
+        """Read an object; return it with the proof of its bytes, or None if it does not exist."""
         stored = self.calls.paced(
             "get", partial(read_stored, self._destination, key, is_gzip=self._is_gzip)
         )

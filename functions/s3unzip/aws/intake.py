@@ -232,8 +232,8 @@ def _resume_or_repeat_end(
 def _repeat_ends(put: ArchivePut, invocation: Invocation, current_run: str | None) -> bool:
     """Repeat the end of each run of an older version; return whether there is such a run.
 
-    The id of a run begins with the time at which its archive was put, which is near the time of the
-    event.
+    The id of a run begins with the Last-Modified of its archive. This time is at most
+    `UPLOAD_SECONDS` before the time of the event.
 
     Args:
         current_run: the run of the current version, which is left out; None: the archive is gone.
@@ -274,7 +274,7 @@ def _begin_run(archive: ArrivedArchive, invocation: Invocation) -> None:
     """Plan an archive; then extract it if it is small, otherwise start its execution."""
     config = invocation.config
     settled = _plan_in_memory(archive, invocation.context, invocation.calls)
-    if settled is None:
+    if settled is None:  # the state Plan plans the run, or another invocation has planned it
         start_run(config, archive)
         return
     report = settled.report
@@ -304,13 +304,13 @@ def _plan_in_memory(archive: ArrivedArchive, context: Context, calls: Calls) -> 
         run = _MemoryRun(archive, context, has_one_worker=True)
         settled = run.begin(calls)
         if run.is_small(settled):
-            settled_run = run.leave(run.work(settled))
+            settled_run = run.write_records(run.work(settled))
             if settled_run is not None and settled_run.report is None:
                 add_metrics(DirectHandovers=1)  # the state machine must finish the archive
             return settled_run
     # A larger archive is planned for many workers, perhaps after a plan that was not small.
     run = _MemoryRun(archive, context, has_one_worker=False)
-    return run.leave(run.begin(calls))
+    return run.write_records(run.begin(calls))
 
 
 def _count_members(tail: Tail, context: Context) -> int | None:
@@ -330,7 +330,7 @@ def _count_members(tail: Tail, context: Context) -> int | None:
 
 
 class _MemoryRun:
-    """A run whose records are in memory until `leave` writes them; also the stores of this run."""
+    """A run with its records in memory until `write_records`; also the stores of this run."""
 
     def __init__(self, archive: ArrivedArchive, context: Context, *, has_one_worker: bool) -> None:
         tuning = context.tuning
@@ -354,7 +354,7 @@ class _MemoryRun:
         self._context = replace(
             context,
             tuning=tuning,
-            stores=self,
+            stores=self,  # the stores of the function, except that `run_store` is in memory
             archive_end=archive.tail.data,
             platform=context.platform and replace(context.platform, direct=True),
             first_calls=FIRST_PUTS,
@@ -398,10 +398,10 @@ class _MemoryRun:
             settled = settle(settled.next, context)
         return settled
 
-    def leave(self, settled: Settled) -> Settled | None:
+    def write_records(self, settled: Settled) -> Settled | None:
         """Write the records to the run store, the report last; return what is now on record.
 
-        If another invocation has planned the run, returns None and writes nothing.
+        Returns None and writes nothing if another invocation planned it, unless it is COMPLETED.
         """
         own = settled.report
         archive = self._archive

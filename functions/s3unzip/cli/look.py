@@ -96,7 +96,7 @@ def _open_archive(arguments: Arguments) -> Archive:
     names={"metavar": "[MEMBER]...", "help": "Only these: names, folders/ or globs."},
 )
 def ls(arguments: Arguments) -> int:
-    """List an archive's members; reads only its directory."""
+    """List an archive's members; only its directory is read."""
     archive = _open_archive(arguments)
     if arguments.json:
         for member in archive.members():
@@ -174,7 +174,7 @@ def _saved_percent(size: int, compressed: int) -> str:
 
 @command("src names", ARCHIVE_OPTIONS, SOURCE_OPTIONS, names={"required": True})
 def cat(arguments: Arguments) -> int:
-    """Write members to stdout, checked; reads only their ranges."""
+    """Write members to stdout and check them; only their bytes are read."""
     archive = _open_archive(arguments)
     globs = [compile_name(glob) for glob in globs_of(arguments.names)]
 

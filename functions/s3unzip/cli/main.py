@@ -22,8 +22,8 @@ COMPLETION = "_S3UNZIP_COMPLETE"  # set by a shell's completion script
 COMMANDS = {
     "run": ("run", "Extract an archive, or several, on this machine."),
     "plan": ("plan", "Estimate a run: its work, time and cost; nothing is written."),
-    "ls": ("look", "List an archive's members; reads only its directory."),
-    "cat": ("look", "Write members to stdout, checked; reads only their ranges."),
+    "ls": ("look", "List an archive's members; only its directory is read."),
+    "cat": ("look", "Write members to stdout and check them; only their bytes are read."),
     "test": ("look", "Decode every member and check its CRC-32; nothing is written."),
     "verify": ("look", "Compare the objects in DEST with the archive."),
     "watch": ("runs", "Follow a run until it ends; the exit code is its verdict's."),

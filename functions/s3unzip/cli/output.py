@@ -267,7 +267,11 @@ class RunOutput(RunDisplay):
         self._max_extra = max_extra
 
     def may_delete(self, extra: Sequence[StoredObject]) -> bool:
-        """Return whether `extra` may be deleted; ask on a terminal, and explain a refusal."""
+        """Return whether `extra` may be deleted; if not, print the reason.
+
+        On a terminal, the user is asked. Otherwise, the answer is yes for up to ``--delete-extra``
+        objects.
+        """
         self.stop()
         count = show_count(len(extra), "object")
         size = show_bytes(sum(listed.size for listed in extra))

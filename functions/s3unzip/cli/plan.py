@@ -108,7 +108,7 @@ def _choose_platform(request: Request, arguments: Arguments) -> Platform:
 
 
 def override_options(environment: Options, typed: Options) -> Options:
-    """Return an environment's options, overridden by typed options that are not the defaults."""
+    """Return an environment's options; typed options that are not the defaults override them."""
     defaults = Options()
     return replace(
         environment,

@@ -103,7 +103,7 @@ class RunDisplay(Progress):
         self.note = ""
         self._trouble = ""
         self._failures = 0
-        self._hide: Callable[[], None] | None = None  # ends what is shown; None: nothing is shown
+        self._end_display: Callable[[], None] | None = None  # None: nothing is shown
         self._ended = threading.Event()
 
     def __enter__(self) -> Self:
@@ -115,9 +115,9 @@ class RunDisplay(Progress):
     def stop(self) -> None:
         """Remove the display from the terminal, or stop the thread that prints lines."""
         self._ended.set()
-        if self._hide is not None:
-            self._hide()
-            self._hide = None
+        if self._end_display is not None:
+            self._end_display()
+            self._end_display = None
 
     def phase(self, name: str) -> None:
         """Show that a phase begins: plan, scan, link, extract, report or verify."""
@@ -151,7 +151,7 @@ class RunDisplay(Progress):
                 self.print_line("more members failed; the report lists them")
 
     def trouble(self, message: str) -> None:
-        """Print only once that a store does not respond, even if every worker reports it."""
+        """Print that a store does not respond; only once, even if every worker reports it."""
         if message != self._trouble:
             self._trouble = message
             if not self._quiet:
@@ -216,7 +216,7 @@ class RunDisplay(Progress):
 
     def _start(self) -> None:
         """Start the live display or the thread that prints lines, unless already started."""
-        if self._quiet or self._hide is not None:
+        if self._quiet or self._end_display is not None:
             return
         console = self._console()
         if console.is_terminal and not console.is_dumb_terminal:
@@ -225,12 +225,14 @@ class RunDisplay(Progress):
             live = Live(
                 get_renderable=self.draw, console=console, refresh_per_second=5, transient=True
             )
-            self._hide = live.stop  # set before the start, so that Ctrl-C restores the cursor
+            self._end_display = (
+                live.stop
+            )  # set before the start, so that Ctrl-C restores the cursor
             live.start()
         else:
             lines = threading.Thread(target=self._print_lines, daemon=True, name="progress")
             lines.start()
-            self._hide = lines.join
+            self._end_display = lines.join  # after `stop` has set `_ended`, the thread ends
 
     def _print_lines(self) -> None:
         while not self._ended.wait(LINE_SECONDS):

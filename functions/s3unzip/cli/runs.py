@@ -178,7 +178,8 @@ def _read_current_report(records: RunRecords, state: str) -> Report | None:
         report = records.read_report()
     except NotFoundError:
         return None
-    # The report of a rejected archive is written shortly before the state of the run changes.
+    # A RUNNING run that has a report was resumed, or its archive has just been rejected: that
+    # report is written shortly before the state changes.
     if state == RUNNING and report.verdict is not Verdict.REJECTED:
         return None
     return report
@@ -388,7 +389,7 @@ def _require_plan(run: str, run_list: RunList) -> PlanSummary:
 
 
 def _recall_config(arguments: Arguments, recorded: StoreConfig) -> StoreConfig:
-    """Return the configuration that a run recorded for its stores, overridden by typed options."""
+    """Return the recorded configuration of a run's stores; typed options override its values."""
     source_of = click.get_current_context().get_parameter_source
     parameters = {option.field: option.parameter for option in read_options(StoreConfig)}
     typed = {

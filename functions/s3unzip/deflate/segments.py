@@ -95,7 +95,7 @@ WINDOW_SIZE: Final = 1 << 15  # maximum distance of a deflate match, in bytes (R
 PIECE_SIZE: Final = 1 << 18  # maximum size of a piece of output, in bytes
 # Two invented windows for a segment whose own window, the output before it, is not known. Each byte
 # of the first window is the low byte of its position. In the second window, the lower seven bits of
-# a byte are the high seven bits of its position. Its top bit differs from that in the first window.
+# a byte are the high seven bits of its position. Its top bit is not that of the first window.
 FIRST_WINDOW: Final = bytes(range(256)) * 128
 SECOND_WINDOW: Final = b"".join(
     bytes([high | 0x80]) * 128 + bytes([high]) * 128 for high in range(128)
@@ -158,8 +158,8 @@ def _lead_in(bit: int) -> tuple[int, int]:
 
 
 _LEAD_INS: Final = tuple(map(_lead_in, range(8)))
-# A final fixed block of 74 bits that contains `_SENTINEL_TEXT`. Its literals have 8-bit codes,
-# which begin at 0x30 (3.2.6).
+# A final fixed block of 74 bits that contains `_SENTINEL_TEXT`. The 8-bit codes of its literals
+# begin at 0x30 (3.2.6).
 _SENTINEL: Final = (
     _header_field(0b011, 3)
     + "".join(_huffman_code(0x30 + byte, 8) for byte in _SENTINEL_TEXT)

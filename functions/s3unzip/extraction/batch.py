@@ -71,7 +71,7 @@ def extract_batch(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
 
 
 def _drop_existing(attempt: TaskAttempt, rows: list[PlannedMember]) -> list[PlannedMember]:
-    """Note the members whose objects are kept; return the other rows.
+    """Note the rows whose objects are kept; return the other rows.
 
     S3 bills even a refused PUT, and some stores do not refuse it.
     """

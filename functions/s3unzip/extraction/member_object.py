@@ -32,7 +32,7 @@ from s3unzip.zip.decode import (
 )
 
 DEFAULT_TYPE = "application/octet-stream"
-OWNER_READS = 0o400  # always added: otherwise nobody could read the files of some writers
+OWNER_READS = 0o400  # always added, because some writers store no permission to read
 # The properties that become facts of the object without any change.
 PASSED_ON = {*ObjectProperties.__struct_fields__} & {*ObjectFacts.__struct_fields__} - {"metadata"}
 

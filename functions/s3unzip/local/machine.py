@@ -227,6 +227,7 @@ class Machine:
             records = RunRecords.open(context.stores, outer_reports.popleft().run)
             records.store.delete([NESTED])  # `resume` may repeat nested archives
             run = records.read_plan().run
+            # The results begin with those of the archives that are refused.
             outcomes, results = find_nested(run, context, budget.archives)
             yield from results
             for outcome in outcomes:
@@ -255,7 +256,7 @@ class Machine:
             ended.append((records, results))
         for records, results in reversed(ended):
             records.write_nested(results)
-        if self._home is not None:
+        if self._home is not None:  # the runs of the nested archives are later
             make_latest(self._home, report.run)
 
     def _open_inner(self) -> Machine:

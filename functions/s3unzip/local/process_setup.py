@@ -54,7 +54,7 @@ def available_processors() -> list[int]:
 
 
 def yield_to_others() -> None:
-    """Use `SCHED_BATCH` for this process and its new threads: they preempt nothing when woken."""
+    """Use `SCHED_BATCH`: this process and its new threads preempt no others when they wake."""
     if hasattr(os, "SCHED_BATCH"):
         with contextlib.suppress(OSError):  # a sandbox can forbid the call
             if os.sched_getscheduler(0) == os.SCHED_OTHER:  # otherwise, the user chose a policy

@@ -318,7 +318,7 @@ class _PendingTasks:
                     self._tasks.append(task)
             if not end.lost:  # a lost attempt is no evidence about the store
                 self._faults += 1
-            elif not end.died and not self._has_ended_task:  # its worker has no memory left
+            elif not end.died and not self._has_ended_task:  # lost for lack of memory
                 self.memory_fault = error
             if self._deaths > MAX_DEATHS or self._faults >= self._max_faults or error.is_down:
                 self.ending_fault = error

@@ -76,7 +76,7 @@ def check_version(runs: DeployedRuns) -> Answer:
             f"version {deployed} is deployed from source files that differ from this package's",
             f"{deploy}; or check out the deployed version",
         )
-    return Answer(OK, f"version {deployed}, the same source files as here")
+    return Answer(OK, f"version {deployed}, from the same source files as this package")
 
 
 def check_concurrency(runs: DeployedRuns) -> Answer:
@@ -161,7 +161,7 @@ def check_rules(runs: DeployedRuns) -> Answer:
     if disabled:
         return Answer(
             FAILURE,
-            f"{', '.join(disabled)}: not enabled, so its events go nowhere",
+            f"{', '.join(disabled)}: not enabled, so no target receives its events",
             f"aws events enable-rule --name {disabled[0]}",
         )
     return Answer(OK, f"{len(rules)} EventBridge rules are enabled")
@@ -307,7 +307,7 @@ def check_subscriptions(runs: DeployedRuns) -> Answer:
     actions = [arn for alarm in _read_alarms(runs) for arn in alarm.get("AlarmActions", ())]
     topics = sorted({arn for arn in actions if ":sns:" in arn})
     if not topics:
-        return Answer(WARNING, "the alarms publish to no topic", SET_EMAIL)
+        return Answer(WARNING, "the alarms do not publish to a topic", SET_EMAIL)
     for topic in topics:
         answer = runs.ask("sns:ListSubscriptionsByTopic", TopicArn=topic)
         arns = [subscription["SubscriptionArn"] for subscription in answer["Subscriptions"]]

@@ -85,8 +85,8 @@ class TaskCutter:
         self._tuning = tuning
         self._can_copy = can_copy
         self._inflates = inflates
-        # In a small archive, segments are shorter, so that each worker gets one. But no more than
-        # `FEW_SEGMENTS` are made in this way, because each costs a search for its boundary.
+        # In a small archive, segments are shorter, so that each worker gets one. At most
+        # `FEW_SEGMENTS` are made in this way, because each needs a search for its boundary.
         equal_share = math.ceil(work.bytes_in / min(FEW_SEGMENTS, tuning.max_workers))
         # In compressed bytes.
         self._max_segment = min(tuning.segment_bytes, max(MIN_SEGMENT, equal_share))

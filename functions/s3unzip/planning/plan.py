@@ -92,7 +92,7 @@ def make_plan(
         check(reading)
     run = replace(run, inflation=reading.index.inflation)
     cutter = make_cutter(run, reading, context)
-    _write_members(request, reading, cutter, records)
+    _write_members(request, reading, cutter, records)  # also cuts the tasks
     tasks = order_tasks(cutter.tasks)
     summary = _summarize(
         run, reading, cutter, [*tasks, *cutter.copies], context=context, requests=calls.requests

@@ -239,7 +239,7 @@ class RunRecords:
 
     def write_encoded(self, name: str, data: bytes) -> None:
         """Write a record that is already encoded, but do not replace complete outcomes."""
-        if name == RUN:  # the plan on record may be for another archive
+        if name == RUN:  # `write_plan` does not replace the plan of another archive
             self.write_plan(self._decode(RUN, data, PlanSummary))
         elif not name.startswith(OUTCOMES):
             self.store.write(name, [data])

@@ -142,7 +142,7 @@ class RunList(ABC):
 
 
 class RunProgress(Struct, frozen=True, omit_defaults=True):
-    """A line of ``s3unzip watch --json``, which prints one when a figure changes."""
+    """A line of ``s3unzip watch --json``, printed when a figure changes."""
 
     run: str
     state: str = ""  # state of the execution; empty on one machine

@@ -193,7 +193,7 @@ class RecordedRun(NamedTuple):
 
     @property
     def run(self) -> Run | Report | None:
-        """The record with the archive, the destination and the options; None: there is none."""
+        """The record with the archive, the destination and the options, if there is one."""
         if self.plan is None:
             return self.report
         return self.plan.run

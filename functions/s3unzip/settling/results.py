@@ -78,7 +78,7 @@ class Results(Struct):
 
     @property
     def uploads(self) -> dict[str, tuple[int, int]]:
-        """The uploads of split members: the member's bytes in members.jsonl, by upload id."""
+        """The ids of the uploads of split members, with the span of the member in members.jsonl."""
         tasks = [*self.unfinished, *self.waiting]
         return {task.slice.upload_id: task.rows for task in tasks if task.slice is not None}
 

@@ -51,7 +51,7 @@ _current: ContextVar[Calls | None] = ContextVar("calls", default=None)
 
 
 def count_request(kind: Kind) -> None:
-    """Count one more request. Adapters call this before each request of a call but the first."""
+    """Count one more request. Adapters call this for each request of a call except the first."""
     calls = _current.get()
     if calls is not None:
         calls.count(kind)
@@ -253,7 +253,7 @@ class Calls:
                     raise
 
     def _gather(self, chunks: Iterator[Buffer], store: Store) -> Iterator[Buffer]:
-        """Join chunks into pieces of about a MiB; on a fault, yield the last chunks, then raise."""
+        """Join chunks into pieces of about 1 MiB; before a fault is raised, yield the last ones."""
         gathered: list[Buffer] = []
         size = 0
         began = self._clock.now()
@@ -310,7 +310,7 @@ class Calls:
         The call is not retried if the budget is spent, the step has ended, or the worker has no
         time left. `fault` ended the last attempt; if the budget is spent, its `gave_up` is set.
         """
-        if isinstance(fault, ExpiredKeysError):  # waiting does not produce new keys
+        if isinstance(fault, ExpiredKeysError):  # a wait does not renew the keys
             self._final_fault = fault
         if self._final_fault is not None:  # it ends all calls of this step
             fault.gave_up = True
@@ -381,7 +381,7 @@ def _too_slow(size: int, seconds: float) -> ServiceFaultError:
 
 
 def read_until_fault(chunks: Iterator[Buffer]) -> bytes:
-    """Return a body, or the bytes before the point where it breaks.
+    """Return a body; if it breaks, return the bytes that arrived before.
 
     Raises:
         ServiceFaultError: the body was slower than `MIN_RATE` when it broke, or when

@@ -127,7 +127,7 @@ class OpenedStores:
     ) -> None:
         self._config = config
         self._ask = ask
-        # By profile. Only workers, which have `ask`, use it: the main process has the shared keys.
+        # The keys of a worker, by profile; empty in the main process, which uses the shared keys.
         self._keys: dict[str | None, ProfileKeys] = {}
         self._lock = threading.Lock()
         self._sessions: dict[tuple[object, ...], Session] = {}  # by the settings in `_session_key`

@@ -76,7 +76,7 @@ class WebSource(Source):
                 raise _explain_status(answer, location)
         # The server did not send exactly the requested end. Request the size, then the range.
         tail = super().tail(location, length)
-        if tail.pin.size:  # an archive that is not empty needed a request for its bytes
+        if tail.pin.size:  # `super().tail` has counted only its HEAD, not the GET for the bytes
             count_request("get")
         return tail
 

@@ -196,13 +196,13 @@ def _read_window(archive: ArchiveBytes) -> Reads[bytes]:
 def _find_eocd(archive: ArchiveBytes, window: bytes) -> Reads[int]:
     """Return the position of the only end record in `window`, the end of the archive."""
     base = archive.size - len(window)
-    stops = _find_stops(window)
+    stops = _find_stops(window)  # by position of the record
     padding_at = _find_padding(window)
     # The end offsets of those end records that are followed by nothing, or only by padding.
     final_stops = [stop for stop in stops.values() if padding_at <= stop <= len(window)]
     if not final_stops:
         return (yield from _find_complete_eocd(archive, window, stops))
-    last_stop = max(final_stops)
+    last_stop = max(final_stops)  # the end of the archive
     positions = [at for at, stop in stops.items() if stop == last_stop]
     offset = base + positions[0]
     if len(positions) > 1:

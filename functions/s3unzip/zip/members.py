@@ -104,7 +104,7 @@ class HeaderTable:
         # `wrapped` compares the beginning of the declared name with local headers.
         self._raw_names[number] = member.name_bytes[:SHOWN_NAME]
         path = cut_name(member.path)
-        self._paths[number] = path if path.isascii() else _encode(path)
+        self._paths[number] = path if path.isascii() else _encode(path)  # as in `add`
 
     def leave_out(self, number: int, max_bytes: int) -> None:
         """Mark a header as not selected; cut its name if it is longer than `max_bytes`."""

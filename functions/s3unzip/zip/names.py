@@ -160,7 +160,7 @@ def utf8_length(text: str) -> int:
 
 
 def fold_key(key: str) -> str:
-    """Return the form of a key in file systems that ignore case or Unicode form.
+    """Return the form of a key in file systems that ignore case and Unicode normalization.
 
     Keys with long runs of combining marks are not normalised, because that takes quadratic time.
     """

@@ -113,7 +113,7 @@ class _Probes:
 
     def __init__(self, table: HeaderTable, start: int) -> None:
         self._table = table
-        self._start = start
+        self._directory_start = start
         self._probes_left = MAX_PROBES
 
     def find_wraps(self, number: int, candidates: range) -> Reads[int]:
@@ -129,7 +129,9 @@ class _Probes:
         fitting: list[int] = []
         for wraps in candidates:
             at = member.offset + wraps * WRAP
-            raw = yield ByteRange(at, min(at + records.LOCAL_LENGTH + len(name), self._start))
+            raw = yield ByteRange(
+                at, min(at + records.LOCAL_LENGTH + len(name), self._directory_start)
+            )
             if is_local_header(raw, name):
                 fitting.append(wraps)
         if len(fitting) != 1:

@@ -548,7 +548,7 @@ def test_alarms(runs: DeployedRuns, account: Account) -> None:
     """An alarm without action tells nobody; one that is on is named."""
     runs.resources = RESOURCES
     check(runs, "alarms", WARNING, "somebody has deleted DeadLetters", RESTORE)
-    check(runs, "subscriptions", WARNING, "publish to no topic")
+    check(runs, "subscriptions", WARNING, "do not publish to a topic")
     _put_alarm(account)
     check(runs, "alarms", WARNING, "1 of 1 alarms has no action, so nobody", "alarms.email")
     _put_alarm(account, WAKE)

@@ -176,7 +176,7 @@ class Session:
         with self._lock:
             if key in self._stores:
                 return self._stores[key]
-            Session._obstore_process = os.getpid()
+            Session._obstore_process = os.getpid()  # for `is_forked`
             try:
                 self._stores[key] = S3Store(
                     bucket,
@@ -239,7 +239,7 @@ class Session:
         self._owned[bucket, owner] = time.monotonic() + OWNER_CHECK_LASTS
 
     def check_bucket(self, bucket: str) -> None:
-        """Raise an error if credentials, the bucket or the endpoint are missing.
+        """Raise an error if credentials or the bucket are missing, or the endpoint is unreachable.
 
         Only the first call for a bucket sends a request. Other errors are reported by later
         requests.
@@ -257,6 +257,7 @@ class Session:
                     f"s3://{bucket}: there is no such bucket; check its name, the region and the "
                     "endpoint"
                 ) from None
+            # The certificate is not trusted, or a proxy asks for a password.
             if answer.code == UNTRUSTED or answer.status == 407:
                 raise translate_error(error, Call("ListBucket", bucket)) from None
             unreachable = self._explain_unreachable(answer, bucket, f"s3://{bucket}")
@@ -293,7 +294,7 @@ class Session:
         error does not allow a retry.
         """
         keys = self._aws.keys
-        if keys.failure is not None and PROVIDER in str(error):  # `error` contains only the text
+        if keys.failure is not None and PROVIDER in str(error):  # obstore keeps only its text
             return keys.failure
         answer = read_answer(error)
         has_no_code = answer.status in {400, 403} and not answer.code
@@ -388,7 +389,7 @@ class Session:
     ) -> errors.S3UnzipError:
         """Set the `trouble` of the fault, which names the server; return the fault.
 
-        If the fault's message does not name the server, the name is also added to the message.
+        If the fault's message does not name the server, the name or advice is added to it.
         Returns a permanent error instead if the program has just started and cannot reach the
         server.
         """
