@@ -206,7 +206,7 @@ class ServiceFaultError(S3UnzipError):
     wait_seconds = 0.0  # time that the server asks the client to wait
 
     def as_given_up(self) -> ServiceFaultError:
-        """Return this fault for a later call, which is not sent because no budget is left."""
+        """Return a copy for a later call that is not sent, because the budget is spent."""
         fault = ServiceFaultError(str(self))
         fault.trouble = self.trouble
         fault.gave_up = True

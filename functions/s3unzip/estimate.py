@@ -198,7 +198,7 @@ def _is_direct(expected: Estimate, tasks: Sequence[Task], tuning: Tuning) -> boo
 
 
 def _count_sizes(sizes: Iterable[int]) -> tuple[Bin, ...]:
-    """Return a histogram of `sizes` (bytes): each bin is as wide as all smaller sizes together.
+    """Return a histogram of `sizes` (bytes). Each bin ends at twice its beginning.
 
     Empty bins are left out.
     """

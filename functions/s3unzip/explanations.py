@@ -82,7 +82,7 @@ _ADVICE = {
     + NEW_COPY,
     "unsupported-method": EXTRACT_LATER,
     "patch-data": EXTRACT_LATER,
-    "symlink": "Links are not made. --lenient writes the text of the link, its target.",
+    "symlink": "Links are not created. --lenient writes the target of the link as a text file.",
     "device": "Leave it out with --exclude.",
     "dir-with-data": LENIENT,
     "memory-bound": RAISE_LIMIT.format("decoder_memory"),

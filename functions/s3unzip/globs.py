@@ -166,7 +166,7 @@ def _compile_automaton(tokens: Sequence[str], flags: int) -> Glob:
     # any number of different characters.
     @lru_cache(MAX_TRANSITIONS)
     def follow(state: frozenset[int], character: str) -> frozenset[int]:
-        """Return the positions at which a match can be after one more character."""
+        """Return the positions that a match can reach with one more character."""
         numbers = [n for n in state if positions[n].stays.match(character)]
         numbers += [n + 1 for n in state if positions[n].goes.match(character)]
         return reach(numbers)

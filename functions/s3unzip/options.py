@@ -68,7 +68,7 @@ class RunOption(NamedTuple):
 
     @property
     def is_mapping(self) -> bool:
-        """Whether the value is a mapping, typed as ``NAME=TEXT`` once for each name."""
+        """Whether the value is a mapping, given as ``NAME=TEXT``, once for each name."""
         return get_origin(self.kind) is dict
 
 

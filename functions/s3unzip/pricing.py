@@ -106,7 +106,8 @@ def price_run(report: Report, platform: Platform | None) -> Cost | None:
     requests = report.requests
     if not report.source.store.is_billed:
         requests = replace(requests, get=0)
-    if platform.memory_gb:  # the records are in S3, and no step counts the PUT that ends it
+    # On AWS, a step ends with the PUT of its record, which the step itself cannot count.
+    if platform.memory_gb:
         last_writes = rates.DIRECT_WRITES
         if not platform.direct:
             last_writes = report.tasks + rates.RUN_WRITES

@@ -127,7 +127,7 @@ TASK_TRANSITIONS = 2  # an iteration of an inline Map (or a child execution) and
 
 # Memory of the plan function in the environments that we ship. It determines the price of a direct
 # run. A direct run at the bounds of `Tuning` (256 MiB in members of 31 MiB) used at most 387 MB.
-# Less memory slows down only the handler: a cold start is not throttled, up to 3 GB.
+# Less memory slows down only the handler. A cold start is not throttled, up to 3 GB.
 # https://bitesizedserverless.com/bite/lambda-cold-start-bootstrap/
 DIRECT_MEMORY_MB = 576
 

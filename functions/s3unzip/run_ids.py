@@ -20,7 +20,7 @@ STEM_AT = len("2026-11-23/201532-")  # offset of the stem in the id of a run
 STEM_CHARACTERS = 32  # maximum length; the name of an execution has up to 80 characters
 LAST_SECOND = 253_402_300_799  # 9999-12-31 23:59:59, the last date of `datetime`
 DIGEST_DIGITS = 16  # number of hexadecimal digits: 64 bits
-# The end of the id of a run that follows because the archive was replaced during an earlier run.
+# Suffix of a run id: this run follows a run during which the archive was replaced.
 FOLLOW_UP_SUFFIX = "-again"
 
 

@@ -178,7 +178,7 @@ MAX_VALUES = {
     # An inline Map processes at most 40 items concurrently, and its items fill the execution's
     # history.
     "max_few_tasks": 40,
-    # A part has at most 5 GiB: the page above.
+    # A part has at most 5 GiB (see the page above).
     "part_bytes": 5 * GIB,
     "copy_part_bytes": 5 * GIB,
 }

@@ -345,7 +345,7 @@ def test_a_proxy_that_refuses_a_tunnel(monkeypatch: pytest.MonkeyPatch, by: str)
         monkeypatch.setenv("https_proxy", f"http://{proxy}")
         refusal = _ask("https://s3.example", by=by)
     assert isinstance(refusal, AccessDeniedError)
-    assert "HTTP 407; the proxy wants a login: write http://USER:PASSWORD@HOST" in str(refusal)
+    assert "HTTP 407; the proxy requires a login: write http://USER:PASSWORD@HOST" in str(refusal)
     if by != "check":  # it reports only what is final
         with raw_server(_refuse_tunnel("502 Bad Gateway")) as proxy:
             monkeypatch.setenv("https_proxy", f"http://{proxy}")

@@ -289,7 +289,7 @@ def test_a_proxy_that_wants_a_login(monkeypatch: pytest.MonkeyPatch) -> None:
         lambda one: one.sendall(b"HTTP/1.1 407 Wants a login\r\nContent-Length: 0\r\n\r\n")
     ) as proxy:
         monkeypatch.setenv("https_proxy", f"http://{proxy}")
-        with pytest.raises(StorageError, match=r"HTTP 407 .*; the proxy wants a login: write h"):
+        with pytest.raises(StorageError, match=r"HTTP 407 .*; the proxy requires a login: write h"):
             WebSource(StoreConfig()).tail(Location("https", "archives.example", "a.zip"), 10)
 
 

@@ -158,7 +158,7 @@ def test_a_disk_that_becomes_full(program: Limited, mounted: Path) -> None:
     assert not (mounted / "a").exists()
     (mounted / "older").touch()  # how much room older files give back is not known
     program.extract("a.zip", "mounted").ends(
-        5, "no space left: make room, or use another place (store-full)", "next: s3unzip resume 20"
+        5, "no space left: make room, or use another disk (store-full)", "next: s3unzip resume 20"
     )
     assert {path.stat().st_size for path in (mounted / "a").iterdir()} == {40_000}
     subprocess.run(["mount", "-o", "remount,size=16m", str(mounted)], check=True)

@@ -103,7 +103,7 @@ def extract(  # noqa: PLR0913 - options of a public function
 
 
 def _note_password(options: Options, password: bytes | str | None) -> Options:
-    """Return the options; if there is a password, they say that it was an argument."""
+    """Return the options; they record whether a password was given as an argument."""
     if password is None:
         return options
     return replace(options, password_ref=options.password_ref or "argument")

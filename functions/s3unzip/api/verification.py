@@ -229,7 +229,7 @@ def verify_objects(
         request: the archive, the destination and the options, as in the run.
         context: the stores and rules; progress is reported as ``extracted`` (equal) and ``failed``.
         effort: the concurrency, and whether records are trusted.
-        written: the objects that runs recorded; None: none. A deep verification ignores them.
+        written: the objects that runs recorded, or None. A deep verification ignores them.
         each: function that is called with every object and its result.
         warn: function that is called with a sentence for each glob that matches no member.
     """
@@ -575,7 +575,7 @@ def _prove_content(
 
 
 class WrittenObjects:
-    """The objects that some runs wrote; each takes about 190 bytes of memory, whatever its name.
+    """The objects that runs wrote. Each takes about 190 bytes of memory, however long its name is.
 
     If two runs wrote the same key, the later run counts.
     """

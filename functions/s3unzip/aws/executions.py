@@ -159,7 +159,7 @@ def find_execution(config: LambdaConfig, name: str) -> Execution | None:
 
 
 def find_routed_run(config: LambdaConfig, run: str) -> Run | Report | None:
-    """Return a run from its records, which contain its route.
+    """Return the run on record, or a report without a plan: both contain the route.
 
     Returns None if the run has no records. Also returns None if the environment has no routes: then
     every run has the settings of the environment, and no record is read.
@@ -273,6 +273,7 @@ def next_execution_name(
                 archive.tail.pin,
                 ArchiveVersion(earlier.request.source, earlier.pin),
             )
+        # An execution from before `since` is ending, unless the failed execution started it.
         if execution.status == RUNNING and (execution.began >= since or number > failed_number):
             return None
     raise UsageError(f"{run}: {TOO_MANY}")
@@ -424,7 +425,7 @@ def extract_current_version(
 
 
 def compare_later(report: Report, config: LambdaConfig, execution: str) -> None:
-    """Start an execution that waits until all functions have ended, then compares the archive.
+    """Start an execution that waits until all functions have ended, then looks for a newer archive.
 
     Args:
         report: the report of the run.

@@ -291,8 +291,8 @@ def _begin_run(archive: ArrivedArchive, invocation: Invocation) -> None:
 def _plan_in_memory(archive: ArrivedArchive, context: Context, calls: Calls) -> Settled | None:
     """Plan an archive whose directory is in its tail; if it is small, also extract and settle it.
 
-    Returns the next round or the report of the run, when this function leaves it. Returns None if
-    the state Plan must plan the run, or if another invocation has planned it.
+    Returns the next round, or the report if the run has ended. Returns None if the state Plan must
+    plan the run, or if another invocation has planned it.
     """
     members = _count_members(archive.tail, context)
     if members is None:
@@ -308,7 +308,7 @@ def _plan_in_memory(archive: ArrivedArchive, context: Context, calls: Calls) -> 
             if settled_run is not None and settled_run.report is None:
                 add_metrics(DirectHandovers=1)  # the state machine must finish the archive
             return settled_run
-    # A larger archive is planned for many workers, perhaps after a plan that was not small.
+    # Plan for many workers: the archive is too large, or its plan for one worker was not small.
     run = _MemoryRun(archive, context, has_one_worker=False)
     return run.write_records(run.begin(calls))
 

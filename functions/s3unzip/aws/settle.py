@@ -52,7 +52,7 @@ def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
     - With ``detail``: EventBridge's "Step Functions Execution Status Change".
     - With ``state`` and ``execution``: the data of the state machine, and the name of the
       execution. If the state has ``wait``, the execution has waited until the functions of another
-      execution had ended.
+      execution had ended. Then the archive is only compared with the version that was extracted.
     """
     config = load_config()
     if "detail" in event:
@@ -119,7 +119,7 @@ def _end_failed(
     began = detail["startDate"] / 1_000
     execution = find_execution(config, detail["name"])
     if execution is not None and execution.began < ended:
-        began = execution.began  # later than the start of the execution if it was redriven
+        began = execution.began  # after a redrive, the time of the redrive
     # The input of an execution that resumed the run has no request: use that of the first one.
     if run_input.request is None:
         first = find_execution(config, execution_name(run))

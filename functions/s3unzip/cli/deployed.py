@@ -126,7 +126,7 @@ def _may_start(verb: str, arguments: Arguments, *, count: int, dollars: float) -
     """
     limit = arguments.max_cost
     if limit is not None and dollars > limit:
-        # Each amount is shown with enough digits to differ from the other.
+        # Both amounts have enough digits to tell them apart.
         raise BudgetError(
             f"the estimate is {show_dollars(dollars, limit)} for {show_count(count, 'archive')}, "
             f"above the limit of {show_dollars(limit, dollars)}. Nothing is queued: raise "

@@ -420,10 +420,11 @@ def abort(arguments: Arguments) -> int:
     is_stopped = run_list.stop(run)
     records = run_list.records(run)
     report = records.find_report()
-    state = "stopped"  # for the message
-    if report is not None and not is_stopped:
+    if is_stopped:
+        state = "stopped"
+    elif report is not None:
         state = f"it has ended {report.verdict}"
-    elif not is_stopped:
+    else:
         state = "it was not running"
     uploads = 0
     if is_stopped or report is None or not report.ok:  # a complete run has no incomplete uploads

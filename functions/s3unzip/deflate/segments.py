@@ -151,7 +151,7 @@ def _lead_in(bit: int) -> tuple[int, int]:
     """
     blocks = ""
     if bit % 2:
-        blocks = _EMPTY_DYNAMIC_BLOCK
+        blocks = _EMPTY_DYNAMIC_BLOCK  # an odd number of bits
     while len(blocks) % 8 != bit:
         blocks += _EMPTY_FIXED_BLOCK  # 10 bits, which are 2 modulo 8
     return int(f"0{blocks[::-1]}", 2), len(blocks)  # the 0 is needed if there are no blocks
@@ -229,7 +229,7 @@ class SegmentInflater:
     """
 
     def __init__(self, start_bit: int, stop_bit: int | None = None, window: bytes = b"") -> None:
-        # A segment of fewer than 16 bits could begin and end in one byte.
+        # A segment must not begin and end in one byte; 16 bits are enough to ensure this.
         if start_bit < 0 or (stop_bit is not None and stop_bit < start_bit + 16):
             raise ValueError(f"no segment from bit {start_bit} to bit {stop_bit}")
         self._inflate = IgzipDecompressor(zdict=window)
@@ -270,7 +270,7 @@ class SegmentInflater:
 
     def finish(self) -> tuple[bytes, Arrival]:
         """Return the rest of the output, at most a few KiB, and how inflating ended."""
-        # Without a stop bit, `_stop` is None, and only the end of the stream is correct.
+        # Without a stop bit, `_stop` is None, and the segment must end with the stream.
         if not self.ended and self._position == self._stop:
             return self._finish_at_stop()
         if self._fault is None and self._inflate.eof:

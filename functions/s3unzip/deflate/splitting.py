@@ -103,7 +103,7 @@ class ScannedSegment(Record, frozen=True, tag="scanned 3"):
         resolved = bytearray(self.first[start:])
         for index, (low, high) in enumerate(zip(resolved, self.second[start:], strict=True)):
             if low != high:  # the byte is copied from this position in the window
-                # The two invented windows encode each position in their two bytes there.
+                # The bytes of both invented windows at a position encode that position.
                 position = low | (high & 0x7F) << 8  # see `FIRST_WINDOW` and `SECOND_WINDOW`
                 if position < missing:
                     raise IndexError(f"window of {len(window)} bytes has no position {position}")
@@ -281,7 +281,9 @@ def _expected_ending(stop_bit: int | None) -> Ending:
 
 
 def _not_joined(reason: str, code: str = "corrupt-stream") -> DeflateError:
-    return DeflateError(Finding(code, f"segments do not join: {reason}; fall back to one stream"))
+    return DeflateError(
+        Finding(code, f"the segments do not join: {reason}; the member is inflated as one stream")
+    )
 
 
 def inflate_segment(segment: LinkedSegment, chunks: Iterable[Buffer]) -> Iterator[bytes]:

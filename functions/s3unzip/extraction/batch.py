@@ -264,6 +264,7 @@ class PutPool(Generic[T]):
 
     def _may_submit(self, size: int) -> bool:
         """Return whether a waiting `submit` may continue: after an error, or if there is room."""
+        # The thread waits until half is free, so that it wakes less often.
         has_free_bytes = self._bytes + size <= self._max_bytes // 2
         has_room = has_free_bytes and self._in_flight <= self._max_in_flight // 2
         # If no body is in flight, there is room for any body.

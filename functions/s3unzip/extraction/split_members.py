@@ -288,7 +288,8 @@ def _write_linked(
         record = run_step.records.find_segment(index, number, "scanned")
         try:
             return deflate.ScannedSegment.from_bytes(record or b"")
-        except SegmentRecordError:  # no record: the segment joins another, or linking will fail
+        # The record is missing or damaged: the segment joins another, or linking will fail.
+        except SegmentRecordError:
             return None
 
     def write_linked(segment: deflate.LinkedSegment) -> tuple[int, deflate.LinkedSegment]:

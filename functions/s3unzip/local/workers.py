@@ -329,8 +329,8 @@ class _ThreadWorker:
     def __init__(self, context: Context) -> None:
         self._clock = Clock(context.clock)
         self._progress = SendingProgress()
-        # The stores and their connections are shared. `faults` is not: `replace` creates a new one
-        # because of the None, and its warnings are sent through this progress.
+        # The stores and their connections are shared. `faults` is not shared: with None, `replace`
+        # creates a new budget, which sends its warnings through this progress.
         self._context = replace(context, clock=self._clock, progress=self._progress, faults=None)
 
     def do_attempt(self, run: Run, task: Task, take: Callable[[TaskMessage], object]) -> AttemptEnd:

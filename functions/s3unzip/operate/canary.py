@@ -1,6 +1,6 @@
 """The canary: a small archive that `doctor` sends through the whole pipeline and then removes.
 
-The canary tests the actual permissions of the intake function, the key and the secret. Most
+The canary tests whether the permissions of the intake function, the key and the secret work. Most
 environments extract such an archive without the state machine. The operator needs permission to
 read the destination. If the run does not complete, its records are kept for diagnosis.
 """

@@ -208,7 +208,7 @@ def check_trigger(runs: DeployedRuns) -> Answer:
         return Answer(
             FAILURE,
             f"the trigger from the queue to {function} is {', '.join(states)}",
-            "enable it: the function's configuration, Triggers",
+            "enable it in the configuration of the function, under Triggers",
         )
     return Answer(OK, f"the queue invokes {function}")
 
@@ -244,7 +244,7 @@ def check_dead_letters(runs: DeployedRuns) -> Answer:
 
 
 def check_alarms(runs: DeployedRuns) -> Answer:
-    """Does every alarm of the stack exist, with an action, and is none in the state ALARM?"""
+    """Does every alarm of the stack exist and have an action, and is none in the state ALARM?"""
     alarms = _read_alarms(runs)
     deleted = {*runs.resource_names(ALARM)} - {alarm["AlarmName"] for alarm in alarms}
     if not alarms and not deleted:

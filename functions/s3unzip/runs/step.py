@@ -73,8 +73,8 @@ class TaskAttempt(Step):
         self.fault: str | None = None  # the fault that ends this attempt too early
         # The report of the earlier attempts; without earlier attempts, its cost is zero.
         self._earlier = TaskReport(task.id, task.kind, members=0, started=self.started)
-        self._shown: Counter[str] = Counter()  # the counts that the progress display shows
-        self._shown_outcomes = 0  # number of outcomes shown on the progress display
+        self._shown_counts: Counter[str] = Counter()  # the counts that the progress display shows
+        self._shown_outcome_count = 0  # number of outcomes shown on the progress display
         # `PlannedMember.work` of the members with an outcome. This is a list because threads can
         # append to a list concurrently, but cannot safely add to a number.
         self._works: list[int] = []
@@ -119,8 +119,8 @@ class TaskAttempt(Step):
     def resume(self, earlier: TaskOutcomes) -> None:
         """Take over the outcomes and the cost of an earlier attempt at the task."""
         self.outcomes.extend(earlier.outcomes)
-        self._shown_outcomes = len(self.outcomes)  # reported by the earlier attempt
-        self._shown = count_progress([earlier.report])
+        self._shown_outcome_count = len(self.outcomes)  # reported by the earlier attempt
+        self._shown_counts = count_progress([earlier.report])
         self._earlier = earlier.report
         self.first_object = earlier.report.first_object
         self.warnings.update(earlier.report.warnings)
@@ -149,12 +149,12 @@ class TaskAttempt(Step):
             return
         self._next_update = time + PROGRESS_SECONDS
         # The length is that of the copy, because other threads can append outcomes meanwhile.
-        new = self.outcomes[self._shown_outcomes :]
-        self._shown_outcomes += len(new)
+        new = self.outcomes[self._shown_outcome_count :]
+        self._shown_outcome_count += len(new)
         counts = count_progress([self.report()])
         increase = counts.copy()
-        increase.subtract(self._shown)
-        self._shown = counts
+        increase.subtract(self._shown_counts)
+        self._shown_counts = counts
         progress.finished(increase)
         failed = [outcome for outcome in new if outcome.status is Status.FAILED]
         if failed and self.task.is_whole:  # settling adds the outcomes of split members

@@ -82,10 +82,10 @@ def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], 
         for outcome in records.all_outcomes()
         if outcome.status is not Status.FAILED and outcome.key.lower().endswith(SUFFIX)
     )
+    max_archives = limit + 1  # one archive more shows that there are too many
     # Outcomes are on record in the order in which their PUTs ended. They are sorted by index here,
-    # because the indexes are the same in each run. One archive more than the limit shows that there
-    # are too many. An archive is on record twice if a late stream recorded it again.
-    max_archives = limit + 1
+    # because the indexes are the same in each run. An archive is on record twice if a late stream
+    # recorded it again.
     first_outcomes = nsmallest(2 * max_archives, candidates, key=attrgetter("index"))
     by_index = {outcome.index: outcome for outcome in first_outcomes}
     archives = list(by_index.values())[:max_archives]

@@ -169,7 +169,7 @@ def _describe_verdict(report: Report, next_command: str | None) -> str:
 
 
 def _explain_end(shown: Shown) -> Markup:
-    """Return why the run ended: message, reason code and advice; nothing if a report has none."""
+    """Return the message, the reason code and the advice of the report; empty without a reason."""
     report = shown.report
     if not (report.reason or report.message):
         return NOTHING

@@ -207,7 +207,8 @@ def do_split_members(step: Step, results: Results) -> None:
         map_ahead(partial(link_member, step), tuple(results.to_link), MEMBERS_AT_ONCE),
         map_ahead(partial(finish_member, step), tuple(results.to_finish), MEMBERS_AT_ONCE),
     ):
-        # The member no longer waits. All members of `to_link` come before those of `to_finish`.
+        # The member no longer waits. The results come in order: first all members of `to_link`, and
+        # once that list is empty, those of `to_finish`.
         del (results.to_link or results.to_finish)[0]
         if isinstance(tasks_or_outcome, Outcome):
             outcome = tasks_or_outcome
@@ -220,14 +221,18 @@ def do_split_members(step: Step, results: Results) -> None:
 
 
 def link_copies(step: Step, copies: Sequence[Task]) -> Sequence[Task]:
-    """Return the tasks that copy a stored member in slices; none if its outcome is on record."""
+    """Return the tasks that copy a stored member in slices.
+
+    If the member has an outcome already, the outcome is recorded, and there are no tasks. If
+    linking failed, a single task copies the whole member.
+    """
     linked = link_member(step, copies)
     if not isinstance(linked, Outcome):
         return linked
     if linked.status is not Status.FAILED:
         _record_member(step, linked)
         return ()
-    # One task for the whole member finds the same fault, but can be repeated.
+    # This task fails in the same way, but unlike linking, a task can be repeated.
     size = sum(task.size for task in copies)
     return [
         replace(

@@ -394,7 +394,7 @@ def read_until_fault(chunks: Iterator[Buffer]) -> bytes:
             body += chunk
             waited = time.monotonic() - began
             if waited > TAIL_SECONDS and len(body) < MIN_RATE * waited:
-                raise _too_slow(len(body), waited)
+                raise _too_slow(len(body), waited)  # too slow for the check below, too
     except ServiceFaultError:
         # A partial body that arrived fast enough is useful: the caller requests only the missing
         # bytes.

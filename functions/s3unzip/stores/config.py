@@ -40,7 +40,7 @@ OTHER_ARNS = {
 }
 ARN = "arn:"  # prefix of the bucket name if it stands for an access point
 PROXY_LOGIN = (  # advice for the status 407
-    "the proxy wants a login: write http://USER:PASSWORD@HOST:PORT in HTTPS_PROXY or HTTP_PROXY"
+    "the proxy requires a login: write http://USER:PASSWORD@HOST:PORT in HTTPS_PROXY or HTTP_PROXY"
 )
 HOME_ADVICE = "records of runs are kept there: S3UNZIP_HOME names another folder"
 # Patterns are compiled on first use, because few commands need all of them.

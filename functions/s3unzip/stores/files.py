@@ -34,10 +34,10 @@ KINDS: dict[int, tuple[type[errors.S3UnzipError], str]] = {
         "not permitted: change its rights, or use another place",
     ),
     errno.EROFS: (errors.AccessDeniedError, "the file system is read-only: use another place"),
-    errno.ENOSPC: (errors.StoreFullError, "no space left: make room, or use another place"),
+    errno.ENOSPC: (errors.StoreFullError, "no space left: make room, or use another disk"),
     errno.EDQUOT: (
         errors.StoreFullError,
-        "the disk quota is reached: make room, or use another place",
+        "the disk quota is reached: make room, or use another disk",
     ),
     errno.EFBIG: (errors.StoreFullError, "too large for this file system"),
     errno.ENAMETOOLONG: (errors.NameRefusedError, "the name is too long for this file system"),

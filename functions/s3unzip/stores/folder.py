@@ -180,7 +180,7 @@ class FolderDestination(Destination):
         return int(metadata.get(MODE_KEY, "0"), 8) & 0o777 or 0o666
 
     def _explain_write(self, error: OSError, path: str) -> errors.S3UnzipError:
-        """Return the error for a failed write; if a folder is gone, later writes reopen all."""
+        """Return the error for a failed write. If a folder is gone, forget the open folders."""
         if error.errno == errno.ENOENT:
             self._folders.forget()
         return explain_folder(error, path, create=True)
@@ -378,7 +378,7 @@ class FolderDestination(Destination):
         self._unlink(self._own_key(upload.upload_id, NOTE))
 
     def uploads(self, prefix: str) -> Iterator[Upload]:
-        """Yield the incomplete uploads below `prefix`, each found by its note."""
+        """Yield the incomplete uploads below `prefix`, which have notes."""
         for name in sorted(entry.name for entry in self._scan("")):
             if name.startswith(OWN) and name.endswith(NOTE):
                 # There is no readable note if the upload has just been completed, or after a power

@@ -90,7 +90,7 @@ class Keys(Struct, frozen=True):
     token: str | None = None
     account: str | None = None
     advice: str = ""  # how to get new keys
-    is_fixed: bool = False  # whether the keys cannot change while the program is running
+    is_fixed: bool = False  # whether the keys stay the same while the program runs
 
     def __repr__(self) -> str:
         return f"Keys({self.access_key})"  # all other fields are secret

@@ -260,7 +260,7 @@ class WebSource(Source):
         if proxy is not None:
             through = f" through the proxy {parse_url(proxy)._replace(auth=None).url}"
         cause = getattr(error, "original_error", error)  # only a `ProxyError` has another cause
-        # A slash in a password ends the host early. Its first digits are then taken for a port.
+        # Hide a password with a slash: the part before the slash was taken for a port.
         shown = re.sub("//[^/:]*:[0-9]*/.*@", "//...@", str(location))
         refusal = _explain_permanent(cause, via_proxy=proxy is not None)
         if refusal is not None:
@@ -303,7 +303,7 @@ def _parse(url: str) -> Url:
 
 
 def _is_same_host(first: Url, target: Url) -> bool:
-    """Return whether `target` has the host and port of `first`, or HTTPS instead of HTTP."""
+    """Return whether host and port are the same; a change from HTTP to HTTPS is allowed."""
     origins = ((first.scheme, first.port), (target.scheme, target.port))
     is_upgrade = origins == (("http", 80), ("https", 443))
     return first.host == target.host and (is_upgrade or origins[0] == origins[1])

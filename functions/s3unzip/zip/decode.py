@@ -195,7 +195,9 @@ def check_crc(member: Member, crc32: int) -> int:
         MemberError: the CRC-32 differs from the declared CRC-32.
     """
     if crc32 != member.crc32:
-        member.fail("crc-mismatch", f"the data has {crc32:08x}, {member.crc32:08x} is declared")
+        member.fail(
+            "crc-mismatch", f"the data has {crc32:08x}, the directory declares {member.crc32:08x}"
+        )
     return crc32
 
 

@@ -297,7 +297,7 @@ def _check_descriptor(member: Member, opened: OpenedMember, tail: Buffer) -> tup
     """
     content = _declared_content(member)
     forms = [_WIDE_DESCRIPTOR.pack(*content)]
-    if max(content) <= records.SENTINEL_32:  # all values fit in 32 bits; this form is usual
+    if max(content) <= records.SENTINEL_32:  # usual: all values fit in 32 bits
         forms.insert(0, _DESCRIPTOR.pack(*content))
     start = bytes(tail[: _WIDE_DESCRIPTOR.size + len(records.DESCRIPTOR_SIGNATURE)])
     for signature, warnings in (

@@ -76,7 +76,7 @@ def find_long_members(table: HeaderTable, start: int) -> Reads[dict[int, int]]:
     for number in _find_crossings(table):
         min_wraps = yield from probes.find_wraps(number, range(min_wraps, total + 1))
         wraps[number] = min_wraps
-    if wraps[0]:  # changed only if the first header is also the last header
+    if wraps[0]:  # `_find_crossings` yields the first header only if it is also the last header
         reject(UNPROVEN, "the first local header is not at its declared offset", table.offsets[0])
     lengths: dict[int, int] = {}
     spans = list(pairwise(sorted(wraps)))  # header numbers: the first, and the one after the last

@@ -78,7 +78,7 @@ class ProfileKeys:
         self._profile = profile
         self._ask = ask
         self._lock = threading.RLock()
-        self.region: str | None = None  # possible region of a service that issues keys
+        self.region: str | None = None  # region of a service that issues keys, if known
         self._source: Callable[[], Keys] | None = None  # function that returns the current keys
         self._keys: Keys | None = None
         self._answered = -math.inf  # time of the last response from the program

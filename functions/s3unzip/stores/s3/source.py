@@ -329,8 +329,8 @@ def content_length(call: Call, answer: Mapping[str, Any]) -> int:
 def _version_request(location: Location, pin: Pin) -> tuple[str | None, dict[str, Any]]:
     """Return the version id, and the parameters of a request about that version.
 
-    The id is None if the bucket has no versioning. A request with the parameters is then about the
-    current object, which may be a newer one.
+    The id is None if the bucket has no versioning. A request with these parameters then refers
+    to the current object, which may be newer.
     """
     request = {"Bucket": location.bucket, "Key": location.key}
     if pin.version_id in {None, NO_VERSION}:
