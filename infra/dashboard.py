@@ -37,8 +37,6 @@ ENDS = {
     "ArchivesWithheld": "withheld by their scan",
 }
 
-RUN_COLUMNS = ("verdict", "members", "failed", "seconds", "dollars", "source")
-
 
 @dataclass(frozen=True, slots=True)
 class Watched:
@@ -133,7 +131,10 @@ def _last_runs(watched: Watched) -> cloudwatch.IWidget:
         watched,
         "Last 20 runs",
         [
-            f"fields @timestamp, correlation_id as run, {', '.join(RUN_COLUMNS)}",
+            (
+                "fields @timestamp, correlation_id as run, verdict, members, failed, seconds, "
+                "dollars, source"
+            ),
             'filter message = "archive"',
             "sort @timestamp desc",
             "limit 20",
@@ -325,13 +326,11 @@ def _spending_lines(
         + rates.EVENTS * rates.PRICE_EVENT
         + rates.SQS_REQUESTS * rates.PRICE_SQS_REQUEST
     )
-    expression = (
-        f"s3_writes * {_price(rates.PRICE_S3_WRITE)} + s3_reads * {_price(rates.PRICE_S3_READ)}"
-    )
     lines = {
         "requests": _line(
             "S3 requests",
-            expression,
+            f"s3_writes * {_price(rates.PRICE_S3_WRITE)} "
+            f"+ s3_reads * {_price(rates.PRICE_S3_READ)}",
             {
                 "s3_writes": measures.measure("WriteRequests", "Sum"),
                 "s3_reads": measures.measure("ReadRequests", "Sum"),
@@ -344,8 +343,7 @@ def _spending_lines(
         ),
     }
     for name, function in functions.by_name.items():
-        gigabytes = getattr(environment.functions, name).memory / 1_024
-        lines[name] = _price_function(name, function, gigabytes)
+        lines[name] = _price_function(name, function, getattr(environment.functions, name).memory)
     return lines
 
 
@@ -361,10 +359,13 @@ def _spending_total(lines: dict[str, cloudwatch.MathExpression]) -> cloudwatch.M
 
 
 def _price_function(
-    name: str, function: lambda_.Function, gigabytes: float
+    name: str, function: lambda_.Function, memory: int
 ) -> cloudwatch.MathExpression:
-    """Return the dollars for a function's time, calls and logs; for `extract` also transitions."""
-    second = gigabytes * rates.PRICE_LAMBDA_GB_SECOND
+    """Return the dollars for a function's time, calls and logs; for `extract` also transitions.
+
+    `memory` is that of the function, in MB.
+    """
+    second = memory / 1_024 * rates.PRICE_LAMBDA_GB_SECOND
     call = rates.PRICE_LAMBDA_REQUEST + rates.LOG_BYTES * rates.PRICE_LOG_BYTE
     if name == "extract":
         call += rates.TASK_TRANSITIONS * TRANSITION

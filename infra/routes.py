@@ -95,12 +95,18 @@ def widest_prefixes(routes: Sequence[RouteSection]) -> list[str]:
 def key_patterns(routes: Sequence[RouteSection]) -> list[dict[str, str]]:
     """Return EventBridge's patterns for the keys that start a run by any route.
 
-    Each pattern contains the prefix and the suffix, because separate patterns would mean "or".
+    The pattern of a single route has the prefix and the suffix, because separate patterns would
+    mean "or". EventBridge refuses a rule as too complex if more than ten parts of wildcards can
+    match one value (eb-create-pattern-operators), and four routes have twelve. So the rule of
+    several routes lets each key below a prefix pass, and `intake` leaves out those that no route
+    takes.
     """
+    wide = widest(routes)
+    if len(wide) == 1:
+        return [{"wildcard": f"{wide[0].prefix}*{end}"} for end in spellings(wide[0].suffix)]
     return [
-        {"wildcard": f"{route.prefix}*{suffix}"}
-        for route in widest(routes)
-        for suffix in spellings(route.suffix)
+        *({"prefix": route.prefix} for route in wide if route.prefix),
+        *({"suffix": end} for route in wide if not route.prefix for end in spellings(route.suffix)),
     ]
 
 

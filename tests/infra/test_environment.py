@@ -392,7 +392,7 @@ EXISTING = (
     '[[routes]]\nname = "acme"\nprefix = "in/"\ndestination.existing = "arrivals"\n'
 )
 WIDE = "".join(
-    f'[[routes]]\nname = "p{number}"\nprefix = "{"x" * 60}/{number:02}/"\nsuffix = ".z"\n'
+    f'[[routes]]\nname = "p{number}"\nprefix = "{"x" * 200}/{number:02}/"\nsuffix = ".z"\n'
     for number in range(12)
 )
 

@@ -208,14 +208,14 @@ VERSIONS = {"VersioningConfiguration": {"Status": "Enabled"}}
                     "detail": {
                         "object": {
                             "key": [
-                                *wildcards("globex/", (".zipx", ".ZIPX", ".Zipx")),
-                                *wildcards(),
+                                {"prefix": "globex/"},
+                                *({"suffix": suffix} for suffix in (".zip", ".ZIP", ".Zip")),
                             ]
                         }
                     }
                 }
             },
-            id="the rule has the widest patterns of routes",
+            id="the rule of several routes has no wildcards, of which EventBridge takes few",
         ),
         pytest.param(
             "scanned",
