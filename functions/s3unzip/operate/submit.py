@@ -209,12 +209,16 @@ def find_missing(runs: DeployedRuns, since: float, names: Sequence[str] = ()) ->
 
 
 def start_missing(runs: DeployedRuns, archives: Sequence[Unsettled]) -> None:
-    """Queue an event for each archive without a run, and resume the runs of the other archives."""
+    """Queue an event for each archive without a run, and resume the runs of the other archives.
+
+    The events have the time of this call, so that the wait before it is not a duration of a run.
+    """
     for archive in archives:
         if archive.state != "no run":
             with suppress(UsageError):  # somebody has resumed the run since the look-up
                 runs.resume(archive.run)
-    events = [(archive.source, archive.put) for archive in archives if archive.state == "no run"]
+    now = time.time()
+    events = [(archive.source, now) for archive in archives if archive.state == "no run"]
     for _ in send_events(runs.client("sqs"), runs.outputs["QueueUrl"], events):
         pass  # the iterator sends the events, and its counts are not used
 
@@ -254,12 +258,14 @@ def send_events(client: Any, queue: str, events: Sequence[tuple[Location, float]
 
 def count_messages(runs: DeployedRuns, queue: str) -> int:
     """Return the approximate number of messages in a queue, both waiting and in flight."""
-    answer = runs.ask(
-        "sqs:GetQueueAttributes",
-        QueueUrl=queue,
-        AttributeNames=["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"],
+    return sum(
+        int(count)
+        for count in runs.ask(
+            "sqs:GetQueueAttributes",
+            QueueUrl=queue,
+            AttributeNames=["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"],
+        )["Attributes"].values()
     )
-    return sum(map(int, answer["Attributes"].values()))
 
 
 def _check_scope(name: str, defaults: LambdaConfig) -> None:
@@ -279,9 +285,9 @@ def _check_scope(name: str, defaults: LambdaConfig) -> None:
     else:
         inside = defaults.covers(Location("s3", bucket, key))
     if not inside:
-        takes = " and ".join(alternative.scope for alternative in defaults.all_defaults)
         raise UsageError(
-            f"{name}: the environment {defaults.environment} takes only {takes}; copy the "
+            f"{name}: the environment {defaults.environment} takes only "
+            f"{' and '.join(alternative.scope for alternative in defaults.all_defaults)}; copy the "
             "archives there, or extract them on this machine with s3unzip run"
         )
 
@@ -306,8 +312,11 @@ def _list_recent(runs: DeployedRuns, since: float, names: Sequence[str]) -> Iter
     yielded = set[str]()  # keys; an object may be selected by several names
     for listed in chain.from_iterable(_list_objects(runs, *selection) for selection in selections):
         key = listed["Key"]
-        is_recent = listed["LastModified"].timestamp() >= since
-        if is_recent and defaults.covers(_locate(runs, key)) and key not in yielded:
+        if (
+            listed["LastModified"].timestamp() >= since
+            and defaults.covers(_locate(runs, key))
+            and key not in yielded
+        ):
             yielded.add(key)
             yield listed
 
