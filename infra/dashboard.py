@@ -359,13 +359,10 @@ def _spending_total(lines: dict[str, cloudwatch.MathExpression]) -> cloudwatch.M
 
 
 def _price_function(
-    name: str, function: lambda_.Function, memory: int
+    name: str, function: lambda_.Function, memory_mb: int
 ) -> cloudwatch.MathExpression:
-    """Return the dollars for a function's time, calls and logs; for `extract` also transitions.
-
-    `memory` is that of the function, in MB.
-    """
-    second = memory / 1_024 * rates.PRICE_LAMBDA_GB_SECOND
+    """Return the dollars for a function's time, calls and logs; for `extract` also transitions."""
+    second = memory_mb / 1_024 * rates.PRICE_LAMBDA_GB_SECOND
     call = rates.PRICE_LAMBDA_REQUEST + rates.LOG_BYTES * rates.PRICE_LOG_BYTE
     if name == "extract":
         call += rates.TASK_TRANSITIONS * TRANSITION

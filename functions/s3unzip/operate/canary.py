@@ -135,7 +135,7 @@ class Canary:
             return Answer(
                 FAILURE,
                 f"no run began for the canary in {seconds:.0f} s",
-                "look at the checks above (events, rules, trigger), then at the plan function's "
+                "look at the checks above (events, rules, trigger), then at the intake function's "
                 "log",
             )
         return Answer(
@@ -201,9 +201,10 @@ class Canary:
 
     def _read_object(self, key: str) -> bytes:
         """Return the content of the object of a member, inflated if it was written as gzip."""
-        bucket = self._request.destination.bucket
         with translating_errors("s3:GetObject"):  # also translates errors while the body is read
-            body: bytes = self._runs.ask("s3:GetObject", Bucket=bucket, Key=key)["Body"].read()
+            body: bytes = self._runs.ask(
+                "s3:GetObject", Bucket=self._request.destination.bucket, Key=key
+            )["Body"].read()
         if self._request.options.as_gzip is not None and body.startswith(GZIP_MAGIC):
             return gzip.decompress(body)
         return body

@@ -40,8 +40,6 @@ WRITERS = ("FunctionsIntake", "FunctionsPlan", "FunctionsExtract", "FunctionsSet
 BUCKETS = ("Ingest", "Destination", "Work")  # as named by the outputs of the stack
 AWS_KEYS = "alias/aws/"  # the aliases of AWS managed keys, for which the roles need no permissions
 ANY_OWNER = "*"
-# Boundaries often allow only some regions; a simulation does not know the region of a request.
-REGION_KEY = {"ContextKeyName": "aws:RequestedRegion", "ContextKeyType": "string"}
 # The stack has this output if the events of archives come from an SNS topic.
 TOPIC_OUTPUT = "IngestTopic"
 
@@ -198,24 +196,53 @@ def check_rights(runs: DeployedRuns, defaults: RunDefaults | None = None) -> Ans
         runs.ask("lambda:GetFunctionConfiguration", FunctionName=name)["Role"]
         for name in runs.resource_names(FUNCTION, WRITERS)
     ]
+    refusal = _simulate(runs, roles, actions, arn)
+    if refusal is not None:
+        return refusal
+    if owner != runs.account:
+        return _check_policy(runs, destination.bucket, owner, roles)
+    return Answer(OK, f"the policies of {len(roles)} roles allow {' and '.join(actions)}")
+
+
+def _simulate(runs: DeployedRuns, roles: list[str], actions: list[str], arn: str) -> Answer | None:
+    """Return the answer about the first role that may not do the actions; None if all may."""
     for role in roles:
-        simulated = runs.ask(
+        results = runs.ask(
             "iam:SimulatePrincipalPolicy",
             PolicySourceArn=role,
             ActionNames=actions,
             ResourceArns=[arn],
-            ContextEntries=[REGION_KEY | {"ContextKeyValues": [runs.region]}],
-        )
-        if any(answer["EvalDecision"] != "allowed" for answer in simulated["EvaluationResults"]):
+            # Boundaries often allow only some regions.
+            ContextEntries=[
+                {
+                    "ContextKeyName": "aws:RequestedRegion",
+                    "ContextKeyType": "string",
+                    "ContextKeyValues": [runs.region],
+                }
+            ],
+        )["EvaluationResults"]
+        if all(result["EvalDecision"] == "allowed" for result in results):
+            continue
+        # Condition keys of policies whose values only a real request has, such as aws:SourceVpce.
+        keys = {
+            key
+            for result in results
+            for answer in (result, *result.get("ResourceSpecificResults", ()))
+            for key in answer.get("MissingContextValues", ())
+        }
+        if keys:
             return Answer(
-                FAILURE,
-                f"{role} may not {' and '.join(actions)} on {arn}: each write is refused",
-                f"{DEPLOY_AGAIN}; otherwise, a permissions boundary or a policy of the "
-                "organization denies it",
+                WARNING,
+                f"a simulation does not know {', '.join(sorted(keys))}, which {role} needs",
+                "see whether the canary is extracted",
             )
-    if owner != runs.account:
-        return _check_policy(runs, destination.bucket, owner, roles)
-    return Answer(OK, f"the policies of {len(roles)} roles allow {' and '.join(actions)}")
+        return Answer(
+            FAILURE,
+            f"{role} may not {' and '.join(actions)} on {arn}: each write is refused",
+            f"{DEPLOY_AGAIN}; otherwise, a permissions boundary or a policy of the "
+            "organization denies it",
+        )
+    return None
 
 
 def _check_policy(runs: DeployedRuns, bucket: str, owner: str, roles: list[str]) -> Answer:

@@ -56,7 +56,12 @@ def check_stack(runs: DeployedRuns) -> Answer:
             state,
             "the last update was rolled back: read the stack's events, then deploy again",
         )
-    return Answer(FAILURE, state, "read the stack's events, fix the cause, deploy")
+    return Answer(
+        FAILURE,
+        state,
+        "read the stack's events, fix the cause, deploy; if the rollback of an update failed, "
+        f"first aws cloudformation continue-update-rollback --stack-name {runs.stack['StackName']}",
+    )
 
 
 def check_version(runs: DeployedRuns) -> Answer:
@@ -104,8 +109,11 @@ def check_concurrency(runs: DeployedRuns) -> Answer:
     )
     if max_workers > available:
         advice = f"lower runs.max_workers to {int(MAX_SHARE * unreserved):,}, or {QUOTA}"
-        if reserved is not None:  # a deployment undoes a limit that was set in the console
-            advice = "raise functions.extract.reserved_concurrency or deploy again"
+        if reserved is not None:
+            advice = (
+                "raise functions.extract.reserved_concurrency; a limit that was set in the console "
+                f"stays until aws lambda delete-function-concurrency --function-name {name}"
+            )
         return Answer(FAILURE, f"{state}: Lambda will refuse workers", advice)
     if reserved is None and max_workers > MAX_SHARE * available:
         return Answer(
@@ -126,9 +134,10 @@ def check_events(runs: DeployedRuns) -> Answer:
     if topic is not None:
         return _check_topic(runs, topic)
     bucket = runs.outputs["IngestBucket"]
-    notifications = runs.ask("s3:GetBucketNotificationConfiguration", Bucket=bucket)
     # If events are enabled, this object exists and is empty.
-    if "EventBridgeConfiguration" not in notifications:
+    if "EventBridgeConfiguration" not in runs.ask(
+        "s3:GetBucketNotificationConfiguration", Bucket=bucket
+    ):
         return Answer(
             FAILURE,
             f"{bucket} does not send events to EventBridge: no archive will start a run",
@@ -200,8 +209,12 @@ def check_scan(runs: DeployedRuns) -> Answer:
 def check_trigger(runs: DeployedRuns) -> Answer:
     """Does the queue invoke the intake function?"""
     function = runs.outputs["IntakeFunction"]
-    answer = runs.ask("lambda:ListEventSourceMappings", FunctionName=function)
-    states = [source.get("State", "unknown") for source in answer["EventSourceMappings"]]
+    states = [
+        source.get("State", "unknown")
+        for source in runs.ask("lambda:ListEventSourceMappings", FunctionName=function)[
+            "EventSourceMappings"
+        ]
+    ]
     if not states:
         return Answer(FAILURE, f"no queue invokes {function}", RESTORE)
     if set(states) != {"Enabled"}:
@@ -215,7 +228,10 @@ def check_trigger(runs: DeployedRuns) -> Answer:
 
 def check_machine(runs: DeployedRuns) -> Answer:
     """Does the state machine exist? The canary does not need it, because it is a small archive."""
-    runs.ask("states:DescribeStateMachine", stateMachineArn=runs.outputs["StateMachineArn"])
+    arn = runs.outputs["StateMachineArn"]
+    # It is being deleted until its last execution has ended.
+    if runs.ask("states:DescribeStateMachine", stateMachineArn=arn)["status"] == "DELETING":
+        raise NotFoundError("somebody has deleted the state machine")
     return Answer(OK, "the state machine, which extracts larger archives, exists")
 
 
@@ -281,13 +297,12 @@ def check_notifications(runs: DeployedRuns) -> Answer:
     """
     for alarm in _read_alarms(runs):
         name = alarm["AlarmName"]
-        history = runs.ask(
+        for action in runs.ask(
             "cloudwatch:DescribeAlarmHistory",
             AlarmName=name,
             HistoryItemType="Action",
             MaxRecords=1,
-        )
-        for action in history["AlarmHistoryItems"]:
+        )["AlarmHistoryItems"]:
             if action["HistorySummary"].startswith("Failed"):
                 return Answer(
                     FAILURE,
@@ -304,13 +319,19 @@ def check_subscriptions(runs: DeployedRuns) -> Answer:
     https://docs.aws.amazon.com/sns/latest/dg/SendMessageToHttp.confirm.html: before confirmation,
     nothing is delivered, and after two days the subscription is deleted.
     """
-    actions = [arn for alarm in _read_alarms(runs) for arn in alarm.get("AlarmActions", ())]
-    topics = sorted({arn for arn in actions if ":sns:" in arn})
+    topics = sorted(
+        {
+            arn
+            for alarm in _read_alarms(runs)
+            for arn in alarm.get("AlarmActions", ())
+            if ":sns:" in arn
+        }
+    )
     if not topics:
         return Answer(WARNING, "the alarms do not publish to a topic", SET_EMAIL)
     for topic in topics:
-        answer = runs.ask("sns:ListSubscriptionsByTopic", TopicArn=topic)
-        arns = [subscription["SubscriptionArn"] for subscription in answer["Subscriptions"]]
+        subscriptions = runs.ask("sns:ListSubscriptionsByTopic", TopicArn=topic)["Subscriptions"]
+        arns = [subscription["SubscriptionArn"] for subscription in subscriptions]
         if not any(arn.startswith("arn:") for arn in arns):
             waiting = "has a subscription that is not confirmed" if arns else "has no subscription"
             return Answer(
@@ -361,5 +382,8 @@ def _read_alarms(runs: DeployedRuns) -> list[Any]:
     names = runs.resource_names(ALARM)[:MAX_NAMES]
     if not names:  # without names, CloudWatch would describe all alarms of the account
         return []
-    answer = runs.ask("cloudwatch:DescribeAlarms", AlarmNames=names, MaxRecords=MAX_NAMES)
-    return list(answer["MetricAlarms"])
+    return list(
+        runs.ask("cloudwatch:DescribeAlarms", AlarmNames=names, MaxRecords=MAX_NAMES)[
+            "MetricAlarms"
+        ]
+    )

@@ -300,8 +300,11 @@ class DeployedRuns(RunList):
         root = f"{self.work_location.key}{RUNS}"
         prefix = f"{root}{day}/" if day else root
         pages = self.list_pages("list_objects_v2", self.work_location.bucket, prefix, Delimiter="/")
-        folders = [folder["Prefix"] for page in pages for folder in page.get("CommonPrefixes", ())]
-        return [folder.removeprefix(root).rstrip("/") for folder in folders]
+        return [
+            folder["Prefix"].removeprefix(root).rstrip("/")
+            for page in pages
+            for folder in page.get("CommonPrefixes", ())
+        ]
 
     def of_archive(self, source: Location) -> list[str]:
         """Return the ids of the runs of the current archive at `source`, in chronological order.
@@ -311,8 +314,12 @@ class DeployedRuns(RunList):
         """
         put = datetime.fromtimestamp(self.stores.source(source).stat(source).modified or 0.0, UTC)
         stem = f"-{run_stem(source)}"
-        days = (put - timedelta(days=1), put)
-        runs = [run for day in days for run in self._list_folders(f"{day:%Y-%m-%d}") if stem in run]
+        runs = [
+            run
+            for day in (put - timedelta(days=1), put)
+            for run in self._list_folders(f"{day:%Y-%m-%d}")
+            if stem in run
+        ]
         return sorted(runs, key=lambda run: (run.endswith(FOLLOW_UP_SUFFIX), run))
 
     def state(self, run: str) -> str | None:

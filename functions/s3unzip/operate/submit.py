@@ -217,8 +217,7 @@ def start_missing(runs: DeployedRuns, archives: Sequence[Unsettled]) -> None:
         if archive.state != "no run":
             with suppress(UsageError):  # somebody has resumed the run since the look-up
                 runs.resume(archive.run)
-    now = time.time()
-    events = [(archive.source, now) for archive in archives if archive.state == "no run"]
+    events = [(archive.source, time.time()) for archive in archives if archive.state == "no run"]
     for _ in send_events(runs.client("sqs"), runs.outputs["QueueUrl"], events):
         pass  # the iterator sends the events, and its counts are not used
 

@@ -94,6 +94,8 @@ def test_the_deployed_version_is_checked(
         ((10, 10, None), 100, FAILURE, "lower runs.max_workers to 9,"),
         ((1_000, 600, 400), 400, OK, "400 are reserved for extract"),
         ((1_000, 600, 300), 400, FAILURE, "raise functions.extract.reserved_concurrency"),
+        # Somebody has pressed "Throttle" in the console; a deployment does not undo it.
+        ((1_000, 600, 0), 400, FAILURE, "delete-function-concurrency --function-name extract"),
     ],
 )
 def test_the_concurrency_of_the_account_is_checked(
@@ -149,6 +151,12 @@ def test_what_is_gone_is_named(
     check(runs, name, OK)
     getattr(account.client(service), operation)(**{parameter: runs.outputs[output]})
     check(runs, name, expected)
+
+
+def test_a_state_machine_that_is_being_deleted(runs: DeployedRuns) -> None:
+    """Step Functions describes it until its last execution has ended."""
+    with answering(runs, lambda _: Reply(200, b'{"status": "DELETING"}'), "stepfunctions"):
+        check(runs, "state machine", WARNING, "somebody has deleted", RESTORE)
 
 
 OWNER = "x-amz-expected-bucket-owner"
@@ -414,15 +422,19 @@ ROLE = "arn:aws:iam::123456789012:role/one"
 TAGS = {Variable.OPTIONS.value: '{"objects":{"tags":{"team":"data"},"acl":"private"}}'}
 
 
-def _decide(decision: str, policy: str | None, calls: list[str], asked: Asked) -> Reply:
+def _decide(
+    decision: str, policy: str | None, calls: list[str], asked: Asked, missing: str = ""
+) -> Reply:
     if b"Action=" in asked.body:
         calls.append(unquote(asked.body.decode()))
-        result = f"<member><EvalActionName>x</EvalActionName><EvalDecision>{decision}"
         return Reply(
             200,
             b"<SimulatePrincipalPolicyResponse><SimulatePrincipalPolicyResult><EvaluationResults>"
-            + f"{result}</EvalDecision></member></EvaluationResults>".encode()
-            + b"</SimulatePrincipalPolicyResult></SimulatePrincipalPolicyResponse>",
+            b"<member><EvalActionName>x</EvalActionName>"
+            + f"<EvalDecision>{decision}</EvalDecision><ResourceSpecificResults><member>"
+            f"<MissingContextValues>{missing}</MissingContextValues></member>".encode()
+            + b"</ResourceSpecificResults></member></EvaluationResults>"
+            b"</SimulatePrincipalPolicyResult></SimulatePrincipalPolicyResponse>",
         )
     if "policy" in asked.path:
         return deny(asked) if policy is None else Reply(200, policy.encode())
@@ -430,15 +442,35 @@ def _decide(decision: str, policy: str | None, calls: list[str], asked: Asked) -
 
 
 @pytest.mark.parametrize("variables", [{}, TAGS])
-@pytest.mark.parametrize("decision", ["allowed", "implicitDeny", "explicitDeny"])
-def test_the_right_to_write(runs: DeployedRuns, variables: dict[str, str], decision: str) -> None:
+@pytest.mark.parametrize(
+    ("decision", "missing", "expected", "word"),
+    [
+        ("allowed", "", OK, "s3:PutObject"),
+        ("implicitDeny", "", FAILURE, "s3:PutObject"),
+        ("explicitDeny", "", FAILURE, "s3:PutObject"),
+        # A boundary that allows only requests by an endpoint of a VPC: a simulation has none.
+        (
+            "implicitDeny",
+            "<member>aws:SourceVpce</member>",
+            WARNING,
+            "does not know aws:SourceVpce,",
+        ),
+    ],
+)
+def test_the_right_to_write(
+    runs: DeployedRuns,
+    variables: dict[str, str],
+    decision: str,
+    missing: str,
+    expected: CheckStatus,
+    word: str,
+) -> None:
     """The role of each function that writes members is simulated, tags included."""
     calls: list[str] = []
     runs.resources = (*RESOURCES, resource("FunctionsSettle1", FUNCTION, "settle"))
     runs.variables |= variables
-    expected = {"allowed": OK}.get(decision, FAILURE)
-    with answering(runs, lambda one: _decide(decision, None, calls, one), "iam", "lambda"):
-        check(runs, "rights", expected, "s3:PutObject")
+    with answering(runs, lambda one: _decide(decision, None, calls, one, missing), "iam", "lambda"):
+        check(runs, "rights", expected, word)
     # A boundary with a condition on the region would refuse a simulation without a region.
     assert all(
         word in call
@@ -447,7 +479,7 @@ def test_the_right_to_write(runs: DeployedRuns, variables: dict[str, str], decis
     )
     for action in ("s3:PutObjectAcl", "s3:PutObjectTagging"):
         assert all((action in call) is bool(variables) for call in calls)
-    assert len(calls) == (1 if expected is FAILURE else 3)
+    assert len(calls) == {OK: 3}.get(expected, 1)
 
 
 @pytest.mark.parametrize(
@@ -463,8 +495,11 @@ def test_a_destination_of_another_account(
     runs: DeployedRuns, principal: str | None, expected: CheckStatus, word: str
 ) -> None:
     """Its own policy must allow each role, too; who may not read it is told what to compare."""
-    statement = {"Effect": "Allow", "Principal": {"AWS": [principal]}, "Action": "s3:PutObject"}
-    policy = None if principal is None else json.dumps({"Statement": [statement]})
+    policy = (
+        None
+        if principal is None
+        else json.dumps({"Statement": [{"Effect": "Allow", "Principal": {"AWS": [principal]}}]})
+    )
     runs.resources = RESOURCES
     runs.variables |= {Variable.DESTINATION_OWNER: "999999999999"}
     with answering(runs, lambda one: _decide("allowed", policy, [], one), "iam", "lambda", "s3"):
@@ -575,10 +610,11 @@ def test_a_notification_that_failed_is_named(
 ) -> None:
     """An action and a subscription are not enough: the topic's policy may refuse CloudWatch."""
     runs.resources = RESOURCES
-    history = {"AlarmName": "DeadLetters", "HistorySummary": f"{words} action {WAKE}"}
-    answers = {
+    answers = {  # an answer to each request: clients take what is theirs
         "MetricAlarms": [{"AlarmName": "DeadLetters", "StateValue": "OK"}],
-        "AlarmHistoryItems": [history],  # an answer to each request: clients take what is theirs
+        "AlarmHistoryItems": [
+            {"AlarmName": "DeadLetters", "HistorySummary": f"{words} action {WAKE}"}
+        ],
     }
     with answering(runs, lambda _: Reply(200, json.dumps(answers).encode()), "cloudwatch"):
         check(runs, "notifications", expected, names)
@@ -615,8 +651,7 @@ def test_subscriptions(
         f"<Subscriptions>{members}</Subscriptions>"
         "</ListSubscriptionsByTopicResult></ListSubscriptionsByTopicResponse>"
     )
-    reply = Reply(200, body.encode(), {"Content-Type": "text/xml"})
-    with answering(runs, lambda _: reply, "sns"):
+    with answering(runs, lambda _: Reply(200, body.encode(), {"Content-Type": "text/xml"}), "sns"):
         check(runs, "subscriptions", expected, word)
 
 
@@ -813,7 +848,7 @@ def test_a_canary_without_a_run_is_explained(versioned: Deploy, account: Account
     """Where no event arrives the checks before the canary say why; the archive is removed."""
     runs, _ = versioned()
     canary, removal = try_canary(runs, 0.1)
-    expect(canary, FAILURE, "no run began for the canary")
+    expect(canary, FAILURE, "no run began for the canary", "the intake function's log")
     assert (removal.status, _left(account)) == (OK, [])
 
 
