@@ -66,7 +66,7 @@ class UploadNotes(Protocol):
         """Forget an upload that has been completed or aborted."""
 
     def is_of_another(self, upload_id: str, run: str) -> bool:
-        """Return whether an upload belongs to a run other than `run` that is still at work."""
+        """Return whether an upload belongs to another run than `run`, and that run is active."""
 
 
 class Context(Struct, frozen=True):

@@ -48,9 +48,9 @@ def compile_glob(pattern: str, *, any_case: bool = False) -> Glob:
     if pattern.endswith("/"):
         text += "**"
     tokens: list[str] = _TOKEN.findall(text)
-    if "/" not in pattern:
+    if "/" not in pattern:  # it matches the last part of a path
         tokens.insert(0, _ANY_FOLDER)
-    elif not text.startswith("**"):
+    elif not text.startswith("**"):  # `**` also matches leading slashes of a path
         tokens.insert(0, _SLASHES)
     flags = re.DOTALL
     if any_case:
@@ -158,7 +158,7 @@ def _compile_automaton(tokens: Sequence[str], flags: int) -> Glob:
 
     def reach(numbers: list[int]) -> frozenset[int]:
         """Return the given positions and the positions to which they skip."""
-        for number in numbers:  # the loop also visits the positions that are added in it
+        for number in numbers:  # the loop also visits the positions that it adds
             numbers += [number + skip for skip in positions[number].skips]
         return frozenset(numbers)
 

@@ -524,7 +524,7 @@ HEADER_BYTES = 128  # assumed size of a member's local header and data descripto
 
 
 class PlannedMember(Struct, frozen=True, array_like=True, gc=False):
-    """A member that a task extracts: a line of ``members.jsonl``, a JSON array."""
+    """A member that a task extracts; a line of ``members.jsonl`` contains it as a JSON array."""
 
     member: Member
     key: str = ""  # empty in the file if the key is the run's key prefix and the member's path

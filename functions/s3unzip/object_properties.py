@@ -80,7 +80,7 @@ class ObjectProperties(Struct, frozen=True, omit_defaults=True):
         str | None,
         RunOption(
             "--storage-class CLASS",
-            "Of every object in S3, such as STANDARD_IA.",
+            "Storage class of every object in S3, such as STANDARD_IA.",
             HelpSection.OBJECTS,
             known_values=STORAGE_CLASSES,
         ),

@@ -18,7 +18,7 @@ Job = Request | Report  # contains the source, the destination and the options o
 
 
 class Platform(Struct, frozen=True):
-    """The platform of a run, AWS or one machine: rates in bytes per second, times in seconds."""
+    """The platform of a run: AWS or one machine; rates in bytes per second, times in seconds."""
 
     name: str
     workers: int  # number of concurrent tasks

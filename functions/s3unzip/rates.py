@@ -139,7 +139,7 @@ RUN_WRITES = 3
 
 # --- Our own program, seconds of CPU on one core; `make bench` measures them --------------------
 
-INFLATE_RATE = 809.0 * MB  # uncompressed bytes per second, isal on mixed files
+INFLATE_RATE = 809.0 * MB  # uncompressed bytes per second, measured with isal on mixed files
 SCAN_INFLATES = 2  # a scan inflates with two dictionaries
 BOUNDARY_SECONDS = 0.15  # time to find one segment boundary
 PLAN_SECONDS = 0.15  # time to read the tail and to test the destination

@@ -30,8 +30,8 @@ def run_id(request: Request, pin: Pin, modified: float | None) -> str:
     Args:
         request: the archive, the destination and the options.
         pin: the version of the archive.
-        modified: the Last-Modified of the archive in Unix seconds, which in S3 is the time of the
-            PUT; None: not known.
+        modified: the Last-Modified of the archive (in S3, the time of the PUT) in Unix seconds;
+            None: not known.
     """
     import hashlib  # noqa: PLC0415 - loads OpenSSL, which few callers need
 
@@ -60,8 +60,9 @@ def check_same_archive(
     is_same = pin is None or recorded.pin is None or recorded.pin == pin
     if recorded.source.public != source.public or not is_same:
         raise UsageError(
-            f"{source.public} is not extracted: its run has the id {run}, which is on record for "
-            f"{recorded.source.public} of version {recorded.pin}; put the archive under another key"
+            f"{source.public} is not extracted: its run would have the id {run}, but a run of "
+            f"{recorded.source.public} of version {recorded.pin} already has this id; put the "
+            "archive under another key"
         )
 
 

@@ -239,11 +239,11 @@ def verify_objects(
     make_comparison = partial(
         _ObjectComparison, request, context, effort, written=written, each=each
     )
-    comparison = make_comparison()
-    reading = read_archive(request, context, comparison.calls)
+    first_comparison = make_comparison()
+    reading = read_archive(request, context, first_comparison.calls)
     check_selection(request.options, reading.index, warn)
     expected = _list_expected(request, reading)
-    comparison, requests = _compare_all(comparison, make_comparison, expected)
+    comparison, requests = _compare_all(first_comparison, make_comparison, expected)
     proofs = comparison.proofs
     counts = comparison.counts
     return Verification(
@@ -397,6 +397,7 @@ class _ObjectComparison:
             size = max(1, len(expected))
         # An archive without members has one range, which contains only extra objects.
         firsts = range(0, max(1, len(expected)), size)
+        # No key is before "". A listing begins at the prefix in any case.
         bounds = ["", *(expected[first].key for first in firsts[1:]), self._prefix + BEYOND]
         ranges = (
             partial(self._compare_range, expected[at : at + size], start, stop, any_order=any_order)

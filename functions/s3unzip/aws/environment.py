@@ -248,7 +248,7 @@ def load_config() -> LambdaConfig:
 def read_config(variables: Mapping[str, str]) -> LambdaConfig:
     """Return the settings in `variables`; nothing is requested from AWS."""
     tuning = make_tuning(_read_json(variables, Variable.TUNING, dict[str, Any], {}))
-    own = _read_own(variables)
+    own_defaults = _read_own_defaults(variables)
     work = Location(
         "s3",
         _read_required(variables, Variable.WORK_BUCKET),
@@ -257,8 +257,8 @@ def read_config(variables: Mapping[str, str]) -> LambdaConfig:
     return LambdaConfig(
         environment=variables.get(Variable.ENVIRONMENT, ""),
         stack=variables.get(Variable.STACK, ""),
-        own=own,
-        routes=_read_routes(variables, own),
+        own=own_defaults,
+        routes=_read_routes(variables, own_defaults),
         work=work,
         after_success=_read_json(variables, Variable.AFTER_SUCCESS, AfterSuccess, None),
         tuning=tuning,
@@ -281,38 +281,42 @@ def read_config(variables: Mapping[str, str]) -> LambdaConfig:
     )
 
 
-def _read_own(variables: Mapping[str, str]) -> RunDefaults:
+def _read_own_defaults(variables: Mapping[str, str]) -> RunDefaults:
     """Return the defaults for archives that match no route."""
     options = _read_json(variables, Variable.OPTIONS, Options, Options())
-    own = RunDefaults(
+    defaults = RunDefaults(
         _read_required(variables, Variable.TRIGGER_BUCKET),
         variables.get(Variable.TRIGGER_PREFIX, ""),
         variables.get(Variable.TRIGGER_SUFFIX, ""),
         parse_destination(_read_required(variables, Variable.DESTINATION)),
         options=_with_password(options, variables.get(Variable.PASSWORD_SECRET)),
     )
-    destination = own.destination
+    destination = defaults.destination
     # If either prefix begins with the other, members may have keys that start runs.
-    is_below = destination.key.startswith(own.ingest_prefix)
-    is_above = own.ingest_prefix.startswith(destination.key)
-    if destination.bucket == own.ingest_bucket and (is_below or is_above):
+    is_below = destination.key.startswith(defaults.ingest_prefix)
+    is_above = defaults.ingest_prefix.startswith(destination.key)
+    if destination.bucket == defaults.ingest_bucket and (is_below or is_above):
         raise errors.UsageError(
-            f"the destination {destination} is inside the trigger's scope ({own.scope}), so its "
-            "members could start runs: deploy with another bucket or prefix"
+            f"the destination {destination} is inside the trigger's scope ({defaults.scope}), so "
+            "its members could start runs: deploy with another bucket or prefix"
         )
-    return own
+    return defaults
 
 
-def _read_routes(variables: Mapping[str, str], own: RunDefaults) -> tuple[RunDefaults, ...]:
-    """Return the defaults of each route, in order; values that a route omits come from `own`."""
-    # The environment's password, which `own.options` has, is added later (`_policy`).
+def _read_routes(
+    variables: Mapping[str, str], own_defaults: RunDefaults
+) -> tuple[RunDefaults, ...]:
+    """Return the defaults of each route, in order; `own_defaults` has the values that it omits."""
+    # The environment's password, which `own_defaults.options` has, is added later (`_policy`).
     own_options = msgspec.to_builtins(_read_json(variables, Variable.OPTIONS, Options, Options()))
     return tuple(
         RunDefaults(
-            ingest_bucket=own.ingest_bucket,
+            ingest_bucket=own_defaults.ingest_bucket,
             ingest_prefix=route.prefix,
             ingest_suffix=route.suffix,
-            destination=Location("s3", route.bucket or own.destination.bucket, route.destination),
+            destination=Location(
+                "s3", route.bucket or own_defaults.destination.bucket, route.destination
+            ),
             options=_with_password(
                 msgspec.convert(own_options | route.options, Options), route.password_secret
             ),

@@ -47,7 +47,7 @@ SOURCE = "s3unzip"
 OWN_SENDERS = "s3unzip."  # prefix of the "source" of events that commands queue
 # GuardDuty's statuses are NO_THREATS_FOUND, THREATS_FOUND, UNSUPPORTED, ACCESS_DENIED and FAILED.
 CLEAN = "NO_THREATS_FOUND"
-NOT_SCANNED = "NOT_SCANNED"  # not a GuardDuty status: the version has no result
+NOT_SCANNED = "NOT_SCANNED"  # our own word for a version without a result
 SCAN_TAG = "GuardDutyMalwareScanStatus"
 # Version ids that do not identify a version: an event may have no id, and in a bucket without
 # versioning every version has the id "null".
@@ -74,7 +74,7 @@ MESSAGE_CHARACTERS = 1_000
 
 
 def passes_scan(source: Location, status: str, threats: Sequence[str] = ()) -> bool:
-    """Return whether the scan status allows an archive to be opened; log and count it if not."""
+    """Return whether the scan status allows an archive to be opened; if not, log and count it."""
     if status == CLEAN:
         return True
     add_metrics(ArchivesWithheld=1)

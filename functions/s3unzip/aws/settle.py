@@ -106,7 +106,7 @@ def _end_failed(
     """Report a run whose execution failed, timed out or was aborted."""
     run = run_input.run
     bind_run(run)
-    if run_input.wait:  # the execution does no tasks: it only compares the archive
+    if run_input.wait:  # the execution has no tasks; it only compares the archive
         _compare_again(run, config, context)
         return
     ended = detail["stopDate"] / 1_000  # the times in the event are in milliseconds

@@ -1,4 +1,4 @@
-"""The parameters of all commands, and the options, stores, tuning and password they define.
+"""The parameters of all commands. They define the options, stores, tuning and password.
 
 The options of a run are declared in the classes that hold their values (see `s3unzip.options`).
 `Arguments` declares all other parameters. A default of () makes a parameter repeatable.

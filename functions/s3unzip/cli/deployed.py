@@ -93,7 +93,7 @@ def _submit_named(arguments: Arguments, runs: DeployedRuns) -> int:
     else:
         explanation = ""
         if ended and not count:
-            explanation = f": each archive has its verdict: s3unzip runs{runs.found_by}"
+            explanation = f": each archive has its verdict: s3unzip runs{runs.env_options}"
         elif not count:
             explanation = f": there is no archive that {runs.environment} takes"
         sys.stderr.write(f"nothing is queued{explanation}\n")
@@ -140,7 +140,7 @@ def _may_start(verb: str, arguments: Arguments, *, count: int, dollars: float) -
 def _queue(runs: DeployedRuns, keys: list[str]) -> int:
     """Queue an event for each key of the ingest bucket; return the number of events queued."""
     queued = 0
-    now = time.time()  # used for all events, so that old archives do not go ahead of new ones
+    now = time.time()  # for all events, so that old archives do not overtake new ones
     events = [(Location("s3", runs.defaults.own.ingest_bucket, key), now) for key in keys]
     try:
         for sent in send_events(runs.client("sqs"), runs.outputs["QueueUrl"], events):
@@ -152,7 +152,7 @@ def _queue(runs: DeployedRuns, keys: list[str]) -> int:
             f"stopped after {queued:,} of {len(keys):,} archives; the same command queues all, and "
             "none is extracted twice"
         ) from None
-    sys.stderr.write(f"queued {show_count(queued, 'archive')}: s3unzip runs{runs.found_by}\n")
+    sys.stderr.write(f"queued {show_count(queued, 'archive')}: s3unzip runs{runs.env_options}\n")
     return queued
 
 
@@ -163,26 +163,26 @@ def _submit_missing(arguments: Arguments, runs: DeployedRuns) -> int:
         days = MISSING_DAYS
     missing = find_missing(runs, time.time() - days * DAY, arguments.sources)
     if not arguments.json:
-        _print_missing(missing, runs.found_by)
+        _print_missing(missing, runs.env_options)
     startable = missing.startable
     count = len(startable)
     dollars = price_archives(count, sum(archive.size for archive in startable))
     if _may_start("Start", arguments, count=count, dollars=dollars):
         start_missing(runs, startable)
         missing = replace(missing, started=count)
-        sys.stderr.write(f"{count:,} started: s3unzip runs{runs.found_by}\n")
+        sys.stderr.write(f"{count:,} started: s3unzip runs{runs.env_options}\n")
     if arguments.json:
         print_json(missing)
     return int(missing.started < len(missing.unsettled))  # 1: some are left
 
 
-def _print_missing(missing: MissingArchives, found_by: str) -> None:
+def _print_missing(missing: MissingArchives, env_options: str) -> None:
     """Print the archives without a verdict, and how many there are.
 
-    `found_by` contains the options that select the environment in the printed commands.
+    `env_options` contains the options that select the environment in the printed commands.
     """
     for archive in missing.unsettled:
-        advice = f"  s3unzip resume {archive.run}{found_by}"
+        advice = f"  s3unzip resume {archive.run}{env_options}"
         if archive.state == "no run":
             advice = ""
         elif archive.state == "not readable":

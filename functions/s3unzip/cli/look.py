@@ -259,8 +259,8 @@ def test(arguments: Arguments) -> int:
 def verify(arguments: Arguments) -> int:
     """Compare the objects in DEST with the archive.
 
-    An object in S3 that a run of this machine, or of the environment, wrote is read only if it was
-    replaced since. For other objects, S3 returns its own checksum or the writer's CRC-32.
+    If a run of this machine, or of the environment, wrote an object in S3, the object is read only
+    if it was replaced since. For other objects, S3 returns its own checksum or the writer's CRC-32.
 
     Exit code: 0 all equal, 1 something is missing, different or extra.
     """

@@ -317,7 +317,7 @@ def print_problem(report: Report) -> None:
     """If the exit code of a run is not 0, print why, without totals or advice."""
     if exit_code(report):
         _print_verdict(report, _title(report), sys.stderr)
-    if report.archive_left:
+    if report.archive_left:  # print why the archive was not deleted or tagged
         sys.stderr.write(f"  {printable(str(report.after_success))}\n")
 
 
@@ -349,5 +349,5 @@ def shown_connections(config: StoreConfig, *locations: Location) -> StoreConfig:
     options are left out.
     """
     if not any(location.store.takes_s3_options for location in locations):
-        return type(config)(other_hosts=config.other_hosts)  # an option for web servers
+        return StoreConfig(other_hosts=config.other_hosts)  # an option for web servers
     return config.recorded().without_environment()

@@ -130,7 +130,7 @@ def _make_requests(arguments: Arguments, stores: StoreConfig, *, is_one: bool) -
     try:
         if is_one:
             sources = [parse_source(arguments.sources[0])]
-        else:  # a single word is not tried as a key again: it is known to name several archives
+        else:  # the caller has found that a single word is not the key of an archive
             sources = find_archives(arguments.sources, stores, may_be_keys=not has_one_word)
     except NotFoundError as error:
         if has_one_word:
@@ -309,7 +309,7 @@ def _interrupted(ended: int, archives: int, interrupt: BaseException) -> Interru
     message = f"stopped: {ended:,} of {archives:,} archives ended"
     not_begun = archives - ended
     if isinstance(interrupt, InterruptedRunError):  # the run of the next archive had begun
-        message += f"; of the next one: {interrupt}"
+        message += f"; next archive: {interrupt}"
         not_begun -= 1
     if not_begun > 0:
         message += (

@@ -85,7 +85,7 @@ def _missing_report(run: str, runs: RunList) -> NotFoundError:
     """Return the error for a run without a report: the reason, and what to do."""
     if runs.state(run) == RUNNING:
         return NotFoundError(
-            f"{run}: has no report yet; s3unzip watch {run}{runs.found_by} follows it"
+            f"{run}: has no report yet; s3unzip watch {run}{runs.env_options} follows it"
         )
     if runs.environment is None and runs.records(run).find_plan() is None:
         return NotFoundError(
@@ -93,7 +93,7 @@ def _missing_report(run: str, runs: RunList) -> NotFoundError:
             "start again with s3unzip run"
         )
     return NotFoundError(
-        f"{run}: has no report yet; s3unzip resume {run}{runs.found_by} continues it"
+        f"{run}: has no report yet; s3unzip resume {run}{runs.env_options} continues it"
     )
 
 
@@ -219,7 +219,7 @@ def show(arguments: Arguments) -> int:
         raise _missing_report(run, run_list) from None
     except UnreadableRecordError as damage:
         raise UnreadableRecordError(
-            f"{damage}; s3unzip resume {run}{run_list.found_by} writes it again"
+            f"{damage}; s3unzip resume {run}{run_list.env_options} writes it again"
         ) from None
     if arguments.failures:
         _print_failures(report, run_list, json=arguments.json)
@@ -256,7 +256,7 @@ def _print_failures(report: Report, run_list: RunList, *, json: bool) -> None:
     if missing > 0:
         warn(
             f"{show_count(missing, 'failed member')} {choose_form(missing, 'is', 'are')} in a "
-            f"record that is damaged or lost; s3unzip resume {report.run}{run_list.found_by} "
+            f"record that is damaged or lost; s3unzip resume {report.run}{run_list.env_options} "
             "writes it again"
         )
 
@@ -301,7 +301,7 @@ def resume(arguments: Arguments) -> int:
     if arguments.json:
         print_json(Resumed(run, deployed.environment))
     else:
-        sys.stdout.write(f"resumed: s3unzip watch {run}{deployed.found_by}\n")
+        sys.stdout.write(f"resumed: s3unzip watch {run}{deployed.env_options}\n")
     return 0
 
 

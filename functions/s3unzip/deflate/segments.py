@@ -120,7 +120,7 @@ _END_OF_FIXED_BLOCK = _huffman_code(0, 7)
 _EMPTY_FIXED_BLOCK = _header_field(0b010, 3) + _END_OF_FIXED_BLOCK
 
 
-# An empty non-final dynamic block, which has 91 bits, an odd number. The code-length code has two
+# An empty, non-final dynamic block. Its length, 91 bits, is odd. The code-length code has two
 # one-bit codes: 0 for symbol 1, and 1 for symbol 18. With this code the block declares two one-bit
 # literal/length codes, for symbol 0 and for the end of the block, and one one-bit distance code.
 # Every library accepts this distance code, although it is incomplete.

@@ -175,8 +175,9 @@ def scan_segment(
     """Scan `segment` up to the next boundary, or return None if it joins the previous segment.
 
     Reads about 1.5 MiB to find each boundary, and reads the segment once for each scan. If a scan
-    misses its stop bit, which is then a false boundary, it is repeated up to the next boundary. The
-    last of `_MAX_SCANS` scans is returned even if it misses, and `link_segments` refuses it.
+    misses its stop bit, this bit is a false boundary, and the scan is repeated up to the next
+    boundary. The last of `_MAX_SCANS` scans is returned even if it misses. `link_segments` then
+    refuses it.
 
     Args:
         max_segments: maximum number of segments that the scan may cover: this one and the later
@@ -334,6 +335,7 @@ def split_inflate(data: bytes, segments: int) -> tuple[bytes, int]:
     scans = (scan_segment(layout, segment, read) for segment in range(layout.count))
     output = bytearray()
     crc = 0
+    # There is no scan of a segment that joins the previous one.
     for segment in link_segments(filter(None, scans), layout.size):
         part = b"".join(inflate_segment(segment, read(segment.span)))
         crc = crc32_combine(crc, zlib.crc32(part), len(part))

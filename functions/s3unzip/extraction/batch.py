@@ -172,7 +172,7 @@ def _decode_verified(attempt: TaskAttempt, row: PlannedMember, window: Window) -
 class Window:
     """Bytes of an archive that arrive in order and are taken in order, without a copy if possible.
 
-    Holds at most one member and one piece of the stream.
+    The window holds at most one member and one piece of the stream.
     """
 
     def __init__(self, chunks: Iterator[Buffer], start: int) -> None:

@@ -146,7 +146,7 @@ def link_member(run_step: Step, tasks: Sequence[Task]) -> list[Task] | Outcome:
     segments do not make up the member, returns the task that streams it.
 
     Args:
-        run_step: the settling of the run.
+        run_step: the step that settles the run.
         tasks: all scans, or all copies, of the member.
     """
     tasks = sorted(tasks, key=lambda task: task.part)

@@ -66,7 +66,7 @@ def open_upload(run_step: Step, row: PlannedMember) -> Iterator[Upload]:
     except (errors.MemberError, CopyRefusedError):  # the task continues after this error
         abort_upload(run_step, upload)
         raise
-    except BaseException:  # the error ends the attempt, and a fault of the abort must not hide it
+    except BaseException:  # the error ends the attempt; if the abort fails, it must not hide this
         abort_quietly(run_step, upload)
         raise
 

@@ -228,7 +228,7 @@ def _is_within(location: Location, above: Location) -> bool:
 
 
 def _check_runs(request: Request, cleared: Location, home: Location, stores: Stores) -> None:
-    """Refuse if a recorded run of another archive wrote to `cleared`, above or below it."""
+    """Raise an error if a recorded run of another archive wrote at, above or below `cleared`."""
     for name in known_runs(home):
         try:
             plan = RunRecords.open(stores, name).find_plan()

@@ -214,7 +214,7 @@ class OpenUploads:
             path.unlink(missing_ok=True)
 
     def is_of_another(self, upload_id: str, run: str) -> bool:
-        """Return whether an upload belongs to a run other than `run` that is still at work."""
+        """Return whether an upload belongs to another run than `run`, and that run is active."""
         try:
             owner = self._path_of(upload_id).read_text()
         except FileNotFoundError:

@@ -51,7 +51,9 @@ class WorkerProcess:
     def __init__(self, open_context: OpenContext) -> None:
         self._open_context = open_context
         self._process: subprocess.Popen[bytes] | None = None
-        self._lifeline = -1  # the end of a pipe that only this program holds open
+        # One end of a pipe, which only this program holds open. The worker, which has the other
+        # end, ends when this end is closed.
+        self._lifeline = -1
 
     def do_attempt(self, run: Run, task: Task, take: Callable[[TaskMessage], object]) -> AttemptEnd:
         """Send a task to the process, and wait until the attempt or the process has ended.
@@ -76,11 +78,11 @@ class WorkerProcess:
         """Send a task; yield the messages about it. The messages end only if the process dies."""
         with contextlib.suppress(*PIPE_ERRORS):
             if self._process is None:
-                lifeline, self._lifeline = os.pipe()
+                workers_end, self._lifeline = os.pipe()
                 try:
-                    self._process = _start_process(lifeline)
+                    self._process = _start_process(workers_end)
                 finally:
-                    os.close(lifeline)
+                    os.close(workers_end)
                 _send(self._process, self._open_context)
             answers = cast("BinaryIO", self._process.stdout)
             _send(self._process, (run, task))

@@ -117,7 +117,7 @@ class Canary:
             return Answer(
                 FAILURE,
                 f"its run is {report.verdict}: {cause}",
-                f"s3unzip show {report.run}{self._runs.found_by}",
+                f"s3unzip show {report.run}{self._runs.env_options}",
             )
         if not report.extracted:
             return Answer(
@@ -141,7 +141,7 @@ class Canary:
         return Answer(
             FAILURE,
             f"its run is {state} after {seconds:.0f} s and has no report",
-            f"s3unzip watch {self._run}{self._runs.found_by}; or wait longer with --wait",
+            f"s3unzip watch {self._run}{self._runs.env_options}; or wait longer with --wait",
         )
 
     def remove(self, *, keep_run: bool) -> Answer:

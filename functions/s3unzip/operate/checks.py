@@ -1,4 +1,4 @@
-"""The answers of checks, and the checks of buckets with their permissions, keys and passwords.
+"""The answers of checks, and the checks of buckets, permissions, keys and passwords.
 
 The checks cover the environment itself and each of its routes. The other checks are in `doctor`.
 """
@@ -316,7 +316,7 @@ def _explain_unusable_key(runs: DeployedRuns, key: str) -> Answer | None:
         return Answer(
             FAILURE,
             f"{key} is {state}",
-            "enable the key, or cancel its deletion: every PUT and GET fails without it",
+            "enable the key, or cancel its deletion; without it, every PUT and GET fails",
         )
     usage = metadata.get("KeyUsage", "ENCRYPT_DECRYPT")
     if usage != "ENCRYPT_DECRYPT":

@@ -133,9 +133,9 @@ class DeployedRuns(RunList):
         self.environment = environment
         self.location = f"in {environment}"
         self.nothing_yet = f"no run of {environment} has begun yet"
-        # The user's shell already has the variables.
+        # Printed commands leave out what environment variables set: the user's shell has them.
         self._connections = access.without_environment()
-        self.found_by = environment_options(environment, self._connections)
+        self.env_options = environment_options(environment, self._connections)
         self._session = AwsSession(access)
         self._clients: dict[tuple[str, str | None], Any] = {}  # by service and other region
         with translating_errors(f"environment {environment}"):
@@ -353,7 +353,7 @@ class DeployedRuns(RunList):
         number, state = self._find_last(run)
         if state == RUNNING:
             raise UsageError(
-                f"{run}: it is running; wait for its end: s3unzip watch {run}{self.found_by}"
+                f"{run}: it is running; wait for its end: s3unzip watch {run}{self.env_options}"
             )
         recorded = look_up_run(self.records(run))
         if recorded.report is not None and recorded.report.verdict is Verdict.REJECTED:
@@ -365,7 +365,9 @@ class DeployedRuns(RunList):
         if recorded.run is None:
             if state is None:
                 raise NotFoundError(f"{run}: there is no record of it; put the archive again")
-            # The run has no plan, or its plan cannot be read: the run is planned again.
+            # The run has no plan, or its plan cannot be read: the run is planned again, with the
+            # input of its last execution or, if that one has no request, of its first. The new plan
+            # has all members, so `failed` is not needed.
             data = self._copy_input(execution_name(run, number), execution_name(run))
         name = execution_name(run, number + 1)
         self.ask("states:StartExecution", stateMachineArn=self._machine, name=name, input=data)

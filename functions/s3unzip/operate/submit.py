@@ -239,7 +239,7 @@ def send_events(client: Any, queue: str, events: Sequence[tuple[Location, float]
                     {
                         "detail-type": "Object Created",
                         "source": "s3unzip.submit",
-                        "time": datetime.fromtimestamp(put, UTC).isoformat(),
+                        "time": datetime.fromtimestamp(put_time, UTC).isoformat(),
                         "detail": {
                             "bucket": {"name": source.bucket},
                             "object": {"key": source.key},
@@ -247,7 +247,7 @@ def send_events(client: Any, queue: str, events: Sequence[tuple[Location, float]
                     }
                 ),
             }
-            for number, (source, put) in enumerate(events[start : start + MAX_BATCH])
+            for number, (source, put_time) in enumerate(events[start : start + MAX_BATCH])
         ]
         _send_batch(client, queue, messages)
         return len(messages)

@@ -68,7 +68,7 @@ class RunList(ABC):
     nothing_yet: str  # the message if there are no runs
     work_location: Location  # the prefix or the folder with the records of all runs
     stores: Stores
-    found_by = ""  # the options that make a command use these runs, with a leading space
+    env_options = ""  # the options that make a command use these runs, with a leading space
 
     def records(self, run: str) -> RunRecords:
         """Return the records of one run."""
@@ -100,7 +100,7 @@ class RunList(ABC):
         # latest `MAX_RUNS` runs is not in `matches`.
         if run in matches or (not matches and self.has(run)):
             return run
-        advice = f"see s3unzip runs{self.found_by}"
+        advice = f"see s3unzip runs{self.env_options}"
         if matches:
             raise UsageError(f"{run}: {len(matches)} runs begin with it; {advice}")
         raise NotFoundError(f"{run}: no such run {self.location}; {advice}")

@@ -1,4 +1,4 @@
-"""The loop of a run and its end: the next round, the report and its page, nested archives.
+"""Decides the next round of a run, or ends the run: its report, its page and nested archives.
 
 `loop` is the entry point; the functions on AWS and `local.machine` call it.
 """

@@ -28,23 +28,25 @@ def next_command(
         report: the report of the run.
         environment: the run's environment; None or empty for a run on this machine.
         reached: how the environment is reached or, for a run on this machine, how its stores are
-            reached. None: as by default. A `resume` command on this machine does not repeat these
+            reached. None: by the defaults. A `resume` command on this machine does not repeat these
             options, because the records of the run contain them.
     """
     continuation: str | None = (
         f"s3unzip resume {report.run}{environment_options(environment, reached)}"
     )
+    # On this machine, `resume` needs the record that this message of `RunRecords` names.
     if f"its record {RUN} is" in (report.message or "") and not environment:
-        continuation = _run_again(report, reached)  # on this machine, `resume` needs the record
+        continuation = _run_again(report, reached)
     match report.verdict:
         case Verdict.COMPLETED_WITH_ERRORS:
             return _command_after_failures(report, environment, reached)
         case Verdict.FAILED if report.reason == "link-refused":  # `resume` would use the old link
             return _run_again(report, reached, source="NEW-URL")
-        case Verdict.FAILED if report.reason != "not-implemented":  # that needs other options
+        case Verdict.FAILED if report.reason != "not-implemented":  # else: other options are needed
             return continuation
         case Verdict.COMPLETED if report.archive_left:
             return continuation
+        # An environment extracts the new archive without a command.
         case Verdict.SOURCE_CHANGED if not report.source.store.is_local and not environment:
             return _run_again(report, reached)
     return None
@@ -55,7 +57,7 @@ def environment_options(environment: str | None, reached: StoreConfig | None = N
 
     Args:
         environment: None or empty: this machine, which needs no options, so the result is empty.
-        reached: how the environment is reached; None: as by default.
+        reached: how the environment is reached; None: by the defaults.
     """
     if not environment:
         return ""
@@ -107,7 +109,7 @@ def repeat_command(
 
     Args:
         run: the run or its report.
-        reached: how the stores of the run are reached; None: as by default.
+        reached: how the stores of the run are reached; None: by the defaults.
         source: what to type for the archive; None: its location.
     """
     command = ["s3unzip", "run", source or str(run.source), str(run.destination)]

@@ -292,7 +292,7 @@ def _find_part_fault(
     excess = find_data_stop(previous, header) - previous.stop
     if excess <= 0:
         return None
-    return f"begins {excess:,} bytes before the end of the member before it"
+    return f"overlaps the preceding member by {excess:,} bytes"
 
 
 def locate_part(location: Location, number: int, *, is_last: bool = False) -> Location | None:
@@ -340,7 +340,7 @@ def make_archive_test(location: Location, pin: Pin, destination: Location) -> Ca
 
     def is_part(key: str) -> bool:
         path = paths_by_name.get(fold_key(key[key.rfind("/") + 1 :]))
-        if path is None or key in keys:
+        if path is None or key in keys:  # no file has this name: False; the key is known: True
             return path is not None
         with suppress(OSError, ValueError):  # one of the two files does not exist
             # A symbolic link to the archive would be replaced, so it is not the archive.

@@ -7,7 +7,7 @@ Rules:
 * All `Calls` objects of a process share one `FaultBudget`, so that the process waits only once for
   a store that does not respond, and not once for each step.
 * A call is one attempt. After a `ServiceFaultError` the call is repeated, so it must be safe to
-  repeat. Any other `S3UnzipError` is a response, which shows that the store works.
+  repeat. Any other `S3UnzipError` means that the store has responded, so it works.
 * Threads may call `run`, `paced` and `stream` concurrently. After `end`, no call is repeated, and
   calls in progress are left to finish.
 * This module is independent of the kind of store: it runs the calls that are passed to it.
@@ -247,7 +247,7 @@ class Calls:
                     # Time spent by the consumer does not count against the store.
                     progress.began += self._clock.now() - paused
                     if slow_fault is not None and position < want.stop:
-                        raise slow_fault  # handled below, like a body that breaks
+                        raise slow_fault  # handled below, as if the body had broken
             except ServiceFaultError as fault:
                 if not self._wait_for_retry(progress, (store, "get"), fault):
                     raise

@@ -222,7 +222,7 @@ class ReaderSource(Source):
                     raise errors.StorageError(f"{self.location.key}: {error}") from error
             if not data:
                 raise errors.SourceChangedError(
-                    f"{self.location.key}: the reader ends at byte {position}"
+                    f"{self.location.key}: the reader returned no data at byte {position:,}"
                 )
             position += len(data)
             yield data

@@ -1,4 +1,4 @@
-"""The interfaces for stores and for the clock. `archives.Source` is the interface of archives.
+"""The interfaces for stores and for the clock. Archives are read through `archives.Source`.
 
 Each method of a source or destination makes ONE attempt: `stores.calls` retries, paces and counts.
 A run store uses the `Calls` object of the step that opens it, because one write may need many
@@ -238,11 +238,11 @@ class Destination(Protocol):
         return
 
     def check_ready(self, size: int) -> None:
-        """Raise an error if `size` bytes in total cannot be written; send no request."""
+        """Raise an error if `size` bytes in total cannot be written. This sends no request."""
         return
 
     def release(self) -> None:
-        """Close the folders that stay open between writes; send no request."""
+        """Close the folders that stay open between writes. This sends no request."""
         return
 
     def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> str | None:

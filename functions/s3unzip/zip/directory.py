@@ -170,33 +170,34 @@ def _find_prefix(archive: ArchiveBytes, end: DirectoryEnd) -> Reads[int]:
     declared = end.record.directory_offset
     size = end.record.directory_size
     shift = end.locator_shift
-    prefix = end.stop - size - declared
-    if shift is not None and shift != prefix:
+    # From the declared end of the directory to its end record; negative if they overlap.
+    gap = end.stop - size - declared
+    if shift is not None and shift != gap:
         reject(
             "zip64-locator-mismatch",
-            f"the locator is off by {shift}, the directory by {prefix}",
+            f"the locator is off by {shift}, the directory by {gap}",
             end.stop,
         )
-    if prefix == 0:
+    if gap == 0:
         return 0
     can_have_prefix = not end.disks.is_split  # nothing precedes the parts of a split archive
     # The directory is either at its declared offset or directly before its end record.
     at_declared = yield from archive.read(declared, min(declared + 4, end.stop))
     at_adjusted = b""
     if can_have_prefix and size >= records.CENTRAL_LENGTH:
-        at_adjusted = yield from archive.read(declared + prefix, declared + prefix + 4)
+        at_adjusted = yield from archive.read(declared + gap, declared + gap + 4)
         if at_declared == records.CENTRAL_SIGNATURE == at_adjusted:
-            reject("cd-ambiguous", f"directories at {declared} and {declared + prefix}", declared)
+            reject("cd-ambiguous", f"directories at {declared} and {declared + gap}", declared)
     # An empty directory has no signature that shows its position.
     is_empty = size == 0 and at_declared != records.CENTRAL_SIGNATURE
     is_adjusted = is_empty or at_adjusted == records.CENTRAL_SIGNATURE
     if not can_have_prefix or not is_adjusted:
         reject(
             "gap-before-eocd",
-            f"{prefix} bytes between the directory and its end record",
+            f"{gap} bytes between the directory and its end record",
             declared + size,
         )
-    return prefix
+    return gap  # the offsets exclude a prefix of this length
 
 
 def _check_prefix(archive: ArchiveBytes, prefix: int, code: str) -> Reads[None]:

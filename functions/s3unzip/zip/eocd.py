@@ -297,7 +297,8 @@ def _join_zip64(
     locator_disk, locator_offset, disk_count = _ZIP64_LOCATOR.unpack(raw)
     declared = disks.absolute(locator_disk, locator_offset)
     directory = disks.absolute(eocd.directory_disk, eocd.directory_offset)
-    # The directory contains the bytes that look like a locator, and needs no ZIP64 record.
+    # If the directory needs no ZIP64 record and ends after the locator begins, it contains the
+    # bytes, which only look like a locator.
     if not needs_zip64 and directory + eocd.directory_size > locator_at:
         yield from _refuse_ambiguous(archive, declared, locator_at)
         return DirectoryEnd(_place_directory(disks, eocd, at), at, disks)

@@ -114,7 +114,7 @@ def _decode_name(raw: bytes, *, is_utf8: bool, policy: Policy) -> tuple[str, str
 
 
 def check_name(text: str, policy: Policy) -> Name:
-    """Check and normalise a decoded name: drop `.` and empty segments, and a drive.
+    """Check and normalise a decoded name: remove `.`, empty segments and a drive letter.
 
     A name such as ``./`` is the destination folder itself. Its path is empty, and its failure is
     `name-empty`, although a directory is allowed to have such a name.

@@ -41,19 +41,19 @@ def place_after(offset: int, stop: int) -> int:
     return offset + max(0, wraps) * WRAP
 
 
-def guess_size(size: int, compressed: int) -> int:
-    """Return the smallest plausible size of a member; `size` is the lower 32 bits of that size.
+def guess_size(low_bits: int, compressed: int) -> int:
+    """Return the smallest plausible size of a member; `low_bits` are the lower 32 bits of the size.
 
-    `compressed` is the full length of the compressed data, in bytes. If `compressed` is below
-    4 GiB, the size is rarely wrapped. But some writers flush so often that deflate doubles the
-    length, so the size can be as low as half of `compressed`. If `compressed` is 4 GiB or more,
-    deflate is assumed to add at most one thousandth to the length. The minimum is then less than
-    4 GiB below `compressed`, so the result for a stored member is exactly the size of its data.
+    `compressed` is the full length of the compressed data, in bytes. If it is below 4 GiB, the size
+    is rarely wrapped.
     """
+    # Some writers flush so often that deflate doubles the length.
     min_size = compressed // 2
     if compressed >= WRAP:
+        # Deflate is assumed to add at most one thousandth to the length. The minimum is less than
+        # 4 GiB below `compressed`, so the result for a stored member is exactly its length.
         min_size = compressed - min(compressed // 1_000, WRAP - 1)
-    return place_after(size, min_size)
+    return place_after(low_bits, min_size)
 
 
 def find_long_members(table: HeaderTable, start: int) -> Reads[dict[int, int]]:
@@ -146,15 +146,16 @@ class _Probes:
 def lengthen_members(table: HeaderTable, long_members: dict[int, int]) -> None:
     """Set the sizes of long members, and the offsets of the members after them.
 
-    `long_members` is the result of `find_long_members`.
+    `long_members` is the result of `find_long_members`: the number of 4 GiB wraps by which each
+    long member exceeds its declared length, by header number.
     """
     shift = 0  # number of bytes by which the long members so far exceed their declared lengths
     for number in range(min(long_members, default=0), len(table.offsets)):
-        length = long_members.get(number, 0) * WRAP
+        excess = long_members.get(number, 0) * WRAP
         table.offsets[number] += shift
-        shift += length
+        shift += excess
         table.stops[number] += shift
-        if length:
-            table.compressed_sizes[number] += length
+        if excess:
+            table.compressed_sizes[number] += excess
             table.flags[number] |= FLAG_WRAPPED
             table.sizes[number] = guess_size(table.sizes[number], table.compressed_sizes[number])

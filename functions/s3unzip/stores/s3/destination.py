@@ -184,7 +184,7 @@ class S3Destination(Destination):
     def _describe_write(
         self, key: str, facts: ObjectFacts | None = None, *, if_absent: bool = False
     ) -> Call:
-        """Return the description of a request that writes `key`, with the headers from options.
+        """Return the description of a request that writes `key`. It has the headers from options.
 
         Args:
             facts: properties that the request stores. None if it stores none.
@@ -415,7 +415,7 @@ class S3Destination(Destination):
         copied_part = _require_field(answer, "CopyPartResult", upload.key)
         checksum = copied_part.get("ChecksumCRC32")
         if checksum is None and not self._may_have_size(upload, number, span.length):
-            raise StorageError(f"{upload.key}: the server copied another range than requested")
+            raise StorageError(f"{upload.key}: the server copied a range that was not requested")
         return Part(
             number,
             _require_field(copied_part, "ETag", upload.key),

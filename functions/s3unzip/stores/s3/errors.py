@@ -204,12 +204,12 @@ def read_answer(error: Exception) -> ServerAnswer:
         return ServerAnswer(301, "PermanentRedirect", "the bucket is in another region")
     status = _STATUS.search(text)
     if status is None:
-        return _explain_silence(text, details)
+        return _explain_without_status(text, details)
     fields = {field: _match_xml(pattern, text) for field, pattern in _XML_FIELDS.items()}
     return ServerAnswer(int(status[1]), **fields)
 
 
-def _explain_silence(text: str, details: str) -> ServerAnswer:
+def _explain_without_status(text: str, details: str) -> ServerAnswer:
     """Return the answer for an obstore message that contains no status.
 
     Args:
@@ -224,7 +224,8 @@ def _explain_silence(text: str, details: str) -> ServerAnswer:
         return ServerAnswer(407, "", "")
     message = text.partition("\n")[0][:300]
     if message.startswith(_GENERIC) and "HTTP error" not in message:
-        # There is a response, but with another range, no range or a malformed header.
+        # obstore cannot use the response: it has another range, no range or a malformed header.
+        # Without a response, obstore adds "HTTP error".
         return ServerAnswer(None, "", f"{NOT_S3}: {message.removeprefix(_GENERIC)}")
     cause = _CAUSE.search(text)
     if cause is not None:

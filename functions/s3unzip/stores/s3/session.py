@@ -94,6 +94,7 @@ class Session:
 
         The responses to ListObjectsV2 contain the page as a `ListPage`, in the field `PAGE_FIELD`.
         """
+        # Either a checksum or the signature covers the body of a request.
         return self._aws.s3_client(purpose, signs_payload=not self.sends_checksums)
 
     @cached_property

@@ -92,19 +92,19 @@ def get_object(
     if span is not None:
         start, stop = span
         request["Range"] = f"bytes={start}-{stop - 1}"
-    body = session.client("bodies").get_object(
+    response = session.client("bodies").get_object(
         Bucket=call.bucket,
         Key=call.key,
         **{name: value for name, value in request.items() if value is not None},
     )
     size = 0  # without a span, no caller needs the size
     if span is not None:
-        content_range = body.get("ContentRange", "no range")
+        content_range = response.get("ContentRange", "no range")
         sent_range = re.fullmatch(rf"bytes {start}-[0-9]+/([0-9]{{1,19}})", content_range)
         if sent_range is None:  # obstore also refuses such a response
             raise errors.ServiceFaultError(f"{call}: {NOT_S3}: {request['Range']}: {content_range}")
         size = int(sent_range[1])
-    return _describe_answer(call, body, size), read_pieces(body)
+    return _describe_answer(call, response, size), read_pieces(response)
 
 
 def _describe_answer(call: Call, answer: Mapping[str, Any], size: int) -> ObjectMeta:
