@@ -370,9 +370,7 @@ def _run_copy(attempt: TaskAttempt, request: Callable[[], Part]) -> Part:
 
     try:
         part = send_part(attempt, "copy", copy_once)
-    except RUN_FAULTS:
-        raise
-    except errors.StorageError as refusal:
+    except errors.StorageError as refusal:  # if the archive has changed, streaming will show it
         raise CopyRefusedError(str(refusal)) from refusal
     # VersityGW returns the checksum of the whole archive, which ends in "-3" if the archive was
     # uploaded in three parts. No store accepts such a checksum in Complete.

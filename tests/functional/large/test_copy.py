@@ -178,6 +178,8 @@ NOT_COPYING: dict[str, Callable[[], MemoryBucket]] = {
     "copies of other bytes": WrongCopies,
     "each copy fails for a moment": partial(FailingCopies, last=ServiceFaultError("200, error")),
     "the first copy is refused": partial(FailingCopies, last=REFUSED),
+    "copies are denied": partial(FailingCopies, last=AccessDeniedError("s3:GetObject")),
+    "a condition of copies is misread": partial(FailingCopies, last=SourceChangedError("412")),
     "the third copy is refused": partial(FailingCopies, *[None] * 2, last=REFUSED),
     "the eighth copy is refused": partial(FailingCopies, *[None] * 7, last=REFUSED),
     "copied parts are not completed": RefusingCompletes,
