@@ -56,9 +56,11 @@ ANSWERS: list[tuple[Reply, type[S3UnzipError]]] = [
     (s3_error(500, "InternalError"), ServiceFaultError),
     (Reply(502, b"<html>bad gateway</html>"), ServiceFaultError),
     (s3_error(409, "OperationAborted"), ServiceFaultError),
+    (s3_error(409, "ConcurrentModification"), ServiceFaultError),  # Ceph
     (s3_error(409, "ObjectParentIsFile"), StorageError),  # VersityGW: it will never fit
     (Reply(409), ServiceFaultError),  # a HEAD has no body
     (s3_error(400, "RequestTimeout"), ServiceFaultError),
+    (Reply(408, b"<html>Request Time-out"), ServiceFaultError),  # HAProxy
     (s3_error(400, "ExpiredToken"), ExpiredKeysError),
     (s3_error(400, "BadDigest"), ServiceFaultError),
     (

@@ -93,6 +93,7 @@ _ERROR_CLASSES: tuple[tuple[type[S3UnzipError], Collection[str], Collection[int]
         EXPIRED
         | {
             "BadDigest",  # received bytes differ from those sent
+            "ConcurrentModification",  # Ceph
             "ConditionalRequestConflict",
             "IncompleteBody",
             "InternalError",
@@ -100,7 +101,7 @@ _ERROR_CLASSES: tuple[tuple[type[S3UnzipError], Collection[str], Collection[int]
             "RequestTimeout",  # sent with status 400
             "XAmzContentChecksumMismatch",
         },
-        (),
+        {408},  # HAProxy and nginx, for a body that arrived too slowly
     ),
     (
         StoreFullError,
@@ -364,14 +365,14 @@ def _explain_setting(error: Exception, call: Call) -> S3UnzipError | None:
         return UsageError(f"{error}; see aws configure list-profiles")
     if isinstance(error, exceptions.NoCredentialsError | exceptions.PartialCredentialsError):
         return AccessDeniedError(f"{call}: {error}; set AWS_PROFILE or AWS_ACCESS_KEY_ID")
-    # The network or the server causes these exceptions. Wrong settings cause all others.
-    no_answer = (
-        exceptions.ConnectionError,
-        exceptions.FlexibleChecksumError,
-        exceptions.HTTPClientError,
-        exceptions.IncompleteReadError,
-    )
-    if isinstance(error, exceptions.BotoCoreError) and not isinstance(error, no_answer):
+    # The network or the server causes the latter exceptions. Wrong settings cause all others.
+    if isinstance(error, exceptions.BotoCoreError) and not isinstance(
+        error,
+        exceptions.ConnectionError
+        | exceptions.FlexibleChecksumError
+        | exceptions.HTTPClientError
+        | exceptions.IncompleteReadError,
+    ):
         return StorageError(f"{call}: {error}")
     return None
 
