@@ -249,6 +249,7 @@ CHECKSUM_REFUSALS = {
         "InvalidArgument",
         "Unsupported header 'x-amz-checksum-crc32' received for this API call.",
     ),
+    "a server that says no more": s3_error(400, "InvalidArgument"),
     "others": s3_error(501, "NotImplemented", S3),
     "no checksums in Complete": s3_error(400, "MalformedXML"),
 }

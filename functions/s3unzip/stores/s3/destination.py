@@ -173,7 +173,10 @@ class S3Destination(Destination):
         except s3_errors() as error:
             answer = read_answer(error)
             # A server may call the XML of Complete malformed because it contains checksums.
-            is_refused = is_unsupported(answer) or answer.code == "MalformedXML"
+            is_refused = is_unsupported(answer) or answer.code in {
+                "InvalidArgument",
+                "MalformedXML",
+            }
             if not has_checksums or not is_refused:
                 raise self._session.adapt_to(error, describe()) from None
         self._session.stop_checksums()
