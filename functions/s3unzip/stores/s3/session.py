@@ -247,23 +247,26 @@ class Session:
         """
         if bucket in self._checked or self.is_forked():  # obstore would wait for ever in a fork
             return
+        # A web server may answer every request with a page, also a PUT, with a 200 and an ETag.
+        answer = ServerAnswer(200, "", NOT_S3)
         try:
-            # A HEAD for the bucket would require botocore. No key has this prefix, so the list is
-            # empty.
-            next(obstore.list(self.reader(bucket), ".s3unzip-reach", chunk_size=1), None)
+            # A HEAD for the bucket would require botocore. No object has this key.
+            obstore.get(self.reader(bucket), ".s3unzip-reach")
         except s3_errors() as error:
             answer = read_answer(error)
-            if answer.status == 404:
-                raise errors.NotFoundError(
-                    f"s3://{bucket}: there is no such bucket; check its name, the region and the "
-                    "endpoint"
-                ) from None
             # The certificate is not trusted, or a proxy asks for a password.
             if answer.code == UNTRUSTED or answer.status == 407:
-                raise translate_error(error, Call("ListBucket", bucket)) from None
-            unreachable = self._explain_unreachable(answer, bucket, f"s3://{bucket}")
-            if unreachable is not None:
-                raise unreachable from None
+                raise translate_error(error, Call("GetObject", bucket)) from None
+        if answer.code == "NoSuchBucket":
+            raise errors.NotFoundError(
+                f"s3://{bucket}: there is no such bucket; check its name, the region and the "
+                "endpoint"
+            )
+        if answer.message.startswith(NOT_S3):
+            raise errors.StorageError(f"s3://{bucket}: {NOT_S3}; {self._advice}")
+        unreachable = self._explain_unreachable(answer, bucket, f"s3://{bucket}")
+        if unreachable is not None:
+            raise unreachable
         self._checked.add(bucket)
 
     def readable_version(self, bucket: str, pin: Pin) -> str | None:
