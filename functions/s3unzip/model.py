@@ -175,6 +175,11 @@ class Pin(Struct, frozen=True):
     version_id: str | None = None
     parts: tuple[Pin, ...] | UnsetType = UNSET  # the parts of a split archive, in order
 
+    @property
+    def has_strong_etag(self) -> bool:
+        """Whether the ETag can be a condition: it is not weak, and no date that stands for one."""
+        return self.etag is not None and self.etag.startswith('"')
+
 
 class OnConflict(StrEnum):
     """What to do if the key already exists in the destination."""

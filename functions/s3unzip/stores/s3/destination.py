@@ -52,7 +52,7 @@ from s3unzip.stores.s3.errors import (
     unquoted,
 )
 from s3unzip.stores.s3.session import Session
-from s3unzip.stores.s3.source import content_length, date_of, get_object, needs_botocore
+from s3unzip.stores.s3.source import content_length, get_object, needs_botocore
 from s3unzip.zip import ByteRange
 
 if TYPE_CHECKING:  # a stub package
@@ -538,7 +538,8 @@ class S3Destination(Destination):
             and self._session.implements_copies
             and not pin.parts  # a single request cannot copy from two objects
             and pin.size > COPY_ABOVE_BYTES
-            and date_of(pin) is None  # a date cannot be the condition of a copy
+            and pin.has_strong_etag  # the condition of a copy
+            and self._session.accepts_if_match
             and self._config.can_copy
         )
 

@@ -83,6 +83,7 @@ class Session:
         # Keys of objects whose metadata is not ASCII, so that obstore cannot read it.
         self.keys_for_botocore: set[str] = set()
         self.implements_copies = True  # False after the server has refused UploadPartCopy
+        self.accepts_if_match = True  # False after the server has refused an ETag of its own
 
     @staticmethod
     def is_forked() -> bool:
@@ -276,9 +277,7 @@ class Session:
         later requests have only the ETag, because credentials without that permission may still be
         able to read the archive.
         """
-        # `pin.etag` is a quoted ETag or, for some stores, a date without quotes, which cannot be a
-        # condition.
-        if bucket in self._unversioned and pin.etag is not None and pin.etag.startswith('"'):
+        if bucket in self._unversioned and pin.has_strong_etag:
             return None
         return pin.version_id
 
