@@ -149,8 +149,7 @@ def read_puts(body: str, config: LambdaConfig) -> tuple[list[ArchivePut], list[E
             faults.append(UsageError(f"the message is not an S3 event: {error!r:.500}"))
             continue
         # If a command queued the event, the intake function reads the scan result from a tag.
-        needs_result = bool(config.scan) and not put.sender.startswith(OWN_SENDERS)
-        if needs_result and put.scan is None:
+        if config.scan and put.scan is None and not put.sender.startswith(OWN_SENDERS):
             logger.info("archive waits for the result of its scan", key=put.source.key)
         else:
             puts.append(put)
@@ -246,7 +245,9 @@ def _parse_time(time: str) -> float:
     return datetime.fromisoformat(time).timestamp()
 
 
-def redeliver_later(receipt: str, attempts: int, faults: Sequence[Exception]) -> None:
+def redeliver_later(
+    receipt: str, attempts: int, faults: Sequence[tuple[Exception, str | None]]
+) -> None:
     """Log why a message could not be handled; make SQS deliver it again after some seconds.
 
     With the default of five attempts, a message that always fails is in the dead-letter queue after
@@ -256,17 +257,23 @@ def redeliver_later(receipt: str, attempts: int, faults: Sequence[Exception]) ->
     Args:
         receipt: the receipt handle of the message.
         attempts: how often the message has been received, including this time.
-        faults: why the attempt failed; each archive in the message may have a fault.
+        faults: why the attempt failed, with the run or None; each archive may have a fault.
     """
     from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - rarely needed
 
     seconds = USAGE_WAIT
-    if not all(isinstance(fault, UsageError) for fault in faults):
+    if not all(isinstance(fault, UsageError) for fault, _ in faults):
         # 15, 30, 60, 110, 110, ... seconds; the exponent is bounded because attempts are not
         longest = min(MAX_WAIT, FIRST_WAIT * 2 ** min(attempts - 1, 10))
         seconds = round(longest * random.uniform(0.5, 1.0))  # noqa: S311 - not a secret
-    for fault in faults:
-        logger.error("archive not taken", exc_info=fault, attempts=attempts, next_seconds=seconds)
+    for fault, run in faults:
+        logger.error(
+            "archive not taken",
+            exc_info=fault,
+            correlation_id=run,
+            attempts=attempts,
+            next_seconds=seconds,
+        )
     try:
         open_client("sqs").change_message_visibility(
             QueueUrl=load_config().queue, ReceiptHandle=receipt, VisibilityTimeout=seconds
@@ -289,8 +296,11 @@ def publish_run_event(client: EventBridgeClient, config: LambdaConfig, report: R
     # PutEvents succeeds even if it refuses an event.
     response = client.put_events(Entries=[run_ended])
     if response["FailedEntryCount"]:
-        refusal = "{ErrorCode}, {ErrorMessage}".format_map(response["Entries"][0])
-        raise ServiceFaultError(f"EventBridge did not accept the event: {refusal}")
+        raise ServiceFaultError(
+            "EventBridge did not accept the event: {ErrorCode}, {ErrorMessage}".format_map(
+                response["Entries"][0]
+            )
+        )
 
 
 def event_detail(config: LambdaConfig, report: Report) -> dict[str, Any]:

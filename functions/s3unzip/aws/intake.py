@@ -113,15 +113,16 @@ def _handle_message(message: dict[str, Any], lambda_context: LambdaContext) -> b
     """Handle each archive in one message; return False if SQS must redeliver the message."""
     attempts = int(message["attributes"]["ApproximateReceiveCount"])
     config = load_config()
-    logger.set_correlation_id(None)  # an earlier message may have set its run
-    puts, faults = read_puts(message["body"], config)
+    puts, refusals = read_puts(message["body"], config)
+    faults: list[tuple[Exception, str | None]] = [(refusal, None) for refusal in refusals]
     for put in puts:
         try:
             request = config.request(put.source.key, put.time)
             context = config.context(lambda_context, request)
             _handle_put(put, request, Invocation(config, context, context.calls()), attempts)
         except Exception as error:  # noqa: BLE001 - only this archive fails
-            faults.append(error)
+            faults.append((error, logger.get_correlation_id()))
+        logger.set_correlation_id(None)  # the next line may be about another archive
     if faults:
         redeliver_later(message["receiptHandle"], attempts, faults)
     return not faults
@@ -155,8 +156,7 @@ def _handle_put(put: ArchivePut, request: Request, invocation: Invocation, attem
     if is_new or is_current:  # no attempt can have begun to extract an older version
         return
     # The event is about an older version, which is gone. Perhaps its extraction has begun.
-    has_ended = _repeat_ends(put, invocation, current_run=archive and archive.run)
-    if archive is None or has_ended:
+    if _repeat_ends(put, invocation, current_run=archive and archive.run) or archive is None:
         return
     version = put.version_id or put.etag
     # An event without a version comes from `submit`. Its first attempt has nothing to repair.

@@ -246,8 +246,7 @@ def test_events_name_archives(event: dict[str, Any], keys: list[str]) -> None:
     Only an event about a created object names an archive.
     """
     puts, faults = read_puts(json.dumps(event), read_config(VARIABLES))
-    found = [(put.source, put.time) for put in puts]
-    assert (found, faults) == (
+    assert ([(put.source, put.time) for put in puts], faults) == (
         [(Location("s3", "arrivals", key), 1767225601.0) for key in keys],
         [],
     )
@@ -308,8 +307,11 @@ def test_a_scan_names_its_version(
     """The result, its threats and the version come out of GuardDuty's event, as it is or by SNS."""
     event = scan_of("zips/a b.zip", {"eTag": "a" * 32, "versionId": "1"}, status)
     (put,), _ = read_puts(json.dumps(wrap(event)), read_config(VARIABLES))
-    source = Location("s3", "arrivals", "zips/a b.zip")
-    assert (put.source, put.scan, put.threats) == (source, status, threats)
+    assert (put.source, put.scan, put.threats) == (
+        Location("s3", "arrivals", "zips/a b.zip"),
+        status,
+        threats,
+    )
     pins = [
         Pin(9, f'"{etag * 32}"', version) for etag, version in (("a", "1"), ("a", "2"), ("b", "1"))
     ]
@@ -664,9 +666,11 @@ def test_client_libraries_log_warnings_only(caplog: pytest.LogCaptureFixture, le
     logging.getLogger("another.library").info("heard")
     for name in CLIENT_LIBRARIES:
         logging.getLogger(f"{name}.part").warning("warned")
-    heard = [(record.name, record.message) for record in caplog.records]
     warned = [(f"{name}.part", "warned") for name in CLIENT_LIBRARIES]
-    assert heard == [("another.library", "heard"), *warned]
+    assert [(record.name, record.message) for record in caplog.records] == [
+        ("another.library", "heard"),
+        *warned,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -681,10 +685,9 @@ def test_metrics_survive_every_log_level(level: str, lines: list[str]) -> None:
         "metrics.add_metric('ArchivesFailed', 'Count', 1); metrics.flush_metrics()\n"
     )
     lambda_level = "DEBUG" if level == "DEBUG" else "INFO"  # as infra/functions.py sets it
-    variables = {"AWS_LAMBDA_LOG_LEVEL": lambda_level, "POWERTOOLS_LOG_LEVEL": level}
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env={**os.environ, **variables},
+        env=os.environ | {"AWS_LAMBDA_LOG_LEVEL": lambda_level, "POWERTOOLS_LOG_LEVEL": level},
         capture_output=True,
         text=True,
         check=True,
@@ -736,9 +739,12 @@ def run(invocations: list[tuple[str, str | None]]) -> tuple[list[str], list[dict
             "LAMBDA_TASK_ROOT": "/var/task",
         }
         told.pop("POWERTOOLS_TRACE_DISABLED", None)
-        code = FUNCTION.replace("HEADERS", repr(invocations))
         done = subprocess.run(
-            [sys.executable, "-c", code], env=told, capture_output=True, text=True, check=False
+            [sys.executable, "-c", FUNCTION.replace("HEADERS", repr(invocations))],
+            env=told,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert done.returncode == 0, done.stderr
         sent = []

@@ -1,6 +1,7 @@
 """Runs of a deployed environment over moto, and archives that have no verdict."""
 
 import json
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -238,23 +239,29 @@ def test_each_archive_of_a_batch_is_taken_and_measured_for_itself(
             "eventTime": "2026-01-01T00:00:01Z",
             "s3": {"bucket": {"name": "arrivals"}, "object": {"key": key}},
         }
-        for key in ("a.zip", "large.zip", "b.zip")
+        for key in ("a.zip", "gone.zip", "large.zip", "b.zip")
     ]
-    runs: list[str | None] = []  # the run that the log names for each fault
-    monkeypatch.setattr(logger, "error", lambda *_, **__: runs.append(logger.get_correlation_id()))
+    monkeypatch.setattr(logger.registered_handler, "stream", sys.stdout)
     assert site.take(
-        json.dumps({"Records": [*records[:2], 7, records[2]]}),
+        json.dumps({"Records": [*records[:3], 7, records[3]]}),
         "the next message, which is no event",
     ) == ["0", "1"]
-    assert (set(site.account.objects("members")), runs[2:]) == (
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    plans = {line["archive"][14:]: line["run"] for line in lines if "PlanDuration" in line}
+    assert (set(site.account.objects("members")), list(plans)) == (
         {f"out/{archive}/{member}" for archive in "ab" for member in ("good", "other")},
-        [None],
+        ["a.zip", "large.zip", "b.zip"],
     )
     assert [
-        json.loads(line)["archive"]
-        for line in capsys.readouterr().out.splitlines()
-        if "PlanDuration" in line
-    ] == [f"s3://arrivals/{key}" for key in ("a.zip", "large.zip", "b.zip")]
+        (line["message"], line.get("correlation_id"))
+        for line in lines
+        if line.get("message", "").startswith("archive ")
+    ] == [
+        ("archive is gone", None),
+        ("archive not taken", None),  # the record 7
+        ("archive not taken", plans["large.zip"]),
+        ("archive not taken", None),
+    ]
 
 
 def test_a_failed_execution_that_has_handed_over_is_no_end(site: Site) -> None:
