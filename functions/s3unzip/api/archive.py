@@ -251,7 +251,7 @@ class Archive(Mapping[str, ArchiveMember]):
         self._context = context
         self._location = location
         self._reading = reading
-        self._read = partial(calls.read, adapter.pinned(location, tail.pin))
+        self._pinned = adapter.pinned(location, tail.pin)
         self._positions: dict[str, int] | None = None  # by name; None until the first look-up
 
     def __repr__(self) -> str:
@@ -358,8 +358,8 @@ class Archive(Mapping[str, ArchiveMember]):
         """
         report = self.extractall(path, [name])
         key_of = parse_template(Request(self._location, NOWHERE, report.options)).key_of()
-        folder = os.path.expanduser(path or "")  # noqa: PTH111 - `pathlib` would damage a URL
-        return os.path.join(folder, key_of(self.getinfo(name).name))  # noqa: PTH118 - as above
+        # `pathlib` would damage a URL.
+        return os.path.join(os.path.expanduser(path or ""), key_of(self.getinfo(name).name))  # noqa: PTH111, PTH118
 
     def extractall(
         self,
@@ -494,9 +494,11 @@ class Archive(Mapping[str, ArchiveMember]):
     def _reader(self, member: Member) -> Callable[[ByteRange], bytes]:
         """Return a function that reads ranges of a member; a small member is read here, at once."""
         whole = ByteRange(member.offset, member.stop)
+        # Each member has its own calls, because calls that have used up a budget retry no more.
+        read = partial(self._context.calls().read, self._pinned)
         if whole.length > WHOLE_BYTES:
-            return self._read
-        data = self._read(whole)
+            return read
+        data = read(whole)
         return lambda span: data[span.start - whole.start : span.stop - whole.start]
 
 
