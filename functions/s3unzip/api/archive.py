@@ -35,6 +35,7 @@ from s3unzip.errors import (
     MemberError,
     NotFoundError,
     NothingSelectedError,
+    S3UnzipError,
     SourceChangedError,
     UsageError,
 )
@@ -179,18 +180,21 @@ class _MemberFile(io.RawIOBase):
 
     def __init__(self, content: Iterator[bytes]) -> None:
         self._content = content
-        self._unread = memoryview(b"")
+        self._piece = io.BytesIO()
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        if not self._unread:
-            self._unread = memoryview(next(self._content, b""))
-        size = min(len(buffer), len(self._unread))
-        buffer[:size] = self._unread[:size]
-        self._unread = self._unread[size:]
-        return size
+        size = self._piece.readinto(buffer)
+        if size or not buffer:
+            return size
+        try:
+            self._piece = io.BytesIO(next(self._content, b""))
+        except S3UnzipError:
+            self.close()  # to a reader that goes on, the error would look like the end
+            raise
+        return self._piece.readinto(buffer)
 
 
 class Archive(Mapping[str, ArchiveMember]):
@@ -420,11 +424,11 @@ class Archive(Mapping[str, ArchiveMember]):
         *,
         check: Literal["first", "last"] = "first",
     ) -> IO[bytes]:
-        """Read a whole member, check it, and return it as a binary file that can seek.
+        """Read a whole member, check it, and return it as a read-only file that can seek.
 
         A member larger than 64 MiB is stored in a temporary file. With ``check="last"``, the file
         is a stream that cannot seek. The stream reads no further than the caller does, and raises
-        the errors of `read` at its end.
+        the errors of `read` at its end; then it is closed.
 
         Args:
             name: the name of the member.
@@ -443,7 +447,7 @@ class Archive(Mapping[str, ArchiveMember]):
             file.writelines(content)
             stack.pop_all()  # no error, so the caller gets the file and closes it
         file.seek(0)
-        return file
+        return io.BufferedReader(file)  # read-only; closes the file when it is freed
 
     @property
     def source(self) -> str:

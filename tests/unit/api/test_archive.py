@@ -121,7 +121,10 @@ def test_an_archive_is_a_mapping_from_names() -> None:
 
 
 def test_a_member_is_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`open` gives a file that can seek; text readers wrap it."""
+    """`open` gives a file that can seek; text readers wrap it.
+
+    It cannot be written, and there is no warning if nobody closes it.
+    """
     archive = _open(build(Entry("t.csv", b"name,size\r\na,1\r\nb,2\r\n", DEFLATE)))
     with archive.open("t.csv") as file, io.TextIOWrapper(file, newline="") as text:
         assert [row["size"] for row in csv.DictReader(text)] == ["1", "2"]
@@ -272,7 +275,6 @@ def test_code_of_zipfile_moves_here(path: Path, tmp_path: Path) -> None:
         ]
         assert archive.extract(members[0], tmp_path / "one") == str(tmp_path / "one/a/one.txt")
         assert archive.extractall(tmp_path / "all", members).extracted == 2
-    archive.close()
     assert {
         str(file.relative_to(tmp_path)): file.read_bytes() for file in tmp_path.glob("*/**/*.txt")
     } == {
@@ -336,15 +338,19 @@ def test_extracting_a_broken_member_raises(path: Path, tmp_path: Path) -> None:
     path.write_bytes(BROKEN)
     with pytest.raises(VerdictError, match="crc-mismatch"):
         s3unzip.open_archive(path).extract("large.bin", tmp_path / "out")
-    assert not (tmp_path / "out/large.bin").exists()
 
 
 def test_a_member_is_a_stream_that_is_checked_at_its_end() -> None:
-    """With `check="last"` the beginning of a broken member is read, and its end raises."""
+    """With `check="last"` the beginning of a broken member is read, and its end raises.
+
+    Nobody can go on after the error, as if it were the end.
+    """
     end = RAW.index(LARGE) + len(LARGE)
     with _open(RAW[: end - 1] + b"X" + RAW[end:]).open("large.bin", check="last") as file:
         assert (file.read(16), file.seekable()) == (LARGE[:16], False)
         with pytest.raises(MemberError, match="crc-mismatch"):
+            file.read()
+        with pytest.raises(ValueError, match="closed"):
             file.read()
     assert _open().open("large.bin", check="last").read() == LARGE
 
@@ -413,8 +419,12 @@ def test_a_chained_url_opens_a_member(path: Path) -> None:
     memory = fsspec.filesystem("memory")
     memory.pipe("/place/a.zip", RAW)
     memory.pipe("/place/b.zip", build(Entry("a.zip", RAW)))
-    nested = "zip://a.zip::memory://place/b.zip"
-    for archive in (str(path), f"file://{path}", "memory://place/a.zip", nested):
+    for archive in (
+        str(path),
+        f"file://{path}",
+        "memory://place/a.zip",
+        "zip://a.zip::memory://place/b.zip",
+    ):
         with fsspec.open(f"s3unzip://a/one.txt::{archive}", "rt") as file:
             assert file.read() == "one" * 50
         assert fsspec.filesystem("s3unzip", fo=archive).cat("a/one.txt") == b"one" * 50
@@ -438,8 +448,10 @@ def test_the_protocol_of_s3_is_read_here(
 def test_members_are_listed_as_files_and_folders(path: Path) -> None:
     """Folders come of the names; a refused member is no file; globs and ranges work."""
     files = fsspec.filesystem("s3unzip", fo=fsspec.open(str(path)))
-    listings = [files.ls(name, detail=False) for name in ("", "/a", "s3unzip://a/one.txt")]
-    assert [*listings, files.glob("**/*.txt")] == [
+    assert [
+        *(files.ls(name, detail=False) for name in ("", "/a", "s3unzip://a/one.txt")),
+        files.glob("**/*.txt"),
+    ] == [
         ["a", "large.bin"],
         ["a/old", "a/one.txt"],
         ["a/one.txt"],
