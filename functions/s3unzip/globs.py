@@ -86,6 +86,7 @@ def _is_linear(tokens: Sequence[str]) -> bool:
     # In the regular expression for ``*/b``, the part for leading slashes would also match that
     # slash.
     takes_slash = text.startswith(f"{_SLASHES}*/")
+    # All classes that cannot match a slash are "?" in `text`.
     return is_separated and parts[:-1].count("**") <= 1 and "[" not in text and not takes_slash
 
 
@@ -96,6 +97,7 @@ def _translate_part(tokens: Iterable[str]) -> str:
     makes an atomic group, so that `re` tries no other place. Only for the last ``*`` does `re` try
     several places, because the text after it must end the name.
     """
+    # No other token contains the expression for ``*``.
     first, *texts = "".join(map(_translate, tokens)).split(_WILD["*"])
     if not texts:
         return first
@@ -138,7 +140,7 @@ def _compile_automaton(tokens: Sequence[str], flags: int) -> Glob:
     none, slash, not_slash, any_character = (
         re.compile(text, flags) for text in ("(?!)", "/", "[^/]", ".")
     )
-    # Each of these tokens can match nothing, so its first position skips past the token.
+    # Each of these tokens can match an empty text, so its first position also skips the token.
     wild = {
         _SLASHES: [_Position(stays=slash, goes=none, skips=(1,))],
         "*": [_Position(stays=not_slash, goes=none, skips=(1,))],

@@ -495,7 +495,7 @@ class Task(Struct, frozen=True, omit_defaults=True):
             return Stage.SCAN
         if self.slice is not None:
             return Stage.SLICE
-        if self.parts > 1:  # a part of a copy without its upload: settling makes its slice
+        if self.parts > 1:  # a part of a copy, for which settling has not begun the upload yet
             return Stage.LINK
         if self.kind is TaskKind.STREAM:
             return Stage.STREAM
@@ -511,7 +511,7 @@ class Next(Struct, frozen=True, omit_defaults=True):
     """The state of a run between two steps, as the state machine holds it."""
 
     run: str
-    next: Literal["few", "many", "done"]  # run a round of few or many tasks, or nothing
+    next: Literal["few", "many", "done"]  # a round of few or many tasks, or the end
     round: int = 0  # number of the round, whose tasks are in rounds/NN.jsonl
     tasks: tuple[Task, ...] = ()  # the round itself, if it has few tasks
     list: str = ""  # the key of the round's list in the work bucket, if the round has many tasks

@@ -168,7 +168,7 @@ def _check_metadata(metadata: Mapping[str, str]) -> None:
     for name, value in metadata.items():
         _refuse_if_any(
             f"metadata {name!r}",
-            {
+            {  # each message, and whether it applies
                 "s3unzip writes it itself; choose another name": name.lower() in RESERVED_METADATA,
                 "is an HTTP header; cache control, content types and the storage class have "
                 "options of their own": name.lower() in HTTP_HEADERS,

@@ -258,7 +258,7 @@ TOLD = {
     "line": "the access key id is empty, or has a character not allowed in a request; see",
     "absent": "No such file or directory: '",
     "late": "the refreshed credentials are still expired; see what",
-    "code": "need a code, and standard input is not a terminal; start the command on a terminal",
+    "code": "need a code, and standard input is not a terminal; run the command in a terminal",
     "far": 'Could not connect to the endpoint URL: "http://127.0.0.1:9/"; check the network',
     "half": "Partial credentials found in config-file, missing: aws_secret_access_key; see what",
 }

@@ -315,12 +315,13 @@ def _list_expected(request: Request, reading: Reading) -> list[_Expected]:
         )
         for member in reading.index.selected
     ]
-    unselected_keys = {reading.template.marker}
+    possible_keys = {reading.template.marker}
     if reading.index.selected is not reading.index.members:
-        unselected_keys.update(key_of(member.path) for member in reading.index.members)
+        possible_keys.update(key_of(member.path) for member in reading.index.members)
     expected += [
         _Expected(key, is_selected=False)
-        for key in unselected_keys.difference(map(_KEY, expected))  # a template may make equal keys
+        # Leave out the selected members. A template may also give two members one key.
+        for key in possible_keys.difference(map(_KEY, expected))
     ]
     expected.sort(key=_KEY)  # by code point, which is also the order of UTF-8 bytes
     return expected

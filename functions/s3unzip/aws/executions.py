@@ -118,9 +118,9 @@ def machine_data(state: Next, config: LambdaConfig) -> dict[str, Any]:
 def continue_run(state: Next, config: LambdaConfig, execution: str) -> dict[str, Any]:
     """Return the data with which the execution continues after Settle; "done" ends the execution.
 
-    After `EXECUTION_ROUNDS` rounds, this execution ends, and the next one is started. It begins
-    with the next round. It is not started if this execution was stopped. It is not started twice:
-    if it exists, this step is repeated, or somebody has resumed the run.
+    After `EXECUTION_ROUNDS` rounds, this execution ends, and the next one is started, unless this
+    execution was stopped. The next execution begins with the next round. If it exists already, this
+    step is repeated, or somebody has resumed the run: then nothing is started.
 
     Args:
         state: the state of the run after the round that ended.
@@ -387,10 +387,10 @@ def extract_if_replaced(
     if current.etag == report.pin.etag:
         return
     logger.info("archive was replaced during the run", run=report.run)
-    # A repeated comparison has the same cause, so it does not start a second run. If the run is
-    # resumed, it has more rounds when it ends again. With that new cause, a run can be started.
+    # Each cause starts at most one run, so a repeated comparison does not start a second one. If
+    # the run is resumed, it has more rounds when it ends again, which is a new cause.
     cause = f"{report.run} {report.rounds}"
-    if late:  # the first comparison may have started a run; this one starts another
+    if late:  # the first comparison may have started a run, so this one needs another cause
         cause += " late"
     extract_current_version(repeat_request(report, config.after_success), cause, config, context)
 

@@ -202,7 +202,7 @@ def _report_unreadable(archive: ArrivedArchive, refusal: str, invocation: Invoca
     records = RunRecords.open(context.stores, run, invocation.calls)
     recorded = look_up_run(records)
     report = recorded.report
-    # An execution settles a run that is planned, and a verdict other than FAILED is final.
+    # If the run has a plan, its execution settles it. A verdict other than FAILED is final.
     if recorded.plan is not None or (report is not None and report.verdict is not Verdict.FAILED):
         logger.info("run is known", run=run)
         return

@@ -191,7 +191,7 @@ def _report_error(error: Exception, stopping: Stopping) -> int:
 
 
 def _report_foreign_error(error: Exception) -> int:
-    """Print an error from the operating system, or a bug; return the exit code."""
+    """Print an error of the operating system or a message about a bug; return the exit code."""
     from s3unzip import errors
     from s3unzip.stores.files import KINDS, translate_error
 

@@ -164,7 +164,7 @@ def _list_run(recent: ListedRun, run_list: RunList) -> ListedRun | None:
     if not recent.state and plan is None and run_list.environment is None:
         return None  # a run on this machine that is being planned, or whose planning failed
     state = recent.state or run_list.state(recent.run) or ENDED
-    if state == ENDED:
+    if state == ENDED:  # without a report
         state = "UNFINISHED"
     places = {}
     if plan is not None:
@@ -210,7 +210,7 @@ def _cells(run: ListedRun) -> tuple[str, ...]:
 
 @command("run env", SERVER_OPTIONS, "failures html json", run=LATEST)
 def show(arguments: Arguments) -> int:
-    """Print the report of a run; the exit code is its verdict's."""
+    """Print the report of a run; return the exit code of its verdict."""
     run_list = _open_runs(arguments)
     run = run_list.find(arguments.run)
     try:
@@ -349,6 +349,7 @@ def _lacks_nested(report: Report, run_list: RunList) -> bool:
     return (
         run_list.environment is None
         and report.options.nested_depth > 0
+        # This record is written when all runs of nested archives have ended.
         and not any(run_list.records(report.run).store.names(NESTED))
     )
 
@@ -534,6 +535,7 @@ def _check_end(run: str, state: str | None, run_list: RunList, seconds: float) -
     """
     if state == ENDED and seconds > BEGIN_SECONDS:
         raise _missing_report(run, run_list)
+    # An execution that failed gets its report within this time.
     if seconds > REPORT_SECONDS:
         raise NotFoundError(f"{run}: its execution ended and left no report")
 

@@ -105,7 +105,8 @@ def _find_headers(block: bytes, size: int) -> NDArray[np.int64]:
     windows = np.lib.stride_tricks.sliding_window_view(np.frombuffer(block, np.uint8), _WORD_BYTES)
     words64 = np.ascontiguousarray(windows).view("<u8")[:, 0]  # 64 bits, beginning at each byte
     words32 = words64[:size].astype(np.uint32)
-    # First all offsets at bit 0 of a byte, then all offsets at bit 1, and so on.
+    # First all offsets at bit 0 of a byte, then all offsets at bit 1, and so on. The low 13 bits
+    # are the index into the table.
     offsets = np.concatenate(
         [np.flatnonzero(_IS_HEADER[words32 >> bit & 0x1FFF]) * 8 + bit for bit in range(8)]
     )

@@ -255,7 +255,7 @@ def link_segments(scans: Iterable[ScannedSegment], compressed_size: int) -> Iter
         next_bit = scan.stop_bit
         offset += scan.arrival.length
         try:
-            window = scan.resolve(window, offset)
+            window = scan.resolve(window, offset)  # of the next segment, which begins at `offset`
         except IndexError as error:
             raise _not_joined(f"segment from bit {scan.start_bit}: {error}") from error
     raise _not_joined(f"no scan starts at bit {next_bit}")

@@ -70,9 +70,9 @@ def remove_leftovers(step: Step) -> int:
     if not isinstance(destination, FolderDestination):
         return 0
     folders = {destination.start}  # the destination itself and the folders of the members
-    # All slices of a member have one span.
-    for span in {task.rows for task in step.records.tasks()}:
-        folders.update(dirname(row.key) + "/" for row in step.read_rows(span))
+    # All slices of a member have the same rows.
+    for rows in {task.rows for task in step.records.tasks()}:
+        folders.update(dirname(row.key) + "/" for row in step.read_rows(rows))
     return sum(destination.remove_own(folder, step.run.id) for folder in folders)
 
 

@@ -38,7 +38,9 @@ FUNCTION = "AWS::Lambda::Function"
 # The prefixes of the logical names of the functions that write members.
 WRITERS = ("FunctionsIntake", "FunctionsPlan", "FunctionsExtract", "FunctionsSettle")
 BUCKETS = ("Ingest", "Destination", "Work")  # as named by the outputs of the stack
-AWS_KEYS = "alias/aws/"  # the aliases of AWS managed keys, for which the roles need no permissions
+AWS_ALIAS_PREFIX = (
+    "alias/aws/"  # the aliases of AWS managed keys, for which the roles need no permissions
+)
 ANY_OWNER = "*"
 # The stack has this output if the events of archives come from an SNS topic.
 TOPIC_OUTPUT = "IngestTopic"
@@ -345,8 +347,8 @@ def _compare_encryption(
     # A bucket has exactly one rule.
     (rule,) = encryption["ServerSideEncryptionConfiguration"]["Rules"]
     default = rule["ApplyServerSideEncryptionByDefault"]
-    actual = default.get("KMSMasterKeyID", AWS_KEYS)  # without an id, AWS manages the key
-    if "kms" not in default["SSEAlgorithm"] or AWS_KEYS in actual:
+    actual = default.get("KMSMasterKeyID", AWS_ALIAS_PREFIX)  # without an id, AWS manages the key
+    if "kms" not in default["SSEAlgorithm"] or AWS_ALIAS_PREFIX in actual:
         return None
     # A bucket may name its key by its ARN, by its id, which is the end of the ARN, or by an alias.
     if "alias/" in actual:

@@ -332,6 +332,7 @@ def check_subscriptions(runs: DeployedRuns) -> Answer:
     for topic in topics:
         subscriptions = runs.ask("sns:ListSubscriptionsByTopic", TopicArn=topic)["Subscriptions"]
         arns = [subscription["SubscriptionArn"] for subscription in subscriptions]
+        # Before it is confirmed, a subscription has the ARN "PendingConfirmation".
         if not any(arn.startswith("arn:") for arn in arns):
             waiting = "has a subscription that is not confirmed" if arns else "has no subscription"
             return Answer(

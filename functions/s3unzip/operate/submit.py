@@ -397,7 +397,8 @@ def _assess_report(report: Report, unfinished: Unsettled) -> Unsettled | str | N
         report: the report of the run.
         unfinished: the result for an archive that was to be deleted or tagged, but was not.
     """
-    if report.verdict is Verdict.SOURCE_CHANGED:  # but the same bytes have been put back
+    # The archive has the version of the run, so the same bytes have been put back.
+    if report.verdict is Verdict.SOURCE_CHANGED:
         return structs.replace(unfinished, state="put back")
     if report.after_success is None or not report.archive_left:
         return None

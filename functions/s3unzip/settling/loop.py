@@ -99,7 +99,7 @@ def begin_run(
     Args:
         request: the archive, the destination and the options.
         context: the stores, the clock and the limits.
-        archive: what the caller knows about the archive; None: nothing.
+        archive: what the caller knows about the archive; None if it knows nothing.
         calls: counts the requests of this step; None: the step has sent no requests yet.
         check: called with the directory before anything is written; it may raise an error.
         planned: called with the plan before it is written; it may raise an error.

@@ -57,7 +57,7 @@ def environment_options(environment: str | None, reached: StoreConfig | None = N
 
     Args:
         environment: None or empty: this machine, which needs no options, so the result is empty.
-        reached: how the environment is reached; None: by the defaults.
+        reached: the options that reach the environment; None: the defaults.
     """
     if not environment:
         return ""

@@ -143,6 +143,7 @@ def _member_tiles(report: Report) -> Iterator[Markup]:
     yield _tile(
         "Members extracted", figure(f"{report.extracted:,}"), note or f"of {report.members:,}"
     )
+    # A failed member may be a directory; a share is at most 100 %.
     files = max(report.members - report.directories, report.failed + report.missing)
     # "Failed 0" next to members without an outcome would suggest that all is well.
     if not (report.failed or report.missing):

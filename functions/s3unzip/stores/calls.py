@@ -318,7 +318,7 @@ class Calls:
             return False
         store = request[0]
         failing_since = self._count_fault(progress, request, fault)
-        while not self._ended.is_set():
+        while not self._ended.is_set():  # waits again, for longer, if another call has its turn
             delay = max(
                 draw_delay(progress.failures, self._random), min(fault.wait_seconds, LONGEST_DELAY)
             )
@@ -338,7 +338,6 @@ class Calls:
             if outage_seconds >= WARN_AFTER:
                 self._faults.warn_once(*request, fault, self._faults.seconds - outage_seconds)
             self._clock.sleep(delay)
-            # If this is the turn of another call, this call waits again, for longer.
             if not self._ended.is_set() and self._faults.take_turn(store, self._clock.now()):
                 self.count("retries")
                 return True

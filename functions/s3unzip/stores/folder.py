@@ -279,7 +279,7 @@ class FolderDestination(Destination):
         ``a.txt`` comes before ``a/b``, as in S3. Symbolic links are neither followed nor listed.
         """
         top = prefix[: prefix.rfind("/") + 1]  # the deepest folder that contains all these keys
-        if not top.startswith(self.start):  # no key is outside of the folder
+        if not top.startswith(self.start):  # the prefix is a part of the folder's own path
             top = self.start
         stack = [self._list_folder(top)]  # the folders being listed, each in the one before it
         while stack:
@@ -289,7 +289,7 @@ class FolderDestination(Destination):
             elif key > last:  # all further keys also come after `last`
                 return
             elif size is None:  # a folder; all keys in it begin with `key`
-                if key >= first or first.startswith(key):  # else its keys are too small
+                if key >= first or first.startswith(key):  # else all its keys are before `first`
                     stack.append(self._list_folder(key))
             elif key >= first and key.startswith(prefix):
                 yield StoredObject(key, size)

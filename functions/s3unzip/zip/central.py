@@ -288,7 +288,7 @@ class DirectoryReader:
         """Count a warning, or fail the member, for the header that `_read_header` reads."""
         if self._policy.tolerates(code):
             self._warnings[code] += 1
-        else:  # the first fault of a member is reported
+        else:  # the first fault of a member is reported; the table does not contain it yet
             self._table.faults.setdefault(len(self._table.kinds), (code, message))
 
     def _warn_or_refuse(self, code: str, message: str) -> None:
@@ -501,7 +501,8 @@ class DirectoryReader:
             if failure_code == "bomb-ratio":
                 del table.faults[number]
                 table.kinds[number] = SELECTED
-            # Only members that have a key can fail here, as `KeyChecker.finish` expects.
+            # Only selected and failed members have keys, so only they can fail here, as
+            # `KeyChecker.finish` expects.
             if table.sizes[number] > limit and table.kinds[number] in (SELECTED, FAILED):
                 table.fail_header(
                     number,

@@ -264,10 +264,11 @@ class _StreamChain:
 def _fail(member: Member, error: Exception) -> NoReturn:
     """Fail a member whose decompressor raised `error`."""
     if isinstance(error, IGZIP_ERROR):
-        member.fail("corrupt-stream", explain_igzip(error))
+        member.fail("corrupt-stream", explain_igzip(error))  # raises an error
     code = "corrupt-stream"
     if "memory" in str(error).lower():  # liblzma or libzstd needs more memory than the limit
         code = "memory-bound"
+    # The names in `METHODS` are short, for example "Defl".
     method = records.METHODS[member.method].lower().replace("defl", "deflate")
     member.fail(code, f"{method}: {error}")
 

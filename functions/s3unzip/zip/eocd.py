@@ -364,8 +364,9 @@ def _check_without_zip64(
     bytes_before = yield from archive.read(max(0, at - _LOCATOR_SEARCH), at)
     if ZIP64_LOCATOR_SIGNATURE in bytes_before:
         reject("zip64-locator-gap", "the ZIP64 locator does not end at the end record", at)
-    start = (at - eocd.directory_size) % WRAP
-    needs_offset = eocd.directory_offset == SENTINEL_32 and start != SENTINEL_32
+    # A count of 65,535 needs no ZIP64.
+    computed_offset = (at - eocd.directory_size) % WRAP
+    needs_offset = eocd.directory_offset == SENTINEL_32 and computed_offset != SENTINEL_32
     needs_size = eocd.directory_size == SENTINEL_32
     needs_disk = max(eocd.disk, eocd.directory_disk) > disks.last
     if needs_offset or needs_size or needs_disk:

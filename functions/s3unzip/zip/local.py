@@ -167,16 +167,16 @@ def _compare_content(member: Member, header: LocalHeader, extras: records.Extras
     of the CRC-32, and for a stored member the length without the encryption.
     """
     sizes = records.resolve_zip64(extras, records.Sizes(header.size, header.compressed))
-    local = (header.crc32, sizes.compressed, sizes.size)
+    local = (header.crc32, sizes.compressed, sizes.size)  # the order of all values below
     declared = _declared_content(member)
     placeholders: tuple[int, ...] = ()
-    streamed = declared
+    info_zip_values = declared
     if header.flags & records.FLAG_DESCRIPTOR:
         placeholders = (0, records.SENTINEL_32)
         if member.cipher is not None:
-            streamed = (header.time << 16, member.decrypted_length, member.size)
-    for value, declared_value, streamed_value in zip(local, declared, streamed, strict=True):
-        if value not in (declared_value, streamed_value, *placeholders):
+            info_zip_values = (header.time << 16, member.decrypted_length, member.size)
+    for value, declared_value, info_zip_value in zip(local, declared, info_zip_values, strict=True):
+        if value not in (declared_value, info_zip_value, *placeholders):
             member.fail_size(
                 "lfh-size-crc-mismatch",
                 f"{_describe_content(*local)}; in the directory {_describe_content(*declared)}",

@@ -214,9 +214,8 @@ def read_utc_time(extras: Extras) -> int | None:
             return int.from_bytes(payload[4:8], "little", signed=True)
     for payload in extras.of(NTFS):  # 4.5.5: of 7-Zip, WinZip and WinRAR
         ticks = int.from_bytes(payload[8:16], "little")
-        if (
-            payload[4:8] == b"\1\0\x18\0" and ticks in _NTFS_TICKS
-        ):  # tag 1 contains three timestamps
+        # Tag 1 has 24 bytes: three timestamps, of which the first is this time.
+        if payload[4:8] == b"\1\0\x18\0" and ticks in _NTFS_TICKS:
             return (ticks - _NTFS_TICKS.start) // 10_000_000
     return None
 

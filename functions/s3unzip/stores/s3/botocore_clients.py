@@ -115,7 +115,7 @@ def refuse_code(session: Session) -> None:
         profile = profiles.get(name, {})
         if "mfa_serial" in profile:
             raise exceptions.RefreshWithMFAUnsupportedError
-        name = profile.get("source_profile")
+        name = profile.get("source_profile")  # None at the end of the chain
 
 
 def frozen_keys(credentials: Credentials, profile: str) -> Keys:
@@ -210,7 +210,7 @@ def explain_missing_keys(error: Exception, profile: str) -> errors.S3UnzipError:
             cause = f"a program or a file gives unexpected data: {cause}"
         case EOFError():
             cause = "they need a code, and standard input is not a terminal"
-            advice = "start the command on a terminal"
+            advice = "run the command in a terminal"
     return errors.AccessDeniedError(f"{who}: {cause}; {advice}")
 
 
