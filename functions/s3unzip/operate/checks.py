@@ -323,9 +323,7 @@ def _explain_unusable_key(runs: DeployedRuns, key: str) -> Answer | None:
     usage = metadata.get("KeyUsage", "ENCRYPT_DECRYPT")
     if usage != "ENCRYPT_DECRYPT":
         return Answer(
-            FAILURE,
-            f"{key} is a key for {usage}",
-            "set kms_key to a symmetric key for encryption",
+            FAILURE, f"{key} is a key for {usage}", "set kms_key to a symmetric key for encryption"
         )
     return None
 
