@@ -35,7 +35,6 @@ from s3unzip.errors import (
     MemberError,
     NotFoundError,
     NothingSelectedError,
-    S3UnzipError,
     SourceChangedError,
     UsageError,
 )
@@ -45,7 +44,7 @@ from s3unzip.planning.select import PATHS, check_selection, near_names, parse_te
 from s3unzip.stores.archives import Source
 from s3unzip.stores.calls import read_ahead
 from s3unzip.stores.config import StoreConfig, parse_source
-from s3unzip.stores.files import BinaryReader, ReaderSource
+from s3unzip.stores.files import BinaryReader, ReaderSource, explaining
 from s3unzip.stores.open import NOWHERE
 from s3unzip.zip import AFTER_LENGTH, METHODS, ByteRange, Limits, Member, close_member
 
@@ -191,7 +190,7 @@ class _MemberFile(io.RawIOBase):
             return size
         try:
             self._piece = io.BytesIO(next(self._content, b""))
-        except S3UnzipError:
+        except BaseException:  # also on Ctrl-C
             self.close()  # to a reader that goes on, the error would look like the end
             raise
         return self._piece.readinto(buffer)
@@ -442,7 +441,7 @@ class Archive(Mapping[str, ArchiveMember]):
         content = self.getinfo(name).stream()
         if check == "last":
             return io.BufferedReader(_MemberFile(content))
-        with ExitStack() as stack:
+        with explaining("the folder of temporary files, TMPDIR"), ExitStack() as stack:
             file = stack.enter_context(tempfile.SpooledTemporaryFile(HELD_BYTES))
             file.writelines(content)
             stack.pop_all()  # no error, so the caller gets the file and closes it

@@ -5,6 +5,8 @@ import io
 import mmap
 import os
 import pickle
+import signal
+import tempfile
 from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
@@ -133,6 +135,9 @@ def test_a_member_is_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
         file.seek(-16, io.SEEK_END)
         assert (file.tell(), file.read()) == (len(LARGE) - 16, LARGE[-16:])
     assert not any(_open().open(name).writable() for name in ("a/one.txt", "large.bin"))
+    monkeypatch.setattr(tempfile, "tempdir", "/no/such/folder")
+    with pytest.raises(NotFoundError, match="TMPDIR: no such file or folder"):
+        _open().open("large.bin")
 
 
 @pytest.mark.parametrize(
@@ -340,10 +345,10 @@ def test_extracting_a_broken_member_raises(path: Path, tmp_path: Path) -> None:
         s3unzip.open_archive(path).extract("large.bin", tmp_path / "out")
 
 
-def test_a_member_is_a_stream_that_is_checked_at_its_end() -> None:
+def test_a_member_is_a_stream_that_is_checked_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """With `check="last"` the beginning of a broken member is read, and its end raises.
 
-    Nobody can go on after the error, as if it were the end.
+    Nobody can go on after the error, or after Ctrl-C, as if it were the end.
     """
     end = RAW.index(LARGE) + len(LARGE)
     with _open(RAW[: end - 1] + b"X" + RAW[end:]).open("large.bin", check="last") as file:
@@ -353,6 +358,11 @@ def test_a_member_is_a_stream_that_is_checked_at_its_end() -> None:
         with pytest.raises(ValueError, match="closed"):
             file.read()
     assert _open().open("large.bin", check="last").read() == LARGE
+    stream = s3unzip.open_archive(Bytes(RAW)).open("large.bin", check="last")
+    monkeypatch.setattr(Bytes, "read", lambda *_: signal.raise_signal(signal.SIGINT))
+    for error in (KeyboardInterrupt, ValueError):
+        with pytest.raises(error):
+            stream.read()
 
 
 @pytest.mark.usefixtures("account")
