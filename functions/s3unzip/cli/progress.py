@@ -152,10 +152,9 @@ class RunDisplay(Progress):
 
     def trouble(self, message: str) -> None:
         """Print that a store does not respond; only once, even if every worker reports it."""
-        if message != self._trouble:
+        if message != self._trouble and not self._quiet:
             self._trouble = message
-            if not self._quiet:
-                self.print_line(printable(message))
+            self.print_line(printable(message))
 
     def print_line(self, text: str) -> None:
         """Print a line above the display, even if the command is quiet."""

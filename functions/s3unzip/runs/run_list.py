@@ -230,16 +230,14 @@ class RunWatcher:
             if report is None or report.unfinished:  # the next reading tries again
                 continue
             self._finished[task] = report
-            has_failures = report.failed > 0 and gives_outcome(report.stage)
-            recorded = None
-            if has_failures and len(failures) < self._max_failures:
+            if report.failed and gives_outcome(report.stage) and len(failures) < self._max_failures:
                 recorded = self._records.find_outcomes(task)
-            if recorded is not None:
-                failures |= {
-                    outcome.key: outcome
-                    for outcome in recorded.outcomes
-                    if outcome.status is Status.FAILED
-                }
+                if recorded is not None:
+                    failures |= {
+                        outcome.key: outcome
+                        for outcome in recorded.outcomes
+                        if outcome.status is Status.FAILED
+                    }
         return tuple(failures.values())[: self._max_failures]
 
     def _find_report(self, task: str) -> TaskReport | None:
