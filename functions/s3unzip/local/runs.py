@@ -144,10 +144,10 @@ def is_at_work(home: str, run: str) -> bool:
     try:
         with Path(home, "runs", run, LOCK).open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:  # another process holds the lock
-        return True
-    except OSError:  # no process has worked on the run, or this user cannot read its lock
-        return False
+    except OSError as error:
+        # Another process holds the lock. With any other error, no process has worked on the run, or
+        # this user cannot read its lock.
+        return isinstance(error, BlockingIOError)
     return False
 
 
@@ -159,9 +159,8 @@ def known_runs(home: Location) -> dict[str, float]:
     """
     folder = str(Path(home.key, "runs"))
     times: dict[str, float] = {}
-    for day in _scan(folder):
-        if not DAY_FOLDER.fullmatch(day.name):
-            continue
+    days = [entry for entry in _scan(folder) if DAY_FOLDER.fullmatch(entry.name)]
+    for day in days:
         for run_folder in _scan(day.path):
             with suppress(FileNotFoundError):
                 if run_folder.is_dir():
@@ -251,7 +250,7 @@ class LocalRuns(RunList):
             (
                 run
                 for run in known_runs(self.work_location)
-                if any(file.name != LOCK for file in _scan(str(self._folder(run))))
+                if any(file.name != LOCK for file in _scan(f"{self.work_location.key}runs/{run}"))
                 or self.state(run) == RUNNING
             ),
             limit,
@@ -271,13 +270,12 @@ class LocalRuns(RunList):
         removed = 0
         resumable = 0
         for run in known_runs(self.work_location):
-            folder = self._folder(run)
+            folder = Path(self.work_location.key, "runs", run)
             try:
                 changed = folder.stat().st_mtime
             except FileNotFoundError:  # another process has just removed it
                 continue
-            is_older = changed < before  # False if `before` is not a number (NaN)
-            if not is_older or self.state(run) == RUNNING:
+            if changed >= before or self.state(run) == RUNNING:
                 continue
             if self._is_resumable(run):
                 resumable += 1
@@ -291,23 +289,19 @@ class LocalRuns(RunList):
         return removed, resumable
 
     def _is_resumable(self, run: str) -> bool:
-        """Return whether a run did not finish; True if its records cannot be read.
+        """Return whether a run did not finish; True if the record that shows this cannot be read.
 
         A run that was stopped did not finish: `resume` can continue it.
         """
         records = self.records(run)
         try:
             report = records.find_report()
-            is_planned = records.find_plan() is not None
+            if report is None:
+                return records.find_plan() is not None  # without a plan, nothing can be resumed
         except UnreadableRecordError:
             return True
-        if report is None:
-            return is_planned  # without a plan, there is nothing to resume
         # `archive_left` means that the action on the archive has not been done yet.
         return report.verdict is Verdict.FAILED or report.archive_left
-
-    def _folder(self, run: str) -> Path:
-        return Path(self.work_location.key, "runs", run)
 
     def connections(self, run: str) -> StoreConfig:
         """Return how the run reached its stores; the defaults if its plan cannot be read."""
