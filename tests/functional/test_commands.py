@@ -300,8 +300,11 @@ def test_a_dry_run_lists_decisions(program: Program) -> None:
         ended = program.run("run", "a.zip", "out", "--dry-run", "--on-conflict", conflict)
         assert (ended.code, ended.err.strip().rpartition(": ")[2]) == (code, shown)
     assert (program.folder / "out/a/top.txt").read_text() == "changed"
-    program.add("up.zip", Entry("../up", b"x"), Entry("ok", b"1"))
-    program.run("run", "up.zip", "out", "--dry-run").ends(1).prints("(name-dotdot)")
+    program.add("up.zip", Entry("../up", b"x"), Entry("ok", b"1"), Entry("ok/file/x"))
+    program.add("out/up/ok/file")  # in a folder, nothing can be written over it or below it
+    program.run("run", "up.zip", "out", "--dry-run").ends(1, "3 fail").prints(
+        "(name-dotdot)", "ok/file/x  a file and a folder would have the same name (store-refused)"
+    )
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def preview_run(
     listed = _list_objects(request.destination, reading.template.prefix, context, calls)
     lacks_member = bool(reading.index.failures)  # whether the destination would lack a member
     for decision in _decide_members(rows, listed.keys(), request, context, calls=calls):
-        lacks_member |= decision.action == "refuse"
+        lacks_member |= decision.action in {"refuse", "fail"}
         yield decision
     for member, finding in reading.index.failures:
         yield Decision(
@@ -122,17 +122,21 @@ def _decide_members(
         threads=context.tuning.puts_in_flight,
     )
     for row in rows:
-        key = row.key
-        size = row.member.size
+        decide = partial(Decision, row.key, row.member.size)
         outcome = outcomes.get(row.member.index)
         if outcome is not None and outcome.status is Status.UNCHANGED:
-            yield Decision(key, size, "unchanged")
-        elif key not in listed_keys:
-            yield Decision(key, size, "write")
+            yield decide("unchanged")
+        elif request.destination.store.has_folders and (
+            Path(row.key).is_dir()
+            or any(str(above) in listed_keys for above in Path(row.key).parents)
+        ):
+            yield decide("fail", "store-refused", "a file and a folder would have the same name")
+        elif row.key not in listed_keys:
+            yield decide("write")
         elif request.options.on_conflict is OnConflict.NEVER:
-            yield Decision(key, size, "refuse", "exists")
+            yield decide("refuse", "exists")
         else:
-            yield Decision(key, size, "overwrite")
+            yield decide("overwrite")
 
 
 def check_extra(request: Request, home: Location, stores: Stores) -> None:
