@@ -68,6 +68,7 @@ def test_runs_are_a_table(program: Program) -> None:
 def test_old_records_of_ended_runs_are_removed(program: Program, run: str) -> None:
     """Old records are removed; those of runs at work, or that `resume` can continue, stay."""
     program.extract("damaged.zip", "out", "-q")
+    next(program.home.glob("runs/*/*-damaged-*/run.json")).write_bytes(b"[")  # its report is whole
     assert program.run("runs", "--prune", "1").out == "0 runs removed\n"
     _lose_report(program, run)
     with lock_run(str(program.home), run):  # a process works on it
@@ -154,6 +155,10 @@ def test_a_damaged_record_hides_no_verdict(
     program.extract("damaged.zip", "out", "-q").ends(1)
     (program.home / "runs" / program.runs()[0] / record).write_bytes(b"[")
     program.run(*command.split()).ends(code, says)
+    with lock_run(
+        str(program.home), program.runs()[0]
+    ):  # `resume --failed` forgets the outcomes of failures
+        program.run("show", "--failures").ends(1).hides("damaged or lost")
 
 
 def test_latest_is_the_first_run_of_the_list(program: Program) -> None:
@@ -266,9 +271,8 @@ def test_tasks_add_up_as_they_end(world: memory.World) -> None:
     for done, task in enumerate(step.next.tasks, 1):
         run_task(run, task, world.context)
         seen = watcher.read()
-        counts = seen.counts
-        assert seen.progress.extracted == counts["extracted"] == 20 * done - 10
-        assert (seen.progress.tasks_done, counts["failed"]) == (done, 10)
+        assert seen.progress.extracted == seen.counts["extracted"] == 20 * done - 10
+        assert (seen.progress.tasks_done, seen.counts["failed"]) == (done, 10)
         assert (len(seen.failures), watcher.read().counts) == (3 * (done == 1), seen.counts)
     assert seen.counts["bytes_written"] == sum(len(one.content) for one in MEMBERS[10:])
     assert seen.progress.first_object is not None

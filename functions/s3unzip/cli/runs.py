@@ -253,11 +253,15 @@ def _print_failures(report: Report, run_list: RunList, *, json: bool) -> None:
             sys.stdout.write(f"{failed_line(outcome)}\n")
     if not report.failed:
         text_stream(json=json).write(f"{report.run}: {report.verdict}, no member failed\n")
-    if missing > 0:
+    absent = f"{show_count(missing, 'failed member')} {choose_form(missing, 'is', 'are')}"
+    if missing > 0 and run_list.state(report.run) == RUNNING:
         warn(
-            f"{show_count(missing, 'failed member')} {choose_form(missing, 'is', 'are')} in a "
-            f"record that is damaged or lost; s3unzip resume {report.run}{run_list.env_options} "
-            "writes it again"
+            f"{absent} tried again now; follow it: s3unzip watch {report.run}{run_list.env_options}"
+        )
+    elif missing > 0:
+        warn(
+            f"{absent} in a record that is damaged or lost; s3unzip resume {report.run}"
+            f"{run_list.env_options} writes it again"
         )
 
 
