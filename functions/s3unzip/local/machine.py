@@ -50,6 +50,7 @@ from s3unzip.runs.step import STOPPED, Step, stop_for
 from s3unzip.settings import Tuning, machine_tuning, make_tuning
 from s3unzip.settling import loop
 from s3unzip.settling.nested import (
+    EXTRACTED,
     find_nested,
     first_budget,
     has_nested,
@@ -223,41 +224,43 @@ class Machine:
         budget = report.options.nested_budget or first_budget(context.tuning)
         outer_reports = deque([report])
         ended: list[tuple[RunRecords, list[NestedRun]]] = []
-        while outer_reports:
-            records = RunRecords.open(context.stores, outer_reports.popleft().run)
-            records.store.delete([NESTED])  # `resume` may repeat nested archives
-            run = records.read_plan().run
-            # The results begin with those of the archives that are refused.
-            outcomes, results = find_nested(run, context, budget.archives)
-            yield from results
-            for outcome in outcomes:
-                try:
-                    nested = inner.run(nested_request(run, outcome.key, budget))
-                except (InterruptedRunError, KeyboardInterrupt) as interrupt:
-                    raise InterruptedRunError(
-                        f"stopped: the archives inside {report.source} are not all extracted; "
-                        f"continue with: s3unzip resume {report.run}"
-                    ) from interrupt
-                except S3UnzipError as error:
-                    result = NestedRun(outcome.key, reason="not-begun", message=str(error))
-                else:
-                    budget = subtract_run(budget, nested, context)
-                    result = NestedRun(
-                        outcome.key,
-                        nested.run,
-                        nested.verdict,
-                        reason=nested.reason,
-                        message=nested.message,
-                    )
-                    if has_nested(nested):
-                        outer_reports.append(nested)
-                results.append(result)
-                yield result
-            ended.append((records, results))
-        for records, results in reversed(ended):
-            records.write_nested(results)
-        if self._home is not None:  # the runs of the nested archives are later
-            make_latest(self._home, report.run)
+        try:
+            while outer_reports:
+                records = RunRecords.open(context.stores, outer_reports.popleft().run)
+                records.store.delete([NESTED])  # `resume` may repeat nested archives
+                run = records.read_plan().run
+                # The results begin with those of the archives that are refused.
+                outcomes, results = find_nested(run, context, budget.archives)
+                yield from results
+                for outcome in outcomes:
+                    try:
+                        nested = inner.run(nested_request(run, outcome.key, budget))
+                    except (InterruptedRunError, KeyboardInterrupt) as interrupt:
+                        raise InterruptedRunError(
+                            f"stopped: the archives inside {report.source} are not all extracted; "
+                            f"continue with: s3unzip resume {report.run}"
+                        ) from interrupt
+                    except S3UnzipError as error:
+                        result = NestedRun(outcome.key, reason="not-begun", message=str(error))
+                    else:
+                        budget = subtract_run(budget, nested, context)
+                        result = NestedRun(
+                            outcome.key,
+                            nested.run,
+                            nested.verdict,
+                            reason=nested.reason,
+                            message=nested.message,
+                        )
+                        if has_nested(nested):
+                            outer_reports.append(nested)
+                    results.append(result)
+                    yield result
+                ended.append((records, results))
+            for records, results in reversed(ended):
+                records.write_nested(results)
+        finally:
+            if self._home is not None:  # the runs of the nested archives are later
+                make_latest(self._home, report.run)
 
     def _open_inner(self) -> Machine:
         """Return a machine for nested archives; it reads from the destination of this machine.
@@ -313,6 +316,8 @@ class Machine:
                 if settled.report is not None and settled.report.reason == STOPPED:
                     raise KeyboardInterrupt  # noqa: TRY301 - handled in the same way as Ctrl-C
             _make_folders(run, records, context)
+            if self._workers.has_lost_process and settled.report.verdict in EXTRACTED:
+                drop_leftovers(Step(run, context, context.calls()))
         except KeyboardInterrupt as interrupt:
             raise _report_interruption(interrupt, settled, run, context) from interrupt
         except UnreadableRecordError as damage:

@@ -128,6 +128,7 @@ class Workers:
         self._open_context = open_context
         self._tally = WorkerTally(context.progress)
         self._workers: list[_ThreadWorker | WorkerProcess] = []
+        self.has_lost_process = False  # a killed process may leave files and uploads behind
 
     def close(self) -> None:
         """End the workers without waiting for their tasks."""
@@ -216,6 +217,7 @@ class Workers:
             # Nothing was recorded: the next attempt counts the same members again.
             if end.lost and not pending.is_recorded(task):
                 self._tally.subtract(counts)
+            self.has_lost_process |= end.died
             pending.note_end(task, end)
 
 

@@ -29,6 +29,7 @@ from s3unzip.model import Location, Options, Report, Request, Run, Task, TaskKin
 from s3unzip.runs.records import RunRecords
 from s3unzip.settings import make_tuning
 from s3unzip.stores.config import StoreConfig, parse_destination, parse_source
+from s3unzip.stores.folder import own_prefix
 from s3unzip.stores.ports import Clock, ObjectFacts, StoredObject
 from s3unzip.zip import Policy
 from tests.support.memory import OUT, MemoryStores, Told, World
@@ -139,8 +140,9 @@ class Folder:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         archive = folder / "a.zip"
-        entries = [Entry(f"f{n}", b"%d" % n * 100, method=8) for n in range(MEMBERS)]
-        archive.write_bytes(build(*entries))
+        archive.write_bytes(
+            build(*(Entry(f"f{n}", b"%d" % n * 100, method=8) for n in range(MEMBERS)))
+        )
         config = StoreConfig(parse_destination(str(folder / "home")))
         tuning = make_tuning({"batch_members": 10, "max_workers": 3})
         self.open_context = partial(open_context, config, Policy(), tuning)
@@ -197,15 +199,19 @@ def test_killed_workers_are_replaced(tmp_path: Path) -> None:
 
 
 def test_the_progress_has_what_a_killed_worker_recorded(tmp_path: Path) -> None:
-    """A worker that is killed between its record and its last message costs no count."""
+    """A worker that is killed between its record and its last message costs no count.
+
+    Of what it was writing nothing is left when the run has ended.
+    """
     folder = Folder(tmp_path)
     killed = tmp_path / "killed"
-    opening = partial(open_and_die, str(killed), folder.open_context)
+    report = folder.run_elsewhere(partial(open_and_die, str(killed), folder.open_context), killed)
     assert (
-        folder.run_elsewhere(opening, killed).verdict,
+        report.verdict,
         killed.exists(),
         folder.shown.counts["extracted"],
-    ) == (Verdict.COMPLETED, True, MEMBERS)
+        sum(path.is_file() for path in (tmp_path / "out").rglob("*")),
+    ) == (Verdict.COMPLETED, True, MEMBERS, MEMBERS)
 
 
 def open_and_die(killed: str, opening: OpenContext, *arguments: Any) -> Context:
@@ -215,6 +221,7 @@ def open_and_die(killed: str, opening: OpenContext, *arguments: Any) -> Context:
         end = do_attempt(run, task, context)
         with suppress(FileExistsError):
             Path(killed).touch(exist_ok=False)
+            Path(run.key_prefix, f"{own_prefix(run.id)}1").touch()
             os.kill(os.getpid(), signal.SIGKILL)
         return end
 
