@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.processes import Program, descendants, is_running
 from tests.support.servers import HANG_SECONDS, Asked, HttpServer, Reply, WebFiles, looks
-from tests.support.zips import Entry
+from tests.support.zips import Entry, build
 
 MEMBERS = 20
 LINUX = sys.platform == "linux"
@@ -71,6 +71,16 @@ def test_a_process_without_memory_is_told_in_plain_words(program: Program, limit
     """Out of memory in any process is never called an internal error."""
     code, told = _shell(program, f"ulimit -v {limit}; s3unzip run a.zip out -w 1")
     assert code == 0 or "no memory left" in told, told
+
+
+@pytest.mark.parametrize("words", ["archives out", "outer.zip out --nested 1"])
+def test_many_archives_need_few_descriptors(program: Program, words: str) -> None:
+    """A run is unlocked when the next one begins."""
+    archives = {f"{number}.zip": build(Entry("f")) for number in range(70)}
+    program.add("outer.zip", *(Entry(name, archive) for name, archive in archives.items()))
+    for name in archives:
+        program.add(f"archives/{name}", Entry("f"))
+    assert _shell(program, f"ulimit -n 64; s3unzip run {words} -w 1 -q") == (0, "")
 
 
 def test_the_same_run_twice_at_once(program: Program) -> None:

@@ -11,7 +11,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
-from functools import partial
+from functools import cached_property, partial
 from typing import Self
 
 from msgspec.structs import replace
@@ -71,7 +71,7 @@ MAX_SHOWN = 3  # maximum number of folders to name in a warning
 
 
 class Machine:
-    """The runs of one command; a context manager that ends its workers and unlocks its runs.
+    """The runs of one command; a context manager that ends its workers and unlocks its last run.
 
     Args:
         context: the context of this process; its progress receives the counts of the workers. If
@@ -86,8 +86,8 @@ class Machine:
         self._home = None if self._config is None else self._config.work.key
         self._progress = context.progress or Progress()
         self._workers = workers
-        self._locked: set[str] = set()  # the ids of the locked runs
-        self._resources = ExitStack()  # the workers, the locks, and the machine for nested archives
+        self._resources = ExitStack()  # the workers, the lock, and the machine for nested archives
+        self._locked = self._resources.enter_context(ExitStack())  # the latest run
         self._resources.callback(workers.close)
 
     def __enter__(self) -> Self:
@@ -219,8 +219,7 @@ class Machine:
         """
         if not has_nested(report):
             return
-        inner = self._open_inner()
-        context = inner.context
+        context = self._inner.context
         budget = report.options.nested_budget or first_budget(context.tuning)
         outer_reports = deque([report])
         ended: list[tuple[RunRecords, list[NestedRun]]] = []
@@ -234,7 +233,7 @@ class Machine:
                 yield from results
                 for outcome in outcomes:
                     try:
-                        nested = inner.run(nested_request(run, outcome.key, budget))
+                        nested = self._inner.run(nested_request(run, outcome.key, budget))
                     except (InterruptedRunError, KeyboardInterrupt) as interrupt:
                         raise InterruptedRunError(
                             f"stopped: the archives inside {report.source} are not all extracted; "
@@ -262,14 +261,15 @@ class Machine:
             if self._home is not None:  # the runs of the nested archives are later
                 make_latest(self._home, report.run)
 
-    def _open_inner(self) -> Machine:
-        """Return a machine for nested archives; it reads from the destination of this machine.
+    @cached_property
+    def _inner(self) -> Machine:
+        """A machine that reads nested archives from the destination; it locks one run at a time.
 
-        Returns this machine if the same options are used to reach source and destination.
+        It shares the workers if the same options are used to reach source and destination.
         """
         stores = self._config and self._config.at_destination()
         if stores is None or stores == self._config:
-            return self
+            return self._resources.enter_context(Machine(self.context, self._workers))
         return self._resources.enter_context(
             open_machine(
                 stores,
@@ -281,10 +281,10 @@ class Machine:
         )
 
     def _lock(self, run: str) -> None:
-        """Lock a run against other processes until this machine is closed."""
-        if self._home is not None and run not in self._locked:
-            self._resources.enter_context(lock_run(self._home, run))
-            self._locked.add(run)
+        """Unlock the latest run, and lock a run against other processes."""
+        if self._home is not None:
+            self._locked.close()
+            self._locked.enter_context(lock_run(self._home, run))
 
     def _do_rounds(self, settled: loop.Settled) -> Report:
         """Do the rounds of a run one after another; return the report of the run.
