@@ -187,6 +187,7 @@ def test_ls_and_cat(program: Program) -> None:
         {line["name"] for line in program.run("ls", "a.zip", "a/b/", "*top*", "--json").lines},
         program.run("cat", "a.zip", "top.txt", "a/*.txt").ends(0).out.encode(),
     ) == ({"a/b/two.txt", "top.txt"}, b"".join(CONTENTS[name] for name in NAMES[:2]))
+    program.run("cat", "a.zip", "").ends(7, "no member matches ''")  # of a variable that is not set
 
 
 @pytest.mark.parametrize("words", ["plan a.zip out", "test a.zip", "run a.zip out --dry-run"])

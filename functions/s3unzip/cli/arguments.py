@@ -332,8 +332,11 @@ def _ask_password(name: str) -> bytes:
 
 
 def globs_of(names: Iterable[str]) -> tuple[str, ...]:
-    """Return a glob for each argument; a leading slash anchors names at the root of the archive."""
-    return tuple(name if has_wildcards(name) else f"/{name}" for name in names)
+    """Return a glob for each argument; a leading slash anchors names at the root of the archive.
+
+    An empty argument, as of a variable that is not set, matches nothing.
+    """
+    return tuple(f"/{name}" if name and not has_wildcards(name) else name for name in names)
 
 
 def _read_pairs(option: RunOption, texts: Iterable[str]) -> dict[str, str]:
