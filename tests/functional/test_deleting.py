@@ -7,12 +7,15 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
+import s3unzip
 from s3unzip import errors, run_ids
 from s3unzip.api.options import parse_after_success
+from s3unzip.context import Progress
 from s3unzip.model import (
     AfterSuccess,
     Location,
     Options,
+    PlanSummary,
     Request,
     SourceAction,
     SourceResult,
@@ -23,6 +26,7 @@ from s3unzip.model import (
 )
 from s3unzip.runs.records import REPORT, RUN
 from s3unzip.settling import loop
+from s3unzip.stores.config import StoreConfig, parse_destination
 from tests.support import memory, memory_server, streams
 from tests.support.processes import Ended, Program
 from tests.support.zips import DEFLATE, Entry, build, seal_aes
@@ -125,6 +129,27 @@ def test_another_archives_prefix_is_left_alone(place: Place) -> None:
         6, "--delete-extra: ", f"remove {place.home}/runs/{run}/"
     )
     assert place.names == {"site/x/theirs.txt"}
+
+
+def test_a_run_that_began_meanwhile_keeps_its_members(place: Place) -> None:
+    """Another archive that was extracted to the prefix since the run began ends the deletion."""
+    place.add("other.zip", Entry("theirs.txt", b"1"))
+
+    class Meanwhile(Progress):
+        def planned(self, plan: PlanSummary) -> None:
+            assert plan.selected == len(MEMBERS)
+            place.site(source="other.zip").ends(0)
+
+    with pytest.raises(errors.UsageError, match="extracted another archive"):
+        s3unzip.extract(
+            place.folder / "a.zip",
+            place.folder / "out",
+            Options(key_template="site/{member}"),
+            stores=StoreConfig(parse_destination(str(place.home))),
+            progress=Meanwhile(),
+            delete_extra=lambda _: True,
+        )
+    assert place.names == MEMBERS | {"site/theirs.txt"}
 
 
 def test_links_are_not_followed(place: Place) -> None:

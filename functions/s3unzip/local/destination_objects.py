@@ -197,6 +197,13 @@ def clear_extra(
         members.add(run.key_prefix + MARKER)
     objects = _list_objects(run.destination, run.key_prefix, context, calls)
     extra = [objects[key] for key in sorted(objects.keys() - members)]
+    if extra and context.reached is not None:  # a run that has begun since may have written them
+        _check_runs(
+            run,
+            replace(run.destination, key=run.key_prefix),
+            context.reached.work,
+            context.stores,
+        )
     if extra and confirm(extra):
         destination = context.stores.destination(run.destination)
         for start in range(0, len(extra), PAGE_KEYS):
@@ -243,13 +250,13 @@ def _check_runs(request: Request, cleared: Location, home: Location, stores: Sto
             ) from None
         if plan is None or plan.run.source.public == request.source.public:
             continue
-        destination = plan.run.destination
-        prefix = plan.run.key_prefix
+        run = plan.run
         # One of the two prefixes contains the other.
-        if (destination.scheme, destination.bucket) == (cleared.scheme, cleared.bucket) and (
-            prefix.startswith(cleared.key) or cleared.key.startswith(prefix)
-        ):
+        if (run.destination.scheme, run.destination.bucket) == (
+            cleared.scheme,
+            cleared.bucket,
+        ) and (run.key_prefix.startswith(cleared.key) or cleared.key.startswith(run.key_prefix)):
             raise UsageError(
-                f"{OPTION}: the run {name} extracted another archive, {plan.run.source}, to "
-                f"{prefix}; give each archive a prefix of its own"
+                f"{OPTION}: the run {name} extracted another archive, {run.source}, to "
+                f"{run.key_prefix}; give each archive a prefix of its own"
             )
