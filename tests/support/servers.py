@@ -267,7 +267,6 @@ class WebFiles:
     files: dict[str, bytes] = field(default_factory=dict)
     ranges: bool = True
     suffixes: bool = True
-    conditions: bool = True
     etags: bool = True
     weak: bool = False
 
@@ -277,9 +276,6 @@ class WebFiles:
             return Reply(HTTPStatus.NOT_FOUND)
         etag = f'{"W/" * self.weak}"{hash(data):x}"'
         headers = {"ETag": etag} if self.etags else {}
-        wanted = asked.headers.get("if-match")
-        if self.conditions and wanted is not None and wanted != headers.get("ETag"):
-            return Reply(HTTPStatus.PRECONDITION_FAILED)
         text = asked.headers.get("range", "")
         is_known = self.ranges and (self.suffixes or not text.startswith("bytes=-"))
         return serve_range(data, text * is_known, headers)
