@@ -50,7 +50,7 @@ class Progress:
         """Receive one line about a store that does not respond; the request is retried."""
 
     def reported(self, report: Report) -> None:
-        """Receive the report, before the archives inside the archive begin."""
+        """Receive the report, before the runs of the archives inside the archive begin."""
 
     def nested(self, run: NestedRun) -> None:
         """Receive the result of one archive inside the archive."""

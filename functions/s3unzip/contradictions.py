@@ -1,7 +1,7 @@
 """Checks for options that contradict each other, or the source or destination of a run.
 
-The command line and an environment's file have different names for an option. Each message uses
-the name that its reader knows, which a `Naming` returns.
+The command line and an environment's file have different names for an option. A `Naming` returns
+the name that the reader of a message knows.
 """
 
 from collections.abc import Callable, Sequence
@@ -121,24 +121,26 @@ def check_access(
         access: a `StoreConfig`, which this module cannot import.
         source: the archive; None: not known yet.
         destination: the destination; None: there is none, or it is not known yet.
-        after_success: the action on the archive after its run; None: none.
+        after_success: the action on the archive after its run; None: there is no action.
     """
-    # By field: the words of all options on the command line, then of those that are set.
+    # The names of all options on the command line, by field; then those of the options in use.
     words = {option.field: option.word for option in read_options(type(access))}
-    typed = {field: word for field, word in words.items() if getattr(access, field)}
+    set_words = {field: word for field, word in words.items() if getattr(access, field)}
     unsigned = words["unsigned"]
     payer = words["request_payer"]
-    if {"unsigned", "request_payer"} <= typed.keys():
+    if {"unsigned", "request_payer"} <= set_words.keys():
         raise UsageError(f"{unsigned} and {payer}: give one of them, because S3 must know who pays")
-    if after_success and "unsigned" in typed:
+    if after_success and "unsigned" in set_words:
         raise UsageError(
             f"--after-success: with {unsigned} the archive is reached without credentials, so it "
             "cannot be changed; leave out one of them"
         )
-    source_options = {"unsigned", "request_payer"} & typed.keys()
+    source_options = {"unsigned", "request_payer"} & set_words.keys()
     if source_options and source is not None and not source.store.takes_s3_options:
         raise UsageError(f"{source}: {unsigned} and {payer} are for S3")
-    destination_words = [word for field, word in typed.items() if field.startswith("destination_")]
+    destination_words = [
+        word for field, word in set_words.items() if field.startswith("destination_")
+    ]
     if destination_words and destination is not None and not destination.store.takes_s3_options:
         verb = choose_form(len(destination_words), "is", "are")
         raise UsageError(f"{destination}: {' and '.join(destination_words)} {verb} for S3")

@@ -73,7 +73,7 @@ class _Bound(NamedTuple):
 
     seconds: float
     name: str
-    throttled: bool = False  # whether the bound is the rate of writes, so that S3 throttles workers
+    throttled: bool = False  # whether the rate of writes limits the run: S3 throttles it
 
 
 def estimate(
@@ -374,8 +374,8 @@ def _count_requests(
     for task in tasks:
         counts.update(_task_requests(task, tuning))
         if has_record_requests:
-            # One more GET is that of settling, which reads the outcomes. Tasks other than scans
-            # write only their outcomes.
+            # Settling sends one more GET, to read the outcomes. Tasks other than scans write only
+            # their outcomes.
             counts.update(get=TASK_GETS + 1, put=SCAN_PUTS if task.kind is TaskKind.SCAN else 1)
     if has_record_requests:
         split = sum(task.part == 0 for task in tasks if task.parts > 1)  # number of split members

@@ -60,7 +60,7 @@ _ADVICE = {
     "key, with a warning. Where a template made the keys equal, give another --key-template.",
     "file-dir-prefix-conflict": "Nothing to do for S3, which keeps both. In a folder, a member "
     "without content is the folder, and one with content fails (name-is-folder).",
-    "case-collision": "Use a destination that tells upper from lower case, such as S3.",
+    "case-collision": "Use a destination that distinguishes upper and lower case, such as S3.",
     "name-undecodable": "Give the right encoding with --encoding, such as cp437 or shift_jis.",
     "name-guessed-backslash": "Give the encoding of the names with --encoding, such as shift_jis, "
     "gbk, big5 or cp437.",
@@ -102,7 +102,7 @@ OTHER = {
         "Choose another --prefix, or run again with --on-conflict overwrite.",
     ),
     "link-refused": Explanation(
-        "The web server does not give the archive for this link.",
+        "The web server does not return the archive for this link.",
         "Get a new link, and extract what is left with it: s3unzip run NEW-URL DEST "
         "--on-conflict skip-unchanged.",
     ),

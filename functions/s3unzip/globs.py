@@ -6,9 +6,9 @@ below that folder. Leading slashes in a pattern or in a path do not matter.
 
 The sender of an archive chooses the names. `re` tries every way to divide a name between wildcards:
 with two wildcards in one folder's name, the time grows with the square of the name's length; with
-three, it grows with the cube. `re` is therefore used only for patterns that leave it one way to try
-(`_is_linear`, `_translate_part`). The other patterns are compiled to an automaton, which
-reads each character once. The automaton takes about 4 us for a typical name, and `re` takes 0.2 us.
+three, it grows with the cube. Therefore `re` is used only for patterns that can match in only one
+way (`_is_linear`, `_translate_part`). The other patterns are compiled to an automaton, which reads
+each character once. The automaton takes about 4 us for a typical name, and `re` takes 0.2 us.
 """
 
 import re

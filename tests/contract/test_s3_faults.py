@@ -374,7 +374,7 @@ MEANINGS: dict[str, tuple[str, Reply, type[S3UnzipError], str | None]] = {
         "put",
         Reply(308, headers={"Location": "https://127.0.0.1/"}),
         StorageError,
-        "HTTP 308; the endpoint redirects: give its new URL",
+        "HTTP 308; the endpoint redirects: give the new URL",
     ),
     "tail: an endpoint that wants https": (
         "tail",

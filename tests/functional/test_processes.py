@@ -273,4 +273,4 @@ def test_ctrl_c_stops_several_archives_and_says_how_to_go_on(program: Program) -
         told,
     )
     assert "\\n" not in told
-    assert "s3unzip resume" in told or "start the same command again" in told
+    assert "s3unzip resume" in told or "run the same command again" in told

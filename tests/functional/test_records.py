@@ -189,7 +189,7 @@ def test_a_run_that_was_killed_while_it_planned(program: Program) -> None:
     home = str(program.home)
     with lock_run(home, BEGUN):
         program.run("show", "latest").ends(
-            6, f"{BEGUN}: has no report yet; s3unzip watch {BEGUN} follows it"
+            6, f"{BEGUN} has no report yet; follow it: s3unzip watch {BEGUN}"
         )
     assert not is_at_work(home, BEGUN)
     program.run("watch", BEGUN, "--every", "0.1").ends(
@@ -201,11 +201,9 @@ def test_a_run_without_a_report(program: Program, run: str) -> None:
     """`watch` follows it while a process works on it, and `resume` continues it later."""
     _lose_report(program, run)
     with lock_run(str(program.home), run):
-        program.run("show", run).ends(
-            6, f"{run}: has no report yet; s3unzip watch {run} follows it"
-        )
+        program.run("show", run).ends(6, f"{run} has no report yet; follow it: s3unzip watch {run}")
     program.run("watch", run, "--every", "0.1").ends(
-        6, f"{run}: has no report yet; s3unzip resume {run} continues it"
+        6, f"{run} has no report yet; continue it: s3unzip resume {run}"
     )
 
 

@@ -247,7 +247,7 @@ def check_apart(requests: Sequence[Request]) -> None:
     for request in requests:
         prefix = parse_template(request).prefix  # a wrong template is refused before any run begins
         if "{archive" not in request.options.key_template:
-            return
+            return  # all requests have the same template
         earlier = sources.setdefault(prefix, request.source)
         if earlier != request.source:
             raise UsageError(

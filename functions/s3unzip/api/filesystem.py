@@ -62,7 +62,7 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
             source = os.fspath(fo).removeprefix("file://").removeprefix("local://")
             protocol = target_protocol or fsspec.utils.get_protocol(source).lower()
             if "::" in source or protocol not in {"file", "local", "s3", "http", "https"}:
-                # The reference keeps the file open: some file systems close it when they are freed.
+                # Keep the `OpenFile`: some file systems close their files when they are freed.
                 self._target = fsspec.open(source, "rb", protocol=target_protocol, **options)
                 source = self._target.open()
                 options = {}

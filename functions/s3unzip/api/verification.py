@@ -1,8 +1,8 @@
 """Compare the objects in a destination with the directory of an archive, without writing anything.
 
 LIST returns keys, sizes and ETags. An object whose ETag is on record requires no further request.
-An object that was replaced after a run wrote it is read. For all other objects, HEAD returns a
-CRC-32.
+If an object was replaced after a run wrote it, the object is read. For all other objects, HEAD
+returns a CRC-32.
 
 The records of runs contain the ETag that the store returned for each PUT and Complete. A run writes
 an object only after it has compared the bytes with the directory of the archive. Therefore an
@@ -88,7 +88,7 @@ class Proof(StrEnum):
     RECORD = "record"  # the store: the ETag is equal to the one returned for the PUT by a run
     CHECKSUM = "checksum"  # the store: its own CRC-32 of the bytes is the one in the directory
     READ = "read"  # this verification, which has read the bytes
-    METADATA = "metadata"  # the writer of the object: the zip-crc32 is the one in the directory
+    METADATA = "metadata"  # the writer of the object: its zip-crc32 is equal to the directory's
     SIZE = "size"  # none: the archive does not declare the CRC-32 of an AES member (AE-2)
 
 
@@ -351,8 +351,8 @@ class _ObjectComparison:
         self.each = each
         self._progress = context.progress or Progress()
         self.calls = Calls(context.clock, context.tuning.retry_seconds, effort.at_once)
-        # Objects that have the correct size, but whose bytes the listing does not prove: no run has
-        # recorded them, or they were replaced after a run wrote them.
+        # Objects with the correct size whose bytes the listing does not prove. No run has recorded
+        # them, or they were replaced after a run wrote them.
         self._unrecorded: list[_Expected] = []
         self._replaced: list[_Expected] = []
         self._lock = threading.Lock()
@@ -437,7 +437,7 @@ class _ObjectComparison:
         """Compare the objects with keys in [`start`, `stop`) with the members in that range."""
         unlisted = {member.key: member for member in members}
         # There may be many more extra objects than members, so their keys are not kept.
-        not_extra = {stop, *unlisted}  # the next range begins with `stop`
+        not_extra = {stop, *unlisted}  # the list can contain `stop`, which is in the next range
         list_page = partial(self.calls.paced, "list")
         for page in list_pages(self._destination, self._prefix, list_page, start, last=stop):
             if self.calls.has_ended:  # another thread has met an error

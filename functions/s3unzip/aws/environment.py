@@ -396,5 +396,5 @@ def _read_field(name: str, value: bytes, field: str) -> bytes:
         if isinstance(fields, dict):
             text = fields.get(field)
     if not isinstance(text, str):
-        raise errors.UsageError(f"secret {name}: is not a JSON object with a text field {field!r}")
+        raise errors.UsageError(f"secret {name} is not a JSON object with a text field {field!r}")
     return text.encode()

@@ -253,7 +253,7 @@ def _repeat_ends(put: ArchivePut, invocation: Invocation, current_run: str | Non
 
 
 def _find_reports(source: Location, stores: Stores, calls: Calls, second: int) -> list[Report]:
-    """Return the reports of archives with the stem of `source` that were put in a given second.
+    """Return the reports of archives that have the stem of `source` and were put in one second.
 
     Args:
         source: the location of an archive.

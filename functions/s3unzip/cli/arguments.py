@@ -105,7 +105,7 @@ class Arguments(Struct, frozen=True):
         int | None,
         RunOption(
             "--delete-extra N",
-            "Delete up to N other objects below the prefix; asks first on a terminal.",
+            "Delete up to N other objects below the prefix; on a terminal, ask first.",
             HelpSection.AFTERWARDS,
             minimum=1,
         ),

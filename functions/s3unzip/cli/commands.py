@@ -132,7 +132,7 @@ def command(
             function.__name__,
             params=[
                 _make_parameter(name, changes.get(name, {}))
-                for name in " ".join((*names, "verbose")).split()
+                for name in " ".join((*names, "verbose")).split()  # of each string
             ],
             callback=start,
             help=function.__doc__,

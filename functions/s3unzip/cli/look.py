@@ -185,7 +185,7 @@ def cat(arguments: Arguments) -> int:
 
     # Members that match the same glob stay in the order of the directory.
     members = sorted(archive.members(), key=first_match)
-    contents = [member.stream() for member in members]  # a refused member raises before any output
+    contents = [member.stream() for member in members]  # raises errors before any output
     is_terminal = sys.stdout.isatty()
     for member, content in zip(members, contents, strict=True):
         for data in content:
@@ -300,7 +300,7 @@ def verify(arguments: Arguments) -> int:
 
 @contextmanager
 def _open_objects_file(name: str | None) -> Iterator[Callable[[object], object] | None]:
-    """Yield a function that writes a value to the file as a JSON line, or None without a name."""
+    """Yield a function that writes a value to the file as a JSON line; None without a name."""
     if name is None:
         yield None
         return

@@ -312,9 +312,7 @@ def _interrupted(ended: int, archives: int, interrupt: BaseException) -> Interru
         message += f"; next archive: {interrupt}"
         not_begun -= 1
     if not_begun > 0:
-        message += (
-            f"; {show_count(not_begun, 'archive')} had not begun: start the same command again"
-        )
+        message += f"; {show_count(not_begun, 'archive')} had not begun: run the same command again"
     return InterruptedRunError(message)
 
 

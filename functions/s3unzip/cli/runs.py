@@ -85,15 +85,15 @@ def _missing_report(run: str, runs: RunList) -> NotFoundError:
     """Return the error for a run without a report: the reason, and what to do."""
     if runs.state(run) == RUNNING:
         return NotFoundError(
-            f"{run}: has no report yet; s3unzip watch {run}{runs.env_options} follows it"
+            f"{run} has no report yet; follow it: s3unzip watch {run}{runs.env_options}"
         )
     if runs.environment is None and runs.records(run).find_plan() is None:
         return NotFoundError(
-            f"{run}: has no plan and no report: it is being planned, or planning failed; then "
-            "start again with s3unzip run"
+            f"{run} has no plan and no report: it is being planned, or planning failed; if it "
+            "failed, start again with s3unzip run"
         )
     return NotFoundError(
-        f"{run}: has no report yet; s3unzip resume {run}{runs.env_options} continues it"
+        f"{run} has no report yet; continue it: s3unzip resume {run}{runs.env_options}"
     )
 
 

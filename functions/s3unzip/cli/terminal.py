@@ -156,7 +156,7 @@ class Stopping:
     def __init__(self) -> None:
         self._number: int = signal.SIGINT
         self._handlers: dict[int, Any] = {}  # the replaced handlers, by signal
-        self._timer = (0.0, 0.0)  # the replaced timer: seconds left, and interval
+        self._replaced_timer = (0.0, 0.0)  # seconds left, and interval
 
     @property
     def has_signal(self) -> bool:
@@ -186,7 +186,7 @@ class Stopping:
         finally:
             lost = False
             if signal.SIGALRM in self._handlers:  # a signal has arrived, and `_stop` set the timer
-                _, interval = signal.setitimer(signal.ITIMER_REAL, *self._timer)
+                _, interval = signal.setitimer(signal.ITIMER_REAL, *self._replaced_timer)
                 lost = interval > 0  # the timer still runs, so the exception was not handled
             for signal_number, handler in self._handlers.items():
                 signal.signal(signal_number, handler)
@@ -199,8 +199,8 @@ class Stopping:
         del frame
         self._number = number
         timer = signal.setitimer(signal.ITIMER_REAL, 0.0)  # stops the timer and returns its values
-        if signal.SIGALRM not in self._handlers:  # the first signal
-            self._timer = timer
+        if signal.SIGALRM not in self._handlers:  # the first signal: keep what is replaced
+            self._replaced_timer = timer
             self._handlers[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._raise_again)
         signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS, AGAIN_SECONDS)
         raise KeyboardInterrupt

@@ -258,7 +258,7 @@ class SegmentInflater:
         self._position += len(chunk)
         if self.ended or not chunk:
             return
-        # The last byte also contains bits of the next segment.
+        # If the segment ends inside a byte, this byte also contains bits of the next segment.
         if self._last_bit and self._position == self._stop:
             self._last_byte = bytes(chunk[-1:])
             chunk = chunk[:-1]
@@ -266,6 +266,7 @@ class SegmentInflater:
         if is_first and chunk:
             chunk = align(bytes(chunk), self._first_bit)
         yield from self._drain(chunk)
+        # The position after the last byte that was inflated.
         self._used = self._position - len(self._last_byte) - len(self._inflate.unused_data)
 
     def finish(self) -> tuple[bytes, Arrival]:

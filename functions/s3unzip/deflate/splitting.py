@@ -62,7 +62,7 @@ class Record(Struct, frozen=True):
         try:
             inflate = zlib.decompressobj()
             plain = inflate.decompress(data, _MAX_RECORD)
-            # Before the end of the stream, zlib has not compared its checksum.
+            # zlib compares the checksum only at the end of the stream.
             if not inflate.eof or inflate.unused_data:
                 raise SegmentRecordError(f"a {cls.__name__} with too many or too few bytes")
             return msgpack.decode(plain, type=cls)

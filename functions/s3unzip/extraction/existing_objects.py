@@ -34,7 +34,7 @@ from s3unzip.stores.ports import Buffer, Destination, StoredObject
 from s3unzip.zip import Member
 from s3unzip.zip.decode import PIECE_LENGTH
 
-LIST_PRICE = 12  # price of one LIST, in HEADs: https://aws.amazon.com/s3/pricing/
+LIST_PRICE = 12  # a LIST costs as much as so many HEADs: https://aws.amazon.com/s3/pricing/
 
 
 def is_member(row: PlannedMember, options: Options, destination: Destination, calls: Calls) -> bool:

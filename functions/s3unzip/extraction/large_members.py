@@ -373,7 +373,7 @@ def _run_copy(attempt: TaskAttempt, request: Callable[[], Part]) -> Part:
     except errors.StorageError as refusal:  # if the archive has changed, streaming will show it
         raise CopyRefusedError(str(refusal)) from refusal
     # VersityGW returns the checksum of the whole archive, which ends in "-3" if the archive was
-    # uploaded in three parts. No store accepts such a checksum in Complete.
+    # uploaded in three parts. No store accepts such a checksum in CompleteMultipartUpload.
     checksum = part.checksum_crc32
     if checksum is not None and len(checksum) != CHECKSUM_LENGTH:
         raise CopyRefusedError(f"part {part.number} has an invalid checksum: {checksum!r}")

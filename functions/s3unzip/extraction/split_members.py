@@ -172,7 +172,7 @@ def link_member(run_step: Step, tasks: Sequence[Task]) -> list[Task] | Outcome:
 def _plan_copies(run_step: Step, row: PlannedMember, copies: Sequence[Task]) -> list[_SlicePlan]:
     """Return the slices of a stored member, one for each task in `copies`."""
     limits = run_step.destination.part_limits
-    # Each slice rounds up its number of parts, so keep one part per slice in reserve.
+    # Each of the `first.parts` slices rounds up its number of parts, so keep one part for each.
     min_size = math.ceil(row.member.size / (limits.max_parts - len(copies)))
     part_size = max(run_step.context.tuning.copy_part_bytes, min_size)
     sizes = [stop - start for start, stop in (task.span for task in copies)]
@@ -237,7 +237,7 @@ def _link_segments(run_step: Step, row: PlannedMember, first: Task) -> list[_Sli
                 f"the segments have {total} bytes, the directory declares {row.member.size}",
             )
         )
-    # Each slice rounds up its number of parts, so keep one part per slice in reserve.
+    # Each of the `first.parts` slices rounds up its number of parts, so keep one part for each.
     reduced_limits = limits._replace(max_parts=limits.max_parts - first.parts)
     part_size = choose_part_size(total, run_step.context.tuning.part_bytes, reduced_limits)
     return [
@@ -307,7 +307,8 @@ def extract_slice(attempt: TaskAttempt, row: PlannedMember) -> None:
     """Inflate the segments of this task, upload their parts, and note the parts in the attempt."""
     task = attempt.task
     member_slice = attempt.slice
-    # Only the last slice shows whether the member is larger than its 32-bit size field.
+    # The span of a slice is in the content of the member. Only the last slice shows whether the
+    # content is larger than its 32-bit size field.
     is_last = task.part + 1 == task.parts
     if row.member.is_wrapped and is_last and task.span[1] >= WRAP:
         attempt.warnings["size-wrapped"] += 1
@@ -366,7 +367,7 @@ def finish_member(
     """
     first, _ = slices[0]
     row = run_step.read_rows(first.rows)[0]
-    # Each of these tasks has a slice.
+    # Each of these tasks has a slice; `else` is only for the type checker.
     upload = Upload(row.key, first.slice.upload_id if first.slice else "")
     parts = tuple(part for _, recorded in slices for part in recorded.report.uploaded)
     if any(recorded.outcomes for _, recorded in slices):  # a slice has an outcome only if it failed

@@ -114,4 +114,4 @@ def _do_remaining(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
         for row in remaining:
             attempt.note_failed(row, row.finding(refusal.reason, str(refusal)))
     # The task is finished. If it was a scan or a slice, settling adds the outcome of the member.
-    attempt.has_no_outcome = not attempt.task.is_whole
+    attempt.settling_adds_outcome = not attempt.task.is_whole

@@ -125,14 +125,13 @@ def complete_once(
         try:
             return destination.complete_upload(upload, parts, if_absent=if_absent)
         except (errors.NotFoundError, errors.UnconfirmedError) as error:
-            may_be_done |= isinstance(
-                error, errors.UnconfirmedError
-            )  # this attempt may have succeeded
+            # If the response is not confirmed, this try may have succeeded, too.
+            may_be_done |= isinstance(error, errors.UnconfirmedError)
             if may_be_done and is_member(row, options, destination, run_step.calls):
                 return None
             raise
         finally:
-            may_be_done = True  # if the response to this try was lost
+            may_be_done = True  # for a later try: this one may have succeeded despite its fault
 
     etag = run_step.calls.run("complete", complete)
     _forget(run_step, upload)

@@ -252,9 +252,8 @@ class DeployedRuns(RunList):
     def recent(self, limit: int) -> Iterator[ListedRun]:
         """Yield runs, the one of the latest archive first; a run at work may have no record yet.
 
-        The time of a run is the time of its archive. A run is not at work if only an execution
-        named RUN-w1, RUN-w2, ... is running, which waits for the functions of a failed execution to
-        end.
+        The time of a run is the time of its archive. An execution named RUN-w1, RUN-w2, ... only
+        waits for the functions of a failed execution to end, so its run is not at work.
         """
         names = (
             execution["name"]
@@ -272,7 +271,7 @@ class DeployedRuns(RunList):
             for run in reversed(self._list_folders(day))
         )
         runs = {*running, *itertools.islice(recorded, limit)}
-        for run in sorted(runs, reverse=True)[:limit]:
+        for run in sorted(runs, reverse=True)[:limit]:  # an id begins with the time
             yield ListedRun(run, RUNNING if run in running else "", time_of_run(run))
 
     def list_pages(

@@ -343,7 +343,10 @@ def _find_unsettled(archive: ObjectTypeDef, runs: DeployedRuns) -> Unsettled | s
         return _assess_without_report(runs, request, tail, put)
     except NotFoundError:  # the archive was deleted after the listing
         return None
-    except (UnreadableRecordError, UsageError) as error:  # damaged, or of another archive
+    except (
+        UnreadableRecordError,
+        UsageError,
+    ) as error:  # the record is damaged, or of another archive
         return structs.replace(unread, run=run, message=str(error))
 
 

@@ -69,7 +69,7 @@ class TaskAttempt(Step):
         self.put_seconds: list[float] = []
         self.first_object: float | None = None  # time of the first object, in Unix seconds
         self.uploaded: tuple[Part, ...] = ()  # only for a slice of a split member
-        self.has_no_outcome = False  # True for a scan or slice whose outcome settling adds
+        self.settling_adds_outcome = False  # True for a scan or slice that has ended
         self.fault: str | None = None  # the fault that ends this attempt too early
         # The report of the earlier attempts; without earlier attempts, its cost is zero.
         self._earlier = TaskReport(task.id, task.kind, members=0, started=self.started)
@@ -171,7 +171,7 @@ class TaskAttempt(Step):
             outcome.size for outcome in self.outcomes if outcome.status is Status.EXTRACTED
         )
         unfinished = task.members - len(self.outcomes)
-        if self.has_no_outcome:  # the task is finished without an outcome
+        if self.settling_adds_outcome:  # the task is finished without an outcome
             unfinished = 0
         return TaskReport(
             task=task.id,
@@ -198,8 +198,8 @@ class TaskAttempt(Step):
 
     def write(self) -> TaskReport:
         """Write the task's report and outcomes to the run store; return the report."""
-        if not self.has_no_outcome:  # a large member without an outcome is read again
-            self.member_bytes = 0
+        if not self.settling_adds_outcome:
+            self.member_bytes = 0  # a member that is not finished is read again
         self.show_progress(now=True)
         report = self.report()
         self.records.write_outcomes(report, self.outcomes)

@@ -217,7 +217,7 @@ def _write_plan(plan: Plan, context: Context, calls: Calls) -> Settled:
 
     Before that, each member that several tasks copy is linked: its upload is created, and the tasks
     copy slices of this upload. If a fault ends the run meanwhile, the stop is recorded, and the
-    round has the copies of the members that are not linked yet: settling links them later.
+    round contains the copy tasks of the members that are not linked yet: settling links them later.
     """
     run = plan.summary.run
     records = RunRecords.open(context.stores, run.id, calls)
@@ -232,6 +232,7 @@ def _write_plan(plan: Plan, context: Context, calls: Calls) -> Settled:
     except RUN_FAULTS as fault:
         records.write_stop(stop_for(fault))
         linked_members = {task.member for task in tasks}
+        # If a member already has its outcome, its copy tasks are ignored later.
         tasks += [task for task in plan.copies if task.member not in linked_members]
     records.write_round(0, tasks)
     stores = {}  # how the stores are reached, for later commands
@@ -280,7 +281,7 @@ def resume(
         results = read_results(step, plan)
         abort_leftover_uploads(step, results.large, results.uploads)
     except UnreadableRecordError as damage:
-        results = read_results(step, plan)  # from the records that can be read
+        results = read_results(step, plan)  # raises nothing: it leaves out damaged records
         results.stop = stop_for(damage)
     last_round = len(records.list_rounds()) - 1  # rounds are numbered from 0
     state = Next(run, "few", last_round, done=NOTHING_DONE, reopened=failed)
@@ -367,8 +368,8 @@ def settle_failed(  # noqa: PLR0913 - all known facts
         if recorded is None:
             return None
         return recorded, False
-    # A FAILED report replaces a report that is older than the execution. Any other verdict is based
-    # on the records, and replaces only a worse verdict.
+    # A FAILED report replaces a FAILED report that is older than the execution. Any other verdict
+    # is based on the records, and replaces only a worse one: 0.0 is before all reports.
     since = began if report.verdict is Verdict.FAILED else 0.0
     return write_report(replace(report, finished=ended), records, since, page_for=context)
 

@@ -45,7 +45,7 @@ def text(value: str) -> Markup:
 
 
 def title_text(value: str) -> Markup:
-    """Return text of unknown origin for a place that cannot contain elements."""
+    """Return text of unknown origin as markup without elements, for places that cannot have any."""
     return plain(_HIDDEN.sub(_spell, value))
 
 

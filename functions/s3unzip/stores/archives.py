@@ -94,7 +94,7 @@ class Source(Protocol):
     def delete(self, location: Location, pin: Pin) -> None:  # noqa: ARG002 - used by S3 and files
         """Delete only this version; do nothing if it no longer exists.
 
-        Stores that cannot delete inherit this method, which refuses.
+        Stores that cannot delete inherit this method, which always raises an error.
         Raises `SourceChangedError` if a different version is there, and leaves that version alone.
         It is safe to repeat calls to this method and to `tag`. Both methods count each request
         after the first one (`count_request`).

@@ -237,8 +237,8 @@ class FolderDestination(Destination):
             free = shutil.disk_usage(folder).free
             if size > free:
                 raise errors.StoreFullError(
-                    f"{root}: {size:,} bytes are to be written, {free:,} are free: make room, or "
-                    f"use another place"
+                    f"{root}: {size:,} bytes are needed, and {free:,} are free: make room, or use "
+                    "another disk"
                 )
         probe = self._own_key(_draw_id())
         self._write(probe, b"", {})
@@ -329,13 +329,13 @@ class FolderDestination(Destination):
         upload_id = _draw_id()
         self._locate(self._check_key(key), create=True)  # create the folder for the file
         # The note is written first: `uploads` finds an upload by its note.
-        metadata = {RUN_KEY: facts.metadata.get(RUN_KEY, ""), MODE_KEY: "600"}
-        self._write(self._own_key(upload_id, NOTE), encode((key, facts)), metadata)
-        own = self._own_key(upload_id)
+        note_metadata = {RUN_KEY: facts.metadata.get(RUN_KEY, ""), MODE_KEY: "600"}
+        self._write(self._own_key(upload_id, NOTE), encode((key, facts)), note_metadata)
+        parts_key = self._own_key(upload_id)
         mode = self._choose_mode(facts.metadata) | 0o200  # the owner must be able to write parts
-        with explaining(own):
-            root, own_name = self._locate(own, create=True)
-            os.close(os.open(own_name, _NEW, mode, dir_fd=root.file))
+        with explaining(parts_key):
+            root, parts_name = self._locate(parts_key, create=True)
+            os.close(os.open(parts_name, _NEW, mode, dir_fd=root.file))
         return upload_id
 
     def upload_part(

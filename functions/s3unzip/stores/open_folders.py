@@ -101,7 +101,7 @@ class OpenFolders:
         self._open.clear()
 
     def close(self) -> None:
-        """Close all folders, which no thread may still be using; `get` reopens them."""
+        """Close all folders; `get` reopens them. No thread may be using a folder."""
         self.forget()
         for folder in list(self._all):
             folder.close()

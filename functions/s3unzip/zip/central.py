@@ -299,8 +299,8 @@ class DirectoryReader:
 
     def _set_absolute_offset(self, sizes: Sizes) -> None:
         """Set `_offset` from an offset that is relative to a disk, or is modulo 4 GiB."""
-        # Modulo 4 GiB: a member begins at the first matching offset after the end of the preceding
-        # member. The first member has no predecessor, so its offset is used as declared.
+        # If offsets are modulo 4 GiB, a member begins at the first matching offset after the end of
+        # the preceding member. The first member has none, so its offset is used as declared.
         if self._location.is_wrapped and self._table.stops:
             self._offset = wrapped.place_after(sizes.offset, self._table.stops[-1])
             return
@@ -404,7 +404,8 @@ class DirectoryReader:
     def _read_encryption(self, form: _HeaderForm, extras: Extras, member: Member) -> Member:
         """Check the encryption; return the member with its cipher and its compression method.
 
-        The member is returned unchanged if it fails, or if there is no password.
+        The member is returned unchanged if its encryption cannot be read, or if there is no
+        password.
         """
         if form.flags & (records.FLAG_STRONG_ENCRYPTION | records.FLAG_MASKED_HEADER):
             self._warn_or_fail("strong-encryption", "s3unzip cannot read it, even with a password")
@@ -534,9 +535,9 @@ def _is_empty(form: _HeaderForm, crc32: int, sizes: Sizes) -> bool:
     """Return whether a directory has no content, whatever size it declares.
 
     Some writers declare the size of the folder on the disk. A directory has no content if its
-    CRC-32 is 0 and its data is not longer than an empty stream. Encrypted data and streams of
-    methods that `_EMPTY_STREAM` does not contain can have content at that length. Then a directory
-    that declares a size must have no data at all.
+    CRC-32 is 0 and its data is not longer than an empty stream. But encrypted data, and data of a
+    method that is not in `_EMPTY_STREAM`, can have content even if it is so short. If such a
+    directory declares a size, it must have no data at all.
     """
     max_empty = _EMPTY_STREAM.get(form.method, _EMPTY_OTHER)
     if form.is_encrypted:

@@ -247,7 +247,7 @@ class _StreamChain:
     def _start_next(self) -> bool:
         """Skip padding; start the next stream if its magic follows; return whether it was started.
 
-        Input that is too short for a magic is kept until the next `push`. Any other input is
+        Input that is shorter than a magic number is kept until the next `push`. Any other input is
         dropped and counted.
         """
         while self._padding and self._input[: len(self._padding)] == self._padding:
@@ -321,7 +321,8 @@ class _LzmaStream:
             self._stream = self._start()
         if self._stream is None or self.needs_input:  # the header or the input is incomplete
             return b""
-        if self._output_left > 1 and not self._has_marker:  # see `needs_input`
+        # Leave the last byte, which is decompressed separately (see `needs_input`).
+        if self._output_left > 1 and not self._has_marker:
             max_length = min(max_length, self._output_left - 1)
         output = self._stream.decompress(self._input, max_length)
         self._input = b""
@@ -338,7 +339,8 @@ class _LzmaStream:
         header = bytes(self._input[:_LZMA_HEADER_LENGTH])
         if int.from_bytes(header[2:4], "little") != 5:  # length of the properties
             self._member.fail("corrupt-stream", f"lzma: invalid header {header.hex()}")
-        # liblzma decodes only streams whose literal bits (lc and lp of 5.8.8) add up to at most 4.
+        # This byte is lc + 9 * lp + 45 * pb (5.8.8). liblzma decodes only streams with an lc + lp
+        # of at most 4, and refuses an invalid byte, from 225 = 9 * 5 * 5 on.
         if header[4] < 225 and header[4] % 9 + header[4] // 9 % 5 > 4:
             self._member.fail(
                 "unsupported-method", f"lzma: properties 0x{header[4]:02x}: lc + lp is above 4"

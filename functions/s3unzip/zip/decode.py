@@ -445,8 +445,8 @@ class GzipMember(MemberDecoder):
         waiting = bytearray()
         for output in super().decode(pieces):
             waiting += output
-            # Keep at least one byte for the last block, in which the final bit is set. The decoder
-            # enforces the declared size, and has no output if the content is empty.
+            # Keep at least one byte for the last block, in which the final bit is set. The content
+            # is not empty, because the decoder has no output otherwise, and enforces its size.
             full_length = min(len(waiting), content_left - 1) // _MAX_BLOCK * _MAX_BLOCK
             for start in range(0, full_length, _MAX_BLOCK):
                 # The block is not final. The complement of the maximum length is 0.

@@ -270,7 +270,7 @@ def _find_padding(window: bytes) -> int:
 
 
 def _find_stops(window: bytes) -> dict[int, int]:
-    """Return the end of each end record's comment, by the position of the record."""
+    """Return where the comment of each end record ends, by the position of the record."""
     return {
         at: find_eocd_stop(window, at)
         for at in find_all(window, EOCD_SIGNATURE)
@@ -333,7 +333,7 @@ def _place_directory(disks: Disks, record: EndRecord, at: int) -> EndRecord:
 
 
 def _refuse_ambiguous(archive: ArchiveBytes, declared: int, locator_at: int) -> Reads[None]:
-    """Refuse a locator inside a directory that needs no ZIP64 record, if there is such a record.
+    """Refuse an archive whose directory needs no ZIP64 record, but contains a locator of one.
 
     The record is looked for at the offset that the locator declares, and directly before the
     locator. If there is none, the bytes only look like a locator: they are part of a name or of a
@@ -432,7 +432,7 @@ def _refuse_encrypted(archive: ArchiveBytes, record_at: int, plain_at: int) -> R
         record_at: offset of the ZIP64 end record.
         plain_at: offset that the record would have if it were as long as a plain record.
     """
-    if plain_at - record_at < 28:  # the record is too short to contain the algorithm
+    if plain_at - record_at < 28:  # the extensible data is too short
         return
     raw = yield from archive.read(record_at, record_at + _ENCRYPTED_EOCD.size)
     offset, algorithm = _ENCRYPTED_EOCD.unpack(raw)

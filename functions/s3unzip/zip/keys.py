@@ -114,7 +114,7 @@ class KeyChecker:
                 if is_archive(key):
                     table.fail_header(number, "name-reserved", "the archive itself has this key")
                 keys.append(key)
-                # A failed member does not count towards the limit of the selection.
+                # A member that has just failed does not count towards the limit of the selection.
                 if is_selective and table.kinds[number] == SELECTED:
                     self._selected_count += 1
         # Nearly always, all keys are ASCII. Then `str.lower` has the same result and is faster.

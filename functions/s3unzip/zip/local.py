@@ -85,7 +85,7 @@ class OpenedMember(NamedTuple):
 
 
 # Describes the values of a header or a descriptor: CRC-32, compressed size and size.
-_describe_content = "CRC {:08x}, {} compressed bytes for {}".format
+_describe_content = "CRC {:08x}, {} compressed bytes, {} bytes".format
 
 
 def _declared_content(member: Member) -> tuple[int, int, int]:
@@ -181,8 +181,8 @@ def _compare_content(member: Member, header: LocalHeader, extras: records.Extras
                 "lfh-size-crc-mismatch",
                 f"{_describe_content(*local)}; in the directory {_describe_content(*declared)}",
             )
-    # If both headers declare 0 bytes, there is no stream. If more bytes follow than those of an
-    # empty stream (at most 32, in xz), they are content that the headers do not declare.
+    # If both headers declare 0 bytes, there is no stream. An empty stream has at most 32 bytes (in
+    # xz). If more bytes follow, they are content that the headers do not declare.
     if (
         header.method
         and not (member.compressed_size or header.flags & records.FLAG_DESCRIPTOR)
@@ -308,6 +308,7 @@ def _check_descriptor(member: Member, opened: OpenedMember, tail: Buffer) -> tup
             descriptor = signature + form
             if start.startswith(descriptor):
                 return len(descriptor), warnings
+            # Some writers copy only the beginning of a longer descriptor.
             if len(start) == _COPIED_LENGTH and descriptor.startswith(start):
                 return _COPIED_LENGTH, ["dd-cut"]
     data_stop = member.offset + opened.data_start + member.compressed_size

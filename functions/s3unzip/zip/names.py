@@ -135,7 +135,7 @@ def check_name(text: str, policy: Policy) -> Name:
         ("name-carriage-return", "\r" in text),
         ("name-combining-run", has_long_marks(text)),
         ("name-absolute", relative != slashed),
-        ("name-drive-letter", _DRIVE.match(path_segments[0])),
+        ("name-drive-letter", _DRIVE.match(path_segments[0])),  # also for `C:name`
         ("name-dotdot", ".." in segments),
         ("name-dot-normalised", "." in segments),
         ("name-empty-component-normalised", "" in segments),

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from s3unzip.stores.config import StoreConfig
 
-# The default settings of clients, and the only ones of clients for services that issue keys. With
+# The default settings of clients. Clients for services that issue keys have no other settings. With
 # botocore's own defaults, a service that does not respond would cause a delay of minutes.
 PATIENCE = Config(
     connect_timeout=5, read_timeout=20, retries={"total_max_attempts": 2, "mode": "standard"}

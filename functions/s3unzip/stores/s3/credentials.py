@@ -235,6 +235,6 @@ def find_keys_for_worker(request: KeysRequest) -> Keys | None:
     shared = shared_keys(request.profile)
     keys = shared.current()
     if keys is not None and keys.access_key == request.refused:
-        shared.find_new_keys(shared.renewals)
+        shared.find_new_keys(renewals=shared.renewals)  # the refused keys are the current ones
         keys = shared.current()
     return keys

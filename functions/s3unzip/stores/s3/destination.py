@@ -417,6 +417,7 @@ class S3Destination(Destination):
             raise self._adapt_to_copy(error, upload, source, version) from None
         copied_part = _require_field(answer, "CopyPartResult", upload.key)
         checksum = copied_part.get("ChecksumCRC32")
+        # Without a checksum, at least the size of the part is checked.
         if checksum is None and not self._may_have_size(upload, number, span.length):
             raise StorageError(f"{upload.key}: the server copied a range that was not requested")
         return Part(
@@ -452,7 +453,7 @@ class S3Destination(Destination):
     def _adapt_to_copy(
         self, error: Exception, upload: Upload, source: Location, version: str | None
     ) -> S3UnzipError:
-        """Return the error for a failed copy; if the server has no copies, disable them."""
+        """Return the error for a failed copy; disable copies if the server has none."""
         answer = read_answer(error)
         if is_unsupported(answer):
             self._session.implements_copies = False

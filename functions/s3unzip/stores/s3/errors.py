@@ -157,7 +157,7 @@ ADVICE = {
 }
 # Advice about responses without an error code.
 _STATUS_ADVICE: dict[int | None, str] = {
-    **dict.fromkeys((302, 303, 308), "the endpoint redirects: give its new URL, perhaps https://"),
+    **dict.fromkeys((302, 303, 308), "the endpoint redirects: give the new URL, maybe https://"),
     400: "a server of HTTPS answers so to http://: check the endpoint",  # nginx, and Go's servers
     404: "check the bucket's name, the key and the endpoint",
     407: PROXY_LOGIN,

@@ -246,7 +246,7 @@ class Session:
         Only the first call for a bucket sends a request. Other errors are reported by later
         requests.
         """
-        if bucket in self._checked or self.is_forked():  # obstore would wait for ever in a fork
+        if bucket in self._checked or self.is_forked():  # in a fork, obstore never returns
             return
         # A web server may answer every request with a page, also a PUT, with a 200 and an ETag.
         answer = ServerAnswer(200, "", NOT_S3)

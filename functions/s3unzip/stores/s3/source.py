@@ -290,7 +290,7 @@ class S3Source(Source):
         new = {**old, **tags}
         if len(new) > MAX_TAGS:
             raise errors.StorageError(
-                f"{location}: would have {len(new)} tags, and S3 allows {MAX_TAGS}"
+                f"{location}: the archive would have {len(new)} tags, but S3 allows {MAX_TAGS}"
             )
         if new == old:
             return
