@@ -117,8 +117,9 @@ class S3UnzipStack(cdk.Stack):
         )
         boundary = environment.stack.permissions_boundary
         if boundary is not None:
-            policy = iam.ManagedPolicy.from_managed_policy_arn(self, "Boundary", boundary)
-            iam.PermissionsBoundary.of(self).apply(policy)
+            iam.PermissionsBoundary.of(self).apply(
+                iam.ManagedPolicy.from_managed_policy_arn(self, "Boundary", boundary)
+            )
         storage = Storage(self, environment=environment)
         functions = Functions(self, environment=environment, storage=storage, code=code)
         workflow = Workflow(self, environment=environment, storage=storage, functions=functions)
@@ -133,13 +134,14 @@ class S3UnzipStack(cdk.Stack):
             intake=intake,
         )
         watched = Watched(functions, workflow, intake, alarms)
-        dashboard = Dashboard(self, environment=environment, watched=watched)
+        outputs = _outputs(environment, storage, watched) | {
+            "DashboardUrl": Dashboard(self, environment=environment, watched=watched).url
+        }
         for key, value in {
             "s3unzip:environment": environment.name,
             **environment.stack.tags,
         }.items():
             cdk.Tags.of(self).add(key, value)
-        outputs = _outputs(environment, storage, watched) | {"DashboardUrl": dashboard.url}
         for key, value in outputs.items():
             cdk.CfnOutput(self, key, value=value)
 
@@ -169,6 +171,8 @@ def _outputs(environment: Environment, storage: Storage, watched: Watched) -> di
         for name in ("ingest", "destination", "work")
     }
     optional |= {"IngestTopic": environment.ingest.topic, "WorkPrefix": environment.work.prefix}
+    if environment.ingest.request_payer:
+        optional["IngestPayer"] = "requester"
     if environment.destination.existing is not None:
         optional["DestinationPolicy"] = watched.functions.destination_policy(
             environment.destination

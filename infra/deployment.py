@@ -229,9 +229,11 @@ def put(arguments: Arguments) -> int:
             f"or change infra/environments/{arguments.environment.name}.toml and deploy"
         )
     s3 = account.client("s3")
-    s3.upload_file(str(archive), bucket, key)
+    # Whoever puts an archive into a Requester Pays bucket pays for it.
+    payer = {"RequestPayer": "requester"} if "IngestPayer" in stack.outputs else {}
+    s3.upload_file(str(archive), bucket, key, ExtraArgs=payer)
     _say(f"put to s3://{bucket}/{key}")
-    put_at = s3.head_object(Bucket=bucket, Key=key)["LastModified"]
+    put_at = s3.head_object(Bucket=bucket, Key=key, **payer)["LastModified"]
     deadline = time.monotonic() + BEGIN_SECONDS
     while not (begun := list_runs(account, stack, Location("s3", bucket, key), put_at)):
         if time.monotonic() > deadline:

@@ -381,9 +381,11 @@ def test_object_properties(dev: Synthesized, options: Synthesized) -> None:
 def test_the_request_payer_is_a_variable(
     synthesized: Callable[[str], Synthesized], variant: str, payer: str
 ) -> None:
-    """`ingest.request_payer` is in the variables of the functions."""
-    variables = map(synthesized(variant).variables, ("intake", "extract"))
+    """`ingest.request_payer` is in the variables of the functions and of the stack."""
+    made = synthesized(variant)
+    variables = map(made.variables, ("intake", "extract"))
     assert [one[Variable.REQUEST_PAYER] for one in variables] == [payer] * 2
+    assert made.template["Outputs"].get("IngestPayer", {"Value": ""}) == {"Value": payer}
 
 
 ACME = '[[routes]]\nname = "acme"\nprefix = "acme/"\n'

@@ -147,8 +147,15 @@ def record_task(report: TaskReport) -> None:
     puts = report.requests.put + report.requests.part + report.requests.copy
     if puts:
         add_metrics(PutLatency=report.put_seconds / puts * 1_000)
-    fields = ("task", "extracted", "unchanged", "failed", "unfinished", "seconds")
-    logger.info("task", **{name: getattr(report, name) for name in fields})
+    logger.info(
+        "task",
+        task=report.task,
+        extracted=report.extracted,
+        unchanged=report.unchanged,
+        failed=report.failed,
+        unfinished=report.unfinished,
+        seconds=report.seconds,
+    )
 
 
 def record_archive(report: Report, *, is_first: bool = True) -> None:
@@ -167,9 +174,11 @@ def record_archive(report: Report, *, is_first: bool = True) -> None:
     if is_first and report.event_time is not None:
         seconds = max(0.0, report.finished - report.event_time)
         size = max(report.bytes_in, report.bytes_out) / PACE_BYTES
-        # An archive that is smaller than one unit is counted as one unit.
-        pace = seconds / max(1.0, size, report.members / PACE_MEMBERS)
-        add_metrics(ArchiveDuration=seconds, ArchivePace=pace)
+        add_metrics(
+            ArchiveDuration=seconds,
+            # An archive that is smaller than one unit is counted as one unit.
+            ArchivePace=seconds / max(1.0, size, report.members / PACE_MEMBERS),
+        )
     logger.info(
         "archive",
         verdict=report.verdict.value,

@@ -47,10 +47,11 @@ from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.listing import bound_pages
 from s3unzip.stores.open import OpenedStores
 from s3unzip.stores.s3.aws_session import AwsSession
+from s3unzip.stores.s3.botocore_clients import let_requester_pay
 from s3unzip.stores.s3.session import Session
 
+PAYER_OUTPUT = "IngestPayer"  # the stack has this output if whoever reads archives pays for that
 STOP_SECONDS = 60.0  # maximum time to wait for a stopped execution to end
-
 
 # Emulators return these error codes for operations that they do not support. The response to a HEAD
 # has no body, so its code is its status: some emulators return 404 for such an operation.
@@ -149,7 +150,10 @@ class DeployedRuns(RunList):
         self.work_location = Location(
             "s3", self.outputs["WorkBucket"], self.outputs.get("WorkPrefix", "")
         )
-        self.stores = OpenedStores(replace(access, work=self.work_location), Session(self._session))
+        self.stores = OpenedStores(
+            replace(access, work=self.work_location, request_payer=PAYER_OUTPUT in self.outputs),
+            Session(self._session),
+        )
 
     def _find_stack(self) -> Any:
         """Return the stack that has the name of the environment, with or without "s3unzip-"."""
@@ -180,9 +184,12 @@ class DeployedRuns(RunList):
         if arn.startswith("arn:") and arn.split(":")[3] != self.region:
             region = arn.split(":")[3]
         if (service, region) not in self._clients:
-            self._clients[service, region] = self._session.client(
+            client = self._session.client(
                 service, region=region, endpoint_url=self._endpoint_url, **CLIENT_OPTIONS
             )
+            if service == "s3" and PAYER_OUTPUT in self.outputs:
+                client.meta.events.register("before-call.s3", let_requester_pay)
+            self._clients[service, region] = client
         return self._clients[service, region]
 
     def ask(self, request: str, *, arn: str = "", **parameters: object) -> Any:
@@ -336,8 +343,10 @@ class DeployedRuns(RunList):
         ]
         if not maps:
             return {}
-        latest = max(maps, key=lambda map_run: map_run["startDate"])
-        counts = self.ask("states:DescribeMapRun", mapRunArn=latest["mapRunArn"])["itemCounts"]
+        counts = self.ask(
+            "states:DescribeMapRun",
+            mapRunArn=max(maps, key=lambda map_run: map_run["startDate"])["mapRunArn"],
+        )["itemCounts"]
         return {
             "waiting": counts["pending"],
             "running": counts["running"],

@@ -365,12 +365,11 @@ def _assess_without_report(
         put: the time when the last part was put, in Unix seconds.
     """
     source = runs.stores.source(request.source)
-    calls = Calls(Clock(), runs.defaults.tuning.retry_seconds, at_once=1)
     try:
         tail = read_whole_tail(
             source,
             request.source,
-            calls,
+            Calls(Clock(), runs.defaults.tuning.retry_seconds, at_once=1),
             length=TAIL_LENGTH,
             max_parts=runs.defaults.limits.parts,  # as many as the planner allows
         )

@@ -4,6 +4,8 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,13 +13,16 @@ from botocore.exceptions import ClientError
 from moto.backends import get_backend
 from msgspec import structs
 
+from infra import deployment
+from infra.environment_file import load_environment
 from s3unzip.aws import settle
 from s3unzip.aws.telemetry import logger
 from s3unzip.errors import NotFoundError, S3UnzipError, StorageError, UsageError
 from s3unzip.model import Location, NestedRun, Verdict, decode
-from s3unzip.operate.checks import WARNING
+from s3unzip.operate.canary import Canary
+from s3unzip.operate.checks import OK, WARNING
 from s3unzip.operate.runs import DeployedRuns, find_final_report
-from s3unzip.operate.submit import find_missing, start_missing
+from s3unzip.operate.submit import find_missing, list_archives, start_missing
 from s3unzip.pricing import aws, price_run
 from s3unzip.run_ids import execution_name, execution_number
 from s3unzip.settings import Variable
@@ -291,6 +296,37 @@ def _start_missing(site: Site, count: int) -> dict[str, tuple[str, bool]]:
     assert len(missing.startable) == count
     start_missing(site.runs, missing.startable)
     return {lost.source.key: (lost.state, bool(lost.message)) for lost in missing.unsettled}
+
+
+def test_commands_pay_where_the_requester_pays(site: Site, tmp_path: Path) -> None:
+    """Each request of `make put`, `submit` and the canary about an archive says so."""
+    account = site.account
+    template = {
+        "Description": "s3unzip: archives",
+        "Resources": {"Topic": {"Type": "AWS::SNS::Topic"}},
+        "Outputs": {
+            name: {"Value": value}
+            for name, value in (account.outputs | {"IngestPayer": "requester"}).items()
+        },
+    }
+    account.client("cloudformation").create_stack(
+        StackName="paid", TemplateBody=json.dumps(template)
+    )
+    for second in range(60):  # `make put` finds that the run has begun
+        begun = datetime.now(UTC) + timedelta(seconds=second)
+        account.put(f"runs/{begun:%Y-%m-%d/%H%M%S}-paid-0/report.json", b"", "work")
+    (tmp_path / "paid.zip").write_bytes(GOOD)
+    paid = load_environment("dev", settings={"stack.name": "paid"})
+    account.asked.clear()
+    deployment.put(deployment.Arguments(paid, (), yes=True, archive=tmp_path / "paid.zip"))
+    runs = DeployedRuns("paid", StoreConfig(endpoint_url=account.url))
+    assert list_archives(["s3://arrivals/"], runs) == ({"paid.zip": len(GOOD)}, 0)
+    assert find_missing(runs, 0.0).archives == 1
+    canary = Canary(runs)
+    assert (canary.put().status, canary.remove(keep_run=True).status) == (OK, OK)
+    asked = [one for one in account.asked if one.path.startswith("/arrivals")]
+    assert {one.method for one in asked} == {"GET", "HEAD", "POST", "PUT"}
+    assert {one.headers.get("x-amz-request-payer") for one in asked} == {"requester"}
 
 
 def test_every_archive_has_its_verdict(site: Site) -> None:

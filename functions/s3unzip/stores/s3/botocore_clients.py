@@ -276,7 +276,7 @@ def create_s3_client(
         },
     )
     if access.request_payer:
-        client.meta.events.register("before-call.s3", _let_requester_pay)
+        client.meta.events.register("before-call.s3", let_requester_pay)
     client.meta.events.register("before-parse.s3.ListObjectsV2", _read_list)
     return client
 
@@ -342,6 +342,6 @@ def _parse_page(body: bytes) -> ListPage:
     return objects, token  # "" if the token is missing, which `list_page` refuses
 
 
-def _let_requester_pay(params: dict[str, Any], **_: object) -> None:
+def let_requester_pay(params: dict[str, Any], **_: object) -> None:
     """Add the header that makes the requester pay, before botocore signs the request."""
     params["headers"]["x-amz-request-payer"] = "requester"
