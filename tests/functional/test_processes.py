@@ -73,6 +73,15 @@ def test_a_process_without_memory_is_told_in_plain_words(program: Program, limit
     assert code == 0 or "no memory left" in told, told
 
 
+@pytest.mark.parametrize(
+    ("command", "said"), [("test a.zip", "TMPDIR"), ("run a.zip out", "limit (ulimit -f)")]
+)
+def test_files_that_cannot_be_written_are_named(program: Program, command: str, said: str) -> None:
+    """The message names the variable or the limit that helps."""
+    code, told = _shell(program, f"ulimit -f 0; s3unzip {command}")
+    assert (code, said in told) == (6, True), told
+
+
 @pytest.mark.parametrize("words", ["archives out", "outer.zip out --nested 1"])
 def test_many_archives_need_few_descriptors(program: Program, words: str) -> None:
     """A run is unlocked when the next one begins."""

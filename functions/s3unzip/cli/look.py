@@ -213,26 +213,26 @@ def test(arguments: Arguments) -> int:
     source = parse_source(arguments.src)
     options = replace(arguments.options(), key_template="{member}")
     arguments.check_places(source)
-    policy = make_policy(options, arguments.password(), NOWHERE)
     display = RunDisplay(quiet=arguments.quiet)
-    with tempfile.TemporaryDirectory(prefix="s3unzip-test-") as home:
-        stores = replace(arguments.config(), work=Location("file", "", f"{home}/"))
-        with (
-            open_machine(
-                stores,
-                policy,
-                arguments.tuning(),
-                processes=arguments.processes,
-                progress=display,
-            ) as machine,
-            display,
-            suggesting_prefix(source),
-        ):
-            report = machine.run(
-                Request(source, NOWHERE, options),
-                lambda plan: display.planned(plan.summary),
-                warn,
-            )
+    with explaining("TMPDIR, the folder for temporary files"):
+        folder = tempfile.TemporaryDirectory(prefix="s3unzip-test-")
+    with (
+        folder as home,
+        open_machine(
+            replace(arguments.config(), work=Location("file", "", f"{home}/")),
+            make_policy(options, arguments.password(), NOWHERE),
+            arguments.tuning(),
+            processes=arguments.processes,
+            progress=display,
+        ) as machine,
+        display,
+        suggesting_prefix(source),
+    ):
+        report = machine.run(
+            Request(source, NOWHERE, options),
+            lambda plan: display.planned(plan.summary),
+            warn,
+        )
     if arguments.json:
         # The run counted a PUT for each decoded member, but none was sent.
         print_json(replace(report, requests=replace(report.requests, put=0)))

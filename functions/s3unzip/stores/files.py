@@ -39,7 +39,10 @@ KINDS: dict[int, tuple[type[errors.S3UnzipError], str]] = {
         errors.StoreFullError,
         "the disk quota is reached: make room, or use another disk",
     ),
-    errno.EFBIG: (errors.StoreFullError, "too large for this file system"),
+    errno.EFBIG: (
+        errors.StoreFullError,
+        "too large for this file system, or for the limit (ulimit -f)",
+    ),
     errno.ENAMETOOLONG: (errors.NameRefusedError, "the name is too long for this file system"),
     errno.EISDIR: (errors.StorageError, "a folder is where a file is needed"),
     errno.ENOTDIR: (errors.StorageError, FILE_IN_THE_WAY),
