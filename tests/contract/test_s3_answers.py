@@ -156,20 +156,20 @@ ENDLESS: dict[str, tuple[str, Callable[[ports.Destination], object], type[S3Unzi
     "keys without a token": (
         MORE_KEYS.format(""),
         lambda out: list_all(out, ""),
-        ServiceFaultError,
-        "the list names no new page",
+        StorageError,
+        "the list names no new page; .* ListObjectsV2",
     ),
     "keys without a token, in another spelling": (
         MORE_KEYS.replace("true", "True").format("<NextMarker>a</NextMarker>"),
         lambda out: list_all(out, ""),
-        ServiceFaultError,
-        "the list names no new page",
+        StorageError,
+        "the list names no new page; .* ListObjectsV2",
     ),
     "keys after the same token": (
         MORE_KEYS.format("<NextContinuationToken>t</NextContinuationToken>"),
         lambda out: list_all(out, ""),
-        ServiceFaultError,
-        "the list names no new page",
+        StorageError,
+        "the list names no new page; .* ListObjectsV2",
     ),
 }
 

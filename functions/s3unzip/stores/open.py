@@ -257,7 +257,11 @@ def check_names(config: StoreConfig, source: Location, destination: Location | N
                 "hyphens; --endpoint-url names another server"
             )
     key = config.destination_kms_key
-    if key is not None and not re.fullmatch(_KMS_KEY, key) and reaches_aws(access_to_destination):
+    if (
+        key is not None
+        and not re.fullmatch(_KMS_KEY, key)
+        and (reaches_aws(access_to_destination) or not key.isprintable())
+    ):
         raise UsageError(f"--kms-key {key}: no ARN, no id and no alias (alias/NAME) of a KMS key")
 
 

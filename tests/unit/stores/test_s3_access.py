@@ -18,12 +18,12 @@ from s3unzip.stores.archives import advise_name, locate_part, make_archive_test
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.listing import MAX_PAGES, list_pages
-from s3unzip.stores.open import NowhereDestination
+from s3unzip.stores.open import NowhereDestination, check_names
 from s3unzip.stores.ports import Buffer, ListPage, StoredObject, Upload
 from s3unzip.stores.run_store import PART, ObjectRunStore
 from s3unzip.stores.s3.aws_session import AwsSession
 from s3unzip.stores.s3.session import Session
-from s3unzip.stores.s3.source import needs_botocore
+from s3unzip.stores.s3.source import MAX_KEYS_FOR_BOTOCORE, needs_botocore
 from tests.support.memory import ManualClock, MemoryBucket, MemorySource
 
 
@@ -110,6 +110,21 @@ def test_odd_keys(key: str) -> None:
         {"", ".", ".."}.isdisjoint(key.split("/")) and {"\x00", "\x1f", "\x7f"}.isdisjoint(key)
     )
     assert needs_botocore(session, key) == is_odd
+
+
+def test_with_many_keys_for_botocore_it_sends_all_requests() -> None:
+    """The keys are not remembered without bound."""
+    session = Session(AwsSession(StoreConfig()))
+    session.keys_for_botocore.update(map(str, range(MAX_KEYS_FOR_BOTOCORE + 1)))
+    assert needs_botocore(session, "a")
+
+
+@pytest.mark.parametrize("key", ["arn:aws:kms:eu-west-1:1:key/k\n", "a\x01b"])
+def test_a_kms_key_that_no_header_can_hold(key: str) -> None:
+    """Also another server than AWS gets no such key."""
+    config = StoreConfig(endpoint_url="http://127.0.0.1:9", destination_kms_key=key)
+    with pytest.raises(UsageError, match=r"(?s)^--kms-key .*: no ARN, no id and no alias"):
+        check_names(config, Location("file", "", "/a.zip"), Location("s3", "bucket", "out/"))
 
 
 class Refusing(MemoryBucket):

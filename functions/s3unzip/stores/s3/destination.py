@@ -284,9 +284,13 @@ class S3Destination(Destination):
                 f"s3://{self._bucket}/{prefix}: the answer is not a list of objects"
             )
         objects, next_token = answer[PAGE_FIELD]
-        # If there is a next page, its token must differ from the token of this page.
+        # If there is a next page, its token must differ from the token of this page. A server that
+        # knows only the first version of ListObjects sends no token.
         if next_token is not None and next_token in {"", token}:
-            raise ServiceFaultError(f"s3://{self._bucket}/{prefix}: the list names no new page")
+            raise StorageError(
+                f"s3://{self._bucket}/{prefix}: the list names no new page; this server may not "
+                "implement ListObjectsV2"
+            )
         return objects, next_token
 
     def read(self, key: str, span: tuple[int, int] | None = None) -> Iterator[Buffer]:

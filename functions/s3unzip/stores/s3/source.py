@@ -35,6 +35,7 @@ from s3unzip.zip import ByteRange
 if TYPE_CHECKING:  # stubs
     from obstore import GetOptions, ObjectMeta
 
+MAX_KEYS_FOR_BOTOCORE = 10_000  # with more of them, botocore sends the requests for all keys
 MAX_TAGS = 10  # maximum number of tags per object (object-tagging in the user guide)
 NO_VERSION = "null"  # version id of objects without versioning, or while it is suspended
 # The messages of object_store for a store without suffix ranges (416 or 501), and for an empty
@@ -48,7 +49,11 @@ NO_DATE = datetime.fromtimestamp(0, UTC)  # used if a response contains no date
 
 def needs_botocore(session: Session, key: str) -> bool:
     """Return whether obstore is unusable in this process, or for this key or its metadata."""
-    if session.is_forked() or key in session.keys_for_botocore:
+    if (
+        session.is_forked()
+        or key in session.keys_for_botocore
+        or len(session.keys_for_botocore) > MAX_KEYS_FOR_BOTOCORE
+    ):
         return True
     # Only a few keys need the regular expression, which takes five times as long.
     if key.isprintable() and "//" not in key and "/." not in key and key[:1] not in ("", "/", "."):
