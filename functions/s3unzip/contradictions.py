@@ -82,12 +82,14 @@ def check_after_success(
 
 
 def check_delete_extra(options: Options, option: str) -> None:
-    """Refuse `option`, which deletes all objects that are not members, if it would delete members.
+    """Refuse `option`, which deletes all objects that a run does not write, if these are members.
 
-    It would delete members that are not selected, and members of nested archives.
+    They can be members that are not selected, or members of nested archives.
     """
-    # `strip_components`, the last one, is allowed: the members that it leaves out have no keys.
-    selecting = _join_changed_options(options, SELECTING[:-1], name_typed)
+    # `strip_components` is allowed: the members that it leaves out have no keys.
+    selecting = _join_changed_options(
+        options, [field for field in SELECTING if field != "strip_components"], name_typed
+    )
     if selecting:
         raise UsageError(
             f"{option}: leave out {selecting}, because members that are not selected would be "

@@ -127,7 +127,7 @@ class NothingSelectedError(UsageError):
 
 
 class VerdictError(S3UnzipError):
-    """A run did not end as COMPLETED. Only `Report.raise_for_verdict` raises this error."""
+    """The verdict of a run is not COMPLETED. Only `Report.raise_for_verdict` raises this error."""
 
 
 class StorageError(S3UnzipError):
@@ -174,7 +174,7 @@ class NameRefusedError(StorageError):
 
 
 class UnsupportedError(StorageError):
-    """The store, or another service of AWS, lacks the request or one of its headers."""
+    """The store, or another AWS service, does not support the request or one of its headers."""
 
     reason = "not-implemented"
 

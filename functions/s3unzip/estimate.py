@@ -374,8 +374,8 @@ def _count_requests(
     for task in tasks:
         counts.update(_task_requests(task, tuning))
         if has_record_requests:
-            # Settling sends one more GET, to read the outcomes. Tasks other than scans write only
-            # their outcomes.
+            # The GET beyond `TASK_GETS` is by settling, which reads the outcomes. Tasks other than
+            # scans write only their outcomes.
             counts.update(get=TASK_GETS + 1, put=SCAN_PUTS if task.kind is TaskKind.SCAN else 1)
     if has_record_requests:
         split = sum(task.part == 0 for task in tasks if task.parts > 1)  # number of split members

@@ -98,6 +98,7 @@ def _translate_part(tokens: Iterable[str]) -> str:
     several places, because the text after it must end the name.
     """
     # No other token contains the expression for ``*``.
+    # No other token has the expression of `*`, so this is the text before and after each `*`.
     first, *texts = "".join(map(_translate, tokens)).split(_WILD["*"])
     if not texts:
         return first
@@ -116,6 +117,7 @@ def _translate(token: str) -> str:
     negation = ""
     if token[1:2] in {"!", "^"}:
         negation = "^"
+    # The text between the brackets; it is empty if the token is one character.
     members = re.findall(r".-.|.", token[1 + len(negation) : -1], re.DOTALL)
     if not members:  # one character, or an empty character class
         return re.escape(token)
@@ -145,6 +147,7 @@ def _compile_automaton(tokens: Sequence[str], flags: int) -> Glob:
         _SLASHES: [_Position(stays=slash, goes=none, skips=(1,))],
         "*": [_Position(stays=not_slash, goes=none, skips=(1,))],
         "**": [_Position(stays=any_character, goes=none, skips=(1,))],
+        # No folder, which skips both positions, or any text that ends in a slash.
         _ANY_FOLDER: [
             _Position(stays=none, goes=none, skips=(1, 2)),
             _Position(stays=any_character, goes=slash),

@@ -177,7 +177,7 @@ class Pin(Struct, frozen=True):
 
     @property
     def has_strong_etag(self) -> bool:
-        """Whether the ETag can be a condition: it is not weak, and no date that stands for one."""
+        """Whether a request can have the ETag as a condition: it is neither weak nor a date."""
         return self.etag is not None and self.etag.startswith('"')
 
 
@@ -281,7 +281,7 @@ class Options(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
             "Keep deflated members compressed, re-wrapped as gzip.",
             HelpSection.OBJECTS,
         ),
-    ] = None  # how to mark the raw deflate stream, re-wrapped without inflating; None: inflate
+    ] = None  # how to mark gzip objects, made without inflating; None: members are inflated
     trust_crc: Annotated[
         bool,
         RunOption(help="With as_gzip: do not inflate members to check them."),
@@ -391,7 +391,7 @@ class SourceResult(Struct, frozen=True, omit_defaults=True):
 
 
 class Route(Struct, frozen=True, omit_defaults=True):
-    """The route of a deployed environment for an archive, and how its members are written."""
+    """The route that a deployed environment uses for an archive, and how it writes the members."""
 
     name: str
     destination_owner: str | None = None  # the account that must own the bucket of the destination

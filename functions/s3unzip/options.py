@@ -74,7 +74,7 @@ class RunOption(NamedTuple):
 
 @cache
 def read_options(declaring: type[Struct]) -> tuple[RunOption, ...]:
-    """Return the options that the fields of `declaring` declare, in the order of the fields."""
+    """Return the options that the class `declaring` declares, in the order of its fields."""
     options = []
     for field in fields(declaring):
         for option in get_args(field.type):  # for an annotated type, the type and its annotations

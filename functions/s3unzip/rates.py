@@ -145,7 +145,7 @@ BOUNDARY_SECONDS = 0.15  # time to find one segment boundary
 PLAN_SECONDS = 0.15  # time to read the tail and to test the destination
 PLAN_MEMBER_SECONDS = 4e-6  # make bench-plan: 3.4 to 4.5 s for 1,000,000
 REPORT_FIXED_SECONDS = 0.2  # including its reads, one after the other
-DIRECT_SECONDS = 0.03  # a direct run without members and requests: 10 ms on a whole core
+DIRECT_SECONDS = 0.03  # fixed time of a direct run, without members and requests: 10 ms on a core
 REPORT_MEMBER_SECONDS = 2e-6
 LINK_SEGMENT_SECONDS = 0.002
 OUTCOMES_AT_ONCE = 64  # task records that the report reads concurrently; a record can be 1 MB
@@ -156,7 +156,7 @@ DIRECTORY_ENTRY = 90
 MEMBER_ROW = 100
 
 # Assumptions if only the size of an archive is known: its bytes per member (as in an archive with
-# 400,000 members of 10 KB), and the cost in dollars of an archive in addition to its members.
+# 400,000 members of 10 KB), and its fixed cost in dollars.
 USUAL_MEMBER_BYTES = 4_000
 USUAL_ARCHIVE_DOLLARS = 0.000_02
 

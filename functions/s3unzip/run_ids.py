@@ -116,7 +116,7 @@ def archive_stem(source: Location) -> str:
 
 
 def time_of_run(run: str) -> float:
-    """Return the time in a run id, at which the archive was put, in Unix seconds; 0 if none."""
+    """Return when the archive of a run was put, in Unix seconds; 0 if the id contains no time."""
     try:
         return datetime.strptime(f"{run[: STEM_AT - 1]}+0000", "%Y-%m-%d/%H%M%S%z").timestamp()
     except ValueError:  # the id is from an execution that a person named

@@ -26,7 +26,7 @@ PROCESS_VARIABLES = {
     # these buffers with holes between them, and a worker would hold twice the memory that it uses.
     "MALLOC_MMAP_THRESHOLD_": str(4 * MIB),
     # Otherwise numpy's OpenBLAS starts a thread for each processor at import, which takes 30 ms of
-    # CPU time. The scan uses no linear algebra.
+    # CPU time. OpenBLAS is for linear algebra, which a scan does not need.
     "OPENBLAS_NUM_THREADS": "1",
 }
 

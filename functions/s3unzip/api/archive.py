@@ -360,6 +360,7 @@ class Archive(Mapping[str, ArchiveMember]):
             NotFoundError, UsageError, SourceChangedError: as for `extractall`.
         """
         report = self.extractall(path, [name])
+        # The file below `path` has the key that the options of the run give to the member.
         key_of = parse_template(Request(self._location, NOWHERE, report.options)).key_of()
         # `pathlib` would damage a URL.
         return os.path.join(os.path.expanduser(path or ""), key_of(self.getinfo(name).name))  # noqa: PTH111, PTH118

@@ -31,8 +31,8 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
     Refused members do not appear as files.
 
     Args:
-        fo: the archive: a path, ``s3://``, ``http://`` or ``https://``; any other URL that fsspec
-            can open; what `fsspec.open` returns; or a binary file that can seek.
+        fo: the archive. It can be a path, a URL of ``s3://``, ``http://`` or ``https://``, another
+            URL that fsspec can open, the result of `fsspec.open`, or a binary file that can seek.
         target_protocol: the file system of `fo` in a chained URL.
         target_options: options of that file system; for S3 and the web, the options of
             `open_archive`.

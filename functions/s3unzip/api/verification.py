@@ -275,7 +275,7 @@ def _compare_all(
     """Compare all objects; if the store does not list keys in order, compare them again.
 
     Args:
-        first: a comparison that has not begun.
+        first: the first comparison, which has not begun.
         make_comparison: function that returns a new comparison.
         expected: the objects that may exist, in the order of their keys.
 
@@ -398,7 +398,7 @@ class _ObjectComparison:
             size = max(1, len(expected))
         # An archive without members has one range, which contains only extra objects.
         firsts = range(0, max(1, len(expected)), size)
-        # No key is before "". A listing begins at the prefix in any case.
+        # Every key is after "". A listing begins at the prefix in any case.
         bounds = ["", *(expected[first].key for first in firsts[1:]), self._prefix + BEYOND]
         ranges = (
             partial(self._compare_range, expected[at : at + size], start, stop, any_order=any_order)
@@ -593,7 +593,7 @@ class WrittenObjects:
                 self._digests[hash((outcome.key, outcome.size))] = outcome.crc32.to_bytes(
                     4, "big"
                 ) + _digest(outcome.etag)
-                # Only the first object of a run adds it; `[-1:]` is empty before the first run.
+                # Only the first object of a run adds the run. Before that, `[-1:]` may be empty.
                 if records.run not in self.runs[-1:]:
                     self.runs.append(records.run)
 
@@ -609,6 +609,7 @@ class WrittenObjects:
             False if the object was replaced; None if no run recorded an object with this key, size
             and CRC-32.
         """
+        # Four bytes of CRC-32, then the digest of the ETag.
         digest = self._digests.get(hash((key, size)))
         if digest is None or (crc32 is not None and digest[:4] != crc32.to_bytes(4, "big")):
             return None

@@ -203,7 +203,7 @@ class LambdaConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             lenient=options.lenient,
             encoding=options.encoding,
             limits=self.limits,
-            # The second argument changes after `PASSWORD_SECONDS`: the cache then reads again.
+            # The second argument changes every `PASSWORD_SECONDS`. Then the cache reads again.
             password=_read_password(secret, int(time.time() // PASSWORD_SECONDS)),
         )
 

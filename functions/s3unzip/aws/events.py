@@ -7,7 +7,7 @@ Outgoing: one EventBridge event per run.
 
 The rules of the malware gate (``ingest.scan``):
 
-- The run of an archive is started by the result of its scan. S3's own event starts nothing.
+- The result of its scan starts the run of an archive. S3's own event starts nothing.
 - The result names the version that was scanned. Only this version is opened, and the run is pinned
   to it. A newer version has its own scan and result.
 - ``submit``, and the run that follows the replacement of an archive, have no result. They read the
@@ -162,7 +162,7 @@ def _check_put(put: ArchivePut) -> None:
     The rules for keys are in the S3 user guide ("object-keys").
     """
     key = put.source.key
-    size = len(key.encode())  # a half of a surrogate pair is an error
+    size = len(key.encode())  # half of a surrogate pair raises a `ValueError`, too
     if size > MAX_KEY:
         raise ValueError(f"{key[:100]}: a key has at most {MAX_KEY:,} bytes, not {size:,}")
     if put.scan is not None and put.etag is None and put.version_id is None:

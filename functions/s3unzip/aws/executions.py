@@ -38,7 +38,7 @@ from msgspec.structs import replace
 
 from s3unzip.aws.environment import LambdaConfig, open_client
 from s3unzip.aws.events import CLEAN, publish_run_event, read_scan_tag
-from s3unzip.aws.telemetry import bind_run, logger, record_archive, record_source
+from s3unzip.aws.telemetry import bind_run, logger, measure_archive, measure_source
 from s3unzip.context import Context
 from s3unzip.errors import (
     AccessDeniedError,
@@ -213,8 +213,8 @@ def start_run(
         archive: the current version of the archive, and its run.
         state: the state for the first round of a run that is already planned. Only the first
             execution needs it; later executions read the records.
-        report: the FAILED report of the run to resume. An execution that began before the report
-            has ended or is about to end.
+        report: the FAILED report of the run to resume. Executions that began before this report was
+            written have ended, or are about to end.
     """
     run = archive.run
     data = {
@@ -321,7 +321,7 @@ def end_run(
         logger.info("nested archives", started=len(requests))
     if check_replaced:
         extract_if_replaced(report, config, context)
-    record_archive(report, is_first=is_first)
+    measure_archive(report, is_first=is_first)
     publish_run_event(open_client("events"), config, report)
     if report.archive_left:
         try:
@@ -330,7 +330,7 @@ def end_run(
             logger.exception("the report cannot be written again")
         else:
             if finished.after_success is not None:
-                record_source(finished.after_success)
+                measure_source(finished.after_success)
 
 
 def _start_current_version(request: Request, config: LambdaConfig, context: Context) -> None:

@@ -7,7 +7,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from msgspec import Struct
 
 from s3unzip.aws.environment import convert_input, load_config
-from s3unzip.aws.telemetry import bind_run, lambda_function, record_task
+from s3unzip.aws.telemetry import bind_run, lambda_function, measure_task
 from s3unzip.extraction.task import run_task
 from s3unzip.model import Run, Task
 from s3unzip.runs.records import RunRecords
@@ -26,7 +26,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     task_input = convert_input(event, TaskInput)
     bind_run(task_input.run)
     run = _read_run(task_input.run)
-    record_task(run_task(run, task_input.task, load_config().context(context, run)))
+    measure_task(run_task(run, task_input.task, load_config().context(context, run)))
     return {}
 
 

@@ -56,8 +56,8 @@ from s3unzip.aws.telemetry import (
     bind_run,
     lambda_function,
     logger,
-    record_plan,
-    record_task,
+    measure_plan,
+    measure_task,
 )
 from s3unzip.context import Context
 from s3unzip.extraction.task import ATTEMPT_FAULTS, run_task
@@ -392,7 +392,7 @@ class _MemoryRun:
             run = self._records.read_plan().run
             for task in settled.next.tasks:
                 try:
-                    record_task(run_task(run, task, context))
+                    measure_task(run_task(run, task, context))
                 except TASK_FAULTS as fault:  # `settle` repeats the task or ends the run
                     logger.warning("task failed", task=task.id, error=str(fault))
             settled = settle(settled.next, context)
@@ -444,7 +444,7 @@ class _MemoryRun:
         """
         plan = self._records.find_plan()
         if plan is not None:
-            record_plan(plan)
+            measure_plan(plan)
         for name, data in self._memory.objects.items():
             if name.startswith(OUTCOMES) or (with_plan and name not in {REPORT, PAGE}):
                 records.write_encoded(name, data)

@@ -6,7 +6,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from s3unzip.aws.environment import convert_input, load_config
 from s3unzip.aws.executions import RunInput, end_run, find_routed_run, machine_data
-from s3unzip.aws.telemetry import bind_run, lambda_function, record_plan
+from s3unzip.aws.telemetry import bind_run, lambda_function, measure_plan
 from s3unzip.errors import UsageError
 from s3unzip.settling.loop import KnownArchive, begin_run, resume
 
@@ -29,7 +29,7 @@ def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
             run_input.request,
             context,
             KnownArchive(run_input.run, run_input.pin),
-            planned=lambda plan: record_plan(plan.summary),
+            planned=lambda plan: measure_plan(plan.summary),
         )
     else:
         context = config.context(invocation, find_routed_run(config, run_input.run))

@@ -7,8 +7,8 @@ The rules:
 - EventBridge reports each failed, stopped or timed-out execution, perhaps twice, late or never.
   Therefore the report has the time at which the execution ended, and replaces neither a newer
   report nor a better verdict. While a later execution of the run is at work, nothing is reported.
-- The steps that follow the writing of a report are repeated after a failed execution that might
-  have written the recorded report, because the execution might have failed during these steps.
+- If a failed execution might have written the recorded report, it might have failed during the
+  steps after the report. Therefore these steps are repeated.
 - After the functions of a failed execution have also ended, the archive of the run is compared once
   more with the current version.
 """

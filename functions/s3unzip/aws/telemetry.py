@@ -123,8 +123,8 @@ def bind_run(run: str, archive: str = "") -> None:
         metrics.add_metadata("archive", archive)
 
 
-def record_plan(plan: PlanSummary) -> None:
-    """Record the metrics of one plan."""
+def measure_plan(plan: PlanSummary) -> None:
+    """Add the metrics of one plan."""
     add_metrics(
         PlanDuration=plan.plan_seconds, BytesRead=plan.bytes_read, MembersFailed=plan.failed
     )
@@ -133,8 +133,8 @@ def record_plan(plan: PlanSummary) -> None:
         add_metrics(QueueDelay=max(0.0, plan.started - plan.run.event_time))
 
 
-def record_task(report: TaskReport) -> None:
-    """Record the metrics of one task."""
+def measure_task(report: TaskReport) -> None:
+    """Add the metrics of one task."""
     add_metrics(
         TaskDuration=report.seconds,
         MembersExtracted=report.extracted,
@@ -158,8 +158,8 @@ def record_task(report: TaskReport) -> None:
     )
 
 
-def record_archive(report: Report, *, is_first: bool = True) -> None:
-    """Record the metrics of a run that has ended, and log its failures by reason.
+def measure_archive(report: Report, *, is_first: bool = True) -> None:
+    """Add the metrics of a run that has ended, and log its failures by reason.
 
     Args:
         report: the report of the run.
@@ -192,7 +192,7 @@ def record_archive(report: Report, *, is_first: bool = True) -> None:
         logger.info("failures", reason=reason, members=members)
 
 
-def record_source(result: SourceResult) -> None:
+def measure_source(result: SourceResult) -> None:
     """Count and log whether an archive was deleted or tagged after its run."""
     is_done = result.state is SourceState.DONE
     add_metrics(SourcesFinished=float(is_done), SourcesNotFinished=float(not is_done))

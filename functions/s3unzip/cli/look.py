@@ -59,7 +59,7 @@ PROOFS = {
     "record": "by the store: the ETag is the same as when a run wrote the member",
     "checksum": "by the store: its own CRC-32 of the object",
     "read": "by this command: it read the objects",
-    "metadata": "by their writer: the zip-crc32 that is stored with the objects",
+    "metadata": "by their writer: the zip-crc32 in the metadata of the objects",
     "size": "by their size only: the archive does not declare the CRC-32",
 }
 

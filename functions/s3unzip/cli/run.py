@@ -84,7 +84,7 @@ def run(arguments: Arguments) -> int:
     is_one = len(arguments.sources) == 1 and names_one(arguments.sources[0], stores)
     requests = _make_requests(arguments, stores, is_one=is_one)
     if arguments.dry_run:
-        password = arguments.password()  # once for all archives, in case the user is asked
+        password = arguments.password()  # once for all archives: the user may be asked
         if is_one:
             return _list_decisions(requests[0], arguments, password)
         return max(_list_or_report(request, arguments, password) for request in requests)

@@ -101,7 +101,8 @@ SECOND_WINDOW: Final = b"".join(
     bytes([high | 0x80]) * 128 + bytes([high]) * 128 for high in range(128)
 )
 
-# The exception that ISA-L raises is not a subclass of `zlib.error`. The stubs declare an instance.
+# The exception that ISA-L raises is not a subclass of `zlib.error`. Its type stubs declare an
+# instance.
 InflateError: Final = cast("type[Exception]", isal_zlib.error)
 _SENTINEL_TEXT: Final = b"s3unzip!"  # the output of the sentinel block
 
@@ -243,7 +244,7 @@ class SegmentInflater:
             self._stop = -(-stop_bit // 8)
             self._last_bit = stop_bit % 8
         self._last_byte = b""  # kept for `finish` if only some of its bits are in the segment
-        self._used = 0  # position of the first byte that the library has not used
+        self._first_unused = 0  # position of the first byte that the library has not used
         self._fault: Finding | None = None
         self.length = 0  # output so far, in bytes
 
@@ -266,8 +267,7 @@ class SegmentInflater:
         if is_first and chunk:
             chunk = align(bytes(chunk), self._first_bit)
         yield from self._drain(chunk)
-        # The position after the last byte that was inflated.
-        self._used = self._position - len(self._last_byte) - len(self._inflate.unused_data)
+        self._first_unused = self._position - len(self._last_byte) - len(self._inflate.unused_data)
 
     def finish(self) -> tuple[bytes, Arrival]:
         """Return the rest of the output, at most a few KiB, and how inflating ended."""
@@ -275,7 +275,7 @@ class SegmentInflater:
         if not self.ended and self._position == self._stop:
             return self._finish_at_stop()
         if self._fault is None and self._inflate.eof:
-            return b"", Arrival("final", self.length, self._used)
+            return b"", Arrival("final", self.length, self._first_unused)
         fault = self._fault or Finding(
             "stream-truncated", f"the deflate stream does not end within its {self._position} bytes"
         )

@@ -146,6 +146,7 @@ class SegmentScan:
         if arrival.ending in {"missed", "broken"}:
             # No other segment is linked to this segment, so its last bytes are left out.
             return ScannedSegment(self._start_bit, self._stop_bit, arrival, b"")
+        # There is one tail if both are equal.
         return ScannedSegment(self._start_bit, self._stop_bit, arrival, *self._tails)
 
 
@@ -335,7 +336,7 @@ def split_inflate(data: bytes, segments: int) -> tuple[bytes, int]:
     scans = (scan_segment(layout, segment, read) for segment in range(layout.count))
     output = bytearray()
     crc = 0
-    # There is no scan of a segment that joins the previous one.
+    # The scan of a segment that joins the previous segment is None.
     for segment in link_segments(filter(None, scans), layout.size):
         part = b"".join(inflate_segment(segment, read(segment.span)))
         crc = crc32_combine(crc, zlib.crc32(part), len(part))

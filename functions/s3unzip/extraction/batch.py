@@ -157,7 +157,7 @@ def _decode_verified(attempt: TaskAttempt, row: PlannedMember, window: Window) -
     member = row.member
     raw = window.take(member.offset, _read_stop(member))
     opened = open_member(member, raw, policy)
-    if isinstance(opened, int):  # bytes that the header needs; any header fits in `raw`
+    if isinstance(opened, int):  # the length that the header needs: `raw` is too short
         raise errors.ServiceFaultError(f"the local header at {member.offset} was cut short")
     stop = opened.data_start + member.compressed_size
     decoded = make_object(

@@ -216,8 +216,8 @@ def resolve_conflicts(
     outcomes = map_ahead(
         lambda row: resolve_conflict(row, options, destination, calls),
         possible,
-        threads,
-        4 * threads,
+        at_once=threads,
+        ahead=4 * threads,
     )
     return {outcome.index: outcome for outcome in outcomes if outcome is not None}
 

@@ -49,7 +49,7 @@ from s3unzip.stores.ports import Buffer, Upload
 from s3unzip.zip import AFTER_LENGTH, ByteRange, Member, OpenedMember, close_member
 from s3unzip.zip.decode import largest_size
 
-COPY_TRIES = 4  # faults of the copy of one part after which the member is streamed
+COPY_TRIES = 4  # if the copy of a part has had so many faults, the member is streamed
 CHECKSUM_LENGTH = 8  # length of a CRC-32 in base64
 
 
@@ -192,8 +192,8 @@ def allowed_size(run_step: Step, member: Member) -> int:
     """
     if not member.is_wrapped:
         return member.size
-    # Together, such members may write more than the plan counted, up to the limit of the run. Each
-    # member may grow by `inflation` bytes per compressed byte.
+    # Together, the objects of such members may be larger than the plan counted, up to the limit of
+    # the run. Each member may grow by `inflation` bytes per compressed byte.
     return min(
         member.size + int(member.compressed_size * run_step.run.inflation),
         largest_size(member, run_step.context.policy),
@@ -285,7 +285,7 @@ def _check_copy(parts: tuple[Part, ...], data: MemberData) -> None:
 
 
 def _copy_slice(attempt: TaskAttempt, row: PlannedMember) -> None:
-    """Copy one slice of a member into the upload that settling began; note the parts."""
+    """Copy one slice of a member into the upload that settling began, and note the parts."""
     member_slice = attempt.slice
     data = open_part(attempt, row)
     try:

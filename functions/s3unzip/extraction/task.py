@@ -5,7 +5,7 @@ Rules:
 * A task may be done twice, late, or by two workers concurrently. Each attempt skips the members
   that an earlier attempt recorded. An attempt ends if another attempt has written a complete
   record.
-* The outcomes of an attempt are recorded before the attempt ends, whatever the cause.
+* Before an attempt ends, for whatever reason, its outcomes are recorded.
 * A task begins only if the run has no recorded stop. An attempt that meets a fault of the whole run
   records it as the stop.
 """

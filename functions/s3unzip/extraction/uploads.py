@@ -249,7 +249,7 @@ def check_whole(parts: Iterable[Part], row: PlannedMember) -> PlannedMember:
     The size in the directory may be too small by a multiple of 4 GiB (`is_wrapped`).
     """
     combined = combine_parts(parts)
-    size, crc = combined or (0, 0)  # zeros are for the message, if a CRC-32 is missing
+    size, crc = combined or (0, 0)  # the message has zeros if a CRC-32 is missing
     if combined is None or crc != row.member.crc32 or not row.member.has_size(size):
         message = (
             f"the parts have {size} bytes with CRC-32 {crc:08x}, "

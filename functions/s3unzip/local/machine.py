@@ -81,7 +81,7 @@ class Machine:
 
     def __init__(self, context: Context, workers: Workers) -> None:
         self.context = context
-        self._config = context.reached
+        self._config = context.reached  # None: the stores were opened without a configuration
         # The folder that holds the records; None: runs are not locked.
         self._home = None if self._config is None else self._config.work.key
         self._progress = context.progress or Progress()

@@ -38,7 +38,7 @@ def may_have_lost(home: str, run: str, destination: Destination) -> bool:
 
 
 def forget_lost(step: Step, home: str) -> None:
-    """Delete the outcomes of members that are on record as done but are missing from the folder.
+    """Delete the outcomes of members that are recorded as done but missing from the folder.
 
     Does nothing if the destination is not a folder. `home` is the folder that holds the records.
     """

@@ -332,8 +332,8 @@ class LocalRuns(RunList):
                 )
             if time.monotonic() > deadline:
                 raise ServiceFaultError(
-                    f"{run}: still at work after {STOP_SECONDS:.0f} s: it stops once its plan is "
-                    "made; to stop it now, end its process"
+                    f"{run}: still at work after {STOP_SECONDS:.0f} s: it stops when its plan is "
+                    "complete; to stop it now, end its process"
                 )
             time.sleep(0.1)
         report = records.find_report()

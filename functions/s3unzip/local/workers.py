@@ -146,7 +146,7 @@ class Workers:
     ) -> ServiceFaultError | None:
         """Attempt each task once; members without an outcome are left for the next round.
 
-        An error that ends the run is recorded, and the tasks that have not begun are not done.
+        An error that ends the run is recorded, and no further task begins.
 
         Args:
             run: the run.
@@ -331,8 +331,8 @@ class _ThreadWorker:
     def __init__(self, context: Context) -> None:
         self._clock = Clock(context.clock)
         self._progress = SendingProgress()
-        # The stores and their connections are shared. `faults` is not shared: with None, `replace`
-        # creates a new budget, which sends its warnings through this progress.
+        # The stores and their connections are shared. The budget of faults is not: with None, the
+        # new context creates a budget, which sends its warnings through this progress.
         self._context = replace(context, clock=self._clock, progress=self._progress, faults=None)
 
     def do_attempt(self, run: Run, task: Task, take: Callable[[TaskMessage], object]) -> AttemptEnd:

@@ -51,7 +51,7 @@ class CheckStatus(StrEnum):
 
     OK = "ok"
     WARNING = "warning"  # the environment works, or the check could not be made
-    FAILURE = "failure"  # archives are not extracted, or will not be
+    FAILURE = "failure"  # archives are not extracted, or soon will not be
 
 
 OK, WARNING, FAILURE = CheckStatus
@@ -225,7 +225,7 @@ def _simulate(runs: DeployedRuns, roles: list[str], actions: list[str], arn: str
         )["EvaluationResults"]
         if all(result["EvalDecision"] == "allowed" for result in results):
             continue
-        # Condition keys of policies whose values only a real request has, such as aws:SourceVpce.
+        # Condition keys of policies that only a real request gives a value, such as aws:SourceVpce.
         keys = {
             key
             for result in results
@@ -431,9 +431,9 @@ def check_route(runs: DeployedRuns, number: int) -> Answer:
 def _find_region(runs: DeployedRuns, bucket: str) -> str | None:
     """Return the region of a bucket, or None if the bucket does not exist.
 
-    HeadBucket returns the region in a header with any status except 404; a 301 response has no
-    body. Therefore an error response still contains the region of a bucket in another region. An
-    error in the region of the stack (access denied) is raised.
+    HeadBucket returns the region in a header with any status except 404. Therefore the error
+    response for a bucket in another region also contains its region. Any other error, such as
+    access denied, is raised.
     https://docs.aws.amazon.com/AmazonS3/latest/API/API_HeadBucket.html
     """
     with translating_errors("s3:ListBucket"):

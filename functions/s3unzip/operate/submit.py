@@ -133,6 +133,7 @@ def list_archives(names: Sequence[str], runs: DeployedRuns) -> tuple[dict[str, i
         taken = {
             key: size for key, size in named.items() if runs.defaults.covers(_locate(runs, key))
         }
+        # A glob also names objects that are not archives. These are not counted.
         left_out = {key for key in named if key.lower().endswith(SUFFIX)} - taken.keys()
         if not taken and not left_out:
             raise NotFoundError(f"{name}: names no archive that {runs.environment} takes")
@@ -176,10 +177,10 @@ def _has_ended(key: str, runs: DeployedRuns) -> bool:
     request = runs.defaults.request(key)
     source = request.source
     try:
-        stat = runs.stores.source(source).stat(source)
-        run = run_id(request, stat.pin, stat.modified)
+        tail = runs.stores.source(source).stat(source)
+        run = run_id(request, tail.pin, tail.modified)
         report = runs.records(run).find_report()
-        check_same_archive(run, source, stat.pin, report)
+        check_same_archive(run, source, tail.pin, report)
     except S3UnzipError:  # the run that the event starts reports the error
         return False
     return report is not None and report.verdict in FINAL and not report.archive_left
@@ -300,11 +301,14 @@ def _list_objects(
 
 
 def _list_recent(runs: DeployedRuns, since: float, names: Sequence[str]) -> Iterator[ObjectTypeDef]:
-    """Yield the objects that were put since `since`, can start runs, and match one of `names`."""
+    """Yield the objects that were put since `since`, can start runs, and match one of `names`.
+
+    Without names, every such object matches.
+    """
     defaults = runs.defaults
     for name in names:
         _check_scope(name, defaults)
-    selections = [select_keys(name) for name in names]
+    selections = [select_keys(name) for name in names]  # pairs of a prefix and a test for keys
     if not names:  # every key below the prefixes that start runs
         prefixes = {config.ingest_prefix for config in defaults.all_defaults}
         selections = [(prefix, is_object) for prefix in sorted(prefixes)]
@@ -351,9 +355,9 @@ def _find_unsettled(archive: ObjectTypeDef, runs: DeployedRuns) -> Unsettled | s
 
 
 def _assess_without_report(
-    runs: DeployedRuns, request: Request, stat: Tail, put: float
+    runs: DeployedRuns, request: Request, last_part: Tail, put: float
 ) -> Unsettled | str | None:
-    """Return what is unsettled about an archive whose last part alone led to no report.
+    """Return what is unsettled about an archive if the run id of its last part has no report.
 
     The id of the run of a split archive is derived from all its parts, so this looks them up.
     Returns `RUNNING` if the run is at work, or None if the archive is split and has a report.
@@ -361,7 +365,7 @@ def _assess_without_report(
     Args:
         runs: the runs of the environment.
         request: the request for the archive; its source is the last part.
-        stat: the tail of the last part.
+        last_part: the tail of the last part.
         put: the time when the last part was put, in Unix seconds.
     """
     source = runs.stores.source(request.source)
@@ -376,7 +380,7 @@ def _assess_without_report(
     except NotFoundError:  # the archive was deleted after its look-up
         raise
     except StorageError:  # a part cannot be read, so the archive is taken as one that is not split
-        tail = stat
+        tail = last_part
     run = run_id(request, tail.pin, tail.modified)
     records = runs.records(run)
     if tail.pin.parts and records.find_report() is not None:

@@ -3,7 +3,7 @@
 Commands use a `RunList`, whose subclasses are in `local.runs` and `operate.runs`. The progress of
 an active run is read from its records. A task's outcomes begin with its report. The lines after the
 report are read only if members have failed. The stage of a report determines which of its numbers
-have a meaning.
+are set.
 """
 
 from __future__ import annotations

@@ -34,7 +34,8 @@ def next_command(
     continuation: str | None = (
         f"s3unzip resume {report.run}{environment_options(environment, reached)}"
     )
-    # On this machine, `resume` needs the record that this message of `RunRecords` names.
+    # This message of `RunRecords` says that a record is damaged or lost. On this machine, `resume`
+    # needs this record.
     if f"its record {RUN} is" in (report.message or "") and not environment:
         continuation = _run_again(report, reached)
     match report.verdict:
@@ -85,6 +86,7 @@ def _command_after_failures(
         retry = f"{retry} {PASSWORD}"
     elif not codes & RETRYABLE:
         retry = None
+    # At most `FAILURES_SHOWN` members are shown for each reason.
     if retry is None and max(report.reasons.values(), default=0) > FAILURES_SHOWN:
         return f"s3unzip show {report.run} --failures{options}"
     return retry

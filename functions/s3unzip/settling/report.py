@@ -146,7 +146,7 @@ def _sum_up(plan: PlanSummary, results: Results, verdict: Verdict) -> Report:
         failures=tuple(results.failures),
         tasks=plan.tasks,
         workers=plan.workers,
-        # A waiting task has ended, but its member has no outcome, so the task counts as failed.
+        # The members of the waiting tasks have no outcome, so these tasks count as failed.
         tasks_failed=len(results.unfinished) + len(results.waiting),
         bytes_in=results.bytes_read + plan.bytes_read,
         bytes_out=results.bytes_written,
@@ -267,7 +267,7 @@ def _plan_source_action(run: Run, report: Report) -> SourceResult | None:
         return None
     if run.pin.parts:
         obstacle = f"it is split into {len(run.pin.parts)} files: delete, move or tag them yourself"
-    # An archive that contains only folders has nothing to extract, so its action is done.
+    # An archive that contains only folders has no member to extract: this is no obstacle.
     elif report.members > report.directories and report.extracted + report.unchanged == 0:
         obstacle = "no member of it was extracted"
     else:

@@ -232,7 +232,7 @@ def link_copies(step: Step, copies: Sequence[Task]) -> Sequence[Task]:
     if linked.status is not Status.FAILED:
         _record_member(step, linked)
         return ()
-    # This task fails in the same way, but unlike linking, a task can be repeated.
+    # A task that copies the whole member may fail in the same way, but it can be repeated.
     size = sum(task.size for task in copies)
     return [
         replace(

@@ -144,7 +144,7 @@ def read_whole_tail(
         return _join_parts(source, location, calls, tail=tail, count=count)
     if EOCD_SIGNATURE in tail.data:
         return tail
-    # There is no end record, so this may be a piece or an earlier part.
+    # There is no end record. This may be a piece of a file that was cut, or a part before the last.
     if first_piece is not None:  # a file such as a.001
         return _read_pieces(source, location, calls, length=length, max_parts=max_parts)
     advice = advise_name(location)

@@ -380,7 +380,7 @@ def _too_slow(size: int, seconds: float) -> ServiceFaultError:
 
 
 def read_until_fault(chunks: Iterator[Buffer]) -> bytes:
-    """Return a body; if it breaks, return the bytes that arrived before.
+    """Return a body, or the bytes that arrived before it broke.
 
     Raises:
         ServiceFaultError: the body was slower than `MIN_RATE` when it broke, or when
@@ -393,7 +393,7 @@ def read_until_fault(chunks: Iterator[Buffer]) -> bytes:
             body += chunk
             waited = time.monotonic() - began
             if waited > TAIL_SECONDS and len(body) < MIN_RATE * waited:
-                raise _too_slow(len(body), waited)  # too slow for the check below, too
+                raise _too_slow(len(body), waited)  # the handler below raises it again
     except ServiceFaultError:
         # A partial body that arrived fast enough is useful: the caller requests only the missing
         # bytes.

@@ -21,11 +21,11 @@ from s3unzip.model import STORE_KINDS, Location, StoreKind
 from s3unzip.options import HelpSection, RunOption, option_words, read_options
 from s3unzip.settings import OTHER_BUCKETS
 
-# A URL without "http://", with too few slashes, or with a query. Its groups are the scheme, the
-# server with the path, and the query or fragment.
+# A URL without "http://", with too few slashes, or with a query. The group `server` includes the
+# path, and `query` is a query or a fragment.
 _ALMOST_ENDPOINT = re.compile(
-    r"(?!https?://[^?#]*\Z)(?:(https?):/{0,2})?"
-    r"((?:\[[^]/]*\]|[^/?#\s:]+)(?::\d+)?(?:/[^?#\s]*)?)((?:[?#].*)?)"
+    r"(?!https?://[^?#]*\Z)(?:(?P<scheme>https?):/{0,2})?"
+    r"(?P<server>(?:\[[^]/]*\]|[^/?#\s:]+)(?::\d+)?(?:/[^?#\s]*)?)(?P<query>(?:[?#].*)?)"
 )
 STARTUP_SECONDS = 30.0  # an endpoint that is unreachable this early is probably wrong
 S3_CONNECTIONS = 64  # number of connections that are kept open
@@ -92,7 +92,7 @@ def _parse(text: str) -> Location:
     scheme = scheme.lower()
     if not separator:
         # Text that begins with s3:/, s3// or arn: is a mistake, never a path: a path can be written
-        # as ./s3:/a.
+        # as ./s3:/a. The whole ARN of an access point is the bucket, so nothing of it is matched.
         mistake = re.match(r"(?i)(s3:/?|s3//|arn:aws[a-z-]*:s3:::|(?=arn:aws))(?=[^/])", text)
         if mistake is not None:
             raise UsageError(f"{text}: no location; did you mean s3://{text[mistake.end() :]}?")
@@ -215,12 +215,13 @@ def check_endpoint(url: str, name: str = "--endpoint-url") -> None:
         example = ""
         if url.startswith(("http://", "https://")):
             example = ", with a valid host and port"
-        server = _ALMOST_ENDPOINT.fullmatch(url)
+        almost = _ALMOST_ENDPOINT.fullmatch(url)
         if "@" in url:  # a user and a password
             url = f"...@{url.rpartition('@')[2]}"
-        elif server:
+        elif almost:
             example = (
-                f"{server[3] and ' and has no query'}, like {server[1] or 'http'}://{server[2]}"
+                f"{almost['query'] and ' and has no query'}, like "
+                f"{almost['scheme'] or 'http'}://{almost['server']}"
             )
         raise UsageError(f"{name} {url}: not a URL that begins with http:// or https://{example}")
 

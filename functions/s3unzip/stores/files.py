@@ -57,7 +57,7 @@ KINDS: dict[int, tuple[type[errors.S3UnzipError], str]] = {
 
 
 def translate_error(error: OSError, path: str) -> errors.S3UnzipError:
-    """Return the error from the tree in `errors` for a system error at `path`."""
+    """Return the `S3UnzipError` for a system error at `path`."""
     # An error without a message of its own may be temporary, so it is treated as a fault.
     kind, text = KINDS.get(
         error.errno or 0, (errors.ServiceFaultError, error.strerror or str(error))
@@ -69,7 +69,7 @@ def translate_error(error: OSError, path: str) -> errors.S3UnzipError:
 
 @contextmanager
 def explaining(path: str) -> Iterator[None]:
-    """Translate any `OSError` in the block into an error from the tree in `errors`."""
+    """Translate any `OSError` in the block into an `S3UnzipError`."""
     try:
         yield
     except OSError as error:

@@ -341,19 +341,19 @@ class FolderDestination(Destination):
     def upload_part(
         self, upload: Upload, number: int, offset: int, body: Buffer, crc32: int
     ) -> Part:
-        unfinished = self._own_key(upload.upload_id)
-        with explaining(unfinished), self._open_own(unfinished, os.O_WRONLY) as file:
+        parts_key = self._own_key(upload.upload_id)
+        with explaining(parts_key), self._open_own(parts_key, os.O_WRONLY) as file:
             write_at(file.fileno(), body, offset)
         # Files have no ETag; this value is never compared.
         return Part(number, f'"{crc32:08x}"', len(body), crc32)
 
     def complete_upload(self, upload: Upload, parts: Sequence[Part], *, if_absent: bool) -> None:
         """Check the size of the file, and set its final mode, time and name."""
-        own = self._own_key(upload.upload_id)
+        parts_key = self._own_key(upload.upload_id)
         note = self._own_key(upload.upload_id, NOTE)
         key = self._check_key(upload.key)
         try:
-            with self._open_own(own, os.O_WRONLY) as file:
+            with self._open_own(parts_key, os.O_WRONLY) as file:
                 written = os.fstat(file.fileno()).st_size
                 size = sum(part.size for part in parts)
                 if written != size:
@@ -364,8 +364,8 @@ class FolderDestination(Destination):
                 clear_mode_bits(file.fileno(), self._choose_mode(facts.metadata))
                 restore_time(file.fileno(), facts.metadata)
             folder, name = self._locate(key, create=True)
-            root, own_name = self._locate(own)
-            rename(own_name, root.file, name, folder.file, if_absent=if_absent)
+            root, parts_name = self._locate(parts_key)
+            rename(parts_name, root.file, name, folder.file, if_absent=if_absent)
             self._unlink(note)
         except OSError as error:
             if if_absent and isinstance(error, FileExistsError):
@@ -378,7 +378,7 @@ class FolderDestination(Destination):
         self._unlink(self._own_key(upload.upload_id, NOTE))
 
     def uploads(self, prefix: str) -> Iterator[Upload]:
-        """Yield the incomplete uploads below `prefix`, which have notes."""
+        """Yield the incomplete uploads below `prefix`; each of them has a note."""
         for name in sorted(entry.name for entry in self._scan("")):
             if name.startswith(OWN) and name.endswith(NOTE):
                 # There is no readable note if the upload has just been completed, or after a power

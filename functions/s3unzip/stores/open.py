@@ -210,7 +210,7 @@ class OpenedStores:
                 uncounted = Calls(Clock(), 0.0, CALLS_AT_ONCE)
                 return ObjectRunStore(home, FileSource(), folder, uncounted)
             case _:
-                raise UsageError(f"{work}: runs are kept in s3:// or a path")
+                raise UsageError(f"{work}: the records of runs need an s3:// URL or a path")
 
     def session(self, access: StoreConfig) -> Session:
         """Return the session for reaching S3 with `access`; equal settings share a session."""

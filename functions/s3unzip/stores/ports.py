@@ -3,7 +3,7 @@
 Each method of a source or destination makes ONE attempt: `stores.calls` retries, paces and counts.
 A run store uses the `Calls` object of the step that opens it, because one write may need many
 requests, whose bodies can be read only once. Callers of a run store do not retry. Adapters
-translate every fault into an error from the tree in `errors`:
+translate every fault into an `S3UnzipError`:
 
 * 503, 429, SlowDown, KMS throttling: `ThrottledError`
 * other 5xx, 409, resets, timeouts, truncated bodies: `ServiceFaultError`
@@ -42,7 +42,7 @@ class Clock:
     """The current time, sleeps that `stop` can end, and the time that the worker has left.
 
     Args:
-        clock: clock that supplies the time. Defaults to that of the machine.
+        clock: clock that supplies the time. Defaults to the clock of the machine.
         remaining: function that returns the seconds until the machine stops the worker. Ignored if
             `clock` is given.
 

@@ -211,7 +211,7 @@ class WebSource(Source):
         raise errors.StorageError(f"{location}: more than {MAX_REDIRECTS} redirects")
 
     def _check_redirect(self, location: Location, start: Url, target: Url, redirect: str) -> Url:
-        """Return where `target` redirects to, if a request that began at `start` may go there."""
+        """Return the URL to which `target` redirects, if a request from `start` may go there."""
         with suppress(UnicodeError):  # servers send UTF-8, which http.client decodes as Latin-1
             redirect = redirect.encode("latin-1").decode()
         try:

@@ -423,6 +423,7 @@ class DirectoryReader:
                 )
                 return member
             method, cipher = aes
+        # The encryption is known, so the member gets it even if it fails below.
         if method not in records.METHODS:
             self._warn_or_fail("unsupported-method", records.describe_method(method))
         if member.compressed_size < cipher.overhead:
@@ -464,7 +465,7 @@ class DirectoryReader:
         self._keys.finish()
         table = self._table
         start = self._location.start
-        order = table.set_stops(start)
+        order = table.set_stops(start)  # the numbers of all headers, by offset
         readable = self._members_of(order, SELECTED, UNSELECTED)
         selected = readable  # nearly always all members are selected
         if UNSELECTED in table.kinds:

@@ -150,7 +150,7 @@ class _SlicedStream:
             self._output = memoryview(self._decompress(bytes(self._input[:length])))
             if self._input_left is None:  # the library reports how much of the slice is unused
                 length -= len(self._library.unused_data)
-            else:
+            else:  # the library has used the whole slice
                 self._input_left -= length
             self._input = self._input[length:]
         output = self._output[:max_length]
@@ -238,7 +238,8 @@ class _StreamChain:
         if self._stream.eof:
             # Put back the bytes that the stream has not used. A stream uses a whole slice before it
             # receives the next slice, so the unused bytes are the end of the last slice. Only LZMA
-            # holds some bytes back, and then all bytes of the last slice are unused.
+            # also holds back bytes of earlier slices. Then the last slice is unused as a whole, and
+            # the bytes held back are not put back.
             slice_length = len(self._slice_and_rest) - len(self._input)
             first_unused = max(0, slice_length - len(self._stream.unused_data))
             self._input = self._slice_and_rest[first_unused:]
@@ -300,11 +301,10 @@ class _LzmaStream:
         if self._stream is None:
             return len(self._input) < _LZMA_HEADER_LENGTH
         # Some writers add an end marker to a stream whose size is declared. liblzma accepts the
-        # marker, unless the input is cut inside the marker. Therefore the last byte of output is
-        # decompressed separately, when the rest of the input, or enough of it for a marker, has
-        # arrived.
-        is_at_end = self._output_left <= 1 and not self._has_marker
-        if is_at_end and self._input_left > 0 and len(self._input) < _MAX_MARKER:
+        # marker, unless the input is cut inside the marker. Therefore, before the last byte of
+        # output, wait until the rest of the input, or enough of it for a marker, has arrived.
+        may_reach_marker = self._output_left <= 1 and not self._has_marker
+        if may_reach_marker and self._input_left > 0 and len(self._input) < _MAX_MARKER:
             return True
         return self._stream.needs_input and not self._input
 

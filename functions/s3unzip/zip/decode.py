@@ -248,7 +248,7 @@ def _inflate_whole(member: Member, data: Buffer, policy: Policy) -> Decoded:
         content = stream.decompress(data, member.size + 1)  # one byte more shows an overrun
     except IGZIP_ERROR as error:
         raise MemberError(member.finding("corrupt-stream", explain_igzip(error))) from error
-    if len(content) > member.size:  # even if the member `is_wrapped`
+    if len(content) > member.size:  # a member that `is_wrapped` is streamed after this error
         member.fail("size-overrun", f"more than {member.size} bytes")
     ended = stream.eof and len(data) == member.compressed_size
     warnings = check_end(
@@ -408,7 +408,7 @@ class GzipMember(MemberDecoder):
         mtime = self._member.mtime or 0
         if not 0 <= mtime < 1 << 32:
             mtime = 0  # an unknown time (RFC 1952)
-        # The upper byte is the system, and 0xFF is an unknown one. The level is unknown, too.
+        # The lower byte, 0, is an unknown level; the upper byte, 0xFF, is an unknown system.
         yield _GZIP_HEADER.pack(b"\x1f\x8b\x08\0", mtime, 0xFF00)
         if not _is_copied(self._member):
             yield from self._store(pieces)

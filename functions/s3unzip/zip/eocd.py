@@ -216,7 +216,7 @@ def _find_eocd(archive: ArchiveBytes, window: bytes) -> Reads[int]:
     if inner_at >= 0:
         reject(
             "eocd-signature-in-comment",
-            f"an end record inside the comment of the one at {offset}",
+            f"an end record inside the comment of the end record at {offset}",
             base + inner_at,
         )
     if last_stop != len(window):  # padding follows the end record
@@ -230,8 +230,8 @@ def _find_eocd(archive: ArchiveBytes, window: bytes) -> Reads[int]:
 def _find_complete_eocd(archive: ArchiveBytes, window: bytes, stops: dict[int, int]) -> Reads[int]:
     """Return the position of the last complete end record in `window`, which other bytes follow.
 
-    `stops` contains, for the positions of all end records in ascending order, where their comments
-    end. If a later end record is incomplete, the complete one is used only under a lenient policy.
+    `stops` maps the position of each end record, in ascending order, to the end of its comment. If
+    a later end record is incomplete, the complete one is used only under a lenient policy.
     """
     base = archive.size - len(window)
     if not stops:
@@ -297,8 +297,8 @@ def _join_zip64(
     locator_disk, locator_offset, disk_count = _ZIP64_LOCATOR.unpack(raw)
     declared = disks.absolute(locator_disk, locator_offset)
     directory = disks.absolute(eocd.directory_disk, eocd.directory_offset)
-    # If the directory needs no ZIP64 record and ends after the locator begins, it contains the
-    # bytes, which only look like a locator.
+    # If the directory needs no ZIP64 record and overlaps the locator, these bytes belong to the
+    # directory and only look like a locator.
     if not needs_zip64 and directory + eocd.directory_size > locator_at:
         yield from _refuse_ambiguous(archive, declared, locator_at)
         return DirectoryEnd(_place_directory(disks, eocd, at), at, disks)
@@ -430,7 +430,7 @@ def _refuse_encrypted(archive: ArchiveBytes, record_at: int, plain_at: int) -> R
     Args:
         archive: the archive.
         record_at: offset of the ZIP64 end record.
-        plain_at: offset that the record would have if it were as long as a plain record.
+        plain_at: offset of the record if it had no extensible data.
     """
     if plain_at - record_at < 28:  # the extensible data is too short
         return
@@ -444,13 +444,14 @@ def _refuse_encrypted(archive: ArchiveBytes, record_at: int, plain_at: int) -> R
 
 
 def _compare_zip64(disks: Disks, eocd: EndRecord, record: EndRecord, at: int) -> None:
-    """Refuse an end record with a value that is neither a sentinel nor that in the ZIP64 record.
+    """Refuse an end record if a value is neither a sentinel nor the one in the ZIP64 record.
 
     If the ZIP64 record is on an earlier disk than the end record at `at`, it declares its own disk
     and the number of headers on that disk. Then the end record must declare the last disk, without
     any headers on that disk.
     """
     if disks.is_split and disks.disk_of(at) != record.disk:
+        # The values that the end record must declare.
         record = record._replace(disk=disks.last, disk_entries=0)
     for name, value, sentinel, wide in zip(_FIELD_NAMES, eocd, _SENTINELS, record, strict=True):
         if value not in (sentinel, wide):

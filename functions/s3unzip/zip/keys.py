@@ -189,10 +189,10 @@ class KeyChecker:
                 self._resolve_duplicate(last_numbers[key], number, cut_name(key))
             last_numbers[key] = number
         # The keys share one hash, and nearly always one folded form. One warning is enough.
-        first, *later = last_numbers
-        for key in later:
-            if fold_key(key) == fold_key(first):
-                is_same_case = fold_form(key) == fold_form(first)  # folds only the Unicode form
+        first_key, *later_keys = last_numbers
+        for key in later_keys:
+            if fold_key(key) == fold_key(first_key):
+                is_same_case = fold_form(key) == fold_form(first_key)  # only the Unicode form
                 code = "unicode-collision" if is_same_case else "case-collision"
                 self.warnings[code] += 1
                 break

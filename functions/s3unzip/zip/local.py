@@ -236,7 +236,8 @@ def _check_extras(member: Member, extras: records.Extras, policy: Policy) -> Ite
     if zip64_fields > 1:
         member.fail("lfh-zip64-duplicate", f"{zip64_fields} local ZIP64 extra fields")
     payloads = extras.of(records.UNICODE_PATH)
-    # A header can have thousands of invalid fields. Each means the declared name, checked once.
+    # For an invalid field, `_choose_local_name` returns the declared name. Equal names are checked
+    # once, because a header can have thousands of fields.
     for raw, is_utf8 in dict.fromkeys(_choose_local_name(member, payload) for payload in payloads):
         path = read_name(raw, is_utf8=is_utf8, policy=policy).path
         if path == member.path:

@@ -185,7 +185,7 @@ class HeaderTable:
         bounds = array("Q", map(offsets.__getitem__, islice(order, 1, None)))
         if offsets:  # the upper bound of the last member is the start of the directory
             bounds.append(start)
-        # If any member ends after its bound, two members share bytes.
+        # `stops` still has the lower bounds. If one is above the upper bound, members share bytes.
         if any(map(gt, map(self.stops.__getitem__, order), bounds)):
             self._refuse_overlap(order, bounds)
         if isinstance(order, range):

@@ -129,7 +129,7 @@ def test_a_program_that_gives_no_keys_is_named(
     monkeypatch.setattr(credentials, "SILENT_SECONDS", 0.0)
     caplog.handler.addFilter(lambda _: goes_on.write_bytes(b"") == 0)
     assert AwsSession(StoreConfig(profile="process")).keys.current() is not None
-    assert "waiting for AWS credentials (profile process): for a program" in caplog.text
+    assert "waiting for AWS credentials (profile process) from a program" in caplog.text
 
 
 def test_a_file_that_is_no_configuration_is_an_error(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ _log = logging.getLogger("s3unzip.calls")
 # caches the keys from the program for 4 minutes.
 CREDENTIALS_LIFETIME = timedelta(minutes=10)
 ANSWER_SECONDS = 240.0  # time for which a worker caches the keys from the program
-RENEWAL_SECONDS = 90.0  # minimum time between renewals: slow PUTs can take this long
+RENEWAL_SECONDS = 90.0  # minimum time between renewals, because a slow PUT can take so long
 RELOOK_SECONDS = 2.0  # time until the next lookup if the same keys were found
 MAX_PROFILES = 8  # maximum number of profiles whose keys a process keeps
 # The exceptions that the files and programs of a profile can cause.
@@ -58,7 +58,7 @@ CHAIN_ERRORS: tuple[type[Exception], ...] = (
     ValueError,
 )
 SILENT_SECONDS = 8.0  # time until the user is told that keys are being looked up
-WAITING = "still waiting for AWS credentials (profile %s): for a program, a service or a typed code"
+WAITING = "still waiting for AWS credentials (profile %s) from a program, a service or a typed code"
 NO_KEYS = (
     "no AWS credentials; set AWS_PROFILE or AWS_ACCESS_KEY_ID, or read a public archive with "
     "--no-sign-request"
@@ -114,7 +114,7 @@ class ProfileKeys:
             ServiceFaultError: the service that issues the keys does not respond.
         """
         with self._lock, self._explaining():
-            if self._ask is None:
+            if self._ask is None:  # this is the main process
                 if self._source is None:
                     self._source = self._open_source()
                 if self._source is not None:

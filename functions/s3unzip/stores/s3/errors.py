@@ -468,7 +468,8 @@ def _advise_without_options(answer: ServerAnswer, call: Call) -> str:
 def _missing_right(answer: ServerAnswer, call: Call) -> str:
     """Return the permission that may be missing: the one in the response, or the usual one.
 
-    Without s3:ListBucket, S3 responds with 403 for a missing key (API_GetObject, Permissions).
+    The text is for the middle of a sentence. Without s3:ListBucket, S3 responds with 403 for a
+    missing key (API_GetObject, Permissions).
     """
     denied = _DENIED_ACTION.search(answer.message)
     if denied is not None:

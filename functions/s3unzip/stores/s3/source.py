@@ -167,7 +167,7 @@ class S3Source(Source):
         tail = self._make_tail(call, answer.meta)
         missing = min(length, tail.pin.size) - len(data)  # greater than 0 if the body broke
         if missing < 0:
-            raise errors.ServiceFaultError(f"{call}: more than the last {length:,} bytes came")
+            raise errors.ServiceFaultError(f"{call}: the server sent more than {length:,} bytes")
         return tail._replace(data=data, missing=missing)
 
     def stat(self, location: Location) -> Tail:
@@ -284,7 +284,7 @@ class S3Source(Source):
         if version is None:
             raise errors.StorageError(
                 f"{location}: S3 cannot tag one version in a bucket without versioning: turn "
-                "versioning on, or delete the archive"
+                "versioning on, or delete the archives instead"
             )
         try:
             old = self.tags(location, pin)
