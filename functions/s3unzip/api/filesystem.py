@@ -36,6 +36,7 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
         target_protocol: the file system of `fo` in a chained URL.
         target_options: options of that file system; for S3 and the web, the options of
             `open_archive`.
+        asynchronous: ignored; zarr passes it, and calls the methods in threads.
         arguments: arguments of `open_archive`: options, password, limits, endpoint_url, stores.
 
     Raises:
@@ -51,9 +52,11 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
         fo: str | os.PathLike[str] | IO[bytes] | fsspec.core.OpenFile,
         target_protocol: str | None = None,
         target_options: dict[str, Any] | None = None,
+        *,
+        asynchronous: bool = False,
         **arguments: Any,
     ) -> None:
-        super().__init__(**arguments)
+        super().__init__(asynchronous=asynchronous, **arguments)
         self.fo = fo
         self.dir_cache: dict[str, dict[str, Any]] | None = None
         options = target_options or {}
