@@ -166,7 +166,7 @@ def check_budget(expected: Estimate, max_cost: float | None) -> None:
     if not max_cost >= 0:  # negative or NaN
         raise UsageError(f"the cost limit must be 0 or more dollars, not {max_cost}")
     cost = expected.cost.total
-    if cost > max_cost:  # each of the two amounts is shown with digits that tell it from the other
+    if cost > max_cost:  # enough digits are shown to tell the amounts apart
         raise BudgetError(
             f"the estimate is {show_dollars(cost, max_cost)} for {expected.members:,} members, "
             f"above the limit of {show_dollars(max_cost, cost)}; "

@@ -830,7 +830,7 @@ class NestedRun(Struct, frozen=True, omit_defaults=True):
 
 
 class ArchiveEnd(Struct, frozen=True, omit_defaults=True):
-    """How one of several archives ended."""
+    """The result of one of several archives."""
 
     source: str
     exit_code: int

@@ -103,7 +103,7 @@ def run_stem(source: Location) -> str:
 
 
 def archive_stem(source: Location) -> str:
-    """Return the name of an archive without its suffix: ``.zip``, any other, or a first piece's.
+    """Return the name of an archive without its suffix, such as ``.zip`` or ``.zip.001``.
 
     The stem is always a valid name for a folder: if it would be empty, ``.`` or ``..``, it includes
     the suffix.

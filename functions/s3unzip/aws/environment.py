@@ -306,8 +306,9 @@ def _read_own_defaults(variables: Mapping[str, str]) -> RunDefaults:
 def _read_routes(
     variables: Mapping[str, str], own_defaults: RunDefaults
 ) -> tuple[RunDefaults, ...]:
-    """Return the defaults of each route, in order; `own_defaults` has the values that it omits."""
-    # The environment's password, which `own_defaults.options` has, is added later (`_policy`).
+    """Return the defaults of each route, in order; a route omits values that are `own_defaults`."""
+    # Read the options again without the password of the environment, which `own_defaults.options`
+    # has. A route without a password gets it later (`_policy`).
     own_options = msgspec.to_builtins(_read_json(variables, Variable.OPTIONS, Options, Options()))
     return tuple(
         RunDefaults(

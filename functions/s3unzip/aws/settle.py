@@ -79,7 +79,7 @@ def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
 
 
 def _compare_again(run: str, config: LambdaConfig, context: Context) -> dict[str, Any]:
-    """Compare the archive with its current version once more; return data that ends the execution.
+    """Start a run if a newer version has come since; return data that ends the execution.
 
     All functions of the run have ended.
     """

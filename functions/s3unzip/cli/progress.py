@@ -1,6 +1,6 @@
 """The progress of a run on stderr: a live display on a terminal, else a line every few seconds.
 
-The share is the fraction of the selected members' compressed bytes that is done. All bytes of a
+The share is the part of the compressed bytes of the selected members that is done. All bytes of a
 member with an outcome are done; for a large member, the bytes read so far are done. Bytes that are
 read again are counted only once. The number of bytes shown is this share of the bytes that the run
 writes.

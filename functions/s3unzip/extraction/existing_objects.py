@@ -158,8 +158,8 @@ def resolve_conflict(
                 return None
             row = with_crc(row, read_crc())
         if row.member.cipher is not None and stored.crc32 is None:
-            # A large AE-2 member was written before the CRC-32 of its content was known. If its
-            # object was deleted in the meantime, it counts as an object without a CRC-32.
+            # A large AE-2 member was written before the CRC-32 of its content was known, so read
+            # the object to compute it. If the object was deleted since, the CRC-32 stays unknown.
             stored = (
                 calls.paced(
                     "get",

@@ -86,7 +86,7 @@ class WorkerTally:
                     attempt_counts.update(message)
                     self._sums.update(message)
                     self._show_increase()
-                case outcomes:  # an earlier attempt may have reported some of them
+                case outcomes:  # of failed members, some perhaps reported by an earlier attempt
                     new = [outcome for outcome in outcomes if outcome.key not in self._failed_keys]
                     self._failed_keys.update(outcome.key for outcome in new)
                     if new:

@@ -134,7 +134,7 @@ class DeployedRuns(RunList):
         self.environment = environment
         self.location = f"in {environment}"
         self.nothing_yet = f"no run of {environment} has begun yet"
-        # Printed commands leave out what environment variables set: the user's shell has them.
+        # Printed commands leave out options that variables set, because the shell has them.
         self._connections = access.without_environment()
         self.env_options = environment_options(environment, self._connections)
         self._session = AwsSession(access)

@@ -43,7 +43,7 @@ OVER_BUDGET = "budget"  # reason code of a run that would cost too much
 
 
 class Plan(NamedTuple):
-    """A plan before ``run.json`` and its first round are written."""
+    """A plan whose ``run.json`` and first round are not written yet."""
 
     summary: PlanSummary
     tasks: list[Task]  # in the order in which they start

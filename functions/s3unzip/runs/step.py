@@ -126,7 +126,7 @@ class TaskAttempt(Step):
         self.warnings.update(earlier.report.warnings)
 
     def count_member_bytes(self, size: int) -> None:
-        """Add `size` bytes of a large member to its progress, in bytes of the archive."""
+        """Add `size` bytes to the progress of a large member, counted in bytes of the archive."""
         self.member_bytes += size
         self.show_progress()
 

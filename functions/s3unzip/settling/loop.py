@@ -179,7 +179,7 @@ def _read_tail(request: Request, pin: Pin | None, context: Context, calls: Calls
         raise SourceChangedError(str(gone)) from gone
     if pin is not None and pin != tail.pin:
         raise SourceChangedError(
-            f"{request.source}: another version is there now; its own event starts its run"
+            f"{request.source}: it has another version now, whose own event starts a run"
         )
     return tail
 

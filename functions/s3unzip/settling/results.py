@@ -186,6 +186,7 @@ def _sort_member(results: Results, stages: _Stages) -> None:
                 [task for task, _ in stages.get(Stage.SCAN) or stages[Stage.LINK]]
             )
         case Stage.FINISH:
+            # In this stage, all outcomes exist.
             ended_slices = [
                 (task, outcomes) for task, outcomes in stages[Stage.SLICE] if outcomes is not None
             ]

@@ -105,7 +105,7 @@ class Source(Protocol):
         """Add `tags` to the existing tags of the version.
 
         Raises `SourceChangedError` if the version is gone, and `StorageError` if it cannot be
-        tagged.
+        tagged. Stores without tags inherit this method, which refuses.
         """
         raise UsageError(f"{location.public}: only s3:// objects can be tagged")
 

@@ -68,7 +68,7 @@ class FaultBudget:
         self.seconds = seconds
         self._warn = warn
         self._outages: dict[Scope, _Outage] = {}
-        self._answered: dict[Scope, float] = {}  # Unix time when the latest answered call began
+        self._latest_success: dict[Scope, float] = {}  # Unix time when that call began
         # The store that each thread is waiting for, and since when, by thread id. `Calls` updates
         # this dict.
         self.waiting: dict[int, tuple[Store, float]] = {}
@@ -76,8 +76,8 @@ class FaultBudget:
 
     def note_success(self, store: Store, kind: Kind, began: float) -> None:
         """Record that a store answered a call that began at `began`."""
-        self._answered[store, None] = began
-        self._answered[store, kind] = began
+        self._latest_success[store, None] = began
+        self._latest_success[store, kind] = began
         if self._outages:  # most of the time there are none, and no lock is needed
             with self._lock:
                 self._outages.pop((store, None), None)
@@ -89,7 +89,7 @@ class FaultBudget:
         """Note that a call that began at the time `began` failed at the time `now`.
 
         Returns the time when the outage began: that of the store or of this kind of request,
-        whichever is longer.
+        whichever is earlier.
         """
         outages = []
         with self._lock:
@@ -97,7 +97,7 @@ class FaultBudget:
                 outage = self._outages.get(scope)
                 if outage is None or now - outage.latest > FORGET * self.seconds:
                     # If a later call was answered, the store was still working at that time.
-                    outage = _Outage(max(began, self._answered.get(scope, 0.0)))
+                    outage = _Outage(max(began, self._latest_success.get(scope, 0.0)))
                     self._outages[scope] = outage
                 outage.latest = now
                 outage.fault = fault
@@ -126,7 +126,7 @@ class FaultBudget:
     def find_silent(self, now: float) -> Iterator[Store]:
         """Yield the stores for which a call has waited too long, although there was no fault."""
         for store, began in tuple(self.waiting.values()):
-            seconds = now - max(began, self._answered.get((store, None), 0.0))
+            seconds = now - max(began, self._latest_success.get((store, None), 0.0))
             if seconds > self.seconds * SILENT_AFTER and (store, None) not in self._outages:
                 yield store
 

@@ -206,7 +206,7 @@ class ReaderSource(Source):
     def stat(self, location: Location) -> Tail:  # noqa: ARG002 - there is only one archive
         """Return a tail without bytes that pins only the size, because a reader has no version."""
         with self._lock:
-            try:
+            try:  # `seek` of some readers returns None
                 return Tail(b"", Pin(self._reader.seek(0, os.SEEK_END) or self._reader.tell()))
             except (OSError, ValueError) as error:
                 raise errors.StorageError(

@@ -246,13 +246,14 @@ def _has_wrapped_offsets(archive: ArchiveBytes, start: int, prefix: int) -> Read
 
 
 def inspect_prefix(tail: bytes, location: DirectoryLocation, first: int) -> Reads[list[str]]:
-    """Return the warnings about the bytes before offset `first`, the `first` of an `Index`.
+    """Return the warnings about the bytes before offset `first`, which is `Index.first`.
 
-    `tail` contains the last bytes of the archive. A record is searched for in the first and in the
-    last `EOCD_ROOM` bytes before `first`. A whole archive is searched for in the first
-    `MAX_SEARCHED` bytes. If the offsets count the prefix, they have only one meaning. In that case,
-    an archive inside the program of a self-extractor causes a warning instead of an error. The
-    warning is needed because readers that search from the first byte would extract that archive.
+    `tail` contains the last bytes of the archive. `location.prefix` is the number of bytes that the
+    offsets do not count. The first and the last `EOCD_ROOM` bytes before `first` are searched for a
+    record, and the first `MAX_SEARCHED` bytes for a whole archive. If the offsets count all bytes,
+    they have only one meaning. In that case, an archive inside the program of a self-extractor
+    causes a warning instead of an error. The warning is needed because readers that search from the
+    first byte would extract that archive.
 
     Raises:
         RejectedError: the bytes contain another archive (`stacked-archive`) or a record

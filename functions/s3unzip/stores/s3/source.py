@@ -144,8 +144,8 @@ class S3Source(Source):
     def tail(self, location: Location, length: int) -> Tail:
         """Return the last `length` bytes and the pin.
 
-        This method sends one request. If the server does not support suffix ranges, the method
-        sends three, or two for an empty archive.
+        This method sends one request. If the server does not support suffix ranges, it also sends
+        a HEAD and, unless the archive is empty, a GET.
         """
         if needs_botocore(self._session, location.key):
             return super().tail(location, length)
