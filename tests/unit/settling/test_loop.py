@@ -201,7 +201,7 @@ def test_records_of_another_archive_are_an_error(
     source = replace(request.source, key=key or request.source.key)
     pin = world.buckets.source(request.source).stat(request.source).pin
     known = KnownArchive(run, replace(pin, etag=etag or pin.etag))
-    with pytest.raises(UsageError, match=f"its run has the id {run}, which is on"):
+    with pytest.raises(UsageError, match=f"its run would have the id {run}, but"):
         begin_run(replace(request, source=source), world.context, known)
 
 
