@@ -443,7 +443,8 @@ class Archive(Mapping[str, ArchiveMember]):
         if check == "last":
             return io.BufferedReader(_MemberFile(content))
         with explaining("the folder of temporary files, TMPDIR"), ExitStack() as stack:
-            file = stack.enter_context(tempfile.SpooledTemporaryFile(HELD_BYTES))
+            # Readers such as `gzip.GzipFile` take a file whose mode begins with "w" for an output.
+            file = stack.enter_context(tempfile.SpooledTemporaryFile(HELD_BYTES, "r+b"))
             file.writelines(content)
             stack.pop_all()  # no error, so the caller gets the file and closes it
         file.seek(0)

@@ -1,6 +1,7 @@
 """The Python API: archives, their members, and runs."""
 
 import csv
+import gzip
 import io
 import mmap
 import os
@@ -123,13 +124,15 @@ def test_an_archive_is_a_mapping_from_names() -> None:
 
 
 def test_a_member_is_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`open` gives a file that can seek; text readers wrap it.
+    """`open` gives a file that can seek; readers of text and of gzip data wrap it.
 
     It cannot be written, and there is no warning if nobody closes it.
     """
     archive = _open(build(Entry("t.csv", b"name,size\r\na,1\r\nb,2\r\n", DEFLATE)))
     with archive.open("t.csv") as file, io.TextIOWrapper(file, newline="") as text:
         assert [row["size"] for row in csv.DictReader(text)] == ["1", "2"]
+    inner = _open(build(Entry("a.gz", gzip.compress(b"inside"))))
+    assert gzip.GzipFile(fileobj=inner.open("a.gz")).read() == b"inside"
     monkeypatch.setattr("s3unzip.api.archive.HELD_BYTES", 1000)  # the rest is in a temporary file
     with _open().open("large.bin") as file:
         file.seek(-16, io.SEEK_END)
