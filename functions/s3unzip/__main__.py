@@ -45,7 +45,7 @@ def run_program() -> None:
 
             from s3unzip.version import __version__
 
-            with suppress(OSError):  # otherwise, the command line reports the error
+            with suppress(OSError):  # after an error, `run_command` tries again and reports it
                 sys.stdout.write(f"s3unzip {__version__}\n")
                 sys.stdout.flush()
                 sys.exit(0)

@@ -490,7 +490,7 @@ class Task(Struct, frozen=True, omit_defaults=True):
 
     @property
     def stage(self) -> Stage | None:
-        """The stage of the task's member; None for batches and for stored members in one copy."""
+        """The stage of the task's member; None for batches and for members that one task copies."""
         if self.kind is TaskKind.SCAN:
             return Stage.SCAN
         if self.slice is not None:

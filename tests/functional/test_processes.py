@@ -50,7 +50,7 @@ def test_a_lost_output_is_told(program: Program, command: str, stream: str, reas
     """The program prints one line and has a separate exit code."""
     assert _shell(program, f"s3unzip {command} {stream}") == (
         74,
-        f"s3unzip: standard output: {reason}; not all of it is written\n",
+        f"s3unzip: standard output: {reason}; the output is incomplete\n",
     )
 
 

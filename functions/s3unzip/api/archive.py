@@ -349,7 +349,7 @@ class Archive(Mapping[str, ArchiveMember]):
         return self[name]
 
     def read(self, name: str | ArchiveMember) -> bytes:
-        """Return the content of a member; `NotFoundError`, or what `ArchiveMember.read` raises."""
+        """Return the content of a member; raise `NotFoundError` or an error of its `read`."""
         return self.getinfo(name).read()
 
     def extract(self, name: str | ArchiveMember, path: str | os.PathLike[str] | None = None) -> str:

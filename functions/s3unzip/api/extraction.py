@@ -87,7 +87,7 @@ def extract(  # noqa: PLR0913 - options of a public function
 
     Raises:
         UsageError: an argument is wrong, nothing is selected, or the cost is too high.
-        StorageError, ServiceFaultError: a store refused, or failed while the run was planned.
+        StorageError, ServiceFaultError: a store refused a request, or failed during the plan.
         InterruptedRunError: Ctrl-C was pressed; finished members are recorded.
     """
     target = parse_destination(as_text(destination))

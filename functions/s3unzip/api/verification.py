@@ -86,7 +86,7 @@ class Proof(StrEnum):
 
     # Each comment begins with the source of the evidence.
     RECORD = "record"  # the store: the ETag is equal to the one returned for the PUT by a run
-    CHECKSUM = "checksum"  # the store: its own CRC-32 of the bytes is the one in the directory
+    CHECKSUM = "checksum"  # the store: its own CRC-32 of the bytes is equal to the directory's
     READ = "read"  # this verification, which has read the bytes
     METADATA = "metadata"  # the writer of the object: its zip-crc32 is equal to the directory's
     SIZE = "size"  # none: the archive does not declare the CRC-32 of an AES member (AE-2)
@@ -201,7 +201,7 @@ def verify(  # noqa: PLR0913 - options of a public function
     Raises:
         RejectedError: the archive is refused.
         UsageError: a location or an option is wrong, or nothing is selected.
-        StorageError, ServiceFaultError: a store refused, or failed even after all retries.
+        StorageError, ServiceFaultError: a store refused a request, or failed after all retries.
     """
     target = parse_destination(as_text(destination))
     request = Request(parse_source(as_text(source)), target, options or Options())

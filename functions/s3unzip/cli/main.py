@@ -173,7 +173,7 @@ def _report_error(error: Exception, stopping: Stopping) -> int:
         case OutputLostError():
             drop_output()
             return _print_error(
-                f"standard output: {error.strerror}; not all of it is written", OUTPUT_LOST
+                f"standard output: {error.strerror}; the output is incomplete", OUTPUT_LOST
             )
         case click.ClickException():
             return _print_error(explain_mistake(error), error.exit_code)

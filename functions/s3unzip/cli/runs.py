@@ -349,7 +349,7 @@ def _resume_here(arguments: Arguments) -> int:
 
 
 def _lacks_nested(report: Report, run_list: RunList) -> bool:
-    """Return whether a run on this machine ended, but not all runs of the archives inside it."""
+    """Return whether a run on this machine has ended, but a run of a nested archive has not."""
     return (
         run_list.environment is None
         and report.options.nested_depth > 0

@@ -192,8 +192,8 @@ def allowed_size(run_step: Step, member: Member) -> int:
     """
     if not member.is_wrapped:
         return member.size
-    # Together, the objects of such members may be larger than the plan counted, up to the limit of
-    # the run. Each member may grow by `inflation` bytes per compressed byte.
+    # Each such member may grow by `inflation` bytes per compressed byte. This ratio keeps the whole
+    # run within its limit.
     return min(
         member.size + int(member.compressed_size * run_step.run.inflation),
         largest_size(member, run_step.context.policy),

@@ -6,7 +6,7 @@ Rules:
   that an earlier attempt recorded. An attempt ends if another attempt has written a complete
   record.
 * Before an attempt ends, for whatever reason, its outcomes are recorded.
-* A task begins only if the run has no recorded stop. An attempt that meets a fault of the whole run
+* A task begins only if the run has no recorded stop. If a fault affects the whole run, the attempt
   records it as the stop.
 """
 

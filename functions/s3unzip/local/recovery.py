@@ -9,7 +9,7 @@ The rules:
    process worked on the run, the file is also read to compare its CRC-32, and no part of a split
    member counts as done. The next round extracts the lost members again.
 3. Damaged records are treated as missing (`runs.records`). If those of the plan are damaged, it is
-   unknown which members are on record, so the run begins anew.
+   unknown which members are recorded, so the run begins anew.
 4. A killed worker leaves files whose names begin with the mark of its run. They are removed from
    the folders of the run's members.
 5. The caller holds the lock of the run (`local.runs`), so no other process writes at the same time.

@@ -62,9 +62,9 @@ class Canary:
     def __init__(self, runs: DeployedRuns) -> None:
         self._runs = runs
         self._token = f"s3unzip-doctor-{secrets.token_hex(4)}"
-        own = self._runs.defaults.own
-        key = own.ingest_prefix + self._token + own.ingest_suffix
-        self._archive = Location("s3", own.ingest_bucket, key)
+        defaults = self._runs.defaults.own
+        key = defaults.ingest_prefix + self._token + defaults.ingest_suffix
+        self._archive = Location("s3", defaults.ingest_bucket, key)
         self._request = self._runs.defaults.request(key)
         self._template = parse_template(self._request)
         key_of = self._template.key_of()

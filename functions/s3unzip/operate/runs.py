@@ -54,7 +54,7 @@ PAYER_OUTPUT = "IngestPayer"  # the stack has this output if whoever reads archi
 STOP_SECONDS = 60.0  # maximum time to wait for a stopped execution to end
 
 # Emulators return these error codes for operations that they do not support. The response to a HEAD
-# has no body, so its code is its status: some emulators return 404 for such an operation.
+# has no body, so botocore takes its status as the code. Some emulators return 404 in this case.
 UNSUPPORTED = re.compile(
     "InvalidAction|NotImplemented(Exception)?|UnknownOperation(Exception)?|UnsupportedOperation|404"
 )
@@ -253,7 +253,7 @@ class DeployedRuns(RunList):
         return read_config(self.variables)
 
     def connections(self, run: str) -> StoreConfig:  # noqa: ARG002 - the same for all runs
-        """Return how to reach the environment, whose functions apply the settings of a run."""
+        """Return how to reach the environment. Its functions apply the settings of a run."""
         return self._connections
 
     def recent(self, limit: int) -> Iterator[ListedRun]:

@@ -110,7 +110,8 @@ def parse_template(request: Request | Report) -> KeyTemplate:
     )
     prefix = _fill(text[:first_field], archive).lstrip("/")
     if request.destination.store.has_folders:
-        prefix = re.sub(r"(?<![^/])\.?/", "", prefix)  # "./a//" becomes "a/", as in a path
+        # Remove "/" and "./" at the beginning and after a slash: "./a//" becomes "a/".
+        prefix = re.sub(r"(?<![^/])\.?/", "", prefix)
     return KeyTemplate(
         request.destination.key + prefix,
         text[first_field:],

@@ -18,10 +18,10 @@ The rules of the records:
   produces the same members, so two writers write the same record. Nothing is locked.
 - A fault never replaces the record of a complete task. Only `settling.report` writes reports, and
   it never replaces a report with a worse or older one.
-- A damaged record is treated as missing. If a repeated step can write the record again, methods
-  return None: for outcomes, segments and the report. If only a plan can write it, methods raise
-  `UnreadableRecordError`, and the run begins anew: for run.json, the members, the rounds and the
-  outcomes of the plan.
+- A damaged record is treated as missing. For outcomes, segments and the report, methods return
+  None, because a repeated step can write these records again. For run.json, the members, the rounds
+  and the outcomes of the plan, which only a plan can write, methods raise `UnreadableRecordError`,
+  and the run begins anew.
 - A `run.json` with another format number was written by another version of s3unzip. It counts as
   unreadable.
 - Two archives can have the same run id, so the archive in a record is checked against the request.

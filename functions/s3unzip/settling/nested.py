@@ -160,7 +160,7 @@ def nested_requests(run: Run, report: Report, context: Context) -> Iterator[Requ
     """
     budget = first_budget(context.tuning)
     own_budget = run.options.nested_budget
-    if own_budget is not None:  # the run is nested, and its budget does not contain its own archive
+    if own_budget is not None:  # its budget does not contain its own archive, so do not subtract it
         budget = replace(subtract_run(own_budget, report, context), archives=own_budget.archives)
     archives, refused = find_nested(run, context, budget.archives)
     if refused:

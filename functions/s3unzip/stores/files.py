@@ -235,7 +235,7 @@ class ReaderSource(Source):
 def _opened(path: str) -> Iterator[BufferedReader]:
     """Open an archive, and translate any `OSError` in the block."""
     try:
-        # Opening a FIFO may wait for ever. Opening a folder raises an error.
+        # Opening a FIFO may never return. Opening a folder raises an error.
         if stat.S_IFMT(Path(path).stat().st_mode) not in {stat.S_IFREG, stat.S_IFDIR}:
             raise errors.StorageError(
                 f"{path}: is a pipe or a device; an archive is read from its end, so save it in a "

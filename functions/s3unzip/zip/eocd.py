@@ -378,7 +378,7 @@ def _find_zip64_record(archive: ArchiveBytes, declared: int, locator_at: int) ->
 
     If offsets do not count the bytes before the archive, the offset in the locator is too low by
     the number of these bytes. Therefore the function looks first for the record directly before
-    the locator, and then at the declared offset.
+    the locator, and then at the declared offset. An offset that is too high is refused.
     """
     plain_at = locator_at - ZIP64_EOCD_LENGTH
     record_at = plain_at

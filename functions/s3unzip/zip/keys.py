@@ -252,7 +252,7 @@ class KeyChecker:
         for key_hash, number in clashing.items():
             if not table.sizes[number] and key_hash in folders:
                 table.kinds[number] = FOLDER
-            elif key_hash in used_folders:
+            elif key_hash in used_folders:  # a listed folder without members causes no failure
                 table.fail_header(
                     number, "name-is-folder", "its name is also the folder of other members"
                 )

@@ -96,14 +96,14 @@ def find_long_members(table: HeaderTable, start: int) -> Reads[dict[int, int]]:
 def _find_crossings(table: HeaderTable) -> Iterator[int]:
     """Yield the numbers of the headers around each multiple of 4 GiB, and of the last header.
 
-    If the directory is not in the order of the offsets, the computed offset of one of these local
-    headers is wrong, and no header is there.
+    The caller looks for the local headers at their computed offsets. If the directory is not in the
+    order of the offsets, one of these headers is missing.
     """
     # The number of multiples of 4 GiB up to each offset, not counting 0.
     multiples = [offset // WRAP for offset in table.offsets]
     last = len(multiples) - 1
     for number in range(1, last):
-        if multiples[number - 1] < multiples[number + 1]:
+        if multiples[number - 1] < multiples[number + 1]:  # before or after a multiple
             yield number
     yield last
 

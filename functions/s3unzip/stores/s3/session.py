@@ -203,7 +203,7 @@ class Session:
         variables = set(map(str.lower, os.environ))
         if not PROXIES.isdisjoint(variables):  # `find_proxy` refuses an invalid proxy
             if find_proxy(url) is None and f"{url.partition(':')[0]}_proxy" in variables:
-                # obstore does not know all forms of NO_PROXY, such as "*" for the number of a host.
+                # obstore does not support all forms of NO_PROXY, such as "*" in an IP address.
                 options |= {"proxy_url": url, "proxy_excludes": urlsplit(url).hostname or ""}
         elif url.startswith("http://"):
             # Without TLS there are no certificates to check. With this setting, the client does not
@@ -321,7 +321,7 @@ class Session:
         return fault
 
     def _repeat_as_get(self, call: Call, head_error: Exception) -> Exception:
-        """Return the exception that a GET of the same key raises, because it has an error code.
+        """Return the exception of a GET of the same key, which contains an error code.
 
         The response to a HEAD has no body, and thus no error code. Returns `head_error` if the GET
         succeeds, or if the server does not respond.
