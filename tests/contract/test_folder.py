@@ -97,6 +97,7 @@ def _records(home: Path, run: str = "run-1") -> run_store.RunStore:
         ("600", 0o000, 0o600),
         ("400", 0o022, 0o400),
         ("0", 0o022, 0o644),
+        ("0", 0o000, 0o666),  # nobody may execute it
     ],
 )
 def test_time_and_mode_are_restored(
@@ -521,13 +522,6 @@ def test_a_folder_that_runs_are_kept_in_stays_as_it_is(tmp_path: Path) -> None:
         _records(tmp_path / home).write("run.json", [b"{}"])
     for name, mode in (("", 0o777), ("/home", 0o777), ("/home/runs/run-1", 0o700), ("/new", 0o700)):
         assert _mode_of(tmp_path / f"shared{name}") == mode
-
-
-@pytest.mark.usefixtures("no_umask")
-def test_files_have_the_rights_that_the_user_chose(tmp_path: Path) -> None:
-    """Everybody may read and write what no umask forbids, and nobody may execute it."""
-    _put(tmp_path, f"{tmp_path}/open")
-    assert _mode_of(tmp_path / "open") == 0o666
 
 
 def test_room_is_checked_before_the_first_byte(tmp_path: Path) -> None:

@@ -104,16 +104,6 @@ def test_output_holds_to_its_schema(
     check_lines(schema, typed(folder, [*words.format_map(runs).split(), "--json"]).ends(code).out)
 
 
-def test_watch_prints_figures_then_the_report(
-    world: tuple[Path, dict[str, str]], typed: Typed
-) -> None:
-    """The last line is the report; those before it are figures."""
-    folder, runs = world
-    *figures, report = check_lines("watch", typed(folder, ["watch", runs["archive"], "--json"]).out)
-    assert figures[-1]["extracted"] == report["extracted"] > 0
-    assert report["verdict"] == "COMPLETED"
-
-
 @pytest.mark.parametrize(("dest", "verdict"), [("archive", "EQUAL"), ("damaged", "DIFFERENT")])
 def test_text_json_and_objects_of_verify_agree(
     world: tuple[Path, dict[str, str]], typed: Typed, dest: str, verdict: str

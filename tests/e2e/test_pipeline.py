@@ -115,26 +115,6 @@ def _records_of(pipeline: DeployedPipeline, run: str) -> list[str]:
     return [one["Key"].removeprefix(prefix) for one in listed["Contents"]]
 
 
-def test_small_archive(
-    pipeline: DeployedPipeline, announced: Callable[[str], dict[str, Any]]
-) -> None:
-    """It comes out as verified objects, two records and an event, without an execution."""
-    entries = members_of(80)
-    report = pipeline.extract("incoming/small.zip", build(*entries))
-    assert (report.verdict, report.extracted, report.failed) == (Verdict.COMPLETED, 80, 0)
-    assert pipeline.members("small/") == contents("small/", entries)
-    s3, bucket = pipeline.client("s3"), pipeline.outputs["DestinationBucket"]
-    head = s3.head_object(Bucket=bucket, Key=f"small/{entries[3].raw_name.decode()}")
-    checksum = f"{zlib.crc32(entries[3].content):08x}"
-    assert (head["Metadata"]["zip-crc32"], head["ContentType"]) == (checksum, "application/json")
-    assert executions(pipeline) == []
-    assert _records_of(pipeline, report.run) == ["outcomes/batch-0000000.jsonl", "report.json"]
-    event = announced(report.run)
-    assert (event["detail-type"], event["detail"]["extracted"]) == ("Archive Extracted", 80)
-    assert event["detail"]["report"].endswith(f"/runs/{report.run}/report.json")
-    wait_until_idle(pipeline)
-
-
 def test_archive_by_the_state_machine(pipeline: DeployedPipeline) -> None:
     """The distributed Map extracts it; payloads stay small."""
     tuning = {"max_direct_members": 0, "max_few_tasks": 0, "batch_members": 100}

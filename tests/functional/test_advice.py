@@ -191,16 +191,6 @@ def test_an_option_helps(shop: Shop, trial: Trial) -> None:
     assert again["options"] != report["options"]
 
 
-def test_the_next_command_is_the_advice(shop: Shop) -> None:
-    """Where a password helps, the offered commands take it, and so does the variable."""
-    shop.program.add("plain.zip", seal_zipcrypto(A, PASSWORD))
-    ended = shop.program.extract("plain.zip", "out").ends(1, "encrypted")
-    assert shop.program.run("resume", "latest", "--failed", "--password-file", "pw").code == 1
-    assert follow(shop, ended, FILE="pw").code == 0
-    shop.program.variables["S3UNZIP_PASSWORD"] = PASSWORD.decode()
-    assert shop.program.extract("plain.zip", "another").code == 0
-
-
 # Of 65,536 wrong passwords one passes the check before the data: then the code says so.
 UNLUCKY = "wrong-18190"
 SEALED = {"wrong-password": WRONG.decode(), "aes-mac-mismatch": UNLUCKY}
@@ -360,8 +350,6 @@ def test_the_budget_of_inner_archives_can_be_raised(shop: Shop, name: str) -> No
 
 
 TRIED_HERE = {
-    # tests/unit/aws/test_functions.py is of the secret.
-    "encrypted": {"S3UNZIP_PASSWORD", "s3unzip run", "s3unzip resume", "password_secret"},
     **{
         code: {"--password-file", "S3UNZIP_PASSWORD", "s3unzip resume", "--failed"}
         for code in SEALED
@@ -376,6 +364,8 @@ TRIED_HERE = {
     "nested-budget": {"s3unzip run", "--nested", "S3UNZIP_TUNING", *BUDGET},
 }
 TRIED_ELSEWHERE = {
+    # test_passwords is of the variable, tests/unit/aws/test_functions.py of the secret.
+    "encrypted": ("functional/test_commands.py", "test_the_next_command_opens_encrypted_members"),
     "bomb-wrapped-size": ("unit/zip/test_wrapped.py", "test_a_wrapped_size_is_proved_by_the_data"),
     "execution-failed": (
         "unit/settling/test_loop.py",
