@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 
-from acceptance import archives, cases, incidents, site
+from acceptance import cases, incidents, site
 from acceptance.__main__ import main
 from embedded.pipeline import DeployedPipeline
 from s3unzip.cli.terminal import Stopping
 from s3unzip.settings import GIB, MIB, Variable
 from tests.e2e.functions import with_variables, without_events, without_workers
-from tests.support import servers, zips
+from tests.support import servers
 from tests.support.processes import Ended
 
 NAMES = [
@@ -207,17 +207,6 @@ def test_a_hundred_gigabytes_need_no_memory() -> None:
     assert size > member.content.compressed_size > 30 * GIB
     assert largest < 4 * MIB
     assert peak < 32 * MIB
-
-
-@pytest.mark.parametrize("version", [1, 2])
-def test_encryption_is_winzips(version: int) -> None:
-    """The data is what an encoder written apart from this one makes of it."""
-    member = archives.small_member(1, 3_000, 0.4)
-    content = archives.encrypt(member, b"password", version).content
-    assert list(content.chunks) == [
-        zips.encrypt_aes(b"".join(member.content.pieces()), b"password")
-    ]
-    assert bool(content.crc32) is (version == 1)
 
 
 def test_an_exit_code_that_no_case_expects() -> None:

@@ -190,14 +190,6 @@ def test_imports_use_the_byte_code(asset: Asset, tmp_path: Path) -> None:
     assert _run_python(asset.python, tmp_path, code) == "True True\n"
 
 
-def test_handlers_import_nothing_large_that_they_do_not_use(asset: Asset) -> None:
-    """A cold start pays for each module; a scan imports numpy when it begins."""
-    names = ("aws_xray_sdk", "wrapt", "numpy")
-    code = "import sys, s3unzip.aws.intake, s3unzip.aws.plan, s3unzip.aws.extract\n"
-    code += f"import s3unzip.aws.settle; print([n for n in {names} if n in sys.modules])"
-    assert _run_in_asset(asset, code).strip() == "[]"
-
-
 IMPORTS = """
 import json, sys
 from importlib import import_module

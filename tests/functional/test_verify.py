@@ -151,14 +151,6 @@ def test_members_that_are_not_asked_for_are_not_extra(case: Extracted) -> None:
     ]
 
 
-def test_refused_members_are_counted_apart(world: World) -> None:
-    """A member that no run extracts is no difference; an object in its place is extra."""
-    request = world.request(build(Entry("good", b"1"), Entry("../evil", b"2")))
-    world.run_request(request)
-    found = verify_objects(request, world.context, Effort(2, 9))
-    assert (found.members, found.refused, found.equal) == (1, 1, 1)
-
-
 @pytest.mark.parametrize("range_keys", [1, 3, 7])
 def test_ranges_meet_without_gap_or_overlap(case: Extracted, range_keys: int) -> None:
     """However the keys are cut into ranges, the answer is the same."""

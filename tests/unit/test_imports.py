@@ -110,7 +110,10 @@ def _imports_of(package: ModuleType) -> list[ast.alias]:
     ]
 
 
-OF_HANDLER = {*CLIENTS, *BOTOCORE, *COMMAND_LINE, *RARE, "s3unzip.local.workers"}
+OF_HANDLER = {*CLIENTS, *BOTOCORE, *COMMAND_LINE, *RARE, "s3unzip.local.workers"} | {
+    "aws_xray_sdk",
+    "wrapt",
+}
 
 
 @pytest.mark.parametrize(

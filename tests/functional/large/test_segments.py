@@ -49,27 +49,6 @@ def _run_split(content: bytes, data: bytes) -> tuple[World, Report]:
 
 
 @pytest.mark.parametrize(
-    ("make", "encoder"),
-    [
-        (log_lines, "zlib-1"),
-        (mixed_files, "zlib-6"),
-        (log_lines, "zlib-9"),
-        (mixed_files, "pigz-like"),
-        (log_lines, "isal-2"),
-    ],
-)
-def test_ten_segments_of_any_encoder_make_the_member(
-    make: Callable[[int], bytes], encoder: str
-) -> None:
-    """The parts of ten workers make the member, byte for byte, whoever deflated it."""
-    content = make(1_500_000)
-    world, report = _run_split(content, ENCODERS[encoder](content))
-    world.assert_clean(report, big=content)
-    assert not world.tasks(report, TaskKind.STREAM)
-    assert len(world.tasks(report, TaskKind.SLICE)) >= 3
-
-
-@pytest.mark.parametrize(
     ("content", "encoder"),
     [
         (bytes(20_000_000), "zlib-9"),

@@ -365,21 +365,6 @@ def test_a_failed_execution_is_ended_with_the_rights_of_its_route(
     assert site.runs.records(run).read_report().verdict is Verdict.COMPLETED
 
 
-@pytest.mark.parametrize(
-    ("key", "route"),
-    [
-        ("acme/a.zip", "acme"),
-        ("globex/a.ZIPX", "globex"),
-        ("globex/a.zip", None),
-        ("a.zip", None),
-    ],
-)
-def test_the_first_route_that_fits(routed: Site, key: str, route: str | None) -> None:
-    """Prefix and suffix decide; what no route takes goes the environment's own way."""
-    for chooser in (routed.runs.defaults.request(key), routed.report(routed.extract(key))):
-        assert (chooser.route and chooser.route.name) == route
-
-
 def test_commands_name_the_route(traveller: Shell) -> None:
     """`runs`, `show` and `submit` do; a key that no route and no trigger takes is refused."""
     run = traveller.site.begin("acme/a.zip")

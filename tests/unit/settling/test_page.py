@@ -115,11 +115,6 @@ def test_the_size_is_bounded() -> None:
     assert len(hostile) < MAX_PAGE
 
 
-def test_the_same_report_gives_the_same_bytes() -> None:
-    """A repeated report step rewrites the page that it wrote."""
-    assert page(failing()) == page(failing())
-
-
 def test_codes_beyond_the_list_are_counted_together() -> None:
     """Many different codes end in one line for all that are not listed."""
     warnings = {f"code-{n:03d}": 1 for n in range(MAX_CODES + 7)}
