@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -27,7 +26,6 @@ from s3unzip.model import Location, Pin
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.web import WebSource
 from s3unzip.zip import ByteRange
-from tests.contract.places import untrusted_context
 from tests.support.servers import (
     HANG_SECONDS,
     Asked,
@@ -287,16 +285,6 @@ def test_proxies_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
                 WebSource(StoreConfig()).tail(direct, 10)
 
 
-def test_a_proxy_that_wants_a_login(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It will want it again: the error is final, and says where a user and a password go."""
-    with raw_server(
-        lambda one: one.sendall(b"HTTP/1.1 407 Wants a login\r\nContent-Length: 0\r\n\r\n")
-    ) as proxy:
-        monkeypatch.setenv("https_proxy", f"http://{proxy}")
-        with pytest.raises(StorageError, match=r"HTTP 407 .*; the proxy requires a login: write h"):
-            WebSource(StoreConfig()).tail(Location("https", "archives.example", "a.zip"), 10)
-
-
 ASKED = 64 * 1024
 FAST = StoreConfig(connect_seconds=2.0, stall_seconds=0.4)
 HEAD = b"HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 0-65535/4000000000\r\n"
@@ -422,12 +410,3 @@ def test_redirects_to_nonsense(target: str) -> None:
         where = Location("http", server.url.removeprefix("http://"), "a.zip")
         with pytest.raises(StorageError, match="redirects to"):
             WebSource(FAST).tail(where, 10)
-
-
-def test_an_untrusted_certificate_is_named(tmp_path: Path) -> None:
-    """The cause in plain words, and where to name a certificate to trust."""
-    with (
-        raw_server(lambda _: None, untrusted_context(tmp_path)) as host,
-        pytest.raises(StorageError, match=r"not trusted: self-signed certificate.*SSL_CERT_FILE"),
-    ):
-        _read(host, scheme="https")

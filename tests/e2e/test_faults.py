@@ -44,15 +44,6 @@ def _ended(pipeline: DeployedPipeline, run: str) -> Report:
     return await_value(pipeline, lambda: pipeline.report(run))
 
 
-def test_run_without_workers_waits(pipeline: DeployedPipeline) -> None:
-    """Tasks that find no worker wait, and are done when there is one again."""
-    with with_variables(pipeline, "intake", STATE_MACHINE), without_workers(pipeline, "extract"):
-        run = start_held(pipeline, "waits.zip", build(*members_of(10)))
-        assert pipeline.find_report(run) is None
-    report = _ended(pipeline, run)
-    assert (report.verdict, report.extracted) == (Verdict.COMPLETED, 10), pipeline.logs()
-
-
 def test_run_that_fails_goes_on_with_a_new_event(pipeline: DeployedPipeline) -> None:
     """Tasks that fail in three rounds end the run FAILED; the archive's event again resumes it."""
     with with_variables(pipeline, "intake", STATE_MACHINE):
@@ -169,22 +160,6 @@ def test_a_healthy_environment(pipeline: DeployedPipeline, operator: Program) ->
     assert _versions(pipeline) == before
 
 
-def test_doctor_says_how_to_mend_a_fault(pipeline: DeployedPipeline, operator: Program) -> None:
-    """Events that are switched off fail doctor, and it says how to mend that."""
-    s3, bucket = pipeline.client("s3"), pipeline.outputs["IngestBucket"]
-    put, before = s3.put_bucket_notification_configuration, _versions(pipeline)
-    put(Bucket=bucket, NotificationConfiguration={})
-    try:
-        done = operator.run("doctor", "--env", "dev", "--wait", "3")
-    finally:
-        put(Bucket=bucket, NotificationConfiguration={"EventBridgeConfiguration": {}})
-    assert done.code == 1
-    assert re.search(
-        r"^failure  events.*\n.*switch it on.*\n(?:.*\n)*failure  canary", done.out, re.MULTILINE
-    ), done.out
-    assert _versions(pipeline) == before
-
-
 def test_a_run_is_listed_and_shown(pipeline: DeployedPipeline, operator: Program) -> None:
     """By the beginning of its id, or as the latest one; its page is fetched; also if refused."""
     run = pipeline.extract("shown.zip", build(*members_of(20))).run
@@ -217,20 +192,6 @@ def test_failures_are_retried(pipeline: DeployedPipeline, operator: Program) -> 
     failed = [failure.key for failure in again.failures]
     assert (again.extracted, again.failed, failed) == (40, 1, ["retried/bad"])
     assert again.finished > first.finished
-
-
-def test_verify_what_the_pipeline_wrote(pipeline: DeployedPipeline, operator: Program) -> None:
-    """Objects written by Lambdas are proved from anywhere."""
-    pipeline.extract("proved.zip", build(*members_of(30)))
-    source = f"s3://{pipeline.outputs['IngestBucket']}/proved.zip"
-    target = f"s3://{pipeline.outputs['DestinationBucket']}/"
-    assert json.loads(operator.run("verify", source, target, "--json").ends(0).out)["equal"] == 30
-    pipeline.client("s3").delete_object(
-        Bucket=pipeline.outputs["DestinationBucket"], Key="proved/folder 0/größe-0000.json"
-    )
-    operator.run("verify", source, target).ends(1).prints(
-        "missing  proved/folder 0/größe-0000.json"
-    )
 
 
 def test_archives_that_are_there_are_submitted(

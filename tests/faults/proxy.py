@@ -66,7 +66,6 @@ class Record(NamedTuple):
     status: int  # as the client saw it; 0: it saw none
     fault: str  # of the rule that hit it; empty: none
     sent: int  # bytes of its body
-    received: int  # bytes of the answer's body
 
 
 class FaultProxy(HttpServer):
@@ -98,8 +97,8 @@ class FaultProxy(HttpServer):
             rule = self._choose(kind, path)
         act = rule.act if rule is not None else None
 
-        def note(status: int, received: int = 0) -> None:
-            self._records.append(Record(kind, path, status, act or "", len(asked.body), received))
+        def note(status: int) -> None:
+            self._records.append(Record(kind, path, status, act or "", len(asked.body)))
 
         if act is Act.HOLD:
             self._on_hold()
@@ -109,16 +108,16 @@ class FaultProxy(HttpServer):
             raise ConnectionResetError
         if rule is not None and act in {Act.ANSWER, Act.ERROR_BODY}:
             error = s3_error(200 if act is Act.ERROR_BODY else rule.status, rule.code)
-            note(error.status, len(error.body))
+            note(error.status)
             return error
         if act is Act.FLIP and asked.body:
             asked = replace(asked, body=bytes([asked.body[0] ^ 1]) + asked.body[1:])
         reply = self._ask(asked)
         if act is Act.LOSE or (act is Act.TRUNCATE and len(reply.body) < 2):
-            note(0, len(reply.body))
+            note(0)
             raise ConnectionResetError
         # Noted first: whoever has the answer finds the record.
-        note(0 if act is Act.TRUNCATE else reply.status, len(reply.body))
+        note(0 if act is Act.TRUNCATE else reply.status)
         return replace(reply, cut=len(reply.body) // 2 if act is Act.TRUNCATE else None)
 
     def _ask(self, asked: Asked) -> Reply:
