@@ -460,6 +460,7 @@ def _decide(
 @pytest.mark.parametrize("partition", ["aws", "aws-us-gov"])
 def test_the_right_to_write(
     runs: DeployedRuns,
+    *,
     partition: str,
     variables: dict[str, str],
     decision: str,
