@@ -59,9 +59,9 @@ def test_advice_names_the_environment(shell: Shell) -> None:
     """A run without a report is followed, then resumed, where it is; a list may be empty."""
     shell(command="runs").ends(0, "no run of dev has begun yet")
     run = shell.site.begin("a.zip")
-    shell(run, command="show").ends(6, f"s3unzip watch {run} --env dev follows it")
+    shell(run, command="show").ends(6, f"follow it: s3unzip watch {run} --env dev")
     assert shell.site.runs.stop(run)
-    shell(run, command="show").ends(6, f"s3unzip resume {run} --env dev continues it")
+    shell(run, command="show").ends(6, f"continue it: s3unzip resume {run} --env dev")
 
 
 @pytest.mark.parametrize(
