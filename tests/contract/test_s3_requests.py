@@ -513,7 +513,7 @@ def test_a_version_is_not_read_to_finish_it(
 @pytest.mark.parametrize("key", ["key", "odd//key"])
 def test_a_put_whose_answer_has_no_etag(key: str) -> None:
     """The object is looked at: a proxy may answer every request with 200."""
-    ours = {"x-amz-meta-zip-crc32": "a"}
+    ours = {"X-Amz-Meta-Zip-Crc32": "a"}  # as servers in Go spell it
     head = Reply(200, b"body", ours)
     with scripted(lambda asked: head if asked.method == "HEAD" else Reply(200)) as (stores, asked):
         destination = stores.destination(WHERE)

@@ -312,6 +312,24 @@ def test_a_server_that_refuses_or_ignores_conditions(
             read(source, where, tail.pin, 5, 10)
 
 
+def test_a_server_that_sends_bodies_in_chunks() -> None:
+    """A proxy may leave out the length of a body; the next attempt reads such an object."""
+    store = Store(ETag='"e"')
+
+    def answer(asked: Asked) -> Reply:
+        reply = store(asked)
+        if asked.method == "HEAD":
+            return reply
+        body = b"%x\r\n%b\r\n0\r\n\r\n" % (len(reply.body), reply.body)
+        return Reply(reply.status, body, reply.headers | {"Transfer-Encoding": "chunked"})
+
+    with scripted(answer) as (stores, _):
+        source = stores.source(ANY)
+        with pytest.raises(ServiceFaultError, match="Content-Length"):
+            source.tail(ANY, 100)
+        assert source.tail(ANY, 100).data == OBJECT[-100:]
+
+
 def test_an_object_with_nothing_to_pin_by_is_refused() -> None:
     """The message says what the store does not give, and what to do."""
     with (

@@ -240,7 +240,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(reply.status)
         for name, value in reply.headers.items():
             self.send_header(name, value)
-        if "Content-Length" not in reply.headers:
+        if reply.headers.keys().isdisjoint({"Content-Length", "Transfer-Encoding"}):
             self.send_header("Content-Length", str(len(reply.body)))
         self.end_headers()
         if self.command == "HEAD":

@@ -258,7 +258,10 @@ class S3Destination(Destination):
         return StoredObject(
             key,
             content_length(Call("GetObject", self._bucket, key), answer),
-            crc32=_parse_crc(answer["Metadata"].get(CRC_KEY, "")),
+            # Many servers capitalize the name: `Metadata` would have "Zip-Crc32".
+            crc32=_parse_crc(
+                answer["ResponseMetadata"]["HTTPHeaders"].get(f"x-amz-meta-{CRC_KEY}", "")
+            ),
             etag=unquoted(answer.get("ETag")),
             checksum=_decode_checksum(answer.get("ChecksumCRC32", "")),
         )

@@ -80,7 +80,7 @@ class Session:
         self._renewals = 0  # value of `ProfileKeys.renewals` when `_stores` was last cleared
         # Monotonic time from which requests to an unreachable server are retried.
         self.startup_ends = aws.access.startup_ends()
-        # Keys of objects whose metadata is not ASCII, so that obstore cannot read it.
+        # Keys of objects that obstore cannot read (see `adapt_to`).
         self.keys_for_botocore: set[str] = set()
         self.implements_copies = True  # False after the server has refused UploadPartCopy
         self.accepts_if_match = True  # False after the server has refused an ETag of its own
@@ -306,7 +306,8 @@ class Session:
             error = self._repeat_as_get(call, error)
             answer = read_answer(error)
         fault = translate_error(error, call)
-        if "non UTF-8 characters" in answer.message:  # obstore cannot read the metadata
+        # obstore reads ASCII metadata only, and no body in chunks.
+        if re.search("non UTF-8 characters|Content-Length Header missing", answer.message):
             self.keys_for_botocore.add(call.key)
         if answer.code in REFUSED_KEYS:
             return self._renew_keys(fault, answer.code)
