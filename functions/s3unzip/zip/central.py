@@ -134,10 +134,11 @@ class DirectoryReader:
         self._keys = KeyChecker(self._table, policy, selection or Selection())
         self._warnings = Counter(location.warnings)
         self._unread = b""
-        self._position = location.start  # offset of `_unread`
-        # The name in the header that `_read_header` reads, and the offset of its local header.
+        # Of the header that `_read_header` reads: the name, the offset of the local header, and the
+        # code and the message of the first fault.
         self._raw_name = b""
         self._offset = 0
+        self._fault: tuple[str, str] | None = None
         self._wrapped_bytes = 0  # total compressed size of the members with `FLAG_WRAPPED`
         # Whether declared offsets are relative to the start of a disk, or are modulo 4 GiB.
         self._has_relative_offsets = location.is_wrapped or location.disks.is_split
@@ -149,7 +150,6 @@ class DirectoryReader:
         first = len(self._table.kinds)  # number of the first header in `data`
         stop = self._read_headers(data)
         self._unread = data[stop:]
-        self._position += stop
         self._add_sizes(first)
         self._keys.check(first)
 
@@ -179,7 +179,9 @@ class DirectoryReader:
             stop = extra_stop + comment_length
             if stop > length:  # the end of the header is in a later chunk
                 break
-            self._raw_name = data[name_at:extra_at]  # `_read_header` and the checks use it
+            # `_read_header` and the checks use the name, and note the first fault.
+            self._raw_name = data[name_at:extra_at]
+            self._fault = None
             extras = NO_EXTRAS
             if extra_length:
                 extras = walk_extras(data[extra_at:extra_stop])
@@ -202,7 +204,6 @@ class DirectoryReader:
         self, form: _HeaderForm, sizes: Sizes, extras: Extras, *, dos_time: int, crc32: int
     ) -> None:
         """Interpret and check the header whose name is `_raw_name`; add it to the table."""
-        table = self._table
         if SENTINEL_32 in (sizes.size, sizes.compressed, sizes.offset) or form.disk == SENTINEL_16:
             sizes = resolve_zip64(extras, sizes)
         self._offset = sizes.offset + self._location.prefix
@@ -225,7 +226,7 @@ class DirectoryReader:
         # This is a lower bound: the name and the extra field of the local header are still unknown.
         stop = self._offset + LOCAL_LENGTH + sizes.compressed
         member = Member(
-            index=len(table.kinds),
+            index=len(self._table.kinds),
             path=name.path,
             raw_name=name.raw_name,
             offset=self._offset,
@@ -245,9 +246,10 @@ class DirectoryReader:
         kind = SELECTED
         if is_folder:
             kind = FOLDER if name.path else SKIPPED_FOLDER  # without a path: the destination itself
-        if member.index in table.faults:  # a failed folder or an invalid name has no key
+        self._table.add(kind, member)
+        if self._fault is not None:  # a failed folder or an invalid name has no key
             kind = KEYLESS if is_folder or name.failure else FAILED
-        table.add(kind, member)
+            self._table.fail_header(member.index, *self._fault, kind=kind)
 
     def _check_file(self, form: _HeaderForm, extras: Extras, member: Member) -> Member:
         """Check the name, the compression and the sizes of a file.
@@ -288,8 +290,8 @@ class DirectoryReader:
         """Count a warning, or fail the member, for the header that `_read_header` reads."""
         if self._policy.tolerates(code):
             self._warnings[code] += 1
-        else:  # the first fault of a member is reported; the table does not contain it yet
-            self._table.faults.setdefault(len(self._table.kinds), (code, message))
+        elif self._fault is None:  # the first fault of a member is reported
+            self._fault = (code, message)
 
     def _warn_or_refuse(self, code: str, message: str) -> None:
         """Count a warning, or refuse the archive, for the header that `_read_header` reads."""
@@ -385,9 +387,7 @@ class DirectoryReader:
         A header that is a directory only by its attributes, or by a backslash at the end of its
         name, is treated as a file if it has content, so that no data is lost.
         """
-        has_slash = name.is_directory
-        if name.path and self._raw_name.endswith(b"\\"):
-            has_slash = False
+        has_slash = name.is_directory and not (name.path and self._raw_name.endswith(b"\\"))
         if not name.is_directory:
             self._warnings["dir-attr-without-slash"] += 1
         if is_empty:
@@ -470,7 +470,7 @@ class DirectoryReader:
         selected = readable  # nearly always all members are selected
         if UNSELECTED in table.kinds:
             selected = self._members_of(order, SELECTED)
-        failed = array("I", sorted(table.faults))
+        failed = array("I", table.numbers(FAILED, KEYLESS))
         inflation = 0.0
         if self._wrapped_bytes:  # the members with `FLAG_WRAPPED` share the rest of the limit
             inflation = (self._policy.limits.total_size - self._declared_size) / self._wrapped_bytes
@@ -498,10 +498,8 @@ class DirectoryReader:
         wrapped.lengthen_members(table, long_members)
         for number in long_members:
             self._wrapped_bytes += table.compressed_sizes[number]
-            failure_code, _ = table.faults.get(number, ("", ""))
             # Discard this fault: it was derived from only the lower 32 bits of both sizes.
-            if failure_code == "bomb-ratio":
-                del table.faults[number]
+            if table.kinds[number] == FAILED and table.codes[number] == "bomb-ratio":
                 table.kinds[number] = SELECTED
             # Only selected and failed members have keys, so only they can fail here, as
             # `KeyChecker.finish` expects.

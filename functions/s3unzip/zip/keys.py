@@ -109,8 +109,7 @@ class KeyChecker:
                 # A member with a reserved name fails, but its key is still compared with others.
                 # The trailing slash ensures that a prefix is compared by whole segments.
                 if self._reserved and f"{fold_key(key)}/".startswith(f"{self._reserved}/"):
-                    message = "the run writes its completion marker under this key"
-                    table.fail_header(number, "name-reserved", message)
+                    table.fail_header(number, "name-reserved", "the completion marker has this key")
                 if is_archive(key):
                     table.fail_header(number, "name-reserved", "the archive itself has this key")
                 keys.append(key)

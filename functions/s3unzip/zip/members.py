@@ -38,6 +38,9 @@ _FILE_KINDS = (SELECTED, FAILED, KEYLESS, UNSELECTED, DROPPED)
 # the mode (0 if unknown).
 _FACTS = PackedStruct("<qIHH")
 _NO_TIME = -(1 << 63)  # represents None
+# The number of failed members that keep a message. A message takes up to 500 bytes of memory, and
+# all members of an archive can fail.
+MAX_MESSAGES = 10_000
 _CIPHERS = (None, Cipher(), *(Cipher(version, key) for version in (1, 2) for key in (1, 2, 3)))
 _CIPHER_CODES = {cipher: code for code, cipher in enumerate(_CIPHERS)}
 
@@ -64,20 +67,17 @@ class HeaderTable:
         self.compressed_sizes: array[int] = array("Q")
         self.sizes: array[int] = array("Q")
         self.kinds = bytearray()
-        self.faults: dict[int, tuple[str, str]] = {}  # codes and messages for failed members
+        self.codes: list[str] = []  # why a member failed; "" for all others
+        self._messages: dict[int, str] = {}  # at most `MAX_MESSAGES`
 
     def add(self, kind: int, member: Member) -> None:
         """Append the header of `member`; `member.stop` is a lower bound of the member's end."""
         self.kinds.append(kind)
-        # An ASCII path stays a `str`, which takes a byte a character; others are kept as UTF-8.
-        if member.path.isascii():
-            self._paths.append(member.path)
-            self._raw_names.append(member.raw_name)
-        else:
-            path = _encode(member.path)
-            self._paths.append(path)
-            # The path and the raw name are nearly always the same bytes, so one copy suffices.
-            self._raw_names.append(path if path == member.raw_name else member.raw_name)
+        self.codes.append("")
+        path = _pack_path(member.path)
+        self._paths.append(path)
+        # The path and the raw name are nearly always the same bytes, so one copy suffices.
+        self._raw_names.append(path if path == member.raw_name else member.raw_name)
         self.offsets.append(member.offset)
         self.stops.append(member.stop)
         self.compressed_sizes.append(member.compressed_size)
@@ -103,8 +103,7 @@ class HeaderTable:
         member = self.member(number)
         # `wrapped` compares the beginning of the declared name with local headers.
         self._raw_names[number] = member.name_bytes[:SHOWN_NAME]
-        path = cut_name(member.path)
-        self._paths[number] = path if path.isascii() else _encode(path)  # as in `add`
+        self._paths[number] = _pack_path(cut_name(member.path))
 
     def leave_out(self, number: int, max_bytes: int) -> None:
         """Mark a header as not selected; cut its name if it is longer than `max_bytes`."""
@@ -118,12 +117,15 @@ class HeaderTable:
     def drop(self, number: int) -> None:
         """Mark a header as dropped: its member is neither extracted nor reported as failed."""
         self.kinds[number] = DROPPED
-        self.faults.pop(number, None)
+        self._messages.pop(number, None)
 
     def fail_header(self, number: int, code: str, message: str, kind: int = FAILED) -> None:
         """Fail a member for the given reason, which replaces any earlier reason."""
-        self.faults[number] = (code, message)
         self.kinds[number] = kind
+        self.codes[number] = code
+        self._messages[number] = message
+        if len(self._messages) > MAX_MESSAGES:
+            del self._messages[number]
 
     def numbers(self, *kinds: int) -> Iterator[int]:
         """Yield the numbers of the headers whose kind is in `kinds`."""
@@ -168,8 +170,10 @@ class HeaderTable:
     def refused(self, number: int) -> RefusedMember:
         """Return the member of header `number`, which has failed, and the reason."""
         member = self.member(number)
-        code, message = self.faults[number]
-        return RefusedMember(member, Finding(code, message, member.offset, cut_name(member.path)))
+        message = self._messages.get(number, f"one of more than {MAX_MESSAGES:,} members that fail")
+        return RefusedMember(
+            member, Finding(self.codes[number], message, member.offset, cut_name(member.path))
+        )
 
     def set_stops(self, start: int) -> Sequence[int]:
         """Set the upper bound of each member; return all header numbers in order of offsets.
@@ -225,7 +229,10 @@ class HeaderTable:
                 )
 
 
-def _encode(path: str) -> bytes:
+def _pack_path(path: str) -> str | bytes:
+    """Return a path as it is stored: as text if it is ASCII, and otherwise as UTF-8."""
+    if path.isascii():  # then text takes one byte for each character
+        return path
     return path.encode("utf-8", "surrogatepass")
 
 
