@@ -166,8 +166,12 @@ def _submit_missing(arguments: Arguments, runs: DeployedRuns) -> int:
         _print_missing(missing, runs.env_options)
     startable = missing.startable
     count = len(startable)
-    dollars = price_archives(count, sum(archive.size for archive in startable))
-    if _may_start("Start", arguments, count=count, dollars=dollars):
+    if _may_start(
+        "Start",
+        arguments,
+        count=count,
+        dollars=price_archives(count, sum(archive.size for archive in startable)),
+    ):
         start_missing(runs, startable)
         missing = replace(missing, started=count)
         sys.stderr.write(f"{count:,} started: s3unzip runs{runs.env_options}\n")

@@ -228,9 +228,10 @@ def check_trigger(runs: DeployedRuns) -> Answer:
 
 def check_machine(runs: DeployedRuns) -> Answer:
     """Does the state machine exist? The canary does not need it, because it is a small archive."""
-    arn = runs.outputs["StateMachineArn"]
-    # It is being deleted until its last execution has ended.
-    if runs.ask("states:DescribeStateMachine", stateMachineArn=arn)["status"] == "DELETING":
+    state = runs.ask(
+        "states:DescribeStateMachine", stateMachineArn=runs.outputs["StateMachineArn"]
+    )["status"]
+    if state == "DELETING":  # until its last execution has ended
         raise NotFoundError("somebody has deleted the state machine")
     return Answer(OK, "the state machine, which extracts larger archives, exists")
 
@@ -257,6 +258,27 @@ def check_dead_letters(runs: DeployedRuns) -> Answer:
             "back: docs/howto/dashboard.md, DeadLetters",
         )
     return Answer(OK, f"no messages in {', '.join(counts)}")
+
+
+def check_logs(runs: DeployedRuns) -> Answer:
+    """Do the log groups of the stack exist?
+
+    Functions have no right to create one. Their metrics are log lines, so alarms without a log
+    group stay silent.
+    """
+    deleted = [
+        name
+        for name in runs.resource_names("AWS::Logs::LogGroup")
+        if not runs.ask("logs:DescribeLogGroups", logGroupNamePrefix=name)["logGroups"]
+    ]
+    if deleted:
+        return Answer(
+            WARNING,
+            f"somebody has deleted {', '.join(deleted)}: its lines and metrics are lost, and the "
+            "alarms on them stay silent",
+            f"aws logs create-log-group --log-group-name {deleted[0]}",
+        )
+    return Answer(OK, "the log groups exist")
 
 
 def check_alarms(runs: DeployedRuns) -> Answer:
@@ -359,6 +381,7 @@ ACCOUNT_CHECKS: Mapping[str, Callable[[DeployedRuns], Answer]] = {
     "trigger": check_trigger,
     "state machine": check_machine,
     "dead letters": check_dead_letters,
+    "logs": check_logs,
     "alarms": check_alarms,
     "subscriptions": check_subscriptions,
     "notifications": check_notifications,

@@ -205,8 +205,12 @@ def find_missing(runs: DeployedRuns, since: float, names: Sequence[str] = ()) ->
         answers = list(
             pool.map(partial(_find_unsettled, runs=runs), _list_recent(runs, since, names))
         )
-    unsettled = tuple(answer for answer in answers if isinstance(answer, Unsettled))
-    return MissingArchives(runs.environment, len(answers), answers.count(RUNNING), unsettled)
+    return MissingArchives(
+        runs.environment,
+        archives=len(answers),
+        running=answers.count(RUNNING),
+        unsettled=tuple(answer for answer in answers if isinstance(answer, Unsettled)),
+    )
 
 
 def start_missing(runs: DeployedRuns, archives: Sequence[Unsettled]) -> None:
@@ -310,8 +314,10 @@ def _list_recent(runs: DeployedRuns, since: float, names: Sequence[str]) -> Iter
         _check_scope(name, defaults)
     selections = [select_keys(name) for name in names]  # pairs of a prefix and a test for keys
     if not names:  # every key below the prefixes that start runs
-        prefixes = {config.ingest_prefix for config in defaults.all_defaults}
-        selections = [(prefix, is_object) for prefix in sorted(prefixes)]
+        selections = [
+            (prefix, is_object)
+            for prefix in sorted({config.ingest_prefix for config in defaults.all_defaults})
+        ]
     yielded = set[str]()  # keys; an object may be selected by several names
     for listed in chain.from_iterable(_list_objects(runs, *selection) for selection in selections):
         key = listed["Key"]

@@ -25,7 +25,7 @@ from tests.support.zips import Entry, build
 
 SERVICES = (
     *("cloudformation", "cloudwatch", "events", "guardduty", "kms"),
-    *("iam", "lambda", "s3", "secretsmanager", "sns", "sqs", "stepfunctions"),
+    *("iam", "lambda", "logs", "s3", "secretsmanager", "sns", "sqs", "stepfunctions"),
 )
 
 

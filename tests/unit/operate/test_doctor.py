@@ -159,6 +159,14 @@ def test_a_state_machine_that_is_being_deleted(runs: DeployedRuns) -> None:
         check(runs, "state machine", WARNING, "somebody has deleted", RESTORE)
 
 
+def test_a_log_group_that_is_gone_is_named(runs: DeployedRuns, account: Account) -> None:
+    """The functions may not create it again, and their metrics are lines of it."""
+    runs.resources = (resource("FunctionsPlanLogs1", "AWS::Logs::LogGroup", "plan-logs"),)
+    check(runs, "logs", WARNING, "deleted plan-logs", "create-log-group --log-group-name plan-logs")
+    account.client("logs").create_log_group(logGroupName="plan-logs")
+    check(runs, "logs", OK)
+
+
 OWNER = "x-amz-expected-bucket-owner"
 OTHERS = {Variable.DESTINATION_OWNER.value: "999999999999"}
 
@@ -657,7 +665,11 @@ def test_subscriptions(
 def test_a_right_that_is_missing(runs: DeployedRuns, account: Account, name: str) -> None:
     """A check that is denied is a warning that names the action, never a traceback."""
     _put_alarm(account, WAKE)
-    runs.resources = (*RESOURCES, resource("Dead", "AWS::SQS::Queue", "https://sqs/1/dead"))
+    runs.resources = (
+        *RESOURCES,
+        resource("Dead", "AWS::SQS::Queue", "https://sqs/1/dead"),
+        resource("FunctionsPlanLogs1", "AWS::Logs::LogGroup", "plan-logs"),
+    )
     runs.variables |= TAGS | {
         Variable.DESTINATION_KMS_KEY: "arn:aws:kms:us-east-1:123456789012:key/k",
         Variable.PASSWORD_SECRET: "arn:aws:secretsmanager:us-east-1:123456789012:secret:z-AAAAAA",
