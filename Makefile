@@ -35,7 +35,7 @@ unprotect:  ## ENV=prod: allow the stack to be destroyed
 destroy:  ## ENV=dev: delete the stack, its buckets and their objects
 bootstrap synth package diff deploy put unprotect destroy: .venv/bin/cdk
 	@$(RUN) python -m infra.deployment $@ --env "$(ENV)" $(if $(SET),--set "$$SET") \
-		$(if $(YES),--yes) $(if $(ARCHIVE),--archive "$(ARCHIVE)") \
+		$(if $(filter 1 y yes true,$(YES)),--yes) $(if $(ARCHIVE),--archive "$(ARCHIVE)") \
 		$(if $(KEY),--key "$(KEY)") $(if $(BUCKET),--bucket "$(BUCKET)")
 
 cdk: .venv/bin/cdk  ## the CDK CLI, for `cdk` after `. .venv/bin/activate`
@@ -88,7 +88,7 @@ bench-small bench-sizes bench-plan bench-memory bench-large bench-verify bench-c
 
 acceptance: .venv/ready  ## ENV=dev SCALE=small|full YES=1 ONLY=case: the set against a deployed environment
 	$(RUN) python -m acceptance --env $(or $(ENV),dev) --scale $(or $(SCALE),small) \
-		$(if $(YES),--yes) $(foreach case,$(ONLY),--only $(case)) $(if $(JSON),--json "$(JSON)")
+		$(if $(filter 1 y yes true,$(YES)),--yes) $(foreach case,$(ONLY),--only $(case)) $(if $(JSON),--json "$(JSON)")
 
 faults: .venv/ready  ## ONLY=killed: the fault-injection harness, its long form
 	FAULTS=long $(RUN) pytest -s -q tests/faults/test_harness.py $(if $(ONLY),-k "$(ONLY)")

@@ -78,6 +78,15 @@ def test_make_passes_the_words_on(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(("answer", "agrees"), [("1", True), ("yes", True), ("no", False)])
+def test_only_a_yes_is_a_yes(answer: str, *, agrees: bool) -> None:
+    """`YES=no` and `YES=0` ask, as if nothing were said: `make destroy` deletes buckets."""
+    words = ["make", "--dry-run", "destroy", "ENV=dev", f"YES={answer}"]
+    done = run_process(words, bundle.ROOT, {"PATH": os.environ["PATH"]})
+    assert done.returncode == 0, done.stderr
+    assert (b"--yes" in done.stdout) is agrees
+
+
 def _embedded(**quotas: str) -> Any:
     @pytest.fixture(scope="module")
     def running() -> Iterator[EmbeddedAws]:
