@@ -222,8 +222,11 @@ def start_missing(runs: DeployedRuns, archives: Sequence[Unsettled]) -> None:
         if archive.state != "no run":
             with suppress(UsageError):  # somebody has resumed the run since the look-up
                 runs.resume(archive.run)
-    events = [(archive.source, time.time()) for archive in archives if archive.state == "no run"]
-    for _ in send_events(runs.client("sqs"), runs.outputs["QueueUrl"], events):
+    for _ in send_events(
+        runs.client("sqs"),
+        runs.outputs["QueueUrl"],
+        [(archive.source, time.time()) for archive in archives if archive.state == "no run"],
+    ):
         pass  # the iterator sends the events, and its counts are not used
 
 
