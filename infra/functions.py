@@ -37,6 +37,13 @@ RETENTION = {
     400: logs.RetentionDays.THIRTEEN_MONTHS,
     545: logs.RetentionDays.EIGHTEEN_MONTHS,
     731: logs.RetentionDays.TWO_YEARS,
+    1_096: logs.RetentionDays.THREE_YEARS,
+    1_827: logs.RetentionDays.FIVE_YEARS,
+    2_192: logs.RetentionDays.SIX_YEARS,
+    2_557: logs.RetentionDays.SEVEN_YEARS,
+    2_922: logs.RetentionDays.EIGHT_YEARS,
+    3_288: logs.RetentionDays.NINE_YEARS,
+    3_653: logs.RetentionDays.TEN_YEARS,
 }
 PURPOSES = {
     "intake": "Extracts small archives; plans other archives and starts their executions",

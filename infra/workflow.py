@@ -35,7 +35,7 @@ from aws_cdk import (
 from constructs import Construct
 
 from infra.environment import Environment
-from infra.functions import Functions
+from infra.functions import RETENTION, Functions
 from infra.rights import allow
 from infra.storage import Storage
 from s3unzip.errors import lasting_errors
@@ -99,7 +99,7 @@ class Workflow(Construct):
                     # Log groups with other prefixes add to a resource policy, which is limited to
                     # 5,120 characters.
                     log_group_name=f"/aws/vendedlogs/states/{environment.stack.name}",
-                    retention=logs.RetentionDays.ONE_MONTH,
+                    retention=RETENTION[environment.logs.days],
                     removal_policy=cdk.RemovalPolicy.DESTROY,  # retained, it would block its name
                 ),
                 level=sfn.LogLevel.ALL,

@@ -393,7 +393,8 @@ def test_retention(prod: Synthesized) -> None:
         [f"Functions{name.capitalize()}Logs" for name in FUNCTIONS],
         (prod.environment.logs.days, "RetainExceptOnCreate"),
     ) | {
-        "WorkflowLogs": (30, "Delete")  # it has a name, which a retained one would hold
+        # It has a name, which a retained one would hold.
+        "WorkflowLogs": (prod.environment.logs.days, "Delete")
     }
     queues = prod.resources("AWS::SQS::Queue")
     assert (
