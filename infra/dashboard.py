@@ -62,8 +62,9 @@ class Dashboard(Construct):
 
     def __init__(self, scope: Construct, *, environment: Environment, watched: Watched) -> None:
         super().__init__(scope, "Dashboard")
-        name = environment.stack.name
         region = cdk.Stack.of(self).region
+        # Dashboards belong to an account, not to a region (AWS::CloudWatch::Dashboard).
+        name = f"{environment.stack.name}-{region}"
         consoles = cdk.CfnMapping(
             self,
             "Consoles",

@@ -41,6 +41,14 @@ def body(dev: Synthesized) -> Any:
     return json.loads(reasons.text_of(dev.only("AWS::CloudWatch::Dashboard")["DashboardBody"]))
 
 
+def test_each_region_has_a_dashboard_of_its_own(dev: Synthesized) -> None:
+    """An account has its dashboards in all regions: one name in two of them would be one."""
+    name = reasons.text_of(dev.only("AWS::CloudWatch::Dashboard")["DashboardName"])
+    assert name == "s3unzip-dev-<AWS::Region>"
+    url = reasons.text_of(dev.template["Outputs"]["DashboardUrl"]["Value"])
+    assert url.endswith(f"#dashboards/dashboard/{name}")
+
+
 def _widgets_of(body: dict[str, Any], kind: str) -> list[dict[str, Any]]:
     return [one["properties"] for one in body["widgets"] if one["type"] == kind]
 
