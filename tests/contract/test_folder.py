@@ -526,7 +526,7 @@ def test_a_folder_that_runs_are_kept_in_stays_as_it_is(tmp_path: Path) -> None:
 
 def test_room_is_checked_before_the_first_byte(tmp_path: Path) -> None:
     """A new folder with less room than all members need is refused, one with files is not."""
-    with pytest.raises(StoreFullError, match="are to be written"):
+    with pytest.raises(StoreFullError, match="bytes are needed"):
         FolderDestination(f"{tmp_path}/new/deep").check_ready(10**18)
     FolderDestination(f"{tmp_path}/new/deep").check_ready(1)
     (tmp_path / "a").write_bytes(b"1")

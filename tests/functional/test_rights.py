@@ -154,7 +154,7 @@ def test_a_file_system_that_is_read_only(program: Limited, mounted: Path) -> Non
 @pytest.mark.parametrize("mounted", ["size=1m"], indirect=True)
 def test_a_disk_that_becomes_full(program: Limited, mounted: Path) -> None:
     """Every file that is there is whole, and `resume` ends the run when there is room."""
-    program.extract("a.zip", "mounted").ends(6, "are to be written")
+    program.extract("a.zip", "mounted").ends(6, "bytes are needed")
     assert not (mounted / "a").exists()
     (mounted / "older").touch()  # how much room older files give back is not known
     program.extract("a.zip", "mounted").ends(
