@@ -147,7 +147,8 @@ def _compile_automaton(tokens: Sequence[str], flags: int) -> Glob:
         _SLASHES: [_Position(stays=slash, goes=none, skips=(1,))],
         "*": [_Position(stays=not_slash, goes=none, skips=(1,))],
         "**": [_Position(stays=any_character, goes=none, skips=(1,))],
-        # No folder, which skips both positions, or any text that ends in a slash.
+        # Without a folder, both positions are skipped. With folders, the second position takes all
+        # text up to a slash.
         _ANY_FOLDER: [
             _Position(stays=none, goes=none, skips=(1, 2)),
             _Position(stays=any_character, goes=slash),

@@ -65,7 +65,7 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
             source = os.fspath(fo).removeprefix("file://").removeprefix("local://")
             protocol = target_protocol or fsspec.utils.get_protocol(source).lower()
             if "::" in source or protocol not in {"file", "local", "s3", "http", "https"}:
-                # Keep the `OpenFile`: some file systems close their files when they are freed.
+                # `_target` refers to the file system. Some of them close their files when freed.
                 self._target = fsspec.open(source, "rb", protocol=target_protocol, **options)
                 source = self._target.open()
                 options = {}

@@ -132,7 +132,7 @@ def command(
             function.__name__,
             params=[
                 _make_parameter(name, changes.get(name, {}))
-                for name in " ".join((*names, "verbose")).split()  # of each string
+                for name in " ".join((*names, "verbose")).split()  # a string can have several
             ],
             callback=start,
             help=function.__doc__,
