@@ -178,6 +178,7 @@ class Promises:
             case "report.json":
                 self._check_report(state, run, json.loads(data))
                 again = state.reports[-1].get("rounds", 0) > 1 and not state.stopped
+                again &= state.verdict != RUN_FAILED  # what slices still need waits for a resume
                 self.settled[run] = began * again
 
     def record_damaged(self, run: str, name: str) -> None:
