@@ -16,7 +16,8 @@ def main() -> None:
     except SystemExit as end:
         from contextlib import suppress
 
-        with suppress(OSError):  # a failed command has reported its own error
+        # A failed command has reported its own error. Ctrl-C ends the wait for a paused reader.
+        with suppress(OSError, KeyboardInterrupt):
             sys.stdout.flush()
         # All files are closed. Python would now wait for threads that an error left behind, and it
         # would free each object, which takes a tenth of a short run.

@@ -110,6 +110,26 @@ def test_the_same_run_twice_at_once(program: Program) -> None:
     assert program.files("out/many") == {f"f{n}": b"%d" % n * 1000 for n in range(600)}
 
 
+def test_ctrl_c_while_the_output_is_flushed() -> None:
+    """The second Ctrl-C ends the wait for a reader that pauses; one line is printed."""
+    code = """
+import sys
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == "click":
+            sys.stdout = self
+            raise KeyboardInterrupt
+    def flush(self):
+        raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupt())
+sys.argv = ["s3unzip", "ls", "a.zip"]
+from s3unzip.__main__ import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "s3unzip: stopped\n")
+
+
 @pytest.fixture
 def default_hangup() -> Iterator[None]:
     """Undo `nohup` around the tests: their programs inherit what this process ignores."""
