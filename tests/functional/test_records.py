@@ -11,7 +11,7 @@ from unittest.mock import ANY
 import pytest
 
 from s3unzip.extraction.task import run_task
-from s3unzip.local.runs import BOOT, LOCK, LocalRuns, is_at_work, known_runs, lock_run
+from s3unzip.local.runs import BOOT, ENDED, LOCK, LocalRuns, is_at_work, known_runs, lock_run
 from s3unzip.model import Report, TaskReport, decode
 from s3unzip.runs.run_list import ListedRun, RunWatcher
 from s3unzip.settling.loop import begin_run
@@ -100,7 +100,7 @@ def test_a_run_that_is_pruned_does_not_end_the_list(
     listed = list_runs(LocalRuns(StoreConfig(parse_destination(str(program.home)))), 9)
     assert next(listed)
     shutil.rmtree(program.home / "runs" / run)
-    assert list(listed) in ([], [ListedRun(run, "", ANY)])
+    assert list(listed) in ([], [ListedRun(run, ENDED, ANY)])
 
 
 @pytest.mark.usefixtures("run")
@@ -240,6 +240,7 @@ def test_watch_follows_a_run_until_its_process_ends(program: Program, run: str) 
             assert watching.stdout is not None
             assert '"state":"RUNNING"' in watching.stdout.readline()
             assert watching.poll() is None
+            program.run("runs").ends(0).prints(" RUNNING ")
         assert watching.wait() == 0
 
 

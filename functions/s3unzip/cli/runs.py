@@ -161,7 +161,7 @@ def _list_run(recent: ListedRun, run_list: RunList) -> ListedRun | None:
             failed=report.failed,
         )
     plan = records.find_plan()
-    if not recent.state and plan is None and run_list.environment is None:
+    if plan is None and run_list.environment is None:
         return None  # a run on this machine that is being planned, or whose planning failed
     state = recent.state or run_list.state(recent.run) or ENDED
     if state == ENDED:  # without a report

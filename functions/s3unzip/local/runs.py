@@ -239,7 +239,7 @@ class LocalRuns(RunList):
     def recent(self, limit: int) -> Iterator[ListedRun]:
         """Yield runs, latest first; the time of each run is the time of its last change."""
         for run, changed in islice(known_runs(self.work_location).items(), limit):
-            yield ListedRun(run, "", changed)
+            yield ListedRun(run, self.state(run), changed)
 
     def begun(self, limit: int) -> Iterator[str]:
         """Yield the runs that have a record or are in progress.

@@ -109,8 +109,8 @@ class RunList(ABC):
     def recent(self, limit: int) -> Iterator[ListedRun]:
         """Yield at most `limit` runs, latest first, without reading their records.
 
-        Only the id, the state and the start are set. The state is `RUNNING` if a run is known to be
-        active; otherwise, it is empty. The start is approximate.
+        Only the id, the state and the start are set. The state is empty if it is not known. The
+        start is approximate.
         """
 
     def begun(self, limit: int) -> Iterator[str]:
