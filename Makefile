@@ -100,7 +100,7 @@ simulate: .venv/ready  ## SECONDS=60, or SEED=number WITHOUT=faults: docs/contri
 simulate-mutants: .venv/ready  ## faults planted into the package, and how soon the simulation finds each
 	$(RUN) python -m tests.simulation.mutants --seconds $(or $(SECONDS),120)
 
-fuzz: .venv/ready  ## SECONDS=3600 TARGET=directory|local|codecs|boundary|placing|answers|names|runs
+fuzz: .venv/ready  ## SECONDS=3600 TARGET=directory|local|codecs|boundary|placing|answers|names
 	$(RUN) python -m tests.fuzz --seconds $(or $(SECONDS),600) $(if $(TARGET),--target $(TARGET))
 
 corpus: .venv/ready  ## tables of both corpora: expected and got; S3UNZIP_CORPUS=folder of the larger one

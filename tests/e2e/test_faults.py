@@ -17,7 +17,6 @@ from tests.e2e.functions import (
     members_of,
     with_settings,
     with_variables,
-    without_events,
     without_workers,
 )
 from tests.e2e.test_pipeline import STATE_MACHINE, contents, executions, put_event, wait_until_idle
@@ -192,29 +191,6 @@ def test_failures_are_retried(pipeline: DeployedPipeline, operator: Program) -> 
     failed = [failure.key for failure in again.failures]
     assert (again.extracted, again.failed, failed) == (40, 1, ["retried/bad"])
     assert again.finished > first.finished
-
-
-def test_archives_that_are_there_are_submitted(
-    pipeline: DeployedPipeline, operator: Program
-) -> None:
-    """One estimate, one budget, also of keys with spaces; nothing is extracted a second time."""
-    archives = {
-        "one of two": build(*members_of(4)),
-        "two+more": build(*members_of(4)),
-        "large": LARGE,
-        "bad": b"no archive",
-    }
-    with without_events(pipeline):
-        for name, body in archives.items():
-            pipeline.put(f"stock/{name}.zip", body)
-    words = ["submit", f"s3://{pipeline.outputs['IngestBucket']}/stock/", "--env", "dev"]
-    operator.run(*words, "--yes", "--max-cost", "0.00001").ends(2, "Nothing is queued")
-    assert json.loads(operator.run(*words, "--yes", "--json").ends(0).out)["queued"] == 4
-    first = [pipeline.wait(f"stock/{name}.zip") for name in archives]
-    assert [report.verdict.value for report in first] == ["COMPLETED"] * 3 + ["REJECTED"]
-    operator.run(*words, "--yes").ends(0)
-    again = [pipeline.wait(f"stock/{name}.zip").finished for name in archives]
-    assert again == [report.finished for report in first]
 
 
 def test_a_local_run_writes_with_a_key(pipeline: DeployedPipeline, operator: Program) -> None:

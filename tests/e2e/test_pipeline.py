@@ -23,7 +23,6 @@ from s3unzip.model import Report, Verdict, decode
 from s3unzip.settings import KIB, METRICS, MIB, Variable
 from tests.e2e.functions import (
     await_value,
-    find_function,
     members_of,
     with_all_variables,
     with_variables,
@@ -32,7 +31,6 @@ from tests.support.processes import Program
 from tests.support.zips import Entry, build
 
 BAD = Entry("bad.txt", b"not what the directory says", central={"crc32": 1}, local={"crc32": 1})
-AT_ONCE = 8  # invocations of intake, where many events come
 STATE_MACHINE = {Variable.TUNING.value: json.dumps({"max_direct_members": 0})}
 EACH_WAY: list[tuple[str, dict[str, str]]] = [("here", {}), ("machine", STATE_MACHINE)]
 # Metrics of handovers, of actions after success and of the malware gate.
@@ -120,30 +118,6 @@ def test_huge_members_go_through_the_state_machine(
         body = s3.get_object(Bucket=bucket, Key=f"huge/{name}")["Body"].read()
         assert (len(body), zlib.crc32(body)) == (content.size, content.crc32), name
     assert not s3.list_multipart_uploads(Bucket=bucket).get("Uploads")
-
-
-def test_a_thousand_events_of_one_archive(pipeline: DeployedPipeline) -> None:
-    """The event source polls as hard as its maximum lets it, which the function may have at once.
-
-    So no message is throttled and counts as received: none is a dead letter, and there is one run.
-    """
-    functions, intake = pipeline.client("lambda"), find_function(pipeline, "intake")["FunctionName"]
-    (source,) = functions.list_event_source_mappings(FunctionName=intake)["EventSourceMappings"]
-    usual = source["ScalingConfig"]
-    update = functions.update_event_source_mapping
-    functions.put_function_concurrency(FunctionName=intake, ReservedConcurrentExecutions=AT_ONCE)
-    update(UUID=source["UUID"], ScalingConfig={"MaximumConcurrency": AT_ONCE})
-    try:
-        pipeline.put("thousand.zip", build(*members_of(3)))
-        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        for _ in range(100):
-            put_event(pipeline, "thousand.zip", 10, now)
-        wait_until_idle(pipeline)
-    finally:
-        update(UUID=source["UUID"], ScalingConfig=usual)
-        functions.delete_function_concurrency(FunctionName=intake)
-    assert len([run for run in pipeline.runs() if "-thousand-" in run]) == 1
-    assert pipeline.wait("thousand.zip").verdict is Verdict.COMPLETED
 
 
 @pytest.mark.parametrize(

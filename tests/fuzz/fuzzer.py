@@ -49,7 +49,6 @@ from s3unzip.zip import (
 from tests.corpus.core import Cut, extract_member, read_index
 from tests.corpus.families import ARCHIVES
 from tests.corpus.larger import read_labels
-from tests.simulation.schedule import run_seed
 from tests.support.servers import HOST, raw_server
 from tests.support.streams import ENCODERS, mixed
 from tests.support.zips import (
@@ -572,11 +571,6 @@ def _decode(member: Member, data: bytes, policy: Policy, step: int | None) -> by
         return error.finding.code
 
 
-def run_runs(_: bytes, chance: Random) -> bool:
-    """Run one schedule of the simulation; return whether faults were injected."""
-    return bool(run_seed(chance.getrandbits(48)).injected)
-
-
 TARGETS = {
     "directory": run_directory,
     "local": run_local,
@@ -585,7 +579,6 @@ TARGETS = {
     "placing": run_placing,
     "answers": run_answers,
     "names": run_names,
-    "runs": run_runs,
 }
 
 

@@ -14,9 +14,8 @@ import pytest
 import yaml  # type: ignore[import-untyped]  # cfn-lint brings it, without stubs
 
 from bench.audit import judge
-from tests.conftest import REQUIRE_TOOLS
+from tests.conftest import REQUIRE_TOOLS, find_left, product_logger_kept, take_state
 from tests.docs.commands import ROOT
-from tests.support.leaks import find_left, product_logger_kept, take_state
 from tests.support.processes import run_process, run_program
 from tools.branches import ALL, CONTROL_PLANE, count_branches, find_low, list_missing
 from tools.house import House, find_faults, lower, measure
