@@ -210,7 +210,7 @@ def _cells(run: ListedRun) -> tuple[str, ...]:
 
 @command("run env", SERVER_OPTIONS, "failures html json", run=LATEST)
 def show(arguments: Arguments) -> int:
-    """Print the report of a run; return the exit code of its verdict."""
+    """Print the report of a run; the exit code is its verdict's."""
     run_list = _open_runs(arguments)
     run = run_list.find(arguments.run)
     try:
