@@ -250,6 +250,9 @@ CHECKSUM_REFUSALS = {
         "Unsupported header 'x-amz-checksum-crc32' received for this API call.",
     ),
     "a server that says no more": s3_error(400, "InvalidArgument"),
+    "a server without this checksum": s3_error(
+        400, "InvalidRequest", "Checksum algorithm CRC64NVME is not available"
+    ),
     "others": s3_error(501, "NotImplemented", S3),
     "no checksums in Complete": s3_error(400, "MalformedXML"),
 }

@@ -173,10 +173,11 @@ class S3Destination(Destination):
         except s3_errors() as error:
             answer = read_answer(error)
             # A server may call the XML of Complete malformed because it contains checksums.
-            is_refused = is_unsupported(answer) or answer.code in {
-                "InvalidArgument",
-                "MalformedXML",
-            }
+            is_refused = (
+                is_unsupported(answer)
+                or answer.code in {"InvalidArgument", "MalformedXML"}
+                or (answer.code == "InvalidRequest" and "checksum" in answer.message.lower())
+            )
             if not has_checksums or not is_refused:
                 raise self._session.adapt_to(error, describe()) from None
         self._session.stop_checksums()
