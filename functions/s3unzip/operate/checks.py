@@ -25,7 +25,6 @@ from s3unzip.object_properties import ObjectProperties
 from s3unzip.operate.runs import DeployedRuns, translating_errors
 from s3unzip.settings import Variable
 
-DEPLOY_AGAIN = "deploy the stack again"
 # A deployment of an unchanged template does not create again what somebody has deleted.
 RESTORE = "restore what is missing, or destroy the stack and deploy it again"
 NOT_CHECKED: dict[type[S3UnzipError], str] = {  # the advice for each error that prevents a check
@@ -241,8 +240,8 @@ def _simulate(runs: DeployedRuns, roles: list[str], actions: list[str], arn: str
         return Answer(
             FAILURE,
             f"{role} may not {' and '.join(actions)} on {arn}: each write is refused",
-            f"{DEPLOY_AGAIN}; otherwise, a permissions boundary or a policy of the "
-            "organization denies it",
+            "if no permissions boundary and no policy of the organization denies it, somebody has "
+            f"changed the policy of the role: {RESTORE}",
         )
     return None
 

@@ -11,7 +11,6 @@ from typing import Any
 
 from s3unzip.errors import NotFoundError, S3UnzipError
 from s3unzip.operate.checks import (
-    DEPLOY_AGAIN,
     FAILURE,
     FUNCTION,
     OK,
@@ -33,6 +32,7 @@ from s3unzip.printable import choose_form
 from s3unzip.version import __version__, source_fingerprint
 
 ALARM = "AWS::CloudWatch::Alarm"
+DEPLOY_AGAIN = "deploy the stack again"
 MAX_NAMES = 100  # maximum number of alarms in one DescribeAlarms request
 MAX_SHARE = 0.9  # maximum share of the available concurrency; the other functions need the rest
 QUOTA = "ask for more: Service Quotas, AWS Lambda, Concurrent executions (L-B99A9384)"
@@ -329,8 +329,7 @@ def check_notifications(runs: DeployedRuns) -> Answer:
                 return Answer(
                     FAILURE,
                     f"{name}: {action['HistorySummary']}",
-                    "let the policies of the topic and its key allow cloudwatch.amazonaws.com; "
-                    f"{DEPLOY_AGAIN}",
+                    "let the policies of the topic and its key allow cloudwatch.amazonaws.com",
                 )
     return Answer(OK, "no notification of an alarm failed")
 

@@ -454,7 +454,7 @@ def _decide(
     ("decision", "missing", "expected", "word"),
     [
         ("allowed", "", OK, "s3:PutObject"),
-        ("implicitDeny", "", FAILURE, "s3:PutObject"),
+        ("implicitDeny", "", FAILURE, f"somebody has changed the policy of the role: {RESTORE}"),
         ("explicitDeny", "", FAILURE, "s3:PutObject"),
         # A boundary that allows only requests by an endpoint of a VPC: a simulation has none.
         (
