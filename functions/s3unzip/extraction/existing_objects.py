@@ -212,10 +212,9 @@ def resolve_conflicts(
     """
     if not rows or options.on_conflict is OnConflict.OVERWRITE:
         return {}
-    possible = list(_find_possible_conflicts(rows, options, destination, calls))
     outcomes = map_ahead(
         lambda row: resolve_conflict(row, options, destination, calls),
-        possible,
+        list(_find_possible_conflicts(rows, options, destination, calls)),
         at_once=threads,
         ahead=4 * threads,
     )

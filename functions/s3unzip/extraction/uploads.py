@@ -251,11 +251,13 @@ def check_whole(parts: Iterable[Part], row: PlannedMember) -> PlannedMember:
     combined = combine_parts(parts)
     size, crc = combined or (0, 0)  # the message has zeros if a CRC-32 is missing
     if combined is None or crc != row.member.crc32 or not row.member.has_size(size):
-        message = (
-            f"the parts have {size} bytes with CRC-32 {crc:08x}, "
-            f"the directory declares {row.member.size} and {row.member.crc32:08x}"
+        raise errors.MemberError(
+            row.finding(
+                "crc-mismatch",
+                f"the parts have {size} bytes with CRC-32 {crc:08x}, "
+                f"the directory declares {row.member.size} and {row.member.crc32:08x}",
+            )
         )
-        raise errors.MemberError(row.finding("crc-mismatch", message))
     return replace(row, member=replace(row.member, size=size))
 
 

@@ -200,11 +200,12 @@ def _read_pieces(
     # If the archive begins like a ZIP file but has no end record, its last pieces are missing.
     beginning = calls.read(archive, ByteRange(0, min(len(LOCAL_SIGNATURE), pin.size)))
     if beginning == LOCAL_SIGNATURE and EOCD_SIGNATURE not in data:
-        message = (
+        return _refuse(
+            tail,
+            "part-missing",
             f"{_name_part(location, len(pieces) + 1)}, after {len(pieces):,} without the archive's "
-            "end"
+            "end",
         )
-        return _refuse(tail, "part-missing", message)
     return tail
 
 

@@ -75,8 +75,9 @@ class ObjectRunStore:
     def _upload(self, name: str, bodies: Iterable[bytes]) -> int:
         """Write a large object in parts; return its size in bytes."""
         key = self._home.key + name
-        upload_id = self._run("create", lambda: self._store.create_upload(key, _facts_of(name)))
-        upload = Upload(key, upload_id)
+        upload = Upload(
+            key, self._run("create", lambda: self._store.create_upload(key, _facts_of(name)))
+        )
         parts: list[Part] = []
         size = 0
         try:

@@ -365,14 +365,14 @@ def _explain_setting(error: Exception, call: Call) -> S3UnzipError | None:
         return UsageError(f"{error}; see aws configure list-profiles")
     if isinstance(error, exceptions.NoCredentialsError | exceptions.PartialCredentialsError):
         return AccessDeniedError(f"{call}: {error}; set AWS_PROFILE or AWS_ACCESS_KEY_ID")
-    # The network or the server causes the latter exceptions. Wrong settings cause all others.
-    if isinstance(error, exceptions.BotoCoreError) and not isinstance(
-        error,
-        exceptions.ConnectionError
-        | exceptions.FlexibleChecksumError
-        | exceptions.HTTPClientError
-        | exceptions.IncompleteReadError,
-    ):
+    # The network or the server causes these exceptions. Wrong settings cause all others.
+    no_answer = (
+        exceptions.ConnectionError,
+        exceptions.FlexibleChecksumError,
+        exceptions.HTTPClientError,
+        exceptions.IncompleteReadError,
+    )
+    if isinstance(error, exceptions.BotoCoreError) and not isinstance(error, no_answer):
         return StorageError(f"{call}: {error}")
     return None
 
