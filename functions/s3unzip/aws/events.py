@@ -234,10 +234,9 @@ def _read_event(event: Any) -> ArchivePut | None:
 
 def _read_etag(text: object) -> str | None:
     """Return an ETag without quotes, or None if the text is not in the form of S3's ETags."""
-    if isinstance(text, str):
-        etag = text.strip('"')
-        if ETAG.fullmatch(etag):
-            return etag
+    etag = str(text).strip('"')
+    if ETAG.fullmatch(etag):
+        return etag
     return None
 
 
@@ -264,9 +263,8 @@ def redeliver_later(
     seconds = USAGE_WAIT
     if not all(isinstance(fault, UsageError) for fault, _ in faults):
         # 15, 30, 60, 110, 110, ... seconds; the exponent is bounded because attempts are not
-        seconds = round(
-            min(MAX_WAIT, FIRST_WAIT * 2 ** min(attempts - 1, 10)) * random.uniform(0.5, 1.0)  # noqa: S311 - not a secret
-        )
+        longest = min(MAX_WAIT, FIRST_WAIT * 2 ** min(attempts - 1, 10))
+        seconds = round(longest * random.uniform(0.5, 1.0))  # noqa: S311 - not a secret
     for fault, run in faults:
         logger.error(
             "archive not taken",

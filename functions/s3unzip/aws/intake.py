@@ -156,7 +156,8 @@ def _handle_put(put: ArchivePut, request: Request, invocation: Invocation, attem
     if is_new or is_current:  # no attempt can have begun to extract an older version
         return
     # The event is about an older version, which is gone. Perhaps its extraction has begun.
-    if _repeat_ends(put, invocation, current_run=archive and archive.run) or archive is None:
+    has_ended = _repeat_ends(put, invocation, current_run=archive and archive.run)
+    if archive is None or has_ended:
         return
     version = put.version_id or put.etag
     # An event without a version comes from `submit`. Its first attempt has nothing to repair.
@@ -425,14 +426,12 @@ class _MemoryRun:
         # Nobody resumes a COMPLETED run, so usually no later step reads its plan.
         needs_plan = not is_completed or has_nested(own) or own.archive_left
         self._write_objects(records, with_plan=needs_plan)
-        looked_up = None
-        if is_completed:  # usually there is no report yet, so no look-up is made
-            looked_up = (None, None)  # the result of a look-up that finds nothing
         report, is_first = write_report(
             own,
             records,
             self._began,
-            looked_up=looked_up,
+            # A COMPLETED run usually has no report yet, so this stands for a look-up without one.
+            looked_up=(None, None) if is_completed else None,
             page_for=self._context if needs_plan else None,
         )
         return settled._replace(report=report, is_first=is_first, is_own=report == own)
