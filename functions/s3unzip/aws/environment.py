@@ -283,13 +283,15 @@ def read_config(variables: Mapping[str, str]) -> LambdaConfig:
 
 def _read_own_defaults(variables: Mapping[str, str]) -> RunDefaults:
     """Return the defaults for archives that match no route."""
-    options = _read_json(variables, Variable.OPTIONS, Options, Options())
     defaults = RunDefaults(
         _read_required(variables, Variable.TRIGGER_BUCKET),
         variables.get(Variable.TRIGGER_PREFIX, ""),
         variables.get(Variable.TRIGGER_SUFFIX, ""),
         parse_destination(_read_required(variables, Variable.DESTINATION)),
-        options=_with_password(options, variables.get(Variable.PASSWORD_SECRET)),
+        options=_with_password(
+            _read_json(variables, Variable.OPTIONS, Options, Options()),
+            variables.get(Variable.PASSWORD_SECRET),
+        ),
     )
     destination = defaults.destination
     # If either prefix begins with the other, members may have keys that start runs.
@@ -306,9 +308,12 @@ def _read_own_defaults(variables: Mapping[str, str]) -> RunDefaults:
 def _read_routes(
     variables: Mapping[str, str], own_defaults: RunDefaults
 ) -> tuple[RunDefaults, ...]:
-    """Return the defaults of each route, in order; a route omits values that are `own_defaults`."""
-    # Read the options again without the password of the environment, which `own_defaults.options`
-    # has. A route without a password gets it later (`_policy`).
+    """Return the defaults of each route, in order.
+
+    Values that a route leaves out come from `own_defaults`.
+    """
+    # `own_defaults.options` has the password of the environment, so the options are read again.
+    # A route without a password gets it later (`_policy`).
     own_options = msgspec.to_builtins(_read_json(variables, Variable.OPTIONS, Options, Options()))
     return tuple(
         RunDefaults(

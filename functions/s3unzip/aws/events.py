@@ -86,8 +86,9 @@ def read_scan_tag(source: Location, pin: Pin, config: LambdaConfig, calls: Calls
     """Return the status in the scan tag of a version, or NOT_SCANNED if there is no tag."""
     if pin.version_id in UNVERSIONED:
         return NOT_SCANNED
-    store = config.stores.source(source)
-    return calls.run("get", lambda: store.tags(source, pin)).get(SCAN_TAG, NOT_SCANNED)
+    return calls.run("get", lambda: config.stores.source(source).tags(source, pin)).get(
+        SCAN_TAG, NOT_SCANNED
+    )
 
 
 class ArchivePut(NamedTuple):

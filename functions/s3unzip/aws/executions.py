@@ -376,9 +376,10 @@ def extract_if_replaced(
     """
     if report.pin is None or not _is_extracted_again(config, report.source, report.options):
         return
-    source = config.stores.source(report.source)
     try:
-        current = context.calls().run("head", lambda: source.stat(report.source).pin)
+        current = context.calls().run(
+            "head", lambda: config.stores.source(report.source).stat(report.source).pin
+        )
     except NotFoundError:
         return
     except AccessDeniedError as error:

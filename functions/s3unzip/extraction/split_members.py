@@ -172,7 +172,7 @@ def link_member(run_step: Step, tasks: Sequence[Task]) -> list[Task] | Outcome:
 def _plan_copies(run_step: Step, row: PlannedMember, copies: Sequence[Task]) -> list[_SlicePlan]:
     """Return the slices of a stored member, one for each task in `copies`."""
     limits = run_step.destination.part_limits
-    # Each of the `first.parts` slices rounds up its number of parts, so keep one part for each.
+    # Each slice rounds up its number of parts, so keep one part per slice in reserve.
     min_size = math.ceil(row.member.size / (limits.max_parts - len(copies)))
     part_size = max(run_step.context.tuning.copy_part_bytes, min_size)
     sizes = [stop - start for start, stop in (task.span for task in copies)]
@@ -201,20 +201,21 @@ def _begin_slices(
             data_start=data.data_range.start,
             segments=plan.segments,
         )
-        task = Task(
-            id=f"{kind}-{row.member.index:08d}-{part:04d}-{upload_mark}",
-            kind=kind,
-            rows=first.rows,
-            members=1,
-            span=(offset, offset + plan.size),
-            size=plan.size,
-            seconds=round(seconds_per_byte * plan.size, 3),
-            part=part,
-            parts=len(slices),
-            member=row.member.index,
-            slice=member_slice,
+        tasks.append(
+            Task(
+                id=f"{kind}-{row.member.index:08d}-{part:04d}-{upload_mark}",
+                kind=kind,
+                rows=first.rows,
+                members=1,
+                span=(offset, offset + plan.size),
+                size=plan.size,
+                seconds=round(seconds_per_byte * plan.size, 3),
+                part=part,
+                parts=len(slices),
+                member=row.member.index,
+                slice=member_slice,
+            )
         )
-        tasks.append(task)
         offset += plan.size
         number += plan.parts
     return sorted(tasks, key=lambda task: -task.size)
