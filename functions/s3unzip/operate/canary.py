@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from s3unzip.errors import AccessDeniedError, S3UnzipError
-from s3unzip.model import Location, Report, Status, Verdict
+from s3unzip.model import Report, Status, Verdict
 from s3unzip.operate.checks import FAILURE, OK, WARNING, Answer, CheckResult, run_check
 from s3unzip.operate.runs import IAM_ACTIONS, DeployedRuns, find_final_report, translating_errors
 from s3unzip.planning.select import parse_template
@@ -63,9 +63,10 @@ class Canary:
         self._runs = runs
         self._token = f"s3unzip-doctor-{secrets.token_hex(4)}"
         defaults = self._runs.defaults.own
-        key = defaults.ingest_prefix + self._token + defaults.ingest_suffix
-        self._archive = Location("s3", defaults.ingest_bucket, key)
-        self._request = self._runs.defaults.request(key)
+        self._request = self._runs.defaults.request(
+            defaults.ingest_prefix + self._token + defaults.ingest_suffix
+        )
+        self._archive = self._request.source
         self._template = parse_template(self._request)
         key_of = self._template.key_of()
         self._contents = {  # the contents of the members, by key
@@ -202,9 +203,8 @@ class Canary:
     def _read_object(self, key: str) -> bytes:
         """Return the content of the object of a member, inflated if it was written as gzip."""
         with translating_errors("s3:GetObject"):  # also translates errors while the body is read
-            body: bytes = self._runs.ask(
-                "s3:GetObject", Bucket=self._request.destination.bucket, Key=key
-            )["Body"].read()
+            bucket = self._request.destination.bucket
+            body: bytes = self._runs.ask("s3:GetObject", Bucket=bucket, Key=key)["Body"].read()
         if self._request.options.as_gzip is not None and body.startswith(GZIP_MAGIC):
             return gzip.decompress(body)
         return body

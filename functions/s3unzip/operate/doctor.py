@@ -209,12 +209,8 @@ def check_scan(runs: DeployedRuns) -> Answer:
 def check_trigger(runs: DeployedRuns) -> Answer:
     """Does the queue invoke the intake function?"""
     function = runs.outputs["IntakeFunction"]
-    states = [
-        source.get("State", "unknown")
-        for source in runs.ask("lambda:ListEventSourceMappings", FunctionName=function)[
-            "EventSourceMappings"
-        ]
-    ]
+    answer = runs.ask("lambda:ListEventSourceMappings", FunctionName=function)
+    states = [source.get("State", "unknown") for source in answer["EventSourceMappings"]]
     if not states:
         return Answer(FAILURE, f"no queue invokes {function}", RESTORE)
     if set(states) != {"Enabled"}:
@@ -319,12 +315,13 @@ def check_notifications(runs: DeployedRuns) -> Answer:
     """
     for alarm in _read_alarms(runs):
         name = alarm["AlarmName"]
-        for action in runs.ask(
+        history = runs.ask(
             "cloudwatch:DescribeAlarmHistory",
             AlarmName=name,
             HistoryItemType="Action",
             MaxRecords=1,
-        )["AlarmHistoryItems"]:
+        )
+        for action in history["AlarmHistoryItems"]:
             if action["HistorySummary"].startswith("Failed"):
                 return Answer(
                     FAILURE,
@@ -405,8 +402,5 @@ def _read_alarms(runs: DeployedRuns) -> list[Any]:
     names = runs.resource_names(ALARM)[:MAX_NAMES]
     if not names:  # without names, CloudWatch would describe all alarms of the account
         return []
-    return list(
-        runs.ask("cloudwatch:DescribeAlarms", AlarmNames=names, MaxRecords=MAX_NAMES)[
-            "MetricAlarms"
-        ]
-    )
+    answer = runs.ask("cloudwatch:DescribeAlarms", AlarmNames=names, MaxRecords=MAX_NAMES)
+    return list(answer["MetricAlarms"])

@@ -343,10 +343,8 @@ class DeployedRuns(RunList):
         ]
         if not maps:
             return {}
-        counts = self.ask(
-            "states:DescribeMapRun",
-            mapRunArn=max(maps, key=lambda map_run: map_run["startDate"])["mapRunArn"],
-        )["itemCounts"]
+        latest = max(maps, key=lambda map_run: map_run["startDate"])
+        counts = self.ask("states:DescribeMapRun", mapRunArn=latest["mapRunArn"])["itemCounts"]
         return {
             "waiting": counts["pending"],
             "running": counts["running"],

@@ -265,14 +265,12 @@ def send_events(client: Any, queue: str, events: Sequence[tuple[Location, float]
 
 def count_messages(runs: DeployedRuns, queue: str) -> int:
     """Return the approximate number of messages in a queue, both waiting and in flight."""
-    return sum(
-        int(count)
-        for count in runs.ask(
-            "sqs:GetQueueAttributes",
-            QueueUrl=queue,
-            AttributeNames=["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"],
-        )["Attributes"].values()
+    answer = runs.ask(
+        "sqs:GetQueueAttributes",
+        QueueUrl=queue,
+        AttributeNames=["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"],
     )
+    return sum(map(int, answer["Attributes"].values()))
 
 
 def _check_scope(name: str, defaults: LambdaConfig) -> None:
@@ -292,9 +290,9 @@ def _check_scope(name: str, defaults: LambdaConfig) -> None:
     else:
         inside = defaults.covers(Location("s3", bucket, key))
     if not inside:
+        scopes = " and ".join(alternative.scope for alternative in defaults.all_defaults)
         raise UsageError(
-            f"{name}: the environment {defaults.environment} takes only "
-            f"{' and '.join(alternative.scope for alternative in defaults.all_defaults)}; copy the "
+            f"{name}: the environment {defaults.environment} takes only {scopes}; copy the "
             "archives there, or extract them on this machine with s3unzip run"
         )
 
@@ -356,10 +354,8 @@ def _find_unsettled(archive: ObjectTypeDef, runs: DeployedRuns) -> Unsettled | s
         return _assess_without_report(runs, request, tail, put)
     except NotFoundError:  # the archive was deleted after the listing
         return None
-    except (
-        UnreadableRecordError,
-        UsageError,
-    ) as error:  # the record is damaged, or of another archive
+    except (UnreadableRecordError, UsageError) as error:
+        # The record is damaged, or of another archive.
         return structs.replace(unread, run=run, message=str(error))
 
 
@@ -377,10 +373,9 @@ def _assess_without_report(
         last_part: the tail of the last part.
         put: the time when the last part was put, in Unix seconds.
     """
-    source = runs.stores.source(request.source)
     try:
         tail = read_whole_tail(
-            source,
+            runs.stores.source(request.source),
             request.source,
             Calls(Clock(), runs.defaults.tuning.retry_seconds, at_once=1),
             length=TAIL_LENGTH,
