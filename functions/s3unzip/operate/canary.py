@@ -240,11 +240,8 @@ def remove_versions(
         if is_selected(version["Key"])
     ]
     for start in range(0, len(versions), MAX_DELETED):
-        refused = runs.ask(
-            "s3:DeleteObjects",
-            Bucket=bucket,
-            Delete={"Objects": versions[start : start + MAX_DELETED], "Quiet": True},
-        ).get("Errors", ())
+        deleting = {"Objects": versions[start : start + MAX_DELETED], "Quiet": True}
+        refused = runs.ask("s3:DeleteObjects", Bucket=bucket, Delete=deleting).get("Errors", ())
         if refused:  # DeleteObjects returns 200 even if it deleted no object
             raise AccessDeniedError(
                 f"{IAM_ACTIONS['s3:DeleteObjects']}: {len(refused)} objects of {bucket} stay: "

@@ -224,10 +224,10 @@ def check_trigger(runs: DeployedRuns) -> Answer:
 
 def check_machine(runs: DeployedRuns) -> Answer:
     """Does the state machine exist? The canary does not need it, because it is a small archive."""
-    state = runs.ask(
+    machine = runs.ask(
         "states:DescribeStateMachine", stateMachineArn=runs.outputs["StateMachineArn"]
-    )["status"]
-    if state == "DELETING":  # until its last execution has ended
+    )
+    if machine["status"] == "DELETING":  # until its last execution has ended
         raise NotFoundError("somebody has deleted the state machine")
     return Answer(OK, "the state machine, which extracts larger archives, exists")
 

@@ -222,11 +222,8 @@ def start_missing(runs: DeployedRuns, archives: Sequence[Unsettled]) -> None:
         if archive.state != "no run":
             with suppress(UsageError):  # somebody has resumed the run since the look-up
                 runs.resume(archive.run)
-    for _ in send_events(
-        runs.client("sqs"),
-        runs.outputs["QueueUrl"],
-        [(archive.source, time.time()) for archive in archives if archive.state == "no run"],
-    ):
+    events = [(archive.source, time.time()) for archive in archives if archive.state == "no run"]
+    for _ in send_events(runs.client("sqs"), runs.outputs["QueueUrl"], events):
         pass  # the iterator sends the events, and its counts are not used
 
 
@@ -315,10 +312,8 @@ def _list_recent(runs: DeployedRuns, since: float, names: Sequence[str]) -> Iter
         _check_scope(name, defaults)
     selections = [select_keys(name) for name in names]  # pairs of a prefix and a test for keys
     if not names:  # every key below the prefixes that start runs
-        selections = [
-            (prefix, is_object)
-            for prefix in sorted({config.ingest_prefix for config in defaults.all_defaults})
-        ]
+        prefixes = {config.ingest_prefix for config in defaults.all_defaults}
+        selections = [(prefix, is_object) for prefix in sorted(prefixes)]
     yielded = set[str]()  # keys; an object may be selected by several names
     for listed in chain.from_iterable(_list_objects(runs, *selection) for selection in selections):
         key = listed["Key"]
