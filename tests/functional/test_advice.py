@@ -318,7 +318,10 @@ NESTED = {
 
 @pytest.mark.parametrize("code", NESTED)
 def test_an_inner_archive_is_extracted_by_itself(shop: Shop, code: str) -> None:
-    """It lies at the destination, and is an archive like any other."""
+    """It lies at the destination, and is an archive like any other.
+
+    `resume` of the outer run extracts one that could not begin.
+    """
     key, entries = NESTED[code]
     unread = ("not-begun", "GET", key)
     shop.s3.spoil = lambda asked: DENIED if (code, asked.method, asked.key) == unread else None
@@ -329,6 +332,8 @@ def test_an_inner_archive_is_extracted_by_itself(shop: Shop, code: str) -> None:
         1, f"({code})"
     )
     shop.s3.spoil = lambda _: None
+    shop.run("resume", "outer").ends(0)
+    assert ("outer/inner/a.txt" in shop.extracted) is (code == "not-begun")
     shop.run("run", f"s3://out/{key}", "s3://out", "--prefix", "by-itself").ends(0)
     assert "by-itself/a.txt" in shop.extracted
 

@@ -353,8 +353,11 @@ def _lacks_nested(report: Report, run_list: RunList) -> bool:
     return (
         run_list.environment is None
         and report.options.nested_depth > 0
-        # This record is written when all runs of nested archives have ended.
-        and not any(run_list.records(report.run).store.names(NESTED))
+        # This record is written when all runs of nested archives have ended or could not begin.
+        and all(
+            b'"reason":"not-begun"' in run_list.records(report.run).store.read(name)
+            for name in run_list.records(report.run).store.names(NESTED)
+        )
     )
 
 
