@@ -122,6 +122,14 @@ def test_members_are_not_written_over() -> None:
     assert tree.world.contents()["inner/level0.txt"] == b"mine"
 
 
+def test_members_that_the_plan_refuses_are_in_no_way() -> None:
+    """A member that is never written takes no prefix from a nested archive."""
+    refused = Entry("inner/level0.txt", b"x" * 12, flags=1)
+    tree = Tree(build(Entry("inner.zip", wrap(0)), refused), ONE)
+    assert tree.reasons == {"archive/inner.zip": None}
+    assert tree.world.contents()["inner/level0.txt"] == b"the innermost"
+
+
 @pytest.mark.parametrize(
     ("names", "reasons"),
     [

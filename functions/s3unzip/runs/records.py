@@ -291,8 +291,9 @@ class RunRecords:
                 yield task, outcome
 
     def all_outcomes(self) -> Iterator[Outcome]:
-        """Yield the outcomes of all tasks; a member may have several."""
-        names = list(self.store.names(OUTCOMES))
+        """Yield the outcomes of all tasks except the plan's; a member may have several."""
+        # The record of the plan can have millions of outcomes, and none of them has an object.
+        names = [name for name in self.store.names(OUTCOMES) if name != outcomes_name(PLAN_TASK)]
         records = map_ahead(self.store.read, names, READERS)
         for name, data in zip(names, records, strict=True):
             outcome_lines = data.splitlines()[1:]  # the first line is the report of the task

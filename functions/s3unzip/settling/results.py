@@ -279,8 +279,10 @@ def forget_outcomes(step: Step, is_forgotten: Callable[[Outcome], bool]) -> int:
     records = step.records
     rows = {task.id: task.rows for task in records.tasks()}
     count = 0
-    for task_id, recorded in records.read_outcomes(records.recorded_task_ids()):
-        if recorded is None or task_id == PLAN_TASK or not gives_outcome(recorded.report.stage):
+    for task_id, recorded in records.read_outcomes(
+        task_id for task_id in records.recorded_task_ids() if task_id != PLAN_TASK
+    ):
+        if recorded is None or not gives_outcome(recorded.report.stage):
             continue
         remaining = [outcome for outcome in recorded.outcomes if not is_forgotten(outcome)]
         forgotten = len(recorded.outcomes) - len(remaining)
