@@ -252,6 +252,7 @@ NO_URLS = (
     *("http://[::1", "http://a b", "http://a\n", "", "http://me:SEC/RET@h", "me:SECRET@h"),
     # For these, obstore panics.
     *("http://10.0.0.256", "http://x.1:9000", "http://1.2.3.4.5", "http://[::1%25eth0]"),
+    *("http://xn--a", "http://a.xn--:9000", "http://xn--99zzz9999", "http://xn--abc-.d"),
     *("http://\xe9", "http://a%41", "http://a|b", "http://a:b:9", "http://h/<x", "http://h/`x"),
 )
 
@@ -447,6 +448,7 @@ def test_endpoints_that_are_no_urls(url: str, words: str) -> None:
     [
         *("http://127.0.0.1:9000", "http://127.1", "http://h.1a", "http://my_server", "http://H."),
         *("https://[::1]:9000/path", "https://[::ffff:10.0.0.1]"),
+        *("http://xn--bcher-kva", "https://s3.xn--strae-oqa.de", "http://a-xn--b"),
     ],
 )
 def test_endpoints_that_are_urls(url: str) -> None:
