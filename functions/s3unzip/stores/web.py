@@ -3,9 +3,9 @@
 Some servers do not support suffix ranges, and some have no ranges at all. Some ignore If-Match, and
 others refuse their own ETags in it, so no request has this condition. This module checks each
 response: the size and ETag (or date) are compared each time, no more of a body is read than was
-requested, and numbers are parsed with bounds. A redirect is
-followed within the same host, and to another host only with `StoreConfig.other_hosts`. Credentials
-in the URL are sent only to its host. Messages show neither user nor query: both may be secret.
+requested, and numbers are parsed with bounds. A redirect is followed within the same host, and to
+another host only with `StoreConfig.other_hosts`. Credentials in the URL are sent only to its host.
+Messages show neither user nor query: both may be secret.
 """
 
 import os
@@ -120,7 +120,8 @@ class WebSource(Source):
             raise errors.SourceChangedError(f"{location}: HTTP {answer.status}; {CHANGED}")
         if answer.status != 206:
             refusal = _explain_status(answer, location)
-            if isinstance(refusal, errors.RangesUnsupportedError):  # it has sent a range before
+            # The server has sent a range before. A cache may answer with the whole file once.
+            if isinstance(refusal, errors.RangesUnsupportedError):
                 refusal = errors.ServiceFaultError(str(refusal))
             raise refusal
         span, size = _read_range(answer, location)
@@ -329,7 +330,7 @@ def _read_validator(answer: BaseHTTPResponse) -> str | None:
     Returns None if the server sends neither, or if the value is too long.
     """
     validator = answer.headers.get("ETag") or answer.headers.get("Last-Modified")
-    if not validator or len(validator) > 1024:  # the value is sent in each request
+    if not validator or len(validator) > 1024:  # the value is in the records of a run
         return None
     return validator
 

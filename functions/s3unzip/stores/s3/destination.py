@@ -172,7 +172,8 @@ class S3Destination(Destination):
             return send()
         except s3_errors() as error:
             answer = read_answer(error)
-            # A server may call the XML of Complete malformed because it contains checksums.
+            # Servers refuse a header with a checksum, or a checksum in the XML of Complete, with
+            # one of these codes.
             is_refused = (
                 is_unsupported(answer)
                 or answer.code in {"InvalidArgument", "MalformedXML"}

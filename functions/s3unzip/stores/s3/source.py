@@ -1,8 +1,9 @@
 """Archives in S3: reading, deleting and tagging, with each request pinned to one version.
 
 An ETag pins a version. Some servers return no ETag for a file that was put into their folder
-directly. In that case, the pin contains the time of the file's last change as an HTTP date, and the
-size and date in each response are compared with the pin.
+directly. In that case, the pin contains the time of the file's last change as an HTTP date. The
+size and the ETag or date in each response are compared with the pin, because some servers ignore
+If-Match, and others refuse their own ETags in it. Such a refusal ends the use of If-Match.
 
 botocore handles keys that are valid in S3, but that obstore refuses or changes: object_store drops
 slashes at the beginning and the end, and refuses control characters and the segments "", ``.`` and
@@ -226,7 +227,6 @@ class S3Source(Source):
                 version=version,
             )
             current = self._make_tail(call, meta).pin
-            # Some servers ignore a condition.
             if (current.size, current.etag) != (pin.size, pin.etag):
                 raise errors.SourceChangedError(
                     f"{call}: the archive was overwritten since it was planned"
