@@ -105,7 +105,10 @@ def key_patterns(routes: Sequence[RouteSection]) -> list[dict[str, str]]:
     if len(wide) == 1:
         return [{"wildcard": f"{wide[0].prefix}*{end}"} for end in spellings(wide[0].suffix)]
     return [
-        *({"prefix": route.prefix} for route in wide if route.prefix),
+        *(
+            {"prefix": start}
+            for start in widest_prefixes([route for route in wide if route.prefix])
+        ),
         *({"suffix": end} for route in wide if not route.prefix for end in spellings(route.suffix)),
     ]
 

@@ -18,6 +18,7 @@ from infra.environment_file import (
     load_environment,
     select_settings,
 )
+from infra.routes import key_patterns
 from s3unzip.aws.environment import read_config
 from s3unzip.model import (
     AfterSuccess,
@@ -452,6 +453,19 @@ def test_a_wrong_route_is_one_line(tmp_path: Path, text: str, line: str) -> None
     """The line names the setting by the number of the route."""
     with pytest.raises(EnvironmentFileError, match=one_line(line)):
         load(tmp_path, text)
+
+
+def test_routes_of_one_prefix_share_a_pattern(tmp_path: Path) -> None:
+    """The pattern of the rule, whose length is limited, has each prefix once."""
+    taken = [("acme/", ".jar"), ("acme/", ".war"), ("acme/b/", ".ear")]
+    routes = load(
+        tmp_path,
+        "".join(
+            f'[[routes]]\nname = "{suffix[1:]}"\nprefix = "{prefix}"\nsuffix = "{suffix}"\n'
+            for prefix, suffix in taken
+        ),
+    ).all_routes
+    assert [pattern.get("prefix") for pattern in key_patterns(routes)] == ["acme/", *[None] * 3]
 
 
 def test_a_route_takes_over_what_it_leaves_out(tmp_path: Path) -> None:
