@@ -124,8 +124,16 @@ class Alarms(Construct):
             f"| [{name}](#alarmsV2:alarm/{alarm.alarm_name}) | {self._advice[name]} |"
             for name, alarm in self.by_name.items()
         )
-        head = "If an alarm is red, find its row. All steps are in docs/howto/dashboard.md."
-        return "\n".join(["## What to do", head, "", "| alarm | do |", "| --- | --- |", *rows])
+        return "\n".join(
+            [
+                "## What to do",
+                "If an alarm is red, find its row. All steps are in docs/howto/dashboard.md.",
+                "",
+                "| alarm | do |",
+                "| --- | --- |",
+                *rows,
+            ]
+        )
 
     def _watch_queues(self, dead_letters: Mapping[str, sqs.IQueue]) -> None:
         for name, queue in dead_letters.items():

@@ -134,14 +134,13 @@ class S3UnzipStack(cdk.Stack):
             intake=intake,
         )
         watched = Watched(functions, workflow, intake, alarms)
-        outputs = _outputs(environment, storage, watched) | {
-            "DashboardUrl": Dashboard(self, environment=environment, watched=watched).url
-        }
+        dashboard = Dashboard(self, environment=environment, watched=watched)
         for key, value in {
             "s3unzip:environment": environment.name,
             **environment.stack.tags,
         }.items():
             cdk.Tags.of(self).add(key, value)
+        outputs = _outputs(environment, storage, watched) | {"DashboardUrl": dashboard.url}
         for key, value in outputs.items():
             cdk.CfnOutput(self, key, value=value)
 
