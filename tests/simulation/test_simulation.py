@@ -25,7 +25,8 @@ for seed in range(10):
 @pytest.fixture(scope="module")
 def schedules() -> list[schedule.Ended]:
     """A fixed number of them: none does what the documents forbid, else `run_seed` fails."""
-    return [schedule.run_seed(seed) for seed in range(SHORT)]
+    # The last one failed once: records of nested archives were asked for until the function's end.
+    return [schedule.run_seed(seed) for seed in (*range(SHORT), 881010073)]
 
 
 def test_a_seed_replays_exactly(schedules: list[schedule.Ended]) -> None:

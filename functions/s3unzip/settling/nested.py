@@ -57,7 +57,7 @@ def subtract_run(budget: Budget, report: Report, context: Context) -> Budget:
         context: the context of the step.
     """
     archives = max(0, budget.archives - 1)
-    plan = RunRecords.open(context.stores, report.run).find_plan()
+    plan = RunRecords.open(context.stores, report.run, context.calls()).find_plan()
     if plan is None:  # the archive was refused
         return replace(budget, archives=archives)
     return Budget(
@@ -76,7 +76,8 @@ def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], 
         limit: the maximum number of archives, which also bounds the memory. The archives that come
             first in the directory are taken.
     """
-    records = RunRecords.open(context.stores, run.id)
+    calls = context.calls()
+    records = RunRecords.open(context.stores, run.id, calls)
     candidates = (
         outcome
         for outcome in records.all_outcomes()
@@ -91,7 +92,6 @@ def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], 
     archives = list(by_index.values())[:max_archives]
     prefixes = Counter(_nested_prefix(archive.key) for archive in archives[:limit])
     taken_messages = _find_taken(records, prefixes)
-    calls = context.calls()
     destination = context.stores.destination(run.destination)
     accepted: list[Outcome] = []
     refused: list[NestedRun] = []
@@ -164,7 +164,7 @@ def nested_requests(run: Run, report: Report, context: Context) -> Iterator[Requ
         budget = replace(subtract_run(own_budget, report, context), archives=own_budget.archives)
     archives, refused = find_nested(run, context, budget.archives)
     if refused:
-        RunRecords.open(context.stores, run.id).write_nested(refused)
+        RunRecords.open(context.stores, run.id, context.calls()).write_nested(refused)
     shares = max(1, len(archives))  # 1 avoids a division by zero
     share = Budget(
         (budget.archives - len(archives)) // shares,  # without the archives that are extracted now
