@@ -265,7 +265,11 @@ def check_logs(runs: DeployedRuns) -> Answer:
     deleted = [
         name
         for name in runs.resource_names("AWS::Logs::LogGroup")
-        if not runs.ask("logs:DescribeLogGroups", logGroupNamePrefix=name)["logGroups"]
+        # A longer name is that of another group, such as one of the environment dev2.
+        if not any(
+            group["logGroupName"] == name
+            for group in runs.ask("logs:DescribeLogGroups", logGroupNamePrefix=name)["logGroups"]
+        )
     ]
     if deleted:
         return Answer(

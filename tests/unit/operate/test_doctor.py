@@ -160,8 +160,12 @@ def test_a_state_machine_that_is_being_deleted(runs: DeployedRuns) -> None:
 
 
 def test_a_log_group_that_is_gone_is_named(runs: DeployedRuns, account: Account) -> None:
-    """The functions may not create it again, and their metrics are lines of it."""
+    """The functions may not create it again, and their metrics are lines of it.
+
+    The group of another environment, whose name begins with the same words, is not meant.
+    """
     runs.resources = (resource("FunctionsPlanLogs1", "AWS::Logs::LogGroup", "plan-logs"),)
+    account.client("logs").create_log_group(logGroupName="plan-logs-2")
     check(runs, "logs", WARNING, "deleted plan-logs", "create-log-group --log-group-name plan-logs")
     account.client("logs").create_log_group(logGroupName="plan-logs")
     check(runs, "logs", OK)
