@@ -253,6 +253,7 @@ NO_URLS = (
     # For these, obstore panics.
     *("http://10.0.0.256", "http://x.1:9000", "http://1.2.3.4.5", "http://[::1%25eth0]"),
     *("http://xn--a", "http://a.xn--:9000", "http://xn--99zzz9999", "http://xn--abc-.d"),
+    *("http://xn--zva", "http://xn--7ba", "http://xn--zug"),  # upper case, unassigned, no width
     *("http://\xe9", "http://a%41", "http://a|b", "http://a:b:9", "http://h/<x", "http://h/`x"),
 )
 

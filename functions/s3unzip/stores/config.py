@@ -205,13 +205,11 @@ def check_endpoint(url: str, name: str = "--endpoint-url") -> None:
                 not re.match(r"([^:]*\.)?[0-9]+\.?\Z", parts.hostname)
                 or socket.inet_aton(parts.hostname)
             )
-            # A label with this prefix must be the Punycode of a name beyond ASCII.
+            # A label with this prefix must be the Punycode of a lower-case name beyond ASCII.
             and all(
-                re.fullmatch(
-                    r"[!-~]*[^\x00-\x9f][^\x7f-\x9f]*", label[4:].encode().decode("punycode")
-                )
-                for label in parts.hostname.split(".")
-                if label.startswith("xn--")
+                name.isprintable() and not name.isascii() and name == name.lower()
+                for encoded in re.findall(r"(?<![^.])xn--([^.]*)", parts.hostname)
+                for name in [encoded.encode().decode("punycode")]
             )
             and parts.port != 0
             # A slash in a password ends the host early, so that the "@" is in the path.
