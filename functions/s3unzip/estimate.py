@@ -227,7 +227,7 @@ def _find_bound(
     if platform.priced_writes:  # the destination is in S3
         name = f"{requests.writes:,} writes below one prefix"
         bounds.append(_Bound(_write_seconds(requests.writes), name, throttled=True))
-    return max(bounds)  # the bound with the most `seconds`
+    return max(bounds)  # the bound with the largest `seconds`
 
 
 def _write_seconds(writes: int) -> float:

@@ -16,7 +16,7 @@ class Explanation(NamedTuple):
     advice: str  # what the user can do, with a command if there is one
 
 
-NEW_COPY = "Fetch the archive again, or ask its author for a sound copy."
+NEW_COPY = "Fetch the archive again, or ask its author for an undamaged copy."
 
 LENIENT = "If you trust the archive, --lenient lets this pass with a warning."
 RAISE_LIMIT = (

@@ -164,4 +164,4 @@ USUAL_ARCHIVE_DOLLARS = 0.000_02
 LOCAL_LATENCY = 0.007  # mean latency of one small request, in seconds
 LOCAL_BANDWIDTH = 1.0 * GB  # bytes per second for the whole machine, in each direction
 LOCAL_START_SECONDS = 0.3  # time until the workers are ready
-DIRECT_MEMBER_BYTES = 32 * 1024**2  # up to this size, a member of a small archive is one PUT
+DIRECT_MEMBER_BYTES = 32 * 1024**2  # up to this size, a member of a small archive needs one PUT

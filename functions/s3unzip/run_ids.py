@@ -109,6 +109,7 @@ def archive_stem(source: Location) -> str:
     the suffix.
     """
     name = source.name.rstrip("/").rsplit("/", 1)[-1]
+    # ``.zip`` and ``.zip.001`` are always suffixes, others only if a name precedes the dot.
     stem = re.sub(
         r"(\.zip(\.0{2,}1)?|(?<=.)\.([a-z][a-z0-9]{0,9}|0{2,}1))$", "", name, flags=re.IGNORECASE
     )

@@ -424,7 +424,7 @@ class Archive(Mapping[str, ArchiveMember]):
         *,
         check: Literal["first", "last"] = "first",
     ) -> IO[bytes]:
-        """Read a whole member, check it, and return it as a read-only file that can seek.
+        """Read a whole member, check it, and return it as a read-only, seekable file.
 
         A member larger than 64 MiB is stored in a temporary file. With ``check="last"``, the file
         is a stream that cannot seek. The stream reads no further than the caller does, and raises

@@ -404,7 +404,7 @@ class _ObjectComparison:
             partial(self._compare_range, expected[at : at + size], start, stop, any_order=any_order)
             for at, (start, stop) in zip(firsts, pairwise(bounds), strict=True)
         )
-        self._run_all(ranges, LISTS)
+        self._run_all(ranges, LISTS)  # also collects the objects that are compared below
         look_up = self._look_up
         if self._effort.deep:
             look_up = self._read

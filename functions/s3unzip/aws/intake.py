@@ -121,7 +121,7 @@ def _handle_message(message: dict[str, Any], lambda_context: LambdaContext) -> b
             context = config.context(lambda_context, request)
             _handle_put(put, request, Invocation(config, context, context.calls()), attempts)
         except Exception as error:  # noqa: BLE001 - only this archive fails
-            faults.append((error, logger.get_correlation_id()))
+            faults.append((error, logger.get_correlation_id()))  # `bind_run` sets it to the run
         logger.set_correlation_id(None)  # the next line may be about another archive
     if faults:
         redeliver_later(message["receiptHandle"], attempts, faults)
@@ -272,7 +272,7 @@ def _find_reports(source: Location, stores: Stores, calls: Calls, second: int) -
 
 
 def _begin_run(archive: ArrivedArchive, invocation: Invocation) -> None:
-    """Plan an archive; then extract it if it is small, otherwise start its execution."""
+    """Plan an archive and extract it if it is small; otherwise, start its execution."""
     config = invocation.config
     settled = _plan_in_memory(archive, invocation.context, invocation.calls)
     if settled is None:  # the state Plan plans the run, or another invocation has planned it
@@ -283,7 +283,7 @@ def _begin_run(archive: ArrivedArchive, invocation: Invocation) -> None:
         start_run(config, archive, state=settled.next)
     elif not settled.is_own:
         _resume_or_repeat_end(report, archive, invocation)
-    else:
+    else:  # during a brief run without retries, the archive was hardly replaced
         is_brief = report.finished - report.started < BRIEF_SECONDS and not report.requests.retries
         is_first = settled.is_first
         end_run(report, config, invocation.context, check_replaced=not is_brief, is_first=is_first)

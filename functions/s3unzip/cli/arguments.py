@@ -153,7 +153,10 @@ class Arguments(Struct, frozen=True):
         int, RunOption("--list N", "How many differences of each kind to list; all are counted.")
     ] = 20
     at_once: Annotated[
-        int, RunOption("--at-once N", "How many HEAD requests at once; with --deep, GET requests.")
+        int,
+        RunOption(
+            "--at-once N", "Maximum number of HEAD requests at once; with --deep, of GET requests."
+        ),
     ] = 64
     objects: Annotated[
         str | None,

@@ -111,7 +111,7 @@ def ls(arguments: Arguments) -> int:
 
 
 def _list_member(member: ArchiveMember) -> ListedMember:
-    """Return the JSON line for a member; that of a refused member has a problem instead of data."""
+    """Return the JSON line for a member; for a refused member, with a problem and no data."""
     problem = member.problem
     if problem is not None:
         return ListedMember(

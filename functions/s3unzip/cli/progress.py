@@ -163,7 +163,7 @@ class RunDisplay(Progress):
         self._console().print(Text(printable_lines(text)), soft_wrap=True)
 
     def figures(self) -> Figures:
-        """Return the current figures; they are also remembered, for the rates of later ones."""
+        """Return the current figures, and store them for the rates of later ones."""
         with self._lock:
             counts = Counter(self.counts)
             plan = self.plan

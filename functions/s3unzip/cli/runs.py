@@ -87,6 +87,7 @@ def _missing_report(run: str, runs: RunList) -> NotFoundError:
         return NotFoundError(
             f"{run} has no report yet; follow it: s3unzip watch {run}{runs.env_options}"
         )
+    # In an environment, `resume` also plans a run.
     if runs.environment is None and runs.records(run).find_plan() is None:
         return NotFoundError(
             f"{run} has no plan and no report: it is being planned, or planning failed; if it "
@@ -405,6 +406,7 @@ def _recall_config(arguments: Arguments, recorded: StoreConfig) -> StoreConfig:
         for field, parameter in parameters.items()
         if source_of(parameter) is ParameterSource.COMMANDLINE
     }
+    # A typed option also replaces the recorded option that it excludes.
     replaced = typed | {EXCLUSIVE[field] for field in typed & EXCLUSIVE.keys()}
     recalled = {
         field: getattr(recorded, field)
@@ -531,7 +533,7 @@ def _update_display(display: RunDisplay, snapshot: RunSnapshot, progress: RunPro
     if display.plan is None:
         display.planned(plan, elapsed=max(0.0, time.time() - plan.started))
     display.finished(snapshot.counts - display.counts)  # only what is new since the last read
-    display.failed(snapshot.failures)
+    display.failed(snapshot.failures)  # the snapshot contains only new ones
     display.note = _describe_tasks(plan, progress)
 
 
@@ -542,7 +544,7 @@ def _check_end(run: str, state: str | None, run_list: RunList, seconds: float) -
     """
     if state == ENDED and seconds > BEGIN_SECONDS:
         raise _missing_report(run, run_list)
-    # An execution that failed gets its report within this time.
+    # Any other state is that of a failed execution, which gets its report within this time.
     if seconds > REPORT_SECONDS:
         raise NotFoundError(f"{run}: its execution ended and left no report")
 

@@ -145,8 +145,8 @@ def _inflates(data: bytes, bit: int, size: int, *, is_strict: bool, at_end: bool
             output = inflate.decompress(chunk, _TRIAL_PIECE)
             length += len(output)
             chunk = inflate.unconsumed_tail
-            # Either the stream has ended, or all input is used up and all output was returned. A
-            # trial that stops in the middle of the stream is valid if the stream has not ended.
+            # Either the stream has ended, or no more output can come. The trial is valid if the
+            # stream ended exactly where it must, or nowhere.
             if inflate.eof or (not chunk and len(output) < _TRIAL_PIECE):
                 return inflate.eof == must_end and not inflate.unused_data
     except (zlib.error, InflateError):

@@ -81,6 +81,7 @@ def find_object(
     is_gzip = options.as_gzip is not None
 
     def find() -> StoredObject | None:
+        # The CRC-32 of the content is in the metadata, unless the store's own checksum replaces it.
         if is_gzip and not destination.keeps_metadata:
             return read_stored(destination, key, is_gzip=True)
         stored = destination.head(key)

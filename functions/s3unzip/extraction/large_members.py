@@ -276,7 +276,7 @@ def _check_copy(parts: tuple[Part, ...], data: MemberData) -> None:
     """
     member = data.row.member
     size_and_crc = combine_parts(parts)
-    if size_and_crc is None:  # the store returned no checksums
+    if size_and_crc is None:  # the store returned no checksums: check the archive's bytes
         check_whole(_compute_crcs(parts, data, 0), data.row)
     elif size_and_crc != (member.size, member.crc32):
         raise CopyRefusedError(

@@ -104,7 +104,7 @@ def _do_remaining(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
         else:
             for row in remaining:  # the only member, or nothing if it already has an outcome
                 extract(attempt, row)
-    except RUN_FAULTS:
+    except RUN_FAULTS:  # they stop the run as they are
         raise
     except errors.StorageError as refusal:
         if is_batch and isinstance(refusal, errors.UnsupportedError):

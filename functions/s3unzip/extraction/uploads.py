@@ -80,7 +80,7 @@ def finish_upload(
         etag = complete_once(attempt, row, upload, parts)
     except errors.NotFoundError as gone:
         raise UploadGoneError(gone) from gone
-    except errors.ConflictError:
+    except errors.ConflictError:  # another object has the key, and `on_conflict` keeps it
         abort_upload(attempt, upload)
         attempt.note(row, explain_refusal(row, attempt))
         return

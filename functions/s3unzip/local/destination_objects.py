@@ -251,7 +251,7 @@ def _check_runs(request: Request, cleared: Location, home: Location, stores: Sto
         if plan is None or plan.run.source.public == request.source.public:
             continue
         run = plan.run
-        # One of the two prefixes contains the other.
+        # The bucket is the same, and one of the two prefixes contains the other.
         if (run.destination.scheme, run.destination.bucket) == (
             cleared.scheme,
             cleared.bucket,

@@ -314,7 +314,7 @@ class LocalRuns(RunList):
         return RUNNING if is_at_work(self.work_location.key, run) else ENDED
 
     def stop(self, run: str) -> bool:
-        """Stop the run and wait for it to end; return False if it had already ended.
+        """Stop the run and wait for it to end; return whether the stop ended it.
 
         The process that works on the run sees the recorded stop, lets its workers write their
         outcomes, and writes the report.

@@ -155,7 +155,7 @@ def _check_cost(plan: Plan, context: Context) -> Plan | Report:
     cost = expected.cost.total
     if cost <= limit:
         return plan
-    message = (
+    message = (  # with enough digits to tell the two amounts apart
         f"the estimate is {show_dollars(cost, limit)} for {summary.selected:,} members, "
         f"above the limit of {show_dollars(limit, cost)}: raise "
         f"runs.max_cost of the environment {context.environment}"

@@ -9,7 +9,7 @@ outcomes/<task>    `TaskReport`, then `Outcome`, one per line; ``member-<index>`
 split/             segments of split members: scanned, and linked with their windows
 stop.json          `Stop`: why no further task may begin
 nested.jsonl       `NestedRun`, one per line
-report.json        `Report`; report.html is its page
+report.json        `Report`; report.html shows it as a page
 =================  ===========================================================
 
 The rules of the records:

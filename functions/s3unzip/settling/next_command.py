@@ -79,7 +79,7 @@ def _command_after_failures(
     options = environment_options(environment, reached)
     retry: str | None = f"s3unzip resume {report.run} --failed{options}"
     # The plan refuses encrypted members if it has no password, so `resume` does not read them. An
-    # environment has its password in a secret, not in an option.
+    # environment has its password in a secret, not in an option, so only `RETRYABLE` counts there.
     if "encrypted" in codes and not (report.options.password_ref or environment):
         retry = _run_again(report, reached, PASSWORD)
     elif codes & MAY_HAVE_WRONG_PASSWORD and not environment:

@@ -328,10 +328,10 @@ def _failed_members(shown: Shown, rows: list[Markup]) -> Markup:
     if failures_count > len(rows):
         command = f"s3unzip show {report.run} --failures{shown.environment_options}"
         note += f" The first {len(rows):,} of {failures_count:,}: {command} lists them all."
-    is_open = "open" if len(rows) <= MAX_UNFOLDED_FAILURES else ""
+    open_attribute = "open" if len(rows) <= MAX_UNFOLDED_FAILURES else ""  # "": no attribute
     return element(
         "details",
-        {"open": is_open},
+        {"open": open_attribute},
         element("summary", {}, plain(f"List {show_count(len(rows), 'failed member')}")),
         table("Failed members", FAILED_COLUMNS, rows, note=note),
     )

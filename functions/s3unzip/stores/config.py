@@ -113,8 +113,8 @@ def _parse(text: str) -> Location:
         if not host or not key:
             # The query string of a presigned URL is secret.
             raise UsageError(f"{text.partition('?')[0]}: an address without host or path")
-        # Text that is not a port follows the last colon: a slash in a password has ended the host.
-        # The beginning of the password must not be shown.
+        # The text after the last colon is no port: it may be the beginning of a password with a
+        # slash, which ends the host. The password must not be shown.
         if re.search(r":(?![0-9]*\Z)[^]:@]*\Z", host):
             raise UsageError(
                 f"{scheme}://{host.partition(':')[0]}:...: the port is not a number; a slash in a "
@@ -188,7 +188,7 @@ def absolute_path(text: str) -> str:
 
 
 def check_endpoint(url: str, name: str = "--endpoint-url") -> None:
-    """Raise `UsageError` if `url`, which `name` sets, is not an HTTP URL with a valid host.
+    """Raise `UsageError` if `url`, the value of `name`, is not an HTTP URL with a valid host.
 
     For some other URLs, obstore panics.
     """

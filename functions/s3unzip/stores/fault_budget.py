@@ -96,7 +96,7 @@ class FaultBudget:
             for scope in (store, None), (store, kind):
                 outage = self._outages.get(scope)
                 if outage is None or now - outage.latest > FORGET * self.seconds:
-                    # If a later call was answered, the store was still working at that time.
+                    # The outage began after the last success, even if this call began before it.
                     outage = _Outage(max(began, self._latest_success.get(scope, 0.0)))
                     self._outages[scope] = outage
                 outage.latest = now

@@ -378,7 +378,7 @@ class FolderDestination(Destination):
         self._unlink(self._own_key(upload.upload_id, NOTE))
 
     def uploads(self, prefix: str) -> Iterator[Upload]:
-        """Yield the incomplete uploads below `prefix`; each of them has a note."""
+        """Yield the incomplete uploads below `prefix`, except those without a readable note."""
         for name in sorted(entry.name for entry in self._scan("")):
             if name.startswith(OWN) and name.endswith(NOTE):
                 # There is no readable note if the upload has just been completed, or after a power

@@ -141,7 +141,7 @@ class ObjectRunStore:
             raise UnreadableRecordError(str(error)) from error
         if span is not None and len(data) != span[1] - span[0]:
             raise UnreadableRecordError(
-                f"{key}: only {len(data):,} bytes of the range {span[0]:,} to {span[1]:,} came"
+                f"{key}: received only {len(data):,} bytes of the range {span[0]:,} to {span[1]:,}"
             )
         return data
 

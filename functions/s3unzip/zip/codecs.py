@@ -372,7 +372,7 @@ def _open_xz(member: Member, policy: Policy) -> _StreamChain:
             memlimit=min(policy.limits.decoder_memory, _MAX_DICTIONARY) + _LZMA_OVERHEAD,
         ),
         magics=(b"\xfd7zXZ\0",),
-        padding=bytes(4),
+        padding=bytes(4),  # zero bytes between streams, in multiples of 4
     )
 
 

@@ -245,7 +245,7 @@ def _inflate_whole(member: Member, data: Buffer, policy: Policy) -> Decoded:
     """Return the content of a deflated member, using a single call of the library."""
     stream = isal_zlib.decompressobj(-isal_zlib.MAX_WBITS)
     try:
-        content = stream.decompress(data, member.size + 1)  # one byte more shows an overrun
+        content = stream.decompress(data, member.size + 1)  # one more byte, to detect an overrun
     except IGZIP_ERROR as error:
         raise MemberError(member.finding("corrupt-stream", explain_igzip(error))) from error
     if len(content) > member.size:  # a member that `is_wrapped` is streamed after this error

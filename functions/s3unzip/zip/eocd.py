@@ -356,7 +356,7 @@ def _check_without_zip64(
 ) -> Reads[None]:
     """Refuse the end record at `at`, which has no locator before it, if its values need ZIP64.
 
-    Also refuse a misplaced locator. Two values can be equal to their sentinels by chance. A count
+    Also refuse a misplaced locator. The count and the offset can equal their sentinels. A count
     can be exactly 65,535, because writers use ZIP64 only for higher counts; the count is compared
     when the headers are read. The offset can be exactly 4 GiB - 1 if the directory begins there,
     modulo 2^32 (see `wrapped`).
@@ -364,7 +364,6 @@ def _check_without_zip64(
     bytes_before = yield from archive.read(max(0, at - _LOCATOR_SEARCH), at)
     if ZIP64_LOCATOR_SIGNATURE in bytes_before:
         reject("zip64-locator-gap", "the ZIP64 locator does not end at the end record", at)
-    # A count of 65,535 needs no ZIP64.
     computed_offset = (at - eocd.directory_size) % WRAP
     needs_offset = eocd.directory_offset == SENTINEL_32 and computed_offset != SENTINEL_32
     needs_size = eocd.directory_size == SENTINEL_32

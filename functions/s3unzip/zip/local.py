@@ -137,7 +137,7 @@ def open_member(member: Member, raw: Buffer, policy: Policy) -> OpenedMember | i
         header.length,
         has_descriptor=bool(header.flags & records.FLAG_DESCRIPTOR),
         warnings=tuple(warnings),
-        time_high=header.time >> 8,
+        time_high=header.time >> 8,  # ZipCrypto may check the password with it
         is_complete=_compare_content(member, header, extras),
     )
 

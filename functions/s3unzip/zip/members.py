@@ -62,7 +62,8 @@ class HeaderTable:
         self._ciphers = bytearray()  # indexes of ciphers in `_CIPHERS`
         self.flags: array[int] = array("I")
         self.offsets: array[int] = array("Q")
-        # A lower bound for each member's end, or, after `set_stops`, the upper bound `Member.stop`.
+        # Until `set_stops` is called: a lower bound for the end of each member. After that, the
+        # upper bound `Member.stop`.
         self.stops: array[int] = array("Q")
         self.compressed_sizes: array[int] = array("Q")
         self.sizes: array[int] = array("Q")

@@ -259,6 +259,7 @@ class S3Destination(Destination):
             answer = self._send("control", "head_object", Key=key)
         return StoredObject(
             key,
+            # A HEAD needs the permission of GetObject.
             content_length(Call("GetObject", self._bucket, key), answer),
             # Many servers capitalize the name: `Metadata` would have "Zip-Crc32".
             crc32=_parse_crc(

@@ -204,7 +204,7 @@ class S3Source(Source):
                 "during a run could not be detected; check that the endpoint is an S3 server, or "
                 "copy the archive elsewhere"
             )
-        if not etag and modified is not None:  # the date then stands for the ETag
+        if not etag and modified is not None:  # the date replaces the ETag
             from email.utils import format_datetime
 
             etag = format_datetime(meta["last_modified"], usegmt=True)
