@@ -66,8 +66,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return stopping.exit_code
     finally:
         if chosen.json is not None and rows:
-            values = {"environment": chosen.env, "scale": chosen.scale}
-            table = values | {"cases": [asdict(row) for row in rows]}
+            table = {
+                "environment": chosen.env,
+                "scale": chosen.scale,
+                "cases": [asdict(row) for row in rows],
+            }
             chosen.json.write_text(json.dumps(table, indent=2) + "\n", encoding="utf-8")
 
 

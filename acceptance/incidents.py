@@ -147,8 +147,9 @@ def _do_resume(site: Site) -> Done:
     report = site.wait_report(put, after=stopped.finished)
     expect(report, Verdict.COMPLETED)
     expect_equal(site, put)
-    left = stopped.missing
-    return Done(f"{report.verdict}, {left:,} left before, {report.extracted:,} equal", (report,))
+    return Done(
+        f"{report.verdict}, {stopped.missing:,} left before, {report.extracted:,} equal", (report,)
+    )
 
 
 def do_missing(site: Site) -> Done:

@@ -13,11 +13,11 @@ from functools import cached_property
 
 from acceptance.archives import Archive, upload
 from s3unzip.api.verification import Effort, Verification, read_written, verify_objects
+from s3unzip.aws.environment import read_secret
 from s3unzip.cli.main import main as s3unzip
 from s3unzip.context import Context
 from s3unzip.errors import UsageError
 from s3unzip.model import Location, Pin, Report, Request
-from s3unzip.operate.checks import read_password
 from s3unzip.operate.runs import DeployedRuns, find_final_report
 from s3unzip.operate.submit import count_messages
 from s3unzip.planning.select import parse_template
@@ -93,7 +93,8 @@ class Site:
     @cached_property
     def password(self) -> bytes | None:
         """The environment's password for encrypted archives, None if it has none."""
-        return read_password(self.runs)
+        secret = self.defaults.own.options.password_ref
+        return None if secret is None else read_secret(secret, self.runs.client("secretsmanager"))
 
     def key(self, name: str) -> str:
         own = self.defaults.own

@@ -208,7 +208,7 @@ def check_rights(runs: DeployedRuns, defaults: RunDefaults | None = None) -> Ans
 def _simulate(runs: DeployedRuns, roles: list[str], actions: list[str], arn: str) -> Answer | None:
     """Return the answer about the first role that may not do the actions; None if all may."""
     for role in roles:
-        results = runs.ask(
+        simulated = runs.ask(
             "iam:SimulatePrincipalPolicy",
             PolicySourceArn=role,
             ActionNames=actions,
@@ -221,7 +221,8 @@ def _simulate(runs: DeployedRuns, roles: list[str], actions: list[str], arn: str
                     "ContextKeyValues": [runs.region],
                 }
             ],
-        )["EvaluationResults"]
+        )
+        results = simulated["EvaluationResults"]
         if all(result["EvalDecision"] == "allowed" for result in results):
             continue
         # Condition keys of policies that only a real request gives a value, such as aws:SourceVpce.
@@ -370,12 +371,13 @@ def check_secret(
         defaults: the defaults of a route; None: the defaults of the environment itself.
         setting: the setting that contains the name of the secret.
     """
-    if (defaults or runs.defaults.own).options.password_ref is None:
+    secret = (defaults or runs.defaults.own).options.password_ref
+    if secret is None:
         return Answer(
             OK, "password_secret is not set: encrypted members fail, others do not need it"
         )
     try:
-        read_password(runs, defaults)
+        read_secret(secret, runs.client("secretsmanager"))
     except (NotFoundError, UsageError) as error:
         return Answer(
             FAILURE,
@@ -383,14 +385,6 @@ def check_secret(
             f"put the password into the secret, or correct {setting} and deploy again",
         )
     return Answer(OK, "the secret holds a password")
-
-
-def read_password(runs: DeployedRuns, defaults: RunDefaults | None = None) -> bytes | None:
-    """Return the password of a route or of the environment itself; None if no secret is set."""
-    secret = (defaults or runs.defaults.own).options.password_ref
-    if secret is None:
-        return None
-    return read_secret(secret, runs.client("secretsmanager"))
 
 
 def check_route(runs: DeployedRuns, number: int) -> Answer:
