@@ -174,11 +174,9 @@ def measure_archive(report: Report, *, is_first: bool = True) -> None:
     if is_first and report.event_time is not None:
         seconds = max(0.0, report.finished - report.event_time)
         size = max(report.bytes_in, report.bytes_out) / PACE_BYTES
-        add_metrics(
-            ArchiveDuration=seconds,
-            # An archive that is smaller than one unit is counted as one unit.
-            ArchivePace=seconds / max(1.0, size, report.members / PACE_MEMBERS),
-        )
+        # An archive that is smaller than one unit is counted as one unit.
+        pace = seconds / max(1.0, size, report.members / PACE_MEMBERS)
+        add_metrics(ArchiveDuration=seconds, ArchivePace=pace)
     logger.info(
         "archive",
         verdict=report.verdict.value,
