@@ -97,8 +97,7 @@ def _translate_part(tokens: Iterable[str]) -> str:
     makes an atomic group, so that `re` tries no other place. Only for the last ``*`` does `re` try
     several places, because the text after it must end the name.
     """
-    # No other token contains the expression for ``*``.
-    # No other token has the expression of `*`, so this is the text before and after each `*`.
+    # No other token has the expression of ``*``, so this is the text before and after each ``*``.
     first, *texts = "".join(map(_translate, tokens)).split(_WILD["*"])
     if not texts:
         return first

@@ -107,9 +107,8 @@ METRICS = {
 }
 
 
-MAY_BE_ZERO = frozenset(
-    {"max_direct_members", "max_few_tasks", "min_worker_seconds"}
-)  # settings for which 0 means off
+# The settings for which 0 means off.
+MAY_BE_ZERO = frozenset({"max_direct_members", "max_few_tasks", "min_worker_seconds"})
 
 
 class Tuning(Struct, frozen=True):

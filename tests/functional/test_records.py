@@ -155,9 +155,8 @@ def test_a_damaged_record_hides_no_verdict(
     program.extract("damaged.zip", "out", "-q").ends(1)
     (program.home / "runs" / program.runs()[0] / record).write_bytes(b"[")
     program.run(*command.split()).ends(code, says)
-    with lock_run(
-        str(program.home), program.runs()[0]
-    ):  # `resume --failed` forgets the outcomes of failures
+    # `resume --failed` forgets the outcomes of failures.
+    with lock_run(str(program.home), program.runs()[0]):
         program.run("show", "--failures").ends(1).hides("damaged or lost")
 
 

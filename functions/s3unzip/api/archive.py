@@ -442,7 +442,7 @@ class Archive(Mapping[str, ArchiveMember]):
         content = self.getinfo(name).stream()
         if check == "last":
             return io.BufferedReader(_MemberFile(content))
-        with explaining("the folder of temporary files, TMPDIR"), ExitStack() as stack:
+        with explaining("TMPDIR, the folder for temporary files"), ExitStack() as stack:
             # Readers such as `gzip.GzipFile` take a file whose mode begins with "w" for an output.
             file = stack.enter_context(tempfile.SpooledTemporaryFile(HELD_BYTES, "r+b"))
             file.writelines(content)

@@ -269,8 +269,8 @@ class RunOutput(RunDisplay):
     def may_delete(self, extra: Sequence[StoredObject]) -> bool:
         """Return whether `extra` may be deleted; if not, print the reason.
 
-        On a terminal, the user is asked. Otherwise, the answer is yes for up to ``--delete-extra``
-        objects.
+        More than ``--delete-extra`` objects are never deleted. On a terminal, the user is asked,
+        too.
         """
         self.stop()
         count = show_count(len(extra), "object")

@@ -224,9 +224,8 @@ class RunDisplay(Progress):
             live = Live(
                 get_renderable=self.draw, console=console, refresh_per_second=5, transient=True
             )
-            self._end_display = (
-                live.stop
-            )  # set before the start, so that Ctrl-C restores the cursor
+            # Set before the start, so that Ctrl-C restores the cursor.
+            self._end_display = live.stop
             live.start()
         else:
             lines = threading.Thread(target=self._print_lines, daemon=True, name="progress")
