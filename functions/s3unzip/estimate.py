@@ -290,8 +290,14 @@ def _overhead_seconds(
     plan = members * rates.PLAN_MEMBER_SECONDS / platform.processor
     report = members * rates.REPORT_MEMBER_SECONDS
     if platform.direct:  # one function, without rounds and without records in a store
-        start = rates.EVENT_SECONDS + rates.COLD_START_P50
-        return start + rates.DIRECT_SECONDS + DIRECT_CALLS * latency + plan + report
+        return (
+            rates.EVENT_SECONDS
+            + rates.COLD_START_P50
+            + rates.DIRECT_SECONDS
+            + DIRECT_CALLS * latency
+            + plan
+            + report
+        )
     plan += rates.PLAN_SECONDS + PLAN_CALLS * latency
     plan += members * rates.MEMBER_ROW / platform.bandwidth
     # Settling reads the outcomes of some tasks while it processes those of other tasks.

@@ -301,11 +301,13 @@ def test_a_dry_run_lists_decisions(program: Program) -> None:
         ended = program.run("run", "a.zip", "out", "--dry-run", "--on-conflict", conflict)
         assert (ended.code, ended.err.strip().rpartition(": ")[2]) == (code, shown)
     assert (program.folder / "out/a/top.txt").read_text() == "changed"
-    program.add("up.zip", Entry("../up", b"x"), Entry("ok", b"1"), Entry("ok/file/x"))
+    program.add("up.zip", Entry("../up", b"x"), Entry("ok", b"1"), Entry("ok/file/x"), Entry("l"))
     program.add("out/up/ok/file")  # in a folder, nothing can be written over it or below it
-    program.run("run", "up.zip", "out", "--dry-run").ends(1, "3 fail").prints(
+    (program.folder / "out/up/l").symlink_to(program.folder)  # a run replaces the link
+    program.run("run", "up.zip", "out", "--dry-run").ends(1, "1 write, 3 fail").prints(
         "(name-dotdot)", "ok/file/x  a file and a folder would have the same name (store-refused)"
     )
+    program.run("run", "up.zip", "out", "--prefix", "up/ok/file/", "--dry-run").ends(1, "4 fail")
 
 
 @pytest.mark.parametrize(

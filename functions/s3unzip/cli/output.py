@@ -143,9 +143,9 @@ def describe_finding(finding: Finding) -> str:
     member = ""
     if finding.member is not None:
         member = f"{printable_name(finding.member)}: "
-    text = printable(describe(finding.code, finding.message))
     return (
-        f"{member}{text}{_in_brackets(finding.code, finding.offset)}\n"
+        f"{member}{printable(describe(finding.code, finding.message))}"
+        f"{_in_brackets(finding.code, finding.offset)}\n"
         f"  help: {_advise(finding.code, message=finding.message)}"
     )
 

@@ -10,6 +10,7 @@ alone. The caller must confirm the deletion before it begins.
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from stat import S_ISDIR
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -122,21 +123,31 @@ def _decide_members(
         threads=context.tuning.puts_in_flight,
     )
     for row in rows:
-        decide = partial(Decision, row.key, row.member.size)
         outcome = outcomes.get(row.member.index)
         if outcome is not None and outcome.status is Status.UNCHANGED:
-            yield decide("unchanged")
-        elif request.destination.store.has_folders and (
-            Path(row.key).is_dir()
-            or any(str(above) in listed_keys for above in Path(row.key).parents)
-        ):
-            yield decide("fail", "store-refused", "a file and a folder would have the same name")
+            yield Decision(row.key, row.member.size, "unchanged")
+        elif request.destination.store.has_folders and _is_taken(row.key):
+            yield Decision(
+                row.key,
+                row.member.size,
+                "fail",
+                reason="store-refused",
+                message="a file and a folder would have the same name",
+            )
         elif row.key not in listed_keys:
-            yield decide("write")
+            yield Decision(row.key, row.member.size, "write")
         elif request.options.on_conflict is OnConflict.NEVER:
-            yield decide("refuse", "exists")
+            yield Decision(row.key, row.member.size, "refuse", reason="exists")
         else:
-            yield decide("overwrite")
+            yield Decision(row.key, row.member.size, "overwrite")
+
+
+def _is_taken(path: str) -> bool:
+    """Return whether `path` is a folder, or a file is in the place of a folder above it."""
+    try:
+        return S_ISDIR(Path(path).lstat().st_mode)  # a run replaces a symbolic link
+    except OSError as error:
+        return isinstance(error, NotADirectoryError)
 
 
 def check_extra(request: Request, home: Location, stores: Stores) -> None:
@@ -209,7 +220,6 @@ def clear_extra(
         for start in range(0, len(extra), PAGE_KEYS):
             keys = [listed.key for listed in extra[start : start + PAGE_KEYS]]
             calls.run("delete", partial(destination.delete, keys))  # one request per page of keys
-
     return amend_report(
         report,
         lambda recorded: replace(recorded, requests=recorded.requests + calls.requests),
@@ -250,13 +260,12 @@ def _check_runs(request: Request, cleared: Location, home: Location, stores: Sto
             ) from None
         if plan is None or plan.run.source.public == request.source.public:
             continue
-        run = plan.run
+        written = replace(plan.run.destination, key=plan.run.key_prefix)
         # The bucket is the same, and one of the two prefixes contains the other.
-        if (run.destination.scheme, run.destination.bucket) == (
-            cleared.scheme,
-            cleared.bucket,
-        ) and (run.key_prefix.startswith(cleared.key) or cleared.key.startswith(run.key_prefix)):
+        if (written.scheme, written.bucket) == (cleared.scheme, cleared.bucket) and (
+            written.key.startswith(cleared.key) or cleared.key.startswith(written.key)
+        ):
             raise UsageError(
-                f"{OPTION}: the run {name} extracted another archive, {run.source}, to "
-                f"{run.key_prefix}; give each archive a prefix of its own"
+                f"{OPTION}: the run {name} extracted another archive, {plan.run.source}, to "
+                f"{written.key}; give each archive a prefix of its own"
             )

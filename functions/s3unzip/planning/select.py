@@ -212,8 +212,7 @@ def find_unmatched(
 ) -> tuple[list[str], list[str]]:
     """Return a sentence for each name that no member has, and for each glob that matches none.
 
-    A pattern with a leading slash and without wildcards, such as
-    ``/a.txt``, is a name.
+    A pattern with a leading slash and without wildcards, such as ``/a.txt``, is a name.
 
     Args:
         options: the names and globs.

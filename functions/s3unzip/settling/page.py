@@ -120,8 +120,12 @@ def _make_template() -> str:
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; "
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
-    page = _read_asset("page.html").replace("@@POLICY@@", policy)
-    return page.replace("@@STYLE@@", style).replace("@@SCRIPT@@", script)
+    return (
+        _read_asset("page.html")
+        .replace("@@POLICY@@", policy)
+        .replace("@@STYLE@@", style)
+        .replace("@@SCRIPT@@", script)
+    )
 
 
 def _read_asset(name: str) -> str:

@@ -79,8 +79,11 @@ class Results(Struct):
     @property
     def uploads(self) -> dict[str, tuple[int, int]]:
         """The ids of the uploads of split members, with the span of the member in members.jsonl."""
-        tasks = [*self.unfinished, *self.waiting]
-        return {task.slice.upload_id: task.rows for task in tasks if task.slice is not None}
+        return {
+            task.slice.upload_id: task.rows
+            for task in (*self.unfinished, *self.waiting)
+            if task.slice is not None
+        }
 
     def add_task(self, recorded: TaskOutcomes) -> None:
         """Add the cost of a task; also its outcomes, if its stage sets the outcomes of members."""

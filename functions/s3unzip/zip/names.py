@@ -69,8 +69,10 @@ def has_long_marks(text: str) -> bool:
     if text.isascii() or not _MAYBE_MARKS.search(text):
         return False
     # The combining class of a character that is not a mark is 0.
-    runs = groupby(map(unicodedata.combining, text), bool)
-    return any(is_mark and len(list(run)) > MAX_MARKS for is_mark, run in runs)
+    return any(
+        is_mark and len(list(run)) > MAX_MARKS
+        for is_mark, run in groupby(map(unicodedata.combining, text), bool)
+    )
 
 
 def read_name(raw: bytes, *, is_utf8: bool, policy: Policy) -> Name:
