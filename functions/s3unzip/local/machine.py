@@ -141,8 +141,9 @@ class Machine:
                 size = plan.summary.bytes_out
             context.stores.destination(request.destination).check_ready(size)
 
-        archive = loop.KnownArchive(tail=tail)
-        settled = loop.begin_run(request, context, archive, calls, check=prepare, planned=accept)
+        settled = loop.begin_run(
+            request, context, loop.KnownArchive(tail=tail), calls, check=prepare, planned=accept
+        )
         return self._do_rounds(settled)
 
     def _begin_anew(self, run: str) -> None:
@@ -317,7 +318,8 @@ class Machine:
                     raise KeyboardInterrupt  # noqa: TRY301 - handled in the same way as Ctrl-C
             _make_folders(run, records, context)
             if self._workers.has_lost_process and settled.report.verdict in EXTRACTED:
-                drop_leftovers(Step(run, context, context.calls()))
+                with suppress(S3UnzipError):  # the members are complete even if leftovers stay
+                    drop_leftovers(Step(run, context, context.calls()))
         except KeyboardInterrupt as interrupt:
             raise _report_interruption(interrupt, settled, run, context) from interrupt
         except UnreadableRecordError as damage:
@@ -389,10 +391,7 @@ def _settle_round(
 
 
 def _report_interruption(
-    interrupt: KeyboardInterrupt,
-    settled: loop.Settled,
-    run: Run,
-    context: Context,
+    interrupt: KeyboardInterrupt, settled: loop.Settled, run: Run, context: Context
 ) -> InterruptedRunError:
     advice = f"continue with: s3unzip resume {run.id}"
     if isinstance(interrupt.__context__, KeyboardInterrupt):

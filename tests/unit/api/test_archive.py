@@ -139,7 +139,7 @@ def test_a_member_is_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (file.tell(), file.read()) == (len(LARGE) - 16, LARGE[-16:])
     assert not any(_open().open(name).writable() for name in ("a/one.txt", "large.bin"))
     monkeypatch.setattr(tempfile, "tempdir", "/no/such/folder")
-    with pytest.raises(NotFoundError, match="TMPDIR, .*: no such file or folder"):
+    with pytest.raises(NotFoundError, match=r"TMPDIR, .*: no such file or folder"):
         _open().open("large.bin")
 
 

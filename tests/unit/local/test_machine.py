@@ -19,7 +19,7 @@ import pytest
 from msgspec.structs import replace
 
 from s3unzip.context import Context
-from s3unzip.errors import InterruptedRunError, ServiceFaultError, UsageError
+from s3unzip.errors import AccessDeniedError, InterruptedRunError, ServiceFaultError, UsageError
 from s3unzip.local.attempts import AttemptEnd, OpenContext, do_attempt, open_context
 from s3unzip.local.destination_objects import check_extra, clear_extra
 from s3unzip.local.machine import Machine
@@ -27,12 +27,12 @@ from s3unzip.local.process_setup import yield_to_others
 from s3unzip.local.workers import Workers, WorkerTally, _PendingTasks, _ThreadWorker
 from s3unzip.model import Location, Options, Report, Request, Run, Task, TaskKind, Verdict
 from s3unzip.runs.records import RunRecords
-from s3unzip.settings import make_tuning
+from s3unzip.settings import Tuning, make_tuning
 from s3unzip.stores.config import StoreConfig, parse_destination, parse_source
 from s3unzip.stores.folder import own_prefix
 from s3unzip.stores.ports import Clock, ObjectFacts, StoredObject
 from s3unzip.zip import Policy
-from tests.support.memory import OUT, MemoryStores, Told, World
+from tests.support.memory import OUT, MemoryBucket, MemoryStores, Told, World
 from tests.support.processes import descendants, is_running
 from tests.support.servers import HANG_SECONDS, looks
 from tests.support.zips import Entry, build
@@ -52,6 +52,22 @@ def test_a_second_run_of_an_archive_begins_anew(world: World) -> None:
         2,
         ["plan", "extract", "report"] * 2,
     )
+
+
+class UnlistedUploads(MemoryBucket):
+    """A bucket that this user may write, but whose uploads they may not list."""
+
+    def uploads(self, prefix: str) -> NoReturn:
+        raise AccessDeniedError(f"{prefix}: s3:ListBucketMultipartUploads")
+
+
+def test_leftovers_that_cannot_be_removed_cost_no_verdict() -> None:
+    """A run whose members are complete says so, whatever a killed worker left."""
+    world = World(Tuning(small_member=10), MemoryStores(out=UnlistedUploads()))
+    workers = Workers(1, world.context, lambda *_: world.context)
+    workers.has_lost_process = True
+    report = Machine(world.context, workers).run(world.request(build(Entry("large", bytes(99)))))
+    assert (report.verdict, report.extracted) == (Verdict.COMPLETED, 1)
 
 
 @pytest.mark.parametrize(
