@@ -17,9 +17,9 @@ The rules:
   starting anything. Any other use of an existing name raises ExecutionAlreadyExists
   (API_StartExecution). DescribeExecution is eventually consistent: it may not find an execution
   that has just started.
-- `end_run` is called after each verdict is written. If a step finds a report but not that the end
-  is complete, it calls `end_run` again, perhaps late or concurrently. Receivers of the event
-  recognize the run by its id.
+- `end_run` is called after each verdict is written. If a step finds the report of a run, and the
+  end of that run may be incomplete, the step calls `end_run` again, perhaps late or concurrently.
+  Receivers of the event recognize the run by its id.
 - With a malware gate, a newer version is opened only if its tag is NO_THREATS_FOUND. Without the
   tag, the run is started by the event for that version: see `s3unzip.aws.events`.
 - After the end of every run, the version that it extracted is compared with the current version of

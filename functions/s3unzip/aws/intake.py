@@ -283,7 +283,7 @@ def _begin_run(archive: ArrivedArchive, invocation: Invocation) -> None:
         start_run(config, archive, state=settled.next)
     elif not settled.is_own:
         _resume_or_repeat_end(report, archive, invocation)
-    else:  # during a brief run without retries, the archive was hardly replaced
+    else:  # a replacement of the archive in a brief run without retries is unlikely
         is_brief = report.finished - report.started < BRIEF_SECONDS and not report.requests.retries
         is_first = settled.is_first
         end_run(report, config, invocation.context, check_replaced=not is_brief, is_first=is_first)
