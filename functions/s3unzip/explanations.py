@@ -138,7 +138,7 @@ OTHER = {
     ),
     "not-begun": Explanation(
         "The run of the nested archive could not begin.",
-        "Fix the cause, then extract the nested archive with s3unzip run.",
+        "Fix the cause, then resume the run of the archive that contains it: s3unzip resume RUN.",
     ),
     "not-found": Explanation(
         "A bucket does not exist, or the records of the run are gone.", MEND_AND_RESUME
