@@ -273,9 +273,10 @@ def check_logs(runs: DeployedRuns) -> Answer:
     if deleted:
         return Answer(
             WARNING,
-            f"somebody has deleted {', '.join(deleted)}: its lines and metrics are lost, and the "
+            f"somebody has deleted {', '.join(deleted)}: log lines and metrics are lost, and the "
             "alarms on them stay silent",
-            f"aws logs create-log-group --log-group-name {deleted[0]}",
+            f"aws logs create-log-group --log-group-name {deleted[0]}; it keeps its lines for ever "
+            "until aws logs put-retention-policy sets logs.days",
         )
     return Answer(OK, "the log groups exist")
 
