@@ -367,6 +367,7 @@ TRIED_HERE = {
     "source-changed": {"s3unzip run"},
     **{code: {"s3unzip run", "--prefix"} for code in NESTED},
     "nested-budget": {"s3unzip run", "--nested", "S3UNZIP_TUNING", *BUDGET},
+    "not-begun": {"s3unzip resume"},
 }
 TRIED_ELSEWHERE = {
     # test_passwords is of the variable, tests/unit/aws/test_functions.py of the secret.
