@@ -144,10 +144,10 @@ def is_at_work(home: str, run: str) -> bool:
     try:
         with Path(home, "runs", run, LOCK).open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError as error:
-        # Another process holds the lock. With any other error, no process has worked on the run, or
-        # this user cannot read its lock.
-        return isinstance(error, BlockingIOError)
+    except BlockingIOError:  # another process holds the lock
+        return True
+    except OSError:  # no process has worked on the run, or this user cannot read its lock
+        return False
     return False
 
 

@@ -137,7 +137,6 @@ class Calls:
     ) -> None:
         self._clock = clock
         self._faults = faults or FaultBudget(budget)
-        self._random = random.Random()  # noqa: S311 - used for jitter, not for secrets
         self._counts: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._ended = threading.Event()
@@ -320,7 +319,8 @@ class Calls:
         failing_since = self._count_fault(progress, request, fault)
         while not self._ended.is_set():  # waits again, for longer, if another call has its turn
             delay = max(
-                draw_delay(progress.failures, self._random), min(fault.wait_seconds, LONGEST_DELAY)
+                draw_delay(progress.failures, random.Random()),  # noqa: S311 - not a secret
+                min(fault.wait_seconds, LONGEST_DELAY),
             )
             # Duration of the outage at the end of the delay.
             outage_seconds = self._clock.now() + delay - failing_since
