@@ -21,7 +21,7 @@ from s3unzip import rates
 from s3unzip.errors import BudgetError, UsageError
 from s3unzip.model import Request, Requests, Task, TaskKind
 from s3unzip.pricing import Cost, Job, Platform, Work, aws, price
-from s3unzip.printable import show_dollars
+from s3unzip.printable import show_count, show_dollars
 from s3unzip.settings import Tuning
 
 # How many requests a step sends one after the other, so that it waits for each of them.
@@ -168,8 +168,9 @@ def check_budget(expected: Estimate, max_cost: float | None) -> None:
     cost = expected.cost.total
     if cost > max_cost:  # enough digits are shown to tell the amounts apart
         raise BudgetError(
-            f"the estimate is {show_dollars(cost, max_cost)} for {expected.members:,} members, "
-            f"above the limit of {show_dollars(max_cost, cost)}; "
+            f"the estimate is {show_dollars(cost, max_cost)} for "
+            f"{show_count(expected.members, 'member')}, above the limit of "
+            f"{show_dollars(max_cost, cost)}; "
             f"{show_dollars(expected.cost.unavoidable)} of it is one PUT a member. "
             "Raise --max-cost, or extract fewer members with --include, --exclude or --limit"
         )

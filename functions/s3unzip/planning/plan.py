@@ -31,7 +31,7 @@ from s3unzip.model import (
 from s3unzip.planning.cut import Load, TaskCutter, choose_workers, order_tasks
 from s3unzip.planning.reading import Reading, folder_keys, read_archive, read_directory
 from s3unzip.planning.select import parse_template
-from s3unzip.printable import show_dollars
+from s3unzip.printable import show_count, show_dollars
 from s3unzip.runs.records import FOLDERS, MEMBERS, PLAN_TASK, RunRecords, join_lines
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import Tail
@@ -156,9 +156,9 @@ def _check_cost(plan: Plan, context: Context) -> Plan | Report:
     if cost <= limit:
         return plan
     message = (  # with enough digits to tell the two amounts apart
-        f"the estimate is {show_dollars(cost, limit)} for {summary.selected:,} members, "
-        f"above the limit of {show_dollars(limit, cost)}: raise "
-        f"runs.max_cost of the environment {context.environment}"
+        f"the estimate is {show_dollars(cost, limit)} for "
+        f"{show_count(summary.selected, 'member')}, above the limit of "
+        f"{show_dollars(limit, cost)}: raise runs.max_cost of the environment {context.environment}"
     )
     return _reject(
         summary.run,

@@ -47,7 +47,7 @@ class ListedRun(Struct, frozen=True, omit_defaults=True):
     """One line of ``s3unzip runs``."""
 
     run: str
-    state: str  # the verdict; RUNNING, STOPPED or UNFINISHED if there is no verdict
+    state: str  # the verdict, RUNNING, STOPPED, UNFINISHED, UNREADABLE, or that of an execution
     started: float  # Unix seconds
     seconds: float | None = None
     source: str = ""
