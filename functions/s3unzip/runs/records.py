@@ -82,7 +82,7 @@ PLAN_TASK = "plan"  # task id in the record of the members that the plan refuses
 RECORDS = (RUN, MEMBERS, FOLDERS, ROUNDS, OUTCOMES, SPLIT, STOP, NESTED, REPORT, PAGE)
 PIECE = 1024 * 1024  # minimum size of a written piece, in bytes; the last piece can be smaller
 READERS = 32  # maximum number of records to read concurrently
-_ROUND = re.compile(r"rounds/\d\d+\.jsonl")
+_ROUND = re.compile(r"rounds/(\d\d+)\.jsonl")
 
 
 class TaskOutcomes(Struct, frozen=True):
@@ -187,8 +187,9 @@ class RunRecords:
 
     def list_rounds(self) -> list[int]:
         """Return the numbers of all rounds so far."""
-        names = [name for name in self.store.names(ROUNDS) if _ROUND.fullmatch(name)]
-        return sorted(int(name[len(ROUNDS) : -len(".jsonl")]) for name in names)
+        return sorted(
+            int(match[1]) for match in map(_ROUND.fullmatch, self.store.names(ROUNDS)) if match
+        )
 
     def write_round(self, number: int, tasks: Iterable[Task]) -> None:
         """Write the tasks of one round."""
@@ -296,8 +297,7 @@ class RunRecords:
         names = [name for name in self.store.names(OUTCOMES) if name != outcomes_name(PLAN_TASK)]
         records = map_ahead(self.store.read, names, READERS)
         for name, data in zip(names, records, strict=True):
-            outcome_lines = data.splitlines()[1:]  # the first line is the report of the task
-            for line in filter(None, outcome_lines):
+            for line in filter(None, data.splitlines()[1:]):  # without the report of the task
                 yield self._decode(name, line, Outcome)
 
     def find_task_report(self, task: str) -> TaskReport | None:

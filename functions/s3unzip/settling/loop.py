@@ -27,6 +27,7 @@ from msgspec.structs import replace
 
 from s3unzip.context import Context
 from s3unzip.errors import NotFoundError, SourceChangedError, UnreadableRecordError
+from s3unzip.extraction.uploads import abort_uploads
 from s3unzip.model import (
     AfterSuccess,
     Next,
@@ -63,8 +64,7 @@ from s3unzip.zip import ByteRange
 
 MAX_IDLE_ROUNDS = 3  # maximum number of consecutive rounds in which no task ends
 EXECUTION_FAILED = "execution-failed"  # reason code of a run whose execution failed
-# A value of `Next.done` below every count of ended tasks: the round before a resume is never idle.
-NOTHING_DONE = -1
+NOTHING_DONE = -1  # for `Next.done`: below every count, so the round before a resume is not idle
 NOT_READABLE = "not-readable"  # reason code of a run whose archive the store refuses to return
 
 
@@ -283,8 +283,9 @@ def resume(
     except UnreadableRecordError as damage:
         results = read_results(step, plan)  # raises nothing: it leaves out damaged records
         results.stop = stop_for(damage)
-    last_round = len(records.list_rounds()) - 1  # rounds are numbered from 0
-    state = Next(run, "few", last_round, done=NOTHING_DONE, reopened=failed)
+        results.must_begin_anew = failed
+    # Rounds are numbered from 0.
+    state = Next(run, "few", len(records.list_rounds()) - 1, done=NOTHING_DONE, reopened=failed)
     return _finish_round(step, plan, results, state)
 
 
@@ -397,10 +398,9 @@ def _finish_round(step: Step, plan: PlanSummary, results: Results, state: Next) 
         if stop is None and results.unfinished:
             number = state.round + 1
             step.records.write_round(number, order_tasks(results.unfinished))
-            following = _state_for_round(step.records, results.unfinished, number, step.context)
             return Settled(
                 replace(
-                    following,
+                    _state_for_round(step.records, results.unfinished, number, step.context),
                     done=results.done,
                     idle=idle,
                     requests=state.requests + step.calls.requests,
@@ -415,8 +415,7 @@ def _end_run(
 ) -> Settled:
     """Write the report of a run.
 
-    Before that, the uploads that no task needs are aborted. The marker is also written if the run
-    is complete and has that option.
+    Before that, unneeded uploads are aborted. A complete run with that option gets its marker.
 
     Args:
         step: the step that settles the run.
@@ -428,6 +427,8 @@ def _end_run(
     # In a second round, tasks are repeated, so their first attempts may have left uploads behind.
     if state.round and stop is None:
         abort_leftover_uploads(step, results.large, results.uploads)
+    else:
+        abort_uploads(step, results.large_keys)
     if stop is not None and stop.verdict is Verdict.SOURCE_CHANGED:
         abort_split_uploads(step, results)
     report = make_report(step, plan, results, stop, requests=state.requests, rounds=state.round + 1)

@@ -45,6 +45,7 @@ from tests.support.reports import REPORT as SAMPLE
 from tests.support.zips import DEFLATE, Entry, build, log_lines
 
 SMALL = [Entry(f"d/{number}", b"%d" % number) for number in range(20)]
+WRONG = Entry("wrong", b"x", local={"crc32": 1}, central={"crc32": 1})
 ARCHIVE = build(*SMALL)
 
 
@@ -207,14 +208,24 @@ def test_records_of_another_archive_are_an_error(
 
 def test_failed_members_are_done_again_only_from_their_archive(world: World) -> None:
     """If it is gone, their records stay."""
-    wrong = Entry("wrong", b"x", local={"crc32": 1}, central={"crc32": 1})
-    report = world.run(build(*SMALL, wrong), verdict="COMPLETED_WITH_ERRORS", failed=1)
+    report = world.run(build(*SMALL, WRONG), verdict="COMPLETED_WITH_ERRORS", failed=1)
     records = world.records(report.run)
     outcomes = list(records.final_outcomes())
     world.buckets.bucket("ingest").objects.clear()
     with pytest.raises(SourceChangedError):
         world.resume(report.run, failed=True)
     assert (records.find_report(), list(records.final_outcomes())) == (report, outcomes)
+
+
+@pytest.mark.parametrize("record", ["members.jsonl", "rounds/00.jsonl"])
+def test_failed_members_whose_records_are_damaged_are_planned_anew(
+    world: World, record: str
+) -> None:
+    """Their resume ends FAILED for that reason, and the next one begins anew."""
+    report = world.run(build(*SMALL, WRONG), verdict="COMPLETED_WITH_ERRORS", failed=1)
+    world.buckets.records.objects[f"runs/{report.run}/{record}"].body = b"?"
+    world.resume(report.run, failed=True, verdict="FAILED", reason="record-unreadable", missing=0)
+    world.resume(report.run, verdict="COMPLETED_WITH_ERRORS", reason=None)
 
 
 DONE, ERRORS, REJECTED, CHANGED, FAILED = Verdict
