@@ -134,13 +134,19 @@ def test_parts_of_a_split_member_are_written_again(
     program: Program, archive: Path, *, restarted: bool
 ) -> None:
     """Parts on record that a loss of power took do not make a wrong member."""
-    work = Location("file", "", str(program.home))
-    source = Location("file", "", str(archive))
-    target = Location("file", "", f"{program.folder}/out/")
     context = attempts.open_context(
-        config.StoreConfig(work), Policy(), make_tuning(TUNING), ports.Clock(), progress=None
+        config.StoreConfig(Location("file", "", str(program.home))),
+        Policy(),
+        make_tuning(TUNING),
+        ports.Clock(),
+        progress=None,
     )
-    step = begin_run(Request(source, target, Options(key_template="{member}")), context)
+    request = Request(
+        Location("file", "", str(archive)),
+        Location("file", "", f"{program.folder}/out/"),
+        Options(key_template="{member}"),
+    )
+    step = begin_run(request, context)
     run = RunRecords.open(context.stores, step.next.run).read_plan().run
     for _ in range(2):  # scans and all others, then slices
         for task in step.next.tasks:
@@ -148,10 +154,9 @@ def test_parts_of_a_split_member_are_written_again(
         if any(task.kind is TaskKind.SLICE for task in step.next.tasks):
             break
         step = settle(step.next, context)
-    notes = list((program.folder / "out").glob(f"{folder.OWN}*{folder.NOTE}"))
-    assert len(notes) == 1
+    (note,) = (program.folder / "out").glob(f"{folder.OWN}*{folder.NOTE}")
     if restarted:
-        _write_zeros(notes[0].with_suffix(""))
+        _write_zeros(note.with_suffix(""))
     else:
         runs.note_start(str(program.home), run.id)
     program.run("resume", "latest", "-w", "1").ends(0)
@@ -334,8 +339,7 @@ def test_a_damaged_end_is_followed_by_another(world: World, record: str, damage:
         assert settle(step.next, world.context).report is not None
     _damage_object(world.buckets.records.objects, f"runs/{step.next.run}/{record}", DAMAGES[damage])
     if record == "stop.json" and damage != "lost":
-        report = settle(step.next, world.context).report
-        assert report is not None
+        report = world.finish(settle(step.next, world.context))
         assert (report.verdict, report.reason) == (Verdict.FAILED, RECORD_UNREADABLE)
         assert record in str(report.message)
     world.assert_clean(world.resume(step.next.run), a=b"a")
@@ -347,9 +351,10 @@ def test_a_damaged_round_hides_no_upload_of_a_killed_worker(record: str) -> None
     world = World(WHOLE)
     step = begin_run(world.request(FEW_AND_LARGE), world.context)
     world.out.create_upload("archive/large-0", ports.ObjectFacts("", {}))
-    step = settle(step.next, world.context)
     store = world.records(step.next.run).store
-    world.assert_clean(world.finish(step, lambda _: store.write(record, [b"?"])))
+    world.assert_clean(
+        world.finish(settle(step.next, world.context), lambda _: store.write(record, [b"?"]))
+    )
 
 
 def test_records_of_another_version_begin_anew(world: World) -> None:

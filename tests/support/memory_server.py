@@ -131,11 +131,10 @@ def _of_object(bucket: MemoryBucket, asked: Asked, buckets: dict[str, MemoryBuck
     if "uploadId" in asked.query:
         return _of_upload(bucket, asked, buckets)
     if asked.method == "POST" and "uploads" in asked.query:
-        upload = bucket.create_upload(asked.key, _facts_of(asked))
         return _xml(
             "InitiateMultipartUploadResult",
             f"<Bucket>{asked.bucket}</Bucket><Key>{escape(asked.key)}</Key>"
-            f"<UploadId>{upload}</UploadId>",
+            f"<UploadId>{bucket.create_upload(asked.key, _facts_of(asked))}</UploadId>",
         )
     if asked.method == "PUT" and "x-amz-copy-source" not in asked.headers:
         etag = bucket.put(asked.key, asked.body, _facts_of(asked), if_absent=_is_if_absent(asked))

@@ -245,9 +245,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command == "HEAD":
             return
-        sent = reply.body[: reply.cut]
         with contextlib.suppress(ConnectionError):
-            self.wfile.write(sent)
+            self.wfile.write(reply.body[: reply.cut])
             self.wfile.flush()
             if reply.stall:
                 time.sleep(reply.stall)

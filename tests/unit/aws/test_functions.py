@@ -312,17 +312,18 @@ def test_a_scan_names_its_version(
         status,
         threats,
     )
-    pins = [
-        Pin(9, f'"{etag * 32}"', version) for etag, version in (("a", "1"), ("a", "2"), ("b", "1"))
-    ]
-    assert list(map(put.is_of, pins)) == [True, False, False]
+    assert [
+        put.is_of(Pin(9, f'"{etag * 32}"', version))
+        for etag, version in (("a", "1"), ("a", "2"), ("b", "1"))
+    ] == [True, False, False]
 
 
 def test_a_scan_without_versions_is_bound_by_the_etag() -> None:
     """Without versions the ETag alone says what was scanned; without an ETag nothing does."""
     worker = read_config(VARIABLES)
-    event = scan_of("zips/a.zip", {"eTag": "a" * 32}, "NO_THREATS_FOUND")
-    (put,), _ = read_puts(json.dumps(event), worker)
+    (put,), _ = read_puts(
+        json.dumps(scan_of("zips/a.zip", {"eTag": "a" * 32}, "NO_THREATS_FOUND")), worker
+    )
     # S3 gives "null" to each version that it does not keep.
     assert [
         put.is_of(HERE),
@@ -666,10 +667,9 @@ def test_client_libraries_log_warnings_only(caplog: pytest.LogCaptureFixture, le
     logging.getLogger("another.library").info("heard")
     for name in CLIENT_LIBRARIES:
         logging.getLogger(f"{name}.part").warning("warned")
-    warned = [(f"{name}.part", "warned") for name in CLIENT_LIBRARIES]
     assert [(record.name, record.message) for record in caplog.records] == [
         ("another.library", "heard"),
-        *warned,
+        *((f"{name}.part", "warned") for name in CLIENT_LIBRARIES),
     ]
 
 

@@ -111,8 +111,13 @@ def test_a_late_plan_replaces_no_report(world: World) -> None:
 
 
 def _report_failure(world: World, run: str, began: float, ended: float) -> Report:
-    stop = Stop(Verdict.FAILED, "execution-failed", f"aborted at {ended:.0f}")
-    settled = settle_failed(run, stop, world.context, began=began, ended=ended)
+    settled = settle_failed(
+        run,
+        Stop(Verdict.FAILED, "execution-failed", f"aborted at {ended:.0f}"),
+        world.context,
+        began=began,
+        ended=ended,
+    )
     assert settled is not None
     report, _ = settled
     assert report == world.records(run).find_report()
@@ -319,8 +324,11 @@ def test_a_later_action_amends_the_newest_report() -> None:
     store = Interleaved(lambda other: _write(RunRecords(other), _report_of(DONE, 150.0), 120.0))
     records = RunRecords(store)
     known = _write(RunRecords(MemoryRunStore(store.objects)), _report_of(DONE))
-    amended = amend_report(known, lambda report: replace(report, cost=1.0), records)
-    assert amended == replace(_report_of(DONE, 150.0), cost=1.0) == records.find_report()
+    assert (
+        amend_report(known, lambda report: replace(report, cost=1.0), records)
+        == replace(_report_of(DONE, 150.0), cost=1.0)
+        == records.find_report()
+    )
 
 
 def test_a_store_that_is_never_the_same_ends_the_step() -> None:
