@@ -26,7 +26,7 @@ RAISE_LIMIT = (
 EXTRACT_LATER = "Extract the member with a tool that supports it."
 DECRYPT = "Extract it with a program that supports PKWARE's encryption, such as PKZIP."
 USE_MACOS = (
-    "Unpack the archive on macOS, or create it anew with ZIP64: zip -r NAME.zip FOLDER in Terminal."
+    "Unpack the archive on macOS, or make it again with ZIP64: zip -r NAME.zip FOLDER in Terminal."
 )
 NOTHING_TO_DO = "Nothing to do: the member was extracted."
 
@@ -39,7 +39,7 @@ _ADVICE = {
     "complete; compare its size with the original's.",
     "trailing-data": "Fetch the archive again if something was appended to it. " + LENIENT,
     "multi-disk": "For a split archive, give the last part, NAME.zip, with NAME.z01 and all others "
-    "beside it; for pieces, give the first one, NAME.zip.001. Create any other archive anew from "
+    "beside it; for pieces, give the first one, NAME.zip.001. Make any other archive again from "
     "its files.",
     "offsets-unproven": USE_MACOS,
     "size-unproven": USE_MACOS,
@@ -82,7 +82,7 @@ _ADVICE = {
     + NEW_COPY,
     "unsupported-method": EXTRACT_LATER,
     "patch-data": EXTRACT_LATER,
-    "symlink": "Links are not created. --lenient writes the target of the link as a text file.",
+    "symlink": "Links are not created. --lenient writes a text file with the path of its target.",
     "device": "Leave it out with --exclude.",
     "dir-with-data": LENIENT,
     "memory-bound": RAISE_LIMIT.format("decoder_memory"),
