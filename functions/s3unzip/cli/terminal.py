@@ -63,8 +63,8 @@ class _SafeText(io.TextIOWrapper):
     """
 
     def __init__(self, raw: _Stream, encoding: str, errors: str, *, by_line: bool) -> None:
-        # A report or a verification fits into 1 MiB. It is written when the command has ended. So
-        # the exit code is still that of the verdict if the reader of the output has exited.
+        # An answer of up to 1 MiB, such as a report, is written when the command has ended. So the
+        # exit code is that of the verdict even if the reader of the output has exited.
         super().__init__(io.BufferedWriter(raw, 1024**2), encoding, errors, line_buffering=by_line)
         # The progress display escapes its own text and moves the cursor.
         self.unescaped = io.TextIOWrapper(self.buffer, encoding, errors, line_buffering=by_line)

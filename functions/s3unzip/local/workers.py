@@ -217,7 +217,8 @@ class Workers:
             # Nothing was recorded: the next attempt counts the same members again.
             if end.lost and not pending.is_recorded(task):
                 self._tally.subtract(counts)
-            self.has_lost_process |= end.died
+            if end.died:  # only set here, because the threads of all workers do this
+                self.has_lost_process = True
             pending.note_end(task, end)
 
 
