@@ -217,7 +217,7 @@ class Workers:
             # Nothing was recorded: the next attempt counts the same members again.
             if end.lost and not pending.is_recorded(task):
                 self._tally.subtract(counts)
-            if end.died:  # only set here, because the threads of all workers do this
+            if end.died:  # `|=` in two threads at once could lose the value
                 self.has_lost_process = True
             pending.note_end(task, end)
 
