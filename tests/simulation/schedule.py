@@ -39,7 +39,7 @@ import pytest
 
 import s3unzip
 from s3unzip.aws import environment, extract, telemetry
-from s3unzip.errors import AccessDeniedError
+from s3unzip.errors import AccessDeniedError, ServiceFaultError
 from s3unzip.model import AfterSuccess, OnConflict, Options, SourceAction, encode
 from s3unzip.settings import Tuning, Variable
 from s3unzip.stores.ports import ObjectFacts
@@ -455,6 +455,9 @@ class Stage:
 
     def deny(self) -> None:
         raise AccessDeniedError("not allowed")
+
+    def fail(self) -> None:
+        raise ServiceFaultError("no answer")
 
     def at(self, function: str, number: int, call: str, *steps: Callable[[], object]) -> None:
         """Do something before such a call of one invocation of a function, from 1."""

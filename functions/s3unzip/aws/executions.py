@@ -202,6 +202,7 @@ def find_archive(request: Request, context: Context, calls: Calls) -> ArrivedArc
 def start_run(
     config: LambdaConfig,
     archive: ArrivedArchive,
+    calls: Calls,
     *,
     state: Next | None = None,
     report: Report | None = None,
@@ -211,17 +212,14 @@ def start_run(
     Args:
         config: the configuration of the environment.
         archive: the current version of the archive, and its run.
+        calls: the calls of this step; their retries end before the time of the function is over.
         state: the state for the first round of a run that is already planned. Only the first
             execution needs it; later executions read the records.
         report: the FAILED report of the run to resume. Executions that began before this report was
             written have ended, or are about to end.
     """
     run = archive.run
-    data = {
-        "run": run,
-        "request": to_builtins(archive.request),
-        "pin": to_builtins(archive.tail.pin),
-    }
+    data = to_builtins({"run": run, "request": archive.request, "pin": archive.tail.pin})
     planned = {} if state is None else machine_data(state, config)
     if _start_execution(config, execution_name(run), data | planned):
         return
@@ -230,7 +228,7 @@ def start_run(
     )
     if name is not None:
         # The run may have ended while the executions were looked up: read its report again.
-        latest = RunRecords.open(config.stores, run).find_report()
+        latest = RunRecords.open(config.stores, run, calls).find_report()
         has_ended = latest is not None and latest.verdict is not Verdict.FAILED
         if not has_ended and _start_execution(config, name, data):
             logger.info("run continues", execution=name)
@@ -360,7 +358,7 @@ def _start_current_version(request: Request, config: LambdaConfig, context: Cont
     report = RunRecords.open(config.stores, archive.run, calls).find_report()
     check_same_archive(archive.run, request.source, pin, report)
     if report is None or report.verdict is Verdict.FAILED:
-        start_run(config, archive, report=report)
+        start_run(config, archive, calls, report=report)
 
 
 def extract_if_replaced(

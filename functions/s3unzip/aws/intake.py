@@ -223,7 +223,7 @@ def _resume_or_repeat_end(
     """
     check_same_archive(report.run, archive.request.source, archive.tail.pin, report)
     if report.verdict is Verdict.FAILED:
-        start_run(invocation.config, archive, report=report)
+        start_run(invocation.config, archive, invocation.calls, report=report)
     elif is_new:
         logger.info("run is known", run=report.run)
     else:
@@ -276,11 +276,11 @@ def _begin_run(archive: ArrivedArchive, invocation: Invocation) -> None:
     config = invocation.config
     settled = _plan_in_memory(archive, invocation.context, invocation.calls)
     if settled is None:  # the state Plan plans the run, or another invocation has planned it
-        start_run(config, archive)
+        start_run(config, archive, invocation.calls)
         return
     report = settled.report
     if report is None:
-        start_run(config, archive, state=settled.next)
+        start_run(config, archive, invocation.calls, state=settled.next)
     elif not settled.is_own:
         _resume_or_repeat_end(report, archive, invocation)
     else:  # a replacement of the archive in a brief run without retries is unlikely
