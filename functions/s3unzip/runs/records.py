@@ -226,8 +226,7 @@ class RunRecords:
         try:
             lines = split_lines(self.store.stream(name))
             report = self._decode(name, next(lines, b""), TaskReport)
-            for line in lines:
-                count += 1
+            for count, line in enumerate(lines, 1):  # noqa: B007 - compared after the loop
                 yield self._decode(name, line, Outcome)
         except errors.NotFoundError as error:
             raise self._unreadable(name, error) from error
@@ -279,8 +278,10 @@ class RunRecords:
         If settling has recorded the outcome of a split member, the record of a stream that ended
         later is ignored. Settling's record is read first, because "member-" sorts before "stream-".
         """
+        with suppress(errors.UnreadableRecordError):  # those before the damage are yielded
+            yield from ((PLAN_TASK, outcome) for outcome in self.plan_outcomes())
         settled: set[int | None] = set()  # indexes of the members whose outcome settling recorded
-        for task, recorded in self.read_outcomes(sorted(self.recorded_task_ids())):
+        for task, recorded in self.read_outcomes(sorted({*self.recorded_task_ids()} - {PLAN_TASK})):
             if recorded is None or not gives_outcome(recorded.report.stage):
                 continue
             member = recorded.report.member

@@ -344,7 +344,9 @@ def test_a_store_that_is_never_the_same_ends_the_step() -> None:
         write_report(_report_of(DONE), RunRecords(Restless()), 0.0)
 
 
-def test_a_report_that_cannot_be_read_counts_as_none() -> None:
-    """Any verdict takes its place."""
-    records = RunRecords(MemoryRunStore({REPORT: b"{", PAGE: b""}))
-    assert _write(records, _report_of(FAILED)).verdict is FAILED
+def test_of_members_that_the_plan_refused_those_before_a_damage_are_read(world: World) -> None:
+    """There can be millions, so they are read one after the other."""
+    report = world.run(build(Entry("../a"), Entry("../b")), verdict="COMPLETED_WITH_ERRORS")
+    stored = world.buckets.records.objects[f"runs/{report.run}/outcomes/plan.jsonl"]
+    stored.body = stored.body[:-9]
+    assert [outcome.index for _, outcome in world.records(report.run).final_outcomes()] == [0]
