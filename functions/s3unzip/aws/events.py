@@ -198,7 +198,7 @@ def _read_event(event: Any) -> ArchivePut | None:
                 time=_parse_time(event["time"]),
                 etag=_read_etag(stored.get("etag")),
                 version_id=stored.get("version-id"),
-                sender=event.get("source", ""),
+                sender=str(event.get("source")),
             )
         case {"Event": "s3:TestEvent"} | {"source": "aws.s3", "detail-type": str()}:
             return None  # S3 tests the notification, or reports a deletion, a restore or a tag
