@@ -217,9 +217,8 @@ def test_an_archive_that_is_gone_is_no_member(tmp_path: Path) -> None:
 
 def test_parts_without_names() -> None:
     """A pin with parts needs a name that leads to them."""
-    source = MemorySource(MemoryBucket())
     with pytest.raises(UsageError, match="does not say where"):
-        source.pinned(_s3("a.bin"), Pin(2, parts=(Pin(1), Pin(1))))
+        MemorySource(MemoryBucket()).pinned(_s3("a.bin"), Pin(2, parts=(Pin(1), Pin(1))))
 
 
 @dataclass
