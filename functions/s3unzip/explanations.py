@@ -82,7 +82,8 @@ _ADVICE = {
     + NEW_COPY,
     "unsupported-method": EXTRACT_LATER,
     "patch-data": EXTRACT_LATER,
-    "symlink": "Links are not created. --lenient writes a text file with the path of its target.",
+    "symlink": "Links are not created. --lenient writes a text file with the path of the link's "
+    "target.",
     "device": "Leave it out with --exclude.",
     "dir-with-data": LENIENT,
     "memory-bound": RAISE_LIMIT.format("decoder_memory"),

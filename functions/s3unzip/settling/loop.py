@@ -415,7 +415,7 @@ def _end_run(
 ) -> Settled:
     """Write the report of a run.
 
-    Before that, unneeded uploads are aborted. A complete run with that option gets its marker.
+    Before that, unneeded uploads are aborted, and the marker of a complete run is written.
 
     Args:
         step: the step that settles the run.

@@ -158,7 +158,7 @@ def _sum_up(plan: PlanSummary, results: Results, verdict: Verdict) -> Report:
 
 
 def _explain_missing(run: Run, results: Results, stop: Stop | None, missing: int) -> Stop | None:
-    """Return why a run did not end well; None: each member has an outcome, which stays."""
+    """Return why a run is FAILED; None: each member has an outcome, and none was to be repeated."""
     if not (missing or results.must_begin_anew):  # then a stop does not matter
         return None
     if stop is not None:

@@ -64,7 +64,7 @@ class Results(Struct):
     stop: Stop | None = None  # set if records cannot be read
     # Whether failed members were to be extracted again, but records cannot be read.
     must_begin_anew: bool = False
-    # If records cannot be read: the keys of the members in `large` tasks that have an outcome.
+    # If records cannot be read: the keys of the members with an outcome that are in no batch.
     large_keys: list[str] = field(default_factory=list)
 
     @property
