@@ -122,8 +122,9 @@ def read_end(
     if not tail.missing:
         return tail
     lost = ByteRange(tail.pin.size - tail.missing, tail.pin.size)
-    data = calls.read(source.pinned(location, tail.pin), lost, store)
-    return tail._replace(data=tail.data + data, missing=0)
+    return tail._replace(
+        data=tail.data + calls.read(source.pinned(location, tail.pin), lost, store), missing=0
+    )
 
 
 def read_whole_tail(
@@ -175,8 +176,9 @@ def _join_parts(
         if len(missing) > 1:
             message += f", and {len(missing) - 1:,} more"
         return _refuse(tail, "part-missing", message)
-    pins = [part.pin for part in (*parts, tail) if part is not None]
-    return tail._replace(pin=_join_pins(pins, tail.pin))
+    return tail._replace(
+        pin=_join_pins([part.pin for part in (*parts, tail) if part is not None], tail.pin)
+    )
 
 
 def _read_pieces(
@@ -184,9 +186,8 @@ def _read_pieces(
 ) -> Tail:
     """Return the tail of an archive that was cut into pieces; `location` is the first piece."""
     pieces = [calls.run("head", lambda: source.stat(location))]
-    stat_part = partial(_stat_part, source, location, calls)
-    # One piece beyond the limit shows that there are too many.
-    for part in map_ahead(stat_part, range(2, max_parts + 2), PARTS_AT_ONCE):
+    later = range(2, max_parts + 2)  # one piece beyond the limit shows that there are too many
+    for part in map_ahead(partial(_stat_part, source, location, calls), later, PARTS_AT_ONCE):
         if part is None:  # the preceding piece was the last one
             break
         pieces.append(part)

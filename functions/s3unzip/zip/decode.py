@@ -250,9 +250,12 @@ def _inflate_whole(member: Member, data: Buffer, policy: Policy) -> Decoded:
         raise MemberError(member.finding("corrupt-stream", explain_igzip(error))) from error
     if len(content) > member.size:  # a member that `is_wrapped` is streamed after this error
         member.fail("size-overrun", f"more than {member.size} bytes")
-    ended = stream.eof and len(data) == member.compressed_size
     warnings = check_end(
-        member, policy, ended=ended, spare=len(stream.unused_data), size=len(content)
+        member,
+        policy,
+        ended=stream.eof and len(data) == member.compressed_size,
+        spare=len(stream.unused_data),
+        size=len(content),
     )
     return Decoded(content, check_crc(member, isal_zlib.crc32(content)), warnings)
 

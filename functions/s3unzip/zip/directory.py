@@ -18,6 +18,7 @@ from s3unzip.zip.eocd import (
     ArchiveBytes,
     DirectoryEnd,
     find_eocd_stop,
+    find_header_stop,
     read_end,
     read_eocd,
 )
@@ -205,8 +206,7 @@ def _check_prefix(archive: ArchiveBytes, prefix: int, code: str) -> Reads[None]:
 
     Such bytes are not the program of a self-extractor.
     """
-    first_bytes = yield from archive.read(0, 4)
-    if first_bytes == records.LOCAL_SIGNATURE:
+    if (yield from archive.read(0, 4)) == records.LOCAL_SIGNATURE:
         yield from _refuse_stacked(archive, prefix)  # reports a whole archive more clearly
         reject(
             code,
@@ -360,11 +360,9 @@ def _has_local_header(data: bytes, at: int, stop: int) -> bool:
 
 def _has_central_header(data: bytes, at: int) -> bool:
     """Return whether there is a complete directory header at `at`."""
-    # The lengths of the name, the extra field and the comment (4.3.12).
-    fields = (data[at + start : at + start + 2] for start in (28, 30, 32))
-    lengths = (int.from_bytes(field, "little") for field in fields)
-    stop = at + records.CENTRAL_LENGTH + sum(lengths)
-    return data.startswith(records.CENTRAL_SIGNATURE, at) and stop <= len(data)
+    return data.startswith(records.CENTRAL_SIGNATURE, at) and find_header_stop(data, at) <= len(
+        data
+    )
 
 
 def _has_end_record(data: bytes, at: int, stop: int) -> bool:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from s3unzip.zip.checks import MIB, Policy
 from s3unzip.zip.records import (
+    CENTRAL_LENGTH,
     CENTRAL_SIGNATURE,
     EOCD_LENGTH,
     EOCD_SIGNATURE,
@@ -107,6 +108,13 @@ def read_eocd(data: bytes, at: int) -> EndRecord:
 def find_eocd_stop(data: bytes, at: int) -> int:
     """Return the position at which the comment of the end record at `at` ends."""
     return at + EOCD_LENGTH + int.from_bytes(data[at + 20 : at + 22], "little")
+
+
+def find_header_stop(data: bytes, at: int) -> int:
+    """Return the position at which the directory header at `at` ends."""
+    # The lengths of the name, the extra field and the comment (4.3.12).
+    fields = (data[at + start : at + start + 2] for start in (28, 30, 32))
+    return at + CENTRAL_LENGTH + sum(int.from_bytes(field, "little") for field in fields)
 
 
 class DirectoryEnd(NamedTuple):
@@ -437,8 +445,7 @@ def _refuse_encrypted(archive: ArchiveBytes, record_at: int, plain_at: int) -> R
     offset, algorithm = _ENCRYPTED_EOCD.unpack(raw)
     if algorithm not in _ALGORITHMS or offset >= record_at:
         return
-    signature = yield from archive.read(offset, min(offset + 4, record_at))
-    if signature != CENTRAL_SIGNATURE:
+    if (yield from archive.read(offset, min(offset + 4, record_at))) != CENTRAL_SIGNATURE:
         reject("encrypted-directory", f"with algorithm 0x{algorithm:04X}", offset)
 
 
@@ -471,14 +478,28 @@ def _guess_format(first_bytes: bytes) -> str:
     return "no format that s3unzip knows"
 
 
+def _follows_directory(window: bytes, at: int) -> bool:
+    """Return whether a directory header, or a ZIP64 locator, ends at `at`."""
+    header_at = window.rfind(CENTRAL_SIGNATURE, 0, at)
+    return window[:at][-ZIP64_LOCATOR_LENGTH:].startswith(ZIP64_LOCATOR_SIGNATURE) or (
+        header_at >= 0 and find_header_stop(window, header_at) == at
+    )
+
+
 def count_disks(tail: bytes) -> int:
     """Return the number of disks of an archive, according to the end record in its last bytes.
 
-    If there are several end records, the function uses the one whose comment ends last. If there is
-    no complete end record, the function returns 1, and `locate_directory` refuses the archive.
+    If there are several end records, the function uses the one whose comment ends last. An end
+    record that other bytes follow counts only directly after a directory: programs that read or
+    write archives contain the signature of an end record as a constant. If there is no complete
+    end record, the function returns 1, and `locate_directory` refuses the archive.
     """
     window = tail[-EOCD_ROOM:]
-    stops = {at: stop for at, stop in _find_stops(window).items() if stop <= len(window)}
+    stops = {
+        at: stop
+        for at, stop in _find_stops(window).items()
+        if stop == len(window) or (stop < len(window) and _follows_directory(window, at))
+    }
     if not stops:
         return 1
     at = max(stops, key=lambda at: (stops[at], at))
@@ -486,9 +507,7 @@ def count_disks(tail: bytes) -> int:
     if last_disk != SENTINEL_16:
         return last_disk + 1
     # The locator, if there is one, ends where the end record begins.
-    locator_stop = len(tail) - len(window) + at
-    locator = tail[max(0, locator_stop - ZIP64_LOCATOR_LENGTH) : locator_stop]
+    locator = tail[: len(tail) - len(window) + at][-ZIP64_LOCATOR_LENGTH:]
     if len(locator) < ZIP64_LOCATOR_LENGTH or not locator.startswith(ZIP64_LOCATOR_SIGNATURE):
         return 1
-    disk_count: int = _ZIP64_LOCATOR.unpack(locator)[2]
-    return max(1, disk_count)
+    return max(1, int(_ZIP64_LOCATOR.unpack(locator)[2]))

@@ -465,6 +465,18 @@ def test_every_allowed_cut_gives_the_same_members(
             ),
             70,
         ),
+        (
+            build(
+                *ENTRIES,
+                shape=replace_entry(
+                    ZIP64, eocd={"disk": 0xFFFF}, locator={"disks": 70}, trailing=b"text"
+                ),
+            ),
+            70,
+        ),
+        (b"MZ" + build(shape=Shape(eocd={"disk": 5}, trailing=b"code")), 1),
+        (build(*ENTRIES, shape=Shape(eocd={"disk": 5}, trailing=b"code"))[-32:], 1),
+        (build(*ENTRIES)[:-22] + b"code" + build(shape=Shape(eocd={"disk": 5})) + b"code", 1),
         (build(shape=Shape(eocd={"disk": 0xFFFF}))[-22:], 1),
         (b"no end record", 1),
     ],
@@ -475,6 +487,10 @@ def test_every_allowed_cut_gives_the_same_members(
         "cut short",
         "no locator",
         "a locator",
+        "bytes after it and a locator",
+        "a constant of a program",
+        "a constant behind other bytes",
+        "a constant behind a directory",
         "the record alone",
         "none",
     ],
