@@ -376,7 +376,10 @@ def _print_if_complete(run: str, run_list: RunList, *, json: bool) -> bool:
         or _lacks_nested(report, run_list)
     ):
         return False
-    sys.stderr.write(f"{report.run}: COMPLETED already, nothing is left to do\n")
+    sys.stderr.write(
+        f"{report.run}: COMPLETED already, nothing is left to do; the destination is not compared: "
+        "s3unzip verify SRC DEST compares it with the archive\n"
+    )
     if json:
         print_json(report)
     return True
