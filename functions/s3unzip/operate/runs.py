@@ -94,7 +94,9 @@ def translating_errors(action: str) -> Iterator[None]:
     except exceptions.ClientError as error:
         raise _translate_error(error, action) from None
     except exceptions.BotoCoreError as error:
-        raise ServiceFaultError(f"{action}: {error}") from None
+        raise ServiceFaultError(
+            f"{action}: {error}; check --region, --endpoint-url and the network"
+        ) from None
 
 
 def _translate_error(error: exceptions.ClientError, action: str) -> S3UnzipError:
