@@ -172,12 +172,15 @@ class S3Destination(Destination):
             return send()
         except s3_errors() as error:
             answer = read_answer(error)
-            # Servers refuse a header with a checksum, or a checksum in the XML of Complete, with
-            # one of these codes.
+            # MalformedXML is the refusal of checksums in the XML of Complete. The other codes have
+            # many causes, so their message must name the checksum.
             is_refused = (
                 is_unsupported(answer)
-                or answer.code in {"InvalidArgument", "MalformedXML"}
-                or (answer.code == "InvalidRequest" and "checksum" in answer.message.lower())
+                or answer.code == "MalformedXML"
+                or (
+                    answer.code in {"InvalidArgument", "InvalidRequest"}
+                    and "checksum" in answer.message.lower()
+                )
             )
             if not has_checksums or not is_refused:
                 raise self._session.adapt_to(error, describe()) from None
