@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import struct
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Semaphore
@@ -80,26 +81,48 @@ def test_each_is_a_run_of_its_own() -> None:
     assert report.pin == tree.world.out.head_source(report.source)
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "aborts"),
+    [("GET", "/1/2.zip", False), ("PUT", "/3/m.txt", True), ("PUT", "/1/2/m.txt", True)],
+)
 def test_a_stopped_command_is_resumed_with_the_archives_inside(
-    program: processes.Program, s3: memory_server.MemoryS3
+    program: processes.Program, s3: memory_server.MemoryS3, method: str, path: str, *, aborts: bool
 ) -> None:
-    """Ctrl-C in an inner archive names the outer run, whose `resume` extracts what is inside."""
+    """Ctrl-C and `abort` stop an inner archive; `resume` of the outer run extracts what is inside.
+
+    The inner archive at work is stopped as well as those that have not begun.
+    """
     inner = build(Entry("m.txt", b"inner"))
     program.add("a.zip", Entry("1.zip", build(Entry("2.zip", inner))), Entry("3.zip", inner))
     program.variables["AWS_ENDPOINT_URL"] = s3.url
+    aborted: list[Future[processes.Ended]] = []
 
     def interrupt(asked: servers.Asked) -> None:
-        if asked.method == "GET" and asked.path.endswith("/1/2.zip"):
+        if asked.method == method and asked.path.endswith(path):
             s3.spoil = lambda _: None
-            os.kill(os.getpid(), signal.SIGINT)
+            if not aborts:
+                os.kill(os.getpid(), signal.SIGINT)
+                return
+            aborted.append(
+                pool.submit(
+                    program.start, "abort", *filter(re.compile("-a-").search, program.runs())
+                )
+            )
+            assert any(
+                [*program.home.glob(f"runs/*/*-{path[-7]}-*/stop.json")] for _ in servers.looks()
+            )
 
     s3.spoil = interrupt
-    ended = program.extract("a.zip", "s3://out", "--nested", "2").ends(130)
-    (command,) = re.findall("continue with: s3unzip (resume .*-a-.*)", ended.err)
+    with ThreadPoolExecutor() as pool:
+        ended = program.extract("a.zip", "s3://out", "--nested", "2").ends(130).hides("a/1/2.zip")
+    assert [": stopped; 0 " in abort.result().out for abort in aborted] == [True] * aborts
     program.run("resume", "latest", "-w", "1").ends(0, "nested COMPLETED  a/1/2.zip")
-    members = {key for key in s3.buckets["out"].objects if key.endswith("m.txt")}
-    assert members == {"a/1/2/m.txt", "a/3/m.txt"}
-    program.run(*command.split()).ends(0, "nothing is left to do")
+    assert {key for key in s3.buckets["out"].objects if key.endswith("m.txt")} == {
+        "a/1/2/m.txt", "a/3/m.txt",
+    }  # fmt: skip
+    program.run(*re.findall("continue with: s3unzip (resume .*-a-.*)", ended.err)[0].split()).ends(
+        0, "nothing is left to do"
+    )
 
 
 def test_inner_archives_that_cannot_be_opened() -> None:
@@ -115,19 +138,22 @@ def test_inner_archives_that_cannot_be_opened() -> None:
     assert tree.keys == {*names, "b/level0.txt"}
 
 
-def test_members_are_not_written_over() -> None:
-    """A nested archive is not opened if members of the outer archive are below its prefix."""
-    tree = Tree(build(Entry("inner.zip", wrap(0)), Entry("inner/level0.txt", b"mine")), ONE)
-    assert tree.reasons == {"archive/inner.zip": "nested-prefix-taken"}
-    assert tree.world.contents()["inner/level0.txt"] == b"mine"
+@pytest.mark.parametrize(
+    ("member", "reason", "content"),
+    [
+        (Entry("inner/level0.txt", b"mine"), "nested-prefix-taken", b"mine"),
+        (Entry("inner/level0.txt", b"x" * 12, flags=1), None, b"the innermost"),
+    ],
+    ids=["written", "refused"],
+)
+def test_members_are_not_written_over(member: Entry, reason: str | None, content: bytes) -> None:
+    """A nested archive is not opened if members of the outer archive are below its prefix.
 
-
-def test_members_that_the_plan_refuses_are_in_no_way() -> None:
-    """A member that is never written takes no prefix from a nested archive."""
-    refused = Entry("inner/level0.txt", b"x" * 12, flags=1)
-    tree = Tree(build(Entry("inner.zip", wrap(0)), refused), ONE)
-    assert tree.reasons == {"archive/inner.zip": None}
-    assert tree.world.contents()["inner/level0.txt"] == b"the innermost"
+    A member that the plan refuses is never written, so it takes no prefix from a nested archive.
+    """
+    tree = Tree(build(Entry("inner.zip", wrap(0)), member), ONE)
+    assert tree.reasons == {"archive/inner.zip": reason}
+    assert tree.world.contents()["inner/level0.txt"] == content
 
 
 @pytest.mark.parametrize(

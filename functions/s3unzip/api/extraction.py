@@ -307,11 +307,10 @@ def is_object(key: str) -> bool:
 
 
 def _list_pages(bucket: str, prefix: str, stores: Stores) -> Iterator[Page]:
-    calls = Calls(Clock(), Tuning().retry_seconds, at_once=1)
     return list_pages(
         stores.destination(parse_destination(f"s3://{bucket}/")),
         prefix,
-        partial(calls.paced, "list"),
+        partial(Calls(Clock(), Tuning().retry_seconds, at_once=1).paced, "list"),
     )
 
 

@@ -208,8 +208,9 @@ def verify(  # noqa: PLR0913 - options of a public function
     config = at_endpoint(stores, endpoint_url, at_once)
     context = open_context(request.options, config, password, target, progress=progress)
     if records is None:
-        runs = runs_of_archive(config.work, request.source)
-        records = (RunRecords.open(context.stores, run) for run in runs)
+        records = map(
+            partial(RunRecords.open, context.stores), runs_of_archive(config.work, request.source)
+        )
     written = None if deep else read_written(records, target, warn)  # None: every object is read
     effort = Effort(at_once, max_listed, deep=deep)
     return verify_objects(request, context, effort, written, each=each, warn=warn)

@@ -86,6 +86,7 @@ class Machine:
         self._home = None if self._config is None else self._config.work.key
         self._progress = context.progress or Progress()
         self._workers = workers
+        self.outer: RunRecords | None = None  # the run that extracted the archives of this machine
         self._resources = ExitStack()  # the workers, the lock, and the machine for nested archives
         self._locked = self._resources.enter_context(ExitStack())  # the latest run
         self._resources.callback(workers.close)
@@ -106,8 +107,7 @@ class Machine:
 
         Args:
             request: archive, destination and options.
-            planned: called with the plan before the first task begins; may raise an exception to
-                stop the run.
+            planned: called with the plan before the first task begins; an exception stops the run.
             warn: called with a sentence for each glob that matches no member.
         """
         context = self.context
@@ -122,8 +122,9 @@ class Machine:
         if tail.modified is None:
             first_time = None
             if self._config is not None and self._config.work.store.is_local:
-                timeless_id = run_id(request, tail.pin, modified=None)
-                first_time = find_latest_time(self._config.work, timeless_id)
+                first_time = find_latest_time(
+                    self._config.work, run_id(request, tail.pin, modified=None)
+                )
             tail = tail._replace(modified=first_time or context.clock.now())
         run = run_id(request, tail.pin, tail.modified)
 
@@ -148,6 +149,8 @@ class Machine:
 
     def _begin_anew(self, run: str) -> None:
         """Lock a run, and delete the records and uploads of any earlier run with the same id."""
+        if self.outer is not None and is_stopped(self.outer):
+            raise KeyboardInterrupt  # handled in the same way as Ctrl-C
         self._lock(run)
         if self._home is not None:
             note_start(self._home, run)
@@ -176,11 +179,7 @@ class Machine:
         )
 
     def resume(
-        self,
-        run: str,
-        show: Callable[[PlanSummary], None] | None = None,
-        *,
-        failed: bool = False,
+        self, run: str, show: Callable[[PlanSummary], None] | None = None, *, failed: bool = False
     ) -> Report:
         """Do the remaining work of a run; return its report.
 
@@ -220,17 +219,17 @@ class Machine:
         """
         if not has_nested(report):
             return
-        context = self._inner.context
-        budget = report.options.nested_budget or first_budget(context.tuning)
+        self._inner.outer = RunRecords.open(self.context.stores, report.run)
+        budget = report.options.nested_budget or first_budget(self.context.tuning)
         outer_reports = deque([report])
         ended: list[tuple[RunRecords, list[NestedRun]]] = []
         try:
             while outer_reports:
-                records = RunRecords.open(context.stores, outer_reports.popleft().run)
+                records = RunRecords.open(self.context.stores, outer_reports.popleft().run)
                 records.store.delete([NESTED])  # `resume` may repeat nested archives
                 run = records.read_plan().run
                 # The results begin with those of the archives that are refused.
-                outcomes, results = find_nested(run, context, budget.archives)
+                outcomes, results = find_nested(run, self.context, budget.archives)
                 yield from results
                 for outcome in outcomes:
                     try:
@@ -243,7 +242,7 @@ class Machine:
                     except S3UnzipError as error:
                         result = NestedRun(outcome.key, reason="not-begun", message=str(error))
                     else:
-                        budget = subtract_run(budget, nested, context)
+                        budget = subtract_run(budget, nested, self.context)
                         result = NestedRun(
                             outcome.key,
                             nested.run,
@@ -299,7 +298,7 @@ class Machine:
         if settled.report is not None and records.find_plan() is None:
             return settled.report  # the archive was refused
         run = records.require_plan().run
-        first_round = settled.next.round
+        first = settled.next.round
         context.stores.end_startup()
         started = context.clock.now()
         try:
@@ -310,7 +309,7 @@ class Machine:
                 has_scans = any(task.kind is TaskKind.SCAN for task in tasks)
                 self._progress.phase("scan" if has_scans else "extract")
                 fault = self._workers.do_all(
-                    run, tasks, at_once=state.workers, new_run=state.round == first_round
+                    run, tasks, state.workers, self.outer or records, new_run=state.round == first
                 )
                 self._progress.phase("link" if has_scans else "report")
                 settled = _settle_round(state, records, context, fault)

@@ -42,8 +42,10 @@ from s3unzip.errors import (
 )
 from s3unzip.model import Location, Stop, Verdict
 from s3unzip.run_ids import STEM_AT, run_stem, time_of_run
+from s3unzip.runs.records import NESTED
 from s3unzip.runs.run_list import RUNNING, ListedRun, RunList
 from s3unzip.runs.step import STOPPED
+from s3unzip.settling.nested import has_nested
 from s3unzip.stores.config import HOME_ADVICE, StoreConfig
 from s3unzip.stores.files import PRIVATE, explaining, make_folders, translate_error
 from s3unzip.stores.open import OpenedStores
@@ -338,4 +340,8 @@ class LocalRuns(RunList):
                 )
             time.sleep(0.1)
         report = records.find_report()
-        return report is not None and report.reason == STOPPED
+        return report is not None and (
+            report.reason == STOPPED
+            # This record is written when the runs of the archives inside have ended.
+            or (has_nested(report) and not any(records.store.names(NESTED)))
+        )

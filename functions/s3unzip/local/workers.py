@@ -137,21 +137,16 @@ class Workers:
         self._workers = []
 
     def do_all(
-        self,
-        run: Run,
-        tasks: Sequence[Task],
-        *,
-        at_once: int,
-        new_run: bool,
+        self, run: Run, tasks: Sequence[Task], at_once: int, outer: RunRecords, *, new_run: bool
     ) -> ServiceFaultError | None:
         """Attempt each task once; members without an outcome are left for the next round.
 
         An error that ends the run is recorded, and no further task begins.
 
         Args:
-            run: the run.
-            tasks: the tasks of one round.
+            run, tasks: the run, and the tasks of one round.
             at_once: the maximum number of concurrent workers.
+            outer: the records of the run that extracted this archive, or else of this run.
             new_run: whether this is the first round since the run began or was resumed.
 
         Returns:
@@ -176,6 +171,8 @@ class Workers:
                 ended, running = wait(running, LOOK_SECONDS, FIRST_COMPLETED)
                 for future in ended:
                     future.result()  # raises the error from the thread
+                if running and (stop := outer.find_stop()) is not None:
+                    records.write_stop(stop)
                 if running and is_stopped(records):
                     raise KeyboardInterrupt  # noqa: TRY301 - handled in the same way as Ctrl-C
                 if pending.ending_fault is not None and running:
@@ -266,9 +263,8 @@ class _PendingTasks:
         # In reverse order, because `take` pops the last task; None after `drop`.
         self._tasks: list[Task] | None = list(reversed(tasks))
         self._records = records
-        task_ids = {task.id for task in tasks}
         # The recorded reports of earlier attempts, by task.
-        self._reports = {report.task: report for report in reports if report.task in task_ids}
+        self._reports = {report.task: report for report in reports}
         self._max_faults = max_faults  # so many consecutive faults end the run
         self._faults = 0  # number of consecutive faults
         self._deaths = 0  # number of consecutive worker deaths

@@ -296,8 +296,7 @@ class RunRecords:
         """Yield the outcomes of all tasks except the plan's; a member may have several."""
         # The record of the plan can have millions of outcomes, and none of them has an object.
         names = [name for name in self.store.names(OUTCOMES) if name != outcomes_name(PLAN_TASK)]
-        records = map_ahead(self.store.read, names, READERS)
-        for name, data in zip(names, records, strict=True):
+        for name, data in zip(names, map_ahead(self.store.read, names, READERS), strict=True):
             for line in filter(None, data.splitlines()[1:]):  # without the report of the task
                 yield self._decode(name, line, Outcome)
 

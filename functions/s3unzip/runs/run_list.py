@@ -224,8 +224,7 @@ class RunWatcher:
             for task in self._records.recorded_task_ids()
             if task != PLAN_TASK and task not in self._finished
         ]
-        reports = map_ahead(self._find_report, tasks, READERS)
-        for task, report in zip(tasks, reports, strict=True):
+        for task, report in zip(tasks, map_ahead(self._find_report, tasks, READERS), strict=True):
             # A record can vanish after it was listed, or be of an attempt that was cut off.
             if report is None or report.unfinished:  # the next reading tries again
                 continue
