@@ -319,8 +319,11 @@ class Options(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
                     f"option {option.name}: give a list of texts, ({value!r},), not one text"
                 )
             try:
-                force_setattr(self, option.name, msgspec.convert(value, option.type))
-            except msgspec.ValidationError as error:
+                # The fields of a struct are checked only if they are converted, too.
+                force_setattr(
+                    self, option.name, msgspec.convert(msgspec.to_builtins(value), option.type)
+                )
+            except (msgspec.ValidationError, TypeError) as error:
                 raise UsageError(f"option {option.name}={value!r}: {error}") from None
         _check_key_template(self.key_template)
         for pattern in self.include + self.exclude:

@@ -14,7 +14,7 @@ from contextlib import ExitStack, suppress
 from functools import cached_property, partial
 from typing import Self
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from s3unzip.context import Context, Progress
 from s3unzip.errors import (
@@ -361,7 +361,8 @@ def open_machine(
     # A program that embeds Python, or that PyInstaller made, cannot start a Python process.
     if not sys.executable or hasattr(sys, "frozen"):
         processes = 1
-    tuning = tuning or make_tuning(machine_tuning(processes))
+    # The values of a user's `Tuning` are checked here.
+    tuning = make_tuning(asdict(tuning or make_tuning(machine_tuning(processes))))
     context = open_context(stores, policy, tuning, clock=Clock(), progress=progress)
     opening = partial(open_context, replace(stores, check_reachable=False), policy, tuning)
     return Machine(context, Workers(processes, context, opening))

@@ -566,6 +566,11 @@ def test_password_is_used_and_not_recorded(path: Path, tmp_path: Path, stores: S
         ({"strip_components": -1}, "option strip_components=-1"),
         ({"on_conflict": "nver"}, "option on_conflict='nver': Invalid enum value"),
         ({"limit": "3"}, "option limit='3'"),
+        (
+            {"objects": s3unzip.ObjectProperties(tags={"year": 2026})},  # type: ignore[dict-item]
+            "objects=.*Expected `str`, got `int`",
+        ),
+        ({"names": [object()]}, "option names="),
         ({"encoding": "klingon"}, "'klingon' is unknown to Python"),
         ({"key_template": "fixed"}, "gives every member one key"),
     ],
@@ -594,6 +599,10 @@ def test_options_take_lists_and_texts() -> None:
             "members that are not extracted would be lost",
         ),
         ({"max_cost": -1.0}, "cost limit"),
+        (
+            {"tuning": s3unzip.Tuning(max_workers=0)},
+            "'max_workers' must be a positive number, not 0",
+        ),
     ],
 )
 def test_wrong_requests_are_refused_before_work(
