@@ -360,8 +360,8 @@ def _has_local_header(data: bytes, at: int, stop: int) -> bool:
 
 def _has_central_header(data: bytes, at: int) -> bool:
     """Return whether there is a complete directory header at `at`."""
-    return data.startswith(records.CENTRAL_SIGNATURE, at) and find_header_stop(data, at) <= len(
-        data
+    return data.startswith(records.CENTRAL_SIGNATURE, at) and len(data) >= find_header_stop(
+        data, at
     )
 
 
