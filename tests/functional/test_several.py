@@ -40,15 +40,17 @@ def program(program: Program, monkeypatch: pytest.MonkeyPatch) -> Program:
 
 def test_folders_and_globs(program: Program) -> None:
     """A folder is searched however deep, ``*`` stops at a slash, and nothing is named twice."""
-    (program.folder / "odd[1].zip").write_bytes(b"")
+    for name in ("odd[1].zip", "sp/a.zip.001", "sp/a.zip.002", "sp/b.z01", "sp/b.zip"):
+        program.add(name)
 
     def find(*words: str) -> list[str]:
         return [one.key.rsplit("/", 1)[-1] for one in find_archives(words, StoreConfig())]
 
     assert find("in") == find("in/**/*.zip") == ["a.zip", "b.zip", "c.zip", "D.zip"]
-    assert [find("in/*.zip", "in/a.zip"), find("odd[1].zip")] == [
+    assert [find("in/*.zip", "in/a.zip"), find("odd[1].zip"), find("sp"), find("sp/*")] == [
         ["a.zip", "b.zip"],
         ["odd[1].zip"],
+        *[["a.zip.001", "b.zip"]] * 2,
     ]
     with pytest.raises(NotFoundError, match="no archive matches"):
         find("none*")
@@ -103,8 +105,9 @@ def test_a_folder_is_extracted(program: Program) -> None:
     """Each archive is below its own name; the table and the sums are on stderr."""
     program.run("run", "in", "out", "--dry-run").ends(0).prints("a/m.txt", "D/m.txt")
     assert not (program.folder / "out").exists()
-    ended = program.run("run", "in", "out", "-w", "2")
-    ended.ends(0, "4 of 4 archives are extracted: 4 members")
+    ended = program.run("run", "in", "out", "-w", "2").ends(
+        0, "4 of 4 archives are extracted: 4 members"
+    )
     assert program.files("out") == {
         f"{name[-1]}/m.txt": name.encode() * 20 for name in ("a", "b", "sub/c", "sub/deep/D")
     }

@@ -40,6 +40,7 @@ from s3unzip.planning.plan import Plan
 from s3unzip.planning.select import parse_template
 from s3unzip.settings import Tuning
 from s3unzip.stores import Stores
+from s3unzip.stores.archives import advise_name
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.config import StoreConfig, parse_destination, parse_source, split_bucket
 from s3unzip.stores.listing import Page, list_pages
@@ -48,6 +49,7 @@ from s3unzip.stores.ports import Clock, StoredObject
 from s3unzip.zip import Limits
 
 SUFFIX = ".zip"
+_ARCHIVE = re.compile(r"\.zip(\.0{2,}1)?\Z", re.IGNORECASE)  # also the first piece of a cut archive
 
 
 def extract(  # noqa: PLR0913 - options of a public function
@@ -151,9 +153,10 @@ def names_several(word: str) -> bool:
     """Return whether `word` looks like a folder, a prefix or a glob, without asking a store."""
     scheme, _, path = word.partition("://")
     if not path:  # without a scheme, `word` is a path on this machine
-        is_glob = has_wildcards(word) and not Path(word).exists()
         # `Path("")` is the current folder, but an empty word names nothing.
-        return is_glob or (word != "" and Path(word).is_dir())
+        return (has_wildcards(word) and not Path(word).exists()) or (
+            word != "" and Path(word).is_dir()
+        )
     key = split_bucket(path)[1]
     return scheme.lower() == "s3" and (not key or key.endswith("/") or has_wildcards(key))
 
@@ -189,9 +192,10 @@ def find_archives(
 ) -> list[Location]:
     """Return the archives that `words` name, in the order of the words and without duplicates.
 
-    A folder or a prefix names all archives below it, at any depth, whose names end in ``.zip`` in
-    upper or lower case. In a glob, ``**`` matches slashes and ``*`` does not. A word that looks
-    like a glob but is the key of an object names that object.
+    A folder or a prefix names all archives below it, at any depth, whose names end in ``.zip`` or
+    ``.zip.001`` in upper or lower case. A glob leaves out the other parts of an archive. In a glob,
+    ``**`` matches slashes and ``*`` does not. A word that looks like a glob but is the key of an
+    object names that object.
 
     Args:
         words: archives, folders, prefixes and globs.
@@ -222,12 +226,14 @@ def _list_archives(word: str, stores: Stores) -> list[Location]:
             for listed in page.objects
             if is_selected(listed.key)
             # A glob can name archives with any suffix.
-            and (has_wildcards(key) or listed.key.lower().endswith(SUFFIX))
+            and (has_wildcards(key) or _ARCHIVE.search(listed.key))
         ]
         container = "prefix"
     else:
         archives = [parse_source(str(path)) for path in sorted(_list_files(word))]
         container = "folder"
+    # Pieces and earlier parts are read with the file that names their archive.
+    archives = [archive for archive in archives if advise_name(archive) is None]
     if archives:
         return archives
     if has_wildcards(word) and not Path(word).is_dir():
@@ -260,7 +266,7 @@ def _list_files(word: str) -> Iterator[Path]:
     """Yield the archives below a folder, or the files that match a glob."""
     if Path(word).is_dir():
         for top, _, names in os.walk(word):
-            yield from (Path(top, name) for name in names if name.lower().endswith(SUFFIX))
+            yield from (Path(top, name) for name in names if _ARCHIVE.search(name))
     else:
         # `Path.glob` would refuse absolute paths.
         yield from filter(Path.is_file, map(Path, glob.glob(word, recursive=True)))  # noqa: PTH207

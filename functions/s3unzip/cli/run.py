@@ -333,9 +333,9 @@ def _print_batch(archives: Sequence[ArchiveEnd], stores: StoreConfig) -> None:
             sys.stderr.write(f"  next: {printable(command)}\n")
     done = sum(report.extracted + report.unchanged for report in reports)
     failed = sum(report.failed + report.missing for report in reports)
-    complete = sum(end.exit_code == 0 for end in archives)
     sys.stderr.write(
-        f"{complete:,} of {show_count(len(archives), 'archive')} "
+        f"{sum(end.exit_code == 0 for end in archives):,} of "
+        f"{show_count(len(archives), 'archive')} "
         f"{choose_form(len(archives), 'is', 'are')} extracted: "
         f"{show_count(done, 'member')}, "
         f"{show_bytes(sum(report.bytes_out for report in reports))}; "

@@ -139,8 +139,10 @@ def _escape_dots(path: str) -> str:
     S3 allows such parts in a key. If they were not escaped, the name of an archive could lead out
     of the destination.
     """
-    parts = path.strip("/").split("/")
-    return "/".join(part.replace(".", "%2E") if part in NO_NAMES else part for part in parts)
+    return "/".join(
+        part.replace(".", "%2E") if part in NO_NAMES else part
+        for part in path.strip("/").split("/")
+    )
 
 
 def _fill(text: str, values: dict[str, str]) -> str:

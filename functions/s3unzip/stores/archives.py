@@ -359,7 +359,7 @@ def advise_name(location: Location) -> str | None:
     """
     name = _file_name(location)
     piece = _PIECE.search(name)
-    if piece is not None:
+    if piece is not None and int(piece[1]) != 1:
         first_name = name[: piece.start(1)] + "1".zfill(len(piece[1]))
         return f"give its first piece as the archive: {first_name}"
     part = re.search(r"\.(z)(x?)[0-9]{2,5}\Z", name, re.IGNORECASE)

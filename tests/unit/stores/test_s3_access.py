@@ -196,6 +196,7 @@ def test_parts_and_pieces_are_told_by_their_endings() -> None:
         "a.zx01": "give its last part as the archive: a.zipx",
         "A.ZX01": "give its last part as the archive: A.ZIPX",
         "d/a.zip.0012": "give its first piece as the archive: a.zip.0001",
+        "a.zip.001": None,
         "a.zip.02": None,
         "a.zip": None,
         "a.zst": None,
