@@ -144,7 +144,8 @@ class Workers:
         An error that ends the run is recorded, and no further task begins.
 
         Args:
-            run, tasks: the run, and the tasks of one round.
+            run: the run.
+            tasks: the tasks of one round.
             at_once: the maximum number of concurrent workers.
             outer: the records of the run that extracted this archive, or else of this run.
             new_run: whether this is the first round since the run began or was resumed.
