@@ -335,8 +335,7 @@ class LocalRuns(RunList):
             if time.monotonic() > deadline:
                 raise ServiceFaultError(
                     f"{run}: still at work after {STOP_SECONDS:.0f} s: it stops when its plan is "
-                    "complete; if it waits for the archives inside its archive, use s3unzip abort "
-                    "latest; to stop it now, end its process"
+                    "complete; to stop it now, end its process"
                 )
             time.sleep(0.1)
         report = records.find_report()
