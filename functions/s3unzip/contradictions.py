@@ -81,14 +81,14 @@ def check_after_success(
         )
 
 
-def check_delete_extra(options: Options, option: str) -> None:
+def check_delete_extra(options: Options, option: str, naming: Naming = name_typed) -> None:
     """Refuse `option`, which deletes all objects that a run does not write, if these are members.
 
     They can be members that are not selected, or members of nested archives.
     """
     # `strip_components` is allowed: the members that it leaves out have no keys.
     selecting = _join_changed_options(
-        options, [field for field in SELECTING if field != "strip_components"], name_typed
+        options, [field for field in SELECTING if field != "strip_components"], naming
     )
     if selecting:
         raise UsageError(
@@ -97,7 +97,7 @@ def check_delete_extra(options: Options, option: str) -> None:
         )
     if options.nested_depth:
         raise UsageError(
-            f"{option}: leave out {name_typed('nested_depth')}, because members of archives inside "
+            f"{option}: leave out {naming('nested_depth')}, because members of archives inside "
             "would be deleted"
         )
 

@@ -99,7 +99,7 @@ def extract(  # noqa: PLR0913 - options of a public function
     policy = make_policy(options, password, target, limits)
     progress = progress or Progress()
     if delete_extra is not None:  # refuse a run that might delete objects that somebody needs
-        check_extra(request, config.work, OpenedStores(config))
+        check_extra(request, config.work, OpenedStores(config), "delete_extra", naming=str)
     with open_machine(config, policy, tuning, workers, progress=progress) as machine:
         return extract_one(machine, request, progress, warn, delete_extra, max_cost=max_cost)
 

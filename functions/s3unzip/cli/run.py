@@ -32,7 +32,7 @@ from s3unzip.cli.output import (
 )
 from s3unzip.cli.progress import Figures, RunDisplay
 from s3unzip.cli.terminal import print_json, warn, write_table
-from s3unzip.contradictions import check_access
+from s3unzip.contradictions import check_access, check_delete_extra
 from s3unzip.errors import (
     ConflictError,
     InterruptedRunError,
@@ -157,6 +157,7 @@ def _extract_one(request: Request, arguments: Arguments, stores: StoreConfig) ->
     )
     may_delete = None
     if arguments.delete_extra is not None:
+        check_delete_extra(request.options, "--delete-extra")
         may_delete = output.may_delete
     with output, suggesting_prefix(request.source):
         report = s3unzip.extract(

@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from s3unzip.context import Context
-from s3unzip.contradictions import check_delete_extra, check_options
+from s3unzip.contradictions import Naming, check_delete_extra, check_options, name_typed
 from s3unzip.errors import ServiceFaultError, UnreadableRecordError, UsageError
 from s3unzip.explanations import describe
 from s3unzip.extraction.existing_objects import resolve_conflicts
@@ -150,19 +150,27 @@ def _is_taken(path: str) -> bool:
         return isinstance(error, NotADirectoryError)
 
 
-def check_extra(request: Request, home: Location, stores: Stores) -> None:
+def check_extra(
+    request: Request,
+    home: Location,
+    stores: Stores,
+    option: str = OPTION,
+    naming: Naming = name_typed,
+) -> None:
     """Refuse a request whose run might delete objects that somebody needs.
 
     Args:
         request: archive, destination and options.
         home: the location of the records of this machine's runs.
         stores: used to read these records.
+        option: the name of the option that deletes, for messages about the selection.
+        naming: returns the name of another option for these messages.
 
     Raises:
         UsageError: not all members are extracted, the prefix is missing, or the objects below the
             prefix include the archive, the records of runs, or members of another archive.
     """
-    check_delete_extra(request.options, OPTION)
+    check_delete_extra(request.options, option, naming)
     target = request.destination
     prefix = parse_template(request).prefix
     # Without a key prefix of its own, the run would clear a whole bucket or folder.

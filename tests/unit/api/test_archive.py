@@ -603,6 +603,10 @@ def test_options_take_lists_and_texts() -> None:
             {"tuning": s3unzip.Tuning(max_workers=0)},
             "'max_workers' must be a positive number, not 0",
         ),
+        (
+            {"options": Options(include=("*.txt",)), "delete_extra": bool},
+            "^delete_extra: leave out include, because",
+        ),
     ],
 )
 def test_wrong_requests_are_refused_before_work(
