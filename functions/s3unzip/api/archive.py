@@ -221,7 +221,7 @@ class Archive(Mapping[str, ArchiveMember]):
     ) -> None:
         """Open an archive and read its directory; callers use `open_archive`.
 
-        `pin` is the version that a pickled archive had. None means any version.
+        `pin` is the version that must be there. None means any version.
 
         Raises:
             SourceChangedError: the version of the archive is not `pin`.
@@ -254,6 +254,7 @@ class Archive(Mapping[str, ArchiveMember]):
         self._context = context
         self._location = location
         self._reading = reading
+        self.pin = tail.pin  # the version, which `open_archive` accepts
         self._pinned = adapter.pinned(location, tail.pin)
         self._positions: dict[str, int] | None = None  # by name; None until the first look-up
 
@@ -281,7 +282,7 @@ class Archive(Mapping[str, ArchiveMember]):
             password=policy.password,
             limits=policy.limits,
             stores=self._stores,
-            pin=self._reading.pin,
+            pin=self.pin,
         ), ()
 
     def __len__(self) -> int:
@@ -301,15 +302,12 @@ class Archive(Mapping[str, ArchiveMember]):
         sound = self._reading.index.selected
         failures = self._reading.index.failures
         if self._positions is None:
-            # Refused members are numbered after the sound ones.
-            refused = {
+            # Refused members are numbered after the sound ones. A name that a sound and a refused
+            # member share refers to the sound one.
+            self._positions = {
                 member.path: position
                 for position, (member, _) in enumerate(failures, start=len(sound))
-            }
-            # A name that a sound and a refused member share refers to the sound one.
-            self._positions = refused | {
-                member.path: position for position, member in enumerate(sound)
-            }
+            } | {member.path: position for position, member in enumerate(sound)}
         position = self._positions.get(name)
         if position is None:
             similar = near_names(str(name), self._positions)
@@ -319,17 +317,16 @@ class Archive(Mapping[str, ArchiveMember]):
             raise NoSuchMemberError(f"{name!r}: no such member in {self.source}; {advice}")
         if position < len(sound):
             return ArchiveMember(self._stream, sound[position])
-        member, problem = failures[position - len(sound)]
-        return ArchiveMember(self._stream, member, problem)
+        return ArchiveMember(self._stream, *failures[position - len(sound)])
 
     def members(self) -> Iterator[ArchiveMember]:
         """Yield the selected members, including refused ones, in the order of the directory."""
         index = self._reading.index
-        sound = (ArchiveMember(self._stream, member) for member in index.selected.in_order())
-        refused = (
-            ArchiveMember(self._stream, member, problem) for member, problem in index.failures
+        return merge(
+            (ArchiveMember(self._stream, member) for member in index.selected.in_order()),
+            (ArchiveMember(self._stream, member, problem) for member, problem in index.failures),
+            key=lambda member: member.index,
         )
-        return merge(sound, refused, key=lambda member: member.index)
 
     def namelist(self) -> list[str]:
         """Return the names of the selected members, in the order of the directory."""
@@ -414,7 +411,7 @@ class Archive(Mapping[str, ArchiveMember]):
         return report
 
     def _check_pin(self, pin: Pin | None) -> None:
-        if pin != self._reading.pin:
+        if pin != self.pin:
             raise SourceChangedError(f"{self.source}: it was overwritten since it was opened")
 
     def open(
@@ -486,8 +483,9 @@ class Archive(Mapping[str, ArchiveMember]):
         from s3unzip.zip import MemberDecoder  # noqa: PLC0415 - it loads the decompressors
 
         decoder = MemberDecoder(member, policy, opened)
-        raw = read_ahead(read, ByteRange(start, stop), tuning.read_piece, tuning.reads_ahead)
-        for data in decoder.decode(raw):
+        for data in decoder.decode(
+            read_ahead(read, ByteRange(start, stop), tuning.read_piece, tuning.reads_ahead)
+        ):
             yield bytes(data)  # copies only buffers that are not bytes
         warnings.update(decoder.warnings)
         descriptor = b""  # a descriptor may follow the data, up to the next member
@@ -516,6 +514,7 @@ def open_archive(  # noqa: PLR0913 - options of a public function
     endpoint_url: str | None = None,
     stores: StoreConfig | None = None,
     warn: Callable[[str], object] | None = None,
+    pin: Pin | None = None,
 ) -> Archive:
     """Read the directory of an archive and check it; read no member yet.
 
@@ -525,11 +524,11 @@ def open_archive(  # noqa: PLR0913 - options of a public function
         options: `include`, `exclude`, `names` and `limit` select members. `lenient` and `encoding`
             determine how the directory is read. The other options are for `extract`.
         password: password for encrypted members. A string is encoded as UTF-8.
-        limits: limits on the demands of an archive. None means the defaults, with the changes from
-            the variable ``S3UNZIP_LIMITS``.
+        limits: limits on the demands of an archive. None: the defaults with ``S3UNZIP_LIMITS``.
         endpoint_url: URL of the S3 server. None means the variable ``AWS_ENDPOINT_URL``, or AWS.
         stores: how to reach S3 and web servers. None means the defaults of boto3.
         warn: function called with a sentence for each glob that matches no member.
+        pin: the version that must be there: `Archive.pin`; another raises `SourceChangedError`.
 
     Raises:
         RejectedError: the archive is not a ZIP, is broken, or is ambiguous.
@@ -553,5 +552,6 @@ def open_archive(  # noqa: PLR0913 - options of a public function
         password=password,
         limits=limits,
         stores=at_endpoint(stores, endpoint_url),
+        pin=pin,
         warn=warn,
     )

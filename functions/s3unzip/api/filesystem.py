@@ -17,6 +17,7 @@ archive, and checked before it is returned to the caller.
 
 import os
 from datetime import UTC, datetime
+from functools import partial
 from typing import IO, Any
 
 import fsspec
@@ -37,7 +38,8 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
         target_options: options of that file system; for S3 and the web, the options of
             `open_archive`.
         asynchronous: ignored; zarr passes it, and calls the methods in threads.
-        arguments: arguments of `open_archive`: options, password, limits, endpoint_url, stores.
+        arguments: arguments of `open_archive`: options, password, limits, endpoint_url, stores,
+            pin.
 
     Raises:
         UsageError, RejectedError, StorageError, ServiceFaultError: as for `open_archive`.
@@ -74,6 +76,12 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
         elif isinstance(fo, fsspec.core.OpenFile):
             source = fo.open()
         self.archive = open_archive(source, **options, **arguments)
+
+    def __reduce__(self) -> tuple[partial["ArchiveFileSystem"], tuple[()]]:
+        """Let another process open the same version again, for example a worker of Dask."""
+        return partial(
+            type(self), *self.storage_args, **self.storage_options | {"pin": self.archive.pin}
+        ), ()
 
     @classmethod
     def _strip_protocol(cls, path: str) -> str:

@@ -383,12 +383,13 @@ def test_a_read_after_an_outage_is_retried() -> None:
 def test_an_archive_is_pickled_by_its_place(path: Path) -> None:
     """Another process reads the same version; it says when another version is there."""
     archive = s3unzip.open_archive(path, Options(include=("large.*",)))
-    pickled = pickle.dumps(archive)
-    assert pickle.loads(pickled).read("large.bin") == LARGE  # noqa: S301 - its own bytes
+    pickled = [pickle.dumps(opened) for opened in (archive, fsspec.filesystem("s3unzip", fo=path))]
+    assert pickle.loads(pickled[0]).read("large.bin") == LARGE  # noqa: S301 - its own bytes
     assert pickle.loads(pickle.dumps(archive["large.bin"])).read() == LARGE  # noqa: S301 - its own bytes
     path.write_bytes(RAW + b" ")
-    with pytest.raises(SourceChangedError, match="overwritten since it was opened"):
-        pickle.loads(pickled)  # noqa: S301 - its own bytes
+    for data in pickled:
+        with pytest.raises(SourceChangedError, match="overwritten since it was opened"):
+            pickle.loads(data)  # noqa: S301 - its own bytes
 
 
 def test_a_presigned_archive_is_opened_again(tmp_path: Path) -> None:
@@ -401,8 +402,10 @@ def test_a_presigned_archive_is_opened_again(tmp_path: Path) -> None:
         return Reply(HTTPStatus.FORBIDDEN)
 
     with HttpServer(serve) as server:
-        url = server.url.replace("://", "://user:password@")
-        archive = s3unzip.open_archive(f"{url}/a.zip?sig=1", Options(include=("large.*",)))
+        archive = s3unzip.open_archive(
+            f"{server.url.replace('://', '://user:password@')}/a.zip?sig=1",
+            Options(include=("large.*",)),
+        )
         assert archive.extractall(tmp_path).extracted == 1
         assert pickle.loads(pickle.dumps(archive)).read("large.bin") == LARGE  # noqa: S301 - its own bytes
 
