@@ -34,7 +34,7 @@ from s3unzip.local.attempts import (
     do_attempt,
 )
 from s3unzip.local.process_setup import yield_to_others
-from s3unzip.model import Run, Task, TaskReport
+from s3unzip.model import Run, Stop, Task, TaskReport, Verdict
 from s3unzip.runs.records import PLAN_TASK, READERS, RunRecords
 from s3unzip.runs.step import STOPPED, count_progress
 from s3unzip.stores.calls import map_ahead
@@ -172,8 +172,10 @@ class Workers:
                 ended, running = wait(running, LOOK_SECONDS, FIRST_COMPLETED)
                 for future in ended:
                     future.result()  # raises the error from the thread
-                if running and (stop := outer.find_stop()) is not None:
-                    records.write_stop(stop)
+                if running and is_stopped(outer):  # stop this run, too
+                    records.write_stop(
+                        Stop(Verdict.FAILED, STOPPED, "the run was stopped by s3unzip abort")
+                    )
                 if running and is_stopped(records):
                     raise KeyboardInterrupt  # noqa: TRY301 - handled in the same way as Ctrl-C
                 if pending.ending_fault is not None and running:
@@ -264,8 +266,9 @@ class _PendingTasks:
         # In reverse order, because `take` pops the last task; None after `drop`.
         self._tasks: list[Task] | None = list(reversed(tasks))
         self._records = records
+        task_ids = {task.id for task in tasks}
         # The recorded reports of earlier attempts, by task.
-        self._reports = {report.task: report for report in reports}
+        self._reports = {report.task: report for report in reports if report.task in task_ids}
         self._max_faults = max_faults  # so many consecutive faults end the run
         self._faults = 0  # number of consecutive faults
         self._deaths = 0  # number of consecutive worker deaths
