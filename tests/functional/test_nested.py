@@ -28,7 +28,7 @@ from s3unzip.stores.ports import Buffer, ObjectFacts
 from s3unzip.zip import Policy
 from tests.support import memory_server, processes, servers
 from tests.support.memory import MemoryBucket, MemoryStores, World
-from tests.support.zips import DEFLATE, STORED, XZ, Entry, Shape, build, seal_aes
+from tests.support.zips import DEFLATE, STORED, Entry, Shape, build, seal_aes
 
 ONE = Options(nested_depth=1)
 
@@ -315,18 +315,6 @@ REFUSALS = {
         build(*PLAIN, shape=Shape(eocd={"directory_offset": 30})),
         "after its declared offset",
         "Another Fetch",
-    ),
-    "xz-dictionary": (  # the header of a block with a dictionary of 256 MiB
-        build(
-            Entry(
-                "m.txt",
-                b"m" * 99,
-                XZ,
-                data=bytes.fromhex("fd377a585a000004e6d6b44602002101200000000988a576") + bytes(99),
-            )
-        ),
-        "a dictionary of 268435456 bytes; set decoder_memory to that",
-        "Fetch",
     ),
     "in-front": (build(PLAIN[1]) + GOOD, "Another ZIP archive precedes this one", "Fetch"),
 }

@@ -16,7 +16,6 @@ Rules for all decompressors:
 from __future__ import annotations
 
 import lzma
-import re
 from bz2 import BZ2Decompressor
 from collections.abc import Callable
 from functools import partial
@@ -235,7 +234,7 @@ class _StreamChain:
         try:
             output = self._stream.decompress(chunk, max_length)
         except self._errors as error:
-            _fail(self._member, error, chunk)
+            _fail(self._member, error)
         if self._stream.eof:
             # Put back the bytes that the stream has not used. A stream uses a whole slice before it
             # receives the next slice, so the unused bytes are the end of the last slice. Only LZMA
@@ -263,18 +262,13 @@ class _StreamChain:
         return False
 
 
-def _fail(member: Member, error: Exception, chunk: memoryview) -> NoReturn:
-    """Fail a member whose decompressor raised `error` when it received `chunk`."""
+def _fail(member: Member, error: Exception) -> NoReturn:
+    """Fail a member whose decompressor raised `error`."""
     if isinstance(error, IGZIP_ERROR):
         member.fail("corrupt-stream", explain_igzip(error))  # raises an error
     code = "corrupt-stream"
     if "memory" in str(error).lower():  # liblzma or libzstd needs more memory than the limit
         code = "memory-bound"
-        # The flags of the LZMA2 filter in the first block header (xz file format, 5.3.1).
-        flags = re.search(rb"!\x01(.)", chunk[12:32], re.DOTALL)
-        if member.method == records.METHOD_XZ and flags is not None:
-            dictionary = (2 | flags[1][0] & 1) << flags[1][0] // 2 + 11
-            error = MemoryError(f"a dictionary of {dictionary} bytes; set decoder_memory to that")
     # The names in `METHODS` are short, for example "Defl".
     method = records.METHODS[member.method].lower().replace("defl", "deflate")
     member.fail(code, f"{method}: {error}")

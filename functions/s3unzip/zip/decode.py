@@ -69,9 +69,8 @@ class MemberDecoder:
         self._policy = policy
         self._cipher = _open_cipher(member, policy, opened)
         self._lead = bytearray()  # the first bytes of encrypted data, before the content
-        self._codec = CODECS[member.method](
-            replace(member, compressed_size=member.decrypted_length), policy
-        )
+        decrypted = replace(member, compressed_size=member.decrypted_length)
+        self._codec = CODECS[member.method](decrypted, policy)
         self._max_size = member.size
         if member.is_wrapped:  # the directory declares only the lower 32 bits of the size
             self._max_size = largest_size(member, policy) if max_size is None else max_size
@@ -145,10 +144,11 @@ class MemberDecoder:
         Raises:
             MemberError: the member did not end as declared.
         """
+        is_whole = self._input_length == self._member.compressed_size
         self.warnings += check_end(
             self._member,
             self._policy,
-            ended=self._codec.ended and self._input_length == self._member.compressed_size,
+            ended=self._codec.ended and is_whole,
             spare=self._codec.spare,
             size=self.size,
         )
@@ -162,10 +162,8 @@ class MemberDecoder:
 
 def largest_size(member: Member, policy: Policy) -> int:
     """Return the largest possible size of a member that `is_wrapped`."""
-    return max(
-        member.size,
-        min(member.compressed_size * records.MAX_DEFLATE_RATIO, policy.limits.member_size),
-    )
+    largest = member.compressed_size * records.MAX_DEFLATE_RATIO
+    return max(member.size, min(largest, policy.limits.member_size))
 
 
 def check_end(
@@ -331,11 +329,8 @@ class _WinZipAes:
         # The derived bytes are the AES key, the HMAC key and the verifier.
         if not hmac.compare_digest(keys[2 * length :], lead[-_VERIFIER_LENGTH:]):
             self._member.fail("wrong-password", "the verifier differs")
-        self._aes = AES.new(
-            keys[:length],
-            AES.MODE_CTR,
-            counter=Counter.new(128, initial_value=1, little_endian=True),
-        )
+        counter = Counter.new(128, initial_value=1, little_endian=True)
+        self._aes = AES.new(keys[:length], AES.MODE_CTR, counter=counter)
         self._hmac = hmac.new(keys[length : 2 * length], digestmod="sha1")
 
     def decrypt(self, data: Buffer) -> Buffer:
@@ -377,8 +372,8 @@ def gzip_length(member: Member) -> int:
     frame = _GZIP_HEADER.size + _TRAILER.size
     if _is_copied(member):
         return frame + member.compressed_size
-    # The number of blocks is rounded up; an empty file has one block.
-    return frame + member.size + _STORED_BLOCK.size * max(1, -(-member.size // _MAX_BLOCK))
+    blocks = max(1, -(-member.size // _MAX_BLOCK))  # rounded up; an empty file has one block
+    return frame + member.size + _STORED_BLOCK.size * blocks
 
 
 def _is_copied(member: Member) -> bool:
