@@ -320,9 +320,9 @@ class Options(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
                 )
             try:
                 # The fields of a struct are checked only if they are converted, too.
-                force_setattr(
-                    self, option.name, msgspec.convert(msgspec.to_builtins(value), option.type)
-                )
+                # Bytes stay bytes, which no option takes: they would become base64.
+                plain = msgspec.to_builtins(value, builtin_types=(bytes, bytearray, memoryview))
+                force_setattr(self, option.name, msgspec.convert(plain, option.type))
             except (msgspec.ValidationError, TypeError) as error:
                 raise UsageError(f"option {option.name}={value!r}: {error}") from None
         _check_key_template(self.key_template)

@@ -574,6 +574,7 @@ def test_password_is_used_and_not_recorded(path: Path, tmp_path: Path, stores: S
             "objects=.*Expected `str`, got `int`",
         ),
         ({"names": [object()]}, "option names="),
+        ({"names": [b"m.txt"]}, "option names=.*Expected `str`, got `bytes`"),
         ({"encoding": "klingon"}, "'klingon' is unknown to Python"),
         ({"key_template": "fixed"}, "gives every member one key"),
     ],
