@@ -82,47 +82,48 @@ def test_each_is_a_run_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "aborts"),
-    [("GET", "/1/2.zip", False), ("PUT", "/3/m.txt", True), ("PUT", "/1/2/m.txt", True)],
+    ("method", "path", "aborted"),
+    [("GET", "/1/2.zip", None), ("PUT", "/3/m.txt", "3"), ("PUT", "/1/2/m.txt", "2")],
 )
 def test_a_stopped_command_is_resumed_with_the_archives_inside(
-    program: processes.Program, s3: memory_server.MemoryS3, method: str, path: str, *, aborts: bool
+    program: processes.Program,
+    s3: memory_server.MemoryS3,
+    method: str,
+    path: str,
+    aborted: str | None,
 ) -> None:
     """Ctrl-C and `abort` stop an inner archive; `resume` of the outer run extracts what is inside.
 
-    The inner archive at work is stopped as well as those that have not begun.
+    `abort` of the outer run stops the inner archive at work, which `aborted` names, and the inner
+    archives that have not begun. If `aborted` is None, Ctrl-C is pressed.
     """
     inner = build(Entry("m.txt", b"inner"))
     program.add("a.zip", Entry("1.zip", build(Entry("2.zip", inner))), Entry("3.zip", inner))
     program.variables["AWS_ENDPOINT_URL"] = s3.url
-    aborted: list[Future[processes.Ended]] = []
+    aborts: list[Future[processes.Ended]] = []
 
     def interrupt(asked: servers.Asked) -> None:
-        if asked.method == method and asked.path.endswith(path):
-            s3.spoil = lambda _: None
-            if not aborts:
-                os.kill(os.getpid(), signal.SIGINT)
-                return
-            aborted.append(
-                pool.submit(
-                    program.start, "abort", *filter(re.compile("-a-").search, program.runs())
-                )
-            )
-            assert any(
-                [*program.home.glob(f"runs/*/*-{path[-7]}-*/stop.json")] for _ in servers.looks()
-            )
+        if asked.method != method or not asked.path.endswith(path):
+            return
+        s3.spoil = lambda _: None
+        if aborted is None:
+            os.kill(os.getpid(), signal.SIGINT)
+            return
+        (outer,) = (run for run in program.runs() if "-a-" in run)
+        aborts.append(pool.submit(program.start, "abort", outer))
+        stops = f"runs/*/*-{aborted}-*/stop.json"
+        assert any(any(program.home.glob(stops)) for _ in servers.looks())
 
     s3.spoil = interrupt
     with ThreadPoolExecutor() as pool:
         ended = program.extract("a.zip", "s3://out", "--nested", "2").ends(130).hides("a/1/2.zip")
-    assert [": stopped; 0 " in abort.result().out for abort in aborted] == [True] * aborts
+    for abort in aborts:
+        assert ": stopped; 0 " in abort.result().out
     program.run("resume", "latest", "-w", "1").ends(0, "nested COMPLETED  a/1/2.zip")
-    assert {key for key in s3.buckets["out"].objects if key.endswith("m.txt")} == {
-        "a/1/2/m.txt", "a/3/m.txt",
-    }  # fmt: skip
-    program.run(*re.findall("continue with: s3unzip (resume .*-a-.*)", ended.err)[0].split()).ends(
-        0, "nothing is left to do"
-    )
+    members = {key for key in s3.buckets["out"].objects if key.endswith("m.txt")}
+    assert members == {"a/1/2/m.txt", "a/3/m.txt"}
+    (command,) = re.findall("continue with: s3unzip (resume .*-a-.*)", ended.err)
+    program.run(*command.split()).ends(0, "nothing is left to do")
 
 
 def test_inner_archives_that_cannot_be_opened() -> None:
