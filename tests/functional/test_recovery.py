@@ -345,18 +345,6 @@ def test_a_damaged_end_is_followed_by_another(world: World, record: str, damage:
     world.assert_clean(world.resume(step.next.run), a=b"a")
 
 
-@pytest.mark.parametrize("record", ["rounds/00.jsonl", "rounds/01.jsonl"])
-def test_a_damaged_round_hides_no_upload_of_a_killed_worker(record: str) -> None:
-    """The run is complete without that record, and aborts the upload as any run of two rounds."""
-    world = World(WHOLE)
-    step = begin_run(world.request(FEW_AND_LARGE), world.context)
-    world.out.create_upload("archive/large-0", ports.ObjectFacts("", {}))
-    store = world.records(step.next.run).store
-    world.assert_clean(
-        world.finish(settle(step.next, world.context), lambda _: store.write(record, [b"?"]))
-    )
-
-
 def test_records_of_another_version_begin_anew(world: World) -> None:
     """The number is on record; a version that does not read it says so, and has a way out."""
     request = world.request(build(Entry("a", b"a")))

@@ -27,7 +27,6 @@ from msgspec.structs import replace
 
 from s3unzip.context import Context
 from s3unzip.errors import NotFoundError, SourceChangedError, UnreadableRecordError
-from s3unzip.extraction.uploads import abort_uploads
 from s3unzip.model import (
     AfterSuccess,
     Next,
@@ -284,8 +283,8 @@ def resume(
         results = read_results(step, plan)  # raises nothing: it leaves out damaged records
         results.stop = stop_for(damage)
         results.must_begin_anew = failed
-    # Rounds are numbered from 0.
-    state = Next(run, "few", len(records.list_rounds()) - 1, done=NOTHING_DONE, reopened=failed)
+    last_round = len(records.list_rounds()) - 1  # rounds are numbered from 0
+    state = Next(run, "few", last_round, done=NOTHING_DONE, reopened=failed)
     return _finish_round(step, plan, results, state)
 
 
@@ -398,9 +397,10 @@ def _finish_round(step: Step, plan: PlanSummary, results: Results, state: Next) 
         if stop is None and results.unfinished:
             number = state.round + 1
             step.records.write_round(number, order_tasks(results.unfinished))
+            following = _state_for_round(step.records, results.unfinished, number, step.context)
             return Settled(
                 replace(
-                    _state_for_round(step.records, results.unfinished, number, step.context),
+                    following,
                     done=results.done,
                     idle=idle,
                     requests=state.requests + step.calls.requests,
@@ -427,8 +427,6 @@ def _end_run(
     # In a second round, tasks are repeated, so their first attempts may have left uploads behind.
     if state.round and stop is None:
         abort_leftover_uploads(step, results.large, results.uploads)
-    else:
-        abort_uploads(step, results.large_keys)
     if stop is not None and stop.verdict is Verdict.SOURCE_CHANGED:
         abort_split_uploads(step, results)
     report = make_report(step, plan, results, stop, requests=state.requests, rounds=state.round + 1)

@@ -170,22 +170,19 @@ def _explain_missing(run: Run, results: Results, stop: Stop | None, missing: int
             f"{run.id}: {missing:,} members are in no task: a record of a round is damaged",
         )
     sentence = f"{show_count(missing, 'member')} {choose_form(missing, 'has', 'have')} no outcome"
-    return Stop(
-        Verdict.FAILED, TASKS_FAILED, f"{sentence}: {results.fault or 'their tasks did not end'}"
-    )
+    cause = results.fault or "their tasks did not end"
+    return Stop(Verdict.FAILED, TASKS_FAILED, f"{sentence}: {cause}")
 
 
 def write_marker(step: Step, report: Report) -> None:
     """Write the object that marks the run as complete."""
+    key = step.run.key_prefix + MARKER
     body = encode({"run": report.run, "verdict": report.verdict, "extracted": report.extracted})
     facts = ObjectFacts("application/json", {})
     properties = step.run.options.objects
     if properties is not None:  # a bucket policy may require them of every object
         facts = with_properties(facts, properties)
-    step.calls.run(
-        "put",
-        lambda: step.destination.put(step.run.key_prefix + MARKER, body, facts, if_absent=False),
-    )
+    step.calls.run("put", lambda: step.destination.put(key, body, facts, if_absent=False))
 
 
 def write_report(

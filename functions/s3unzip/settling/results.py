@@ -64,8 +64,6 @@ class Results(Struct):
     stop: Stop | None = None  # set if records cannot be read
     # Whether failed members were to be extracted again, but records cannot be read.
     must_begin_anew: bool = False
-    # If records cannot be read: the keys of the members with an outcome that are in no batch.
-    large_keys: list[str] = field(default_factory=list)
 
     @property
     def members(self) -> int:
@@ -138,8 +136,6 @@ def read_results(step: Step, plan: PlanSummary) -> Results:
         for _, recorded in step.records.read_outcomes(step.records.recorded_task_ids()):
             if recorded is not None:
                 results.add_task(recorded)
-                if recorded.report.kind is not TaskKind.BATCH:
-                    results.large_keys += [outcome.key for outcome in recorded.outcomes]
     return results
 
 
@@ -196,9 +192,10 @@ def _sort_member(results: Results, stages: _Stages) -> None:
             )
         case Stage.FINISH:
             # In this stage, all outcomes exist.
-            results.to_finish.append(
-                [(task, outcomes) for task, outcomes in stages[Stage.SLICE] if outcomes is not None]
-            )
+            ended_slices = [
+                (task, outcomes) for task, outcomes in stages[Stage.SLICE] if outcomes is not None
+            ]
+            results.to_finish.append(ended_slices)
         case Stage.SCAN | Stage.SLICE | Stage.STREAM as stage:
             for task, outcomes in stages[stage]:
                 if outcomes is None or not outcomes.is_complete:
