@@ -239,21 +239,20 @@ class Archive(Mapping[str, ArchiveMember]):
         tail = read_tail(adapter, location, context, calls)
         if pin is not None and tail.pin != pin:
             raise SourceChangedError(f"{location.public}: it was overwritten since it was opened")
-        reading = read_directory(
+        self._index = read_directory(
             adapter,
             tail,
             Request(location, NOWHERE, options),
             context,
             calls=calls,
             template=PATHS,
-        )
-        check_selection(options, reading.index, warn)
+        ).index
+        check_selection(options, self._index, warn)
         self._source = source
         self._options = options
         self._stores = stores
         self._context = context
         self._location = location
-        self._reading = reading
         self.pin = tail.pin  # the version, which `open_archive` accepts
         self._pinned = adapter.pinned(location, tail.pin)
         self._positions: dict[str, int] | None = None  # by name; None until the first look-up
@@ -287,7 +286,7 @@ class Archive(Mapping[str, ArchiveMember]):
 
     def __len__(self) -> int:
         """Return the number of selected members, including refused ones but not directories."""
-        return len(self._reading.index.selected) + len(self._reading.index.failures)
+        return len(self._index.selected) + len(self._index.failures)
 
     def __iter__(self) -> Iterator[str]:
         """Yield the names of the selected members, including refused ones, in directory order."""
@@ -299,8 +298,8 @@ class Archive(Mapping[str, ArchiveMember]):
         Raises:
             NotFoundError: no selected member has that name; the error is also a `KeyError`.
         """
-        sound = self._reading.index.selected
-        failures = self._reading.index.failures
+        sound = self._index.selected
+        failures = self._index.failures
         if self._positions is None:
             # Refused members are numbered after the sound ones. A name that a sound and a refused
             # member share refers to the sound one.
@@ -321,10 +320,12 @@ class Archive(Mapping[str, ArchiveMember]):
 
     def members(self) -> Iterator[ArchiveMember]:
         """Yield the selected members, including refused ones, in the order of the directory."""
-        index = self._reading.index
         return merge(
-            (ArchiveMember(self._stream, member) for member in index.selected.in_order()),
-            (ArchiveMember(self._stream, member, problem) for member, problem in index.failures),
+            (ArchiveMember(self._stream, member) for member in self._index.selected.in_order()),
+            (
+                ArchiveMember(self._stream, member, problem)
+                for member, problem in self._index.failures
+            ),
             key=lambda member: member.index,
         )
 
@@ -455,12 +456,12 @@ class Archive(Mapping[str, ArchiveMember]):
     @property
     def size(self) -> int:
         """The archive's size in bytes."""
-        return self._reading.pin.size
+        return self.pin.size
 
     @property
     def refused(self) -> int:
         """The number of selected members that have a `problem` and cannot be read."""
-        return len(self._reading.index.failures)
+        return len(self._index.failures)
 
     @property
     def warnings(self) -> Mapping[str, int]:
@@ -468,7 +469,7 @@ class Archive(Mapping[str, ArchiveMember]):
 
         The findings are from the directory and from the members that have been read so far.
         """
-        return dict(self._reading.index.warnings)
+        return dict(self._index.warnings)
 
     def _stream(self, member: Member) -> Iterator[bytes]:
         """Yield the content of a member and check it; add its warnings to those of the archive."""
@@ -476,23 +477,21 @@ class Archive(Mapping[str, ArchiveMember]):
         tuning = self._context.tuning
         read = self._reader(member)
         opened = open_local(member, read, policy)
-        warnings = self._reading.index.warnings
-        warnings.update(opened.warnings)
+        self._index.warnings.update(opened.warnings)
         start = member.offset + opened.data_start
         stop = start + member.compressed_size
         from s3unzip.zip import MemberDecoder  # noqa: PLC0415 - it loads the decompressors
 
         decoder = MemberDecoder(member, policy, opened)
-        for data in decoder.decode(
-            read_ahead(read, ByteRange(start, stop), tuning.read_piece, tuning.reads_ahead)
-        ):
+        raw = read_ahead(read, ByteRange(start, stop), tuning.read_piece, tuning.reads_ahead)
+        for data in decoder.decode(raw):
             yield bytes(data)  # copies only buffers that are not bytes
-        warnings.update(decoder.warnings)
+        self._index.warnings.update(decoder.warnings)
         descriptor = b""  # a descriptor may follow the data, up to the next member
         descriptor_stop = min(member.stop, stop + AFTER_LENGTH)
         if descriptor_stop > stop:
             descriptor = read(ByteRange(stop, descriptor_stop))
-        warnings.update(close_member(member, opened, descriptor))
+        self._index.warnings.update(close_member(member, opened, descriptor))
 
     def _reader(self, member: Member) -> Callable[[ByteRange], bytes]:
         """Return a function that reads ranges of a member; a small member is read here, at once."""
