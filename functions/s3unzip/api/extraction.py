@@ -48,7 +48,6 @@ from s3unzip.stores.open import OpenedStores
 from s3unzip.stores.ports import Clock, StoredObject
 from s3unzip.zip import Limits
 
-SUFFIX = ".zip"
 _ARCHIVE = re.compile(r"\.zip(\.0{2,}1)?\Z", re.IGNORECASE)  # also the first piece of a cut archive
 
 
@@ -153,10 +152,9 @@ def names_several(word: str) -> bool:
     """Return whether `word` looks like a folder, a prefix or a glob, without asking a store."""
     scheme, _, path = word.partition("://")
     if not path:  # without a scheme, `word` is a path on this machine
+        is_glob = has_wildcards(word) and not Path(word).exists()
         # `Path("")` is the current folder, but an empty word names nothing.
-        return (has_wildcards(word) and not Path(word).exists()) or (
-            word != "" and Path(word).is_dir()
-        )
+        return is_glob or (word != "" and Path(word).is_dir())
     key = split_bucket(path)[1]
     return scheme.lower() == "s3" and (not key or key.endswith("/") or has_wildcards(key))
 
@@ -239,8 +237,7 @@ def _list_archives(word: str, stores: Stores) -> list[Location]:
     if has_wildcards(word) and not Path(word).is_dir():
         raise NotFoundError(f"{word}: no archive matches")
     raise NotFoundError(
-        f"{word}: no archive is there: nothing below this {container} has a name that ends in "
-        f"{SUFFIX}"
+        f"{word}: no archive is there: nothing below this {container} has a name that ends in .zip"
     )
 
 

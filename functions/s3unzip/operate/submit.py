@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Struct, structs
 
 from s3unzip.api.extraction import (
-    SUFFIX,
     fixed_part,
     is_object,
     names_object,
@@ -134,7 +133,7 @@ def list_archives(names: Sequence[str], runs: DeployedRuns) -> tuple[dict[str, i
             key: size for key, size in named.items() if runs.defaults.covers(_locate(runs, key))
         }
         # A glob also names objects that are not archives. These are not counted.
-        left_out = {key for key in named if key.lower().endswith(SUFFIX)} - taken.keys()
+        left_out = {key for key in named if key.lower().endswith(".zip")} - taken.keys()
         if not taken and not left_out:
             raise NotFoundError(f"{name}: names no archive that {runs.environment} takes")
         sizes |= taken
