@@ -298,7 +298,7 @@ class Machine:
         if settled.report is not None and records.find_plan() is None:
             return settled.report  # the archive was refused
         run = records.require_plan().run
-        first_round = settled.next.round
+        first = settled.next.round
         context.stores.end_startup()
         started = context.clock.now()
         try:
@@ -309,7 +309,7 @@ class Machine:
                 has_scans = any(task.kind is TaskKind.SCAN for task in tasks)
                 self._progress.phase("scan" if has_scans else "extract")
                 fault = self._workers.do_all(
-                    run, tasks, state.workers, self.outer, new_run=state.round == first_round
+                    run, tasks, state.workers, self.outer or records, new_run=state.round == first
                 )
                 self._progress.phase("link" if has_scans else "report")
                 settled = _settle_round(state, records, context, fault)

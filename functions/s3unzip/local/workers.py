@@ -137,13 +137,7 @@ class Workers:
         self._workers = []
 
     def do_all(
-        self,
-        run: Run,
-        tasks: Sequence[Task],
-        at_once: int,
-        outer: RunRecords | None,
-        *,
-        new_run: bool,
+        self, run: Run, tasks: Sequence[Task], at_once: int, outer: RunRecords, *, new_run: bool
     ) -> ServiceFaultError | None:
         """Attempt each task once; members without an outcome are left for the next round.
 
@@ -153,7 +147,7 @@ class Workers:
             run: the run.
             tasks: the tasks of one round.
             at_once: the maximum number of concurrent workers.
-            outer: the records of the run that extracted this archive, if a run did.
+            outer: the records of the run that extracted this archive, or else of this run.
             new_run: whether this is the first round since the run began or was resumed.
 
         Returns:
@@ -178,7 +172,7 @@ class Workers:
                 ended, running = wait(running, LOOK_SECONDS, FIRST_COMPLETED)
                 for future in ended:
                     future.result()  # raises the error from the thread
-                if running and outer is not None and is_stopped(outer):  # stop this run, too
+                if running and outer.run != run.id and is_stopped(outer):  # stop this run, too
                     records.write_stop(
                         Stop(Verdict.FAILED, STOPPED, "the run was stopped by s3unzip abort")
                     )
