@@ -255,12 +255,12 @@ class Arguments(Struct, frozen=True):
         if self.password_file == "-":  # noqa: S105 - not a password
             return _ask_password(name)
         try:
-            line = Path(self.password_file).read_bytes()
+            content = Path(self.password_file).read_bytes()
         except OSError as error:
             raise UsageError(f"{name}: {error.strerror}") from error
-        if line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # of Windows PowerShell
-            line = line.decode("utf-16", "replace").encode()
-        secret = line.removeprefix(codecs.BOM_UTF8).removesuffix(b"\n").removesuffix(b"\r")
+        if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # from PowerShell
+            content = content.decode("utf-16", "replace").encode()
+        secret = content.removeprefix(codecs.BOM_UTF8).removesuffix(b"\n").removesuffix(b"\r")
         if not secret:
             raise UsageError(f"{name}: is empty")
         return secret
