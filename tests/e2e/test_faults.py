@@ -168,7 +168,8 @@ def test_a_run_is_listed_and_shown(pipeline: DeployedPipeline, operator: Program
     )
     page = Path(operator.run("show", "latest", "--env", "dev", "--html").out.strip())
     assert "<title>" in page.read_text(encoding="utf-8")
-    refused = pipeline.extract("refused.zip", b"no zip").run  # a run without an execution
+    # A run without an execution. Runs of the same second are in the order of their names.
+    refused = pipeline.extract("wrong.zip", b"no zip").run
     operator.run("watch", refused, "--env", "dev").ends(Verdict.REJECTED.exit_code, "REJECTED")
     operator.run("runs", "--env", "dev", "--limit", "1").prints(refused, "REJECTED")
     operator.run("show", "latest", "--env", "dev").ends(Verdict.REJECTED.exit_code)
