@@ -18,7 +18,7 @@ from constructs import Construct
 from infra.alarms import Alarms
 from infra.best_practices import acknowledge_wildcards, check_best_practices
 from infra.bundle import PACKAGE, ROOT, ensure_asset
-from infra.dashboard import Dashboard, Watched
+from infra.dashboard import Dashboard
 from infra.environment import Environment
 from infra.environment_file import load_environment, select_settings
 from infra.functions import Functions
@@ -133,33 +133,49 @@ class S3UnzipStack(cdk.Stack):
             workflow=workflow,
             intake=intake,
         )
-        watched = Watched(functions, workflow, intake, alarms)
-        dashboard = Dashboard(self, environment=environment, watched=watched)
+        dashboard = Dashboard(
+            self,
+            environment=environment,
+            functions=functions,
+            workflow=workflow,
+            intake=intake,
+            alarms=alarms,
+        )
         for key, value in {
             "s3unzip:environment": environment.name,
             **environment.stack.tags,
         }.items():
             cdk.Tags.of(self).add(key, value)
-        outputs = _outputs(environment, storage, watched) | {"DashboardUrl": dashboard.url}
+        outputs = _outputs(
+            environment, storage=storage, functions=functions, workflow=workflow, intake=intake
+        )
+        outputs["DashboardUrl"] = dashboard.url
         for key, value in outputs.items():
             cdk.CfnOutput(self, key, value=value)
 
 
-def _outputs(environment: Environment, storage: Storage, watched: Watched) -> dict[str, str]:
+def _outputs(
+    environment: Environment,
+    *,
+    storage: Storage,
+    functions: Functions,
+    workflow: Workflow,
+    intake: Intake,
+) -> dict[str, str]:
     """Return the stack's outputs by name."""
     outputs = {
         "IngestBucket": storage.ingest.bucket_name,
         "IngestKeys": environment.archive_keys,
         "DestinationBucket": storage.destination.bucket_name,
         "WorkBucket": storage.work.bucket_name,
-        "StateMachineArn": watched.workflow.state_machine.state_machine_arn,
+        "StateMachineArn": workflow.state_machine.state_machine_arn,
         **{
             f"{name.capitalize()}Function": function.function_name
-            for name, function in watched.functions.by_name.items()
+            for name, function in functions.by_name.items()
         },
-        "QueueUrl": watched.intake.queue.queue_url,
-        "DeadLettersArn": watched.intake.dead_letters["DeadLetters"].queue_arn,
-        **{f"{name}Url": queue.queue_url for name, queue in watched.intake.dead_letters.items()},
+        "QueueUrl": intake.queue.queue_url,
+        "DeadLettersArn": intake.dead_letters["DeadLetters"].queue_arn,
+        **{f"{name}Url": queue.queue_url for name, queue in intake.dead_letters.items()},
         "Environment": environment.name,  # `make` refuses the stack of another environment
         # `s3unzip doctor` compares these outputs with its own package.
         "Version": __version__,
@@ -173,12 +189,10 @@ def _outputs(environment: Environment, storage: Storage, watched: Watched) -> di
     if environment.ingest.request_payer:
         optional["IngestPayer"] = "requester"
     if environment.destination.existing is not None:
-        optional["DestinationPolicy"] = watched.functions.destination_policy(
-            environment.destination
-        )
+        optional["DestinationPolicy"] = functions.destination_policy(environment.destination)
     for number, route in enumerate(environment.routes):
         if route.destination.existing not in {None, environment.destination.existing}:
-            optional[f"Route{number}DestinationPolicy"] = watched.functions.destination_policy(
+            optional[f"Route{number}DestinationPolicy"] = functions.destination_policy(
                 route.destination
             )
         optional[f"Route{number}DestinationKey"] = route.destination.kms_key or environment.kms_key

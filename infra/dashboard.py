@@ -5,7 +5,6 @@ and their stages take? How much do they process? What do the functions do? What 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch, aws_lambda as lambda_
@@ -38,16 +37,6 @@ ENDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Watched:
-    """The resources that the dashboard shows, in addition to the pipeline's own metrics."""
-
-    functions: Functions
-    workflow: Workflow
-    intake: Intake
-    alarms: Alarms
-
-
 # docs.aws.amazon.com/whitepapers/latest/aws-fault-isolation-boundaries, "Partitions"
 CONSOLES = {
     "aws": "console.aws.amazon.com",
@@ -60,7 +49,16 @@ CONSOLES = {
 class Dashboard(Construct):
     """The dashboard of an environment; `url` opens it in the console."""
 
-    def __init__(self, scope: Construct, *, environment: Environment, watched: Watched) -> None:
+    def __init__(
+        self,
+        scope: Construct,
+        *,
+        environment: Environment,
+        functions: Functions,
+        workflow: Workflow,
+        intake: Intake,
+        alarms: Alarms,
+    ) -> None:
         super().__init__(scope, "Dashboard")
         region = cdk.Stack.of(self).region
         # Dashboards belong to an account, not to a region (AWS::CloudWatch::Dashboard).
@@ -75,7 +73,7 @@ class Dashboard(Construct):
             f"https://{region}.{host}/cloudwatch/home?region={region}#dashboards/dashboard/{name}"
         )
         measures = Measures(environment.name)
-        lines = _spending_lines(environment, watched.functions, watched.workflow)
+        lines = _spending_lines(environment, functions, workflow)
         cloudwatch.Dashboard(
             self,
             "Board",
@@ -83,19 +81,19 @@ class Dashboard(Construct):
             default_interval=cdk.Duration.hours(3),
             widgets=[
                 _headline(measures, _spending_total(lines)),
-                _health(watched),
+                _health(alarms),
                 heading("What ended last"),
-                [_last_runs(watched)],
+                [_last_runs(functions)],
                 heading("What failed"),
-                _failures(watched),
+                _failures(functions, workflow, intake),
                 heading("Does work wait? Is it throttled?"),
-                *_waiting(watched, measures),
+                *_waiting(functions, intake, measures),
                 heading("How long"),
                 *_stages(measures),
                 heading("How much"),
                 _throughput(measures),
                 heading("Functions and cost"),
-                _functions(watched.functions, list(lines.values())),
+                _functions(functions, list(lines.values())),
             ],
         )
 
@@ -113,23 +111,23 @@ def _headline(measures: Measures, dollars: cloudwatch.IMetric) -> list[cloudwatc
     ]
 
 
-def _health(watched: Watched) -> list[cloudwatch.IWidget]:
+def _health(alarms: Alarms) -> list[cloudwatch.IWidget]:
     return [
         cloudwatch.AlarmStatusWidget(
             title="Alarms",
-            alarms=list(watched.alarms.by_name.values()),
+            alarms=list(alarms.by_name.values()),
             sort_by=cloudwatch.AlarmStatusWidgetSortBy.STATE_UPDATED_TIMESTAMP,
             width=10,
             height=9,
         ),
-        cloudwatch.TextWidget(markdown=watched.alarms.runbook, width=14, height=9),
+        cloudwatch.TextWidget(markdown=alarms.runbook, width=14, height=9),
     ]
 
 
-def _last_runs(watched: Watched) -> cloudwatch.IWidget:
+def _last_runs(functions: Functions) -> cloudwatch.IWidget:
     """Return a table of the last runs, from the log lines that `s3unzip.aws.telemetry` writes."""
     return _logged(
-        watched,
+        functions,
         "Last 20 runs",
         [
             (
@@ -144,12 +142,12 @@ def _last_runs(watched: Watched) -> cloudwatch.IWidget:
     )
 
 
-def _failures(watched: Watched) -> list[cloudwatch.IWidget]:
+def _failures(functions: Functions, workflow: Workflow, intake: Intake) -> list[cloudwatch.IWidget]:
     """Return the widgets about failures; reasons come from logs, because no metric has them."""
-    machine = watched.workflow.state_machine
+    machine = workflow.state_machine
     return [
         _logged(
-            watched,
+            functions,
             "Failures by reason",
             [
                 "fields reason, members",
@@ -160,7 +158,7 @@ def _failures(watched: Watched) -> list[cloudwatch.IWidget]:
             width=6,
         ),
         _logged(
-            watched,
+            functions,
             "Last runs that did not complete",
             [
                 "fields @timestamp, correlation_id as run, verdict, reason, failed, source",
@@ -186,7 +184,7 @@ def _failures(watched: Watched) -> list[cloudwatch.IWidget]:
             "Dead letters",
             [
                 queue.metric_approximate_number_of_messages_visible(label=name, statistic="Maximum")
-                for name, queue in watched.intake.dead_letters.items()
+                for name, queue in intake.dead_letters.items()
             ],
             unit="messages",
             width=4,
@@ -194,9 +192,11 @@ def _failures(watched: Watched) -> list[cloudwatch.IWidget]:
     ]
 
 
-def _waiting(watched: Watched, measures: Measures) -> list[list[cloudwatch.IWidget]]:
+def _waiting(
+    functions: Functions, intake: Intake, measures: Measures
+) -> list[list[cloudwatch.IWidget]]:
     """Return a row of graphs of waiting and throttling, and a row of what happened later."""
-    queue = watched.intake.queue
+    queue = intake.queue
     lengths = [
         queue.metric_approximate_number_of_messages_visible(label="waiting", statistic="Maximum"),
         queue.metric_approximate_number_of_messages_not_visible(
@@ -205,7 +205,7 @@ def _waiting(watched: Watched, measures: Measures) -> list[list[cloudwatch.IWidg
     ]
     throttles = [
         function.metric_throttles(label=name, statistic="Sum")
-        for name, function in watched.functions.by_name.items()
+        for name, function in functions.by_name.items()
     ]
     return [
         [
@@ -297,12 +297,12 @@ def _functions(
 
 
 def _logged(
-    watched: Watched, title: str, lines: Sequence[str], *, width: int
+    functions: Functions, title: str, lines: Sequence[str], *, width: int
 ) -> cloudwatch.IWidget:
     return cloudwatch.LogQueryWidget(
         title=title,
         log_group_names=[
-            watched.functions.by_name[name].log_group.log_group_name
+            functions.by_name[name].log_group.log_group_name
             for name in ("settle", "intake", "plan")  # the functions that end runs
         ],
         query_lines=list(lines),
