@@ -14,7 +14,7 @@ from pathlib import Path
 from bench.measure import RUNS, median, print_figure, print_step, run_command
 from embedded.deploy import prepare_dependencies, start_aws, synthesize
 from embedded.pipeline import DeployedPipeline
-from infra.bundle import Target, build_bundle, find_python, find_uv
+from infra.bundle import build_bundle, find_python, find_uv
 from infra.cdk_cli import COMMAND
 from s3unzip.model import Verdict
 from s3unzip.settings import PROCESS_VARIABLES, Variable
@@ -131,7 +131,7 @@ def measure_imports(folder: Path) -> None:
     if python is None:
         sys.exit("cloud.import.*.ms: no CPython 3.13: install one with `uv python install 3.13`")
     asset = folder / "asset"
-    build_bundle(asset, Target(python))
+    build_bundle(asset, ("--python", python))
     variables = {
         "PYTHONPATH": str(asset),
         Variable.ENVIRONMENT.value: "bench",

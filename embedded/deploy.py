@@ -24,7 +24,7 @@ from botocore.config import Config
 
 from embedded.ministack import PYTHON, REGION, EmbeddedAws, EmbeddedAwsError
 from infra import bundle
-from infra.bundle import ROOT, Target, compile_folder, copy_package
+from infra.bundle import ROOT, compile_folder, copy_package
 
 BUILT = ROOT / "build" / "embedded"
 DEPLOY_SECONDS = 300.0
@@ -67,7 +67,7 @@ def prepare_dependencies() -> Path:
         if folder.exists():
             return folder
         scratch = BUILT / f".making-{os.getpid()}"
-        bundle.install_dependencies(scratch, Target(str(PYTHON)))
+        bundle.install_dependencies(scratch, ("--python", str(PYTHON)))
         # Each worker is a cold start: keep byte code, so that workers do not compile the same
         # files.
         compiled = [str(PYTHON), "-m", "compileall", "-q", "-j", "0", str(scratch)]

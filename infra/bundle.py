@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Sequence
 from glob import glob
 from pathlib import Path
 
@@ -53,20 +53,18 @@ class BundleError(Exception):
     """The asset could not be built; the message names the command and its last output."""
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """The Python and the platform for which wheels are installed."""
-
-    python: str  # the version or, if the platform is this machine, the interpreter's path
-    platform: str | None = None  # uv's name of the platform; None: this machine
+# uv's options that choose the wheels. Python 3.12 and later run on Amazon Linux 2023, whose glibc
+# 2.34 can load these.
+LAMBDA_WHEELS = ("--python-version", "3.13", "--python-platform", "aarch64-manylinux_2_28")
 
 
-# Python 3.12 and later run on Amazon Linux 2023, whose glibc 2.34 can load these wheels.
-LAMBDA = Target("3.13", "aarch64-manylinux_2_28")
-
-
-def build_bundle(folder: Path, target: Target = LAMBDA) -> str | None:
+def build_bundle(folder: Path, wheels: Sequence[str] = LAMBDA_WHEELS) -> str | None:
     """Write the asset to `folder`, completely or not at all.
+
+    Args:
+        folder: the folder of the asset.
+        wheels: uv's options that choose the wheels; for this machine, ``--python`` with the path
+            of an interpreter.
 
     Returns:
         The path of the CPython 3.13 that compiled the asset; None if this machine has none, so that
@@ -75,7 +73,7 @@ def build_bundle(folder: Path, target: Target = LAMBDA) -> str | None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".bundle-") as scratch:
         asset = Path(scratch) / "asset"
-        install_dependencies(asset, target)
+        install_dependencies(asset, wheels)
         _remove_services(asset)
         copy_package(asset)
         python = find_python(find_uv())
@@ -99,8 +97,11 @@ def copy_package(folder: Path) -> None:
     shutil.copytree(PACKAGE, folder / "s3unzip", ignore=ignored)
 
 
-def install_dependencies(folder: Path, target: Target) -> None:
-    """Install the package's dependencies into `folder`, in the versions of the lock file."""
+def install_dependencies(folder: Path, wheels: Sequence[str]) -> None:
+    """Install the package's dependencies into `folder`, in the versions of the lock file.
+
+    `wheels` are uv's options that choose the wheels.
+    """
     # --color never: the CDK CLI forces colors, which uv would write into the requirements.
     uv = find_uv()
     export = (
@@ -108,16 +109,13 @@ def install_dependencies(folder: Path, target: Target) -> None:
         *("--extra", "functions", "--no-emit-project"),
     )
     prune = [option for name in CLI_ONLY for option in ("--prune", name)]
-    machine = ["--python", target.python]
-    if target.platform is not None:
-        machine = ["--python-version", target.python, "--python-platform", target.platform]
     with tempfile.TemporaryDirectory() as scratch:
         requirements = str(Path(scratch) / "requirements.txt")
         _run([*export, *prune, "--output-file", requirements])
         _run(
             [
                 *(uv, "pip", "install", "--color", "never", "--quiet"),
-                *("--target", str(folder), *machine),
+                *("--target", str(folder), *wheels),
                 *("--only-binary", ":all:", "--no-installer-metadata", "--no-compile-bytecode"),
                 *("--no-deps", "--require-hashes", "--requirements", requirements),
             ]

@@ -13,7 +13,6 @@ import pytest
 from infra import bundle
 from infra.bundle import (
     SERVICES,
-    Target,
     build_bundle,
     compile_folder,
     copy_package,
@@ -152,15 +151,15 @@ def asset(tmp_path_factory: pytest.TempPathFactory) -> Asset:
     python = find_python(find_uv())
     if python is None:
         pytest.skip("no CPython 3.13 on this machine: install one with `uv python install 3.13`")
-    target = Target(python)
-    made = make_once(tmp_path_factory, "asset", lambda to: build_bundle(to / "lambda", target))
+    wheels = ("--python", python)
+    made = make_once(tmp_path_factory, "asset", lambda to: build_bundle(to / "lambda", wheels))
     return Asset(made / "lambda", python)
 
 
 def test_the_same_bytes_each_time(asset: Asset, tmp_path: Path) -> None:
     """Built again elsewhere, later, with other times on the files, the asset is the same."""
     again = tmp_path / "elsewhere" / "deeper" / "lambda"
-    assert build_bundle(again, Target(asset.python)) == asset.python
+    assert build_bundle(again, ("--python", asset.python)) == asset.python
     first, second = (
         {path.relative_to(root): path.read_bytes() for path in root.rglob("*") if path.is_file()}
         for root in (asset.folder, again)
