@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import sys
 
+from infra import RefusedError
 from infra.application import synthesize
-from infra.bundle import BundleError
-from infra.environment_file import EnvironmentFileError
 
 try:
     synthesize()
-except (EnvironmentFileError, BundleError) as error:
+except RefusedError as error:
     sys.exit(str(error))

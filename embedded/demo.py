@@ -23,7 +23,7 @@ from rich.console import Console
 from embedded.deploy import start_aws, synthesize
 from embedded.ministack import EmbeddedAws, EmbeddedAwsError
 from embedded.pipeline import DeployedPipeline
-from infra.bundle import BundleError
+from infra import RefusedError
 from s3unzip.cli.output import print_report
 from s3unzip.cli.progress import RunDisplay
 from s3unzip.model import PlanSummary, Report, Verdict
@@ -141,7 +141,7 @@ def main() -> None:
     console = Console(stderr=True, highlight=False)
     try:
         report = _run_demo(chosen.archive, keep=chosen.keep, console=console)
-    except (EmbeddedAwsError, BundleError) as error:
+    except (EmbeddedAwsError, RefusedError) as error:
         sys.exit(str(error))
     except KeyboardInterrupt:
         sys.exit(130)

@@ -23,7 +23,7 @@ import boto3
 from botocore.config import Config
 
 from embedded.ministack import PYTHON, REGION, EmbeddedAws, EmbeddedAwsError
-from infra import bundle
+from infra import RefusedError, bundle
 from infra.bundle import ROOT, compile_folder, copy_package
 
 BUILT = ROOT / "build" / "embedded"
@@ -86,7 +86,7 @@ def make_asset(folder: Path) -> dict[str, str]:
     if PYTHON.exists():
         try:
             compile_folder(folder, str(PYTHON))
-        except bundle.BundleError as error:
+        except RefusedError as error:
             raise EmbeddedAwsError(str(error)) from error
     return {"S3UNZIP_ASSET": str(folder)}
 

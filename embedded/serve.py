@@ -16,7 +16,7 @@ from pathlib import Path
 
 from embedded.deploy import make_asset, start_aws
 from embedded.ministack import EmbeddedAwsError
-from infra.bundle import BundleError
+from infra import RefusedError
 
 
 @contextlib.contextmanager
@@ -41,7 +41,7 @@ def main() -> None:
             sys.stdout.flush()
             with contextlib.suppress(KeyboardInterrupt):
                 signal.pause()
-    except (EmbeddedAwsError, BundleError) as error:
+    except (EmbeddedAwsError, RefusedError) as error:
         sys.exit(str(error))
 
 

@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from glob import glob
 from pathlib import Path
 
+from infra import RefusedError
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "functions" / "s3unzip"
 BUILT = ROOT / "build" / "lambda"
@@ -47,12 +49,6 @@ UNUSED = (
 # `s3unzip.stores.s3.aws_session` and of `open_client` in `s3unzip.aws.environment`. The sampler of
 # aws_xray_sdk uses a client of X-Ray.
 SERVICES = ("events", "s3", "secretsmanager", "sqs", "stepfunctions", "xray")
-
-
-class BundleError(Exception):
-    """The asset could not be built; the message names the command and its last output."""
-
-
 # uv's options that choose the wheels. Python 3.12 and later run on Amazon Linux 2023, whose glibc
 # 2.34 can load these.
 LAMBDA_WHEELS = ("--python-version", "3.13", "--python-platform", "aarch64-manylinux_2_28")
@@ -81,7 +77,7 @@ def build_bundle(folder: Path, wheels: Sequence[str] = LAMBDA_WHEELS) -> str | N
             compile_folder(asset, python)
         size = sum(path.stat().st_size for path in asset.rglob("*") if path.is_file())
         if size > MAX_BYTES:
-            raise BundleError(
+            raise RefusedError(
                 f"the unpacked asset is {size / 1024**2:.0f} MiB, more than "
                 f"{MAX_BYTES // 1024**2}: find what grew with `du -s {folder}/*`"
             )
@@ -127,7 +123,7 @@ def find_uv() -> str:
     """Return the path of uv: from `uv run`, from PATH, or as the Makefile installed it."""
     uv = os.environ.get("UV") or shutil.which("uv") or str(ROOT / ".uv" / "bin" / "uv")
     if not Path(uv).is_file():
-        raise BundleError(f"{uv}: there is no uv; install it with `make cdk`")
+        raise RefusedError(f"{uv}: there is no uv; install it with `make cdk`")
     return uv
 
 
@@ -153,7 +149,7 @@ def _remove_services(asset: Path) -> None:
 def _run(command: list[str]) -> None:
     process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S603 - fixed arguments
     if process.returncode != 0:
-        raise BundleError(f"`{' '.join(command)}` failed:\n{process.stderr.strip()}")
+        raise RefusedError(f"`{' '.join(command)}` failed:\n{process.stderr.strip()}")
 
 
 # Byte code. ``/var/task`` is read-only: without byte code, every cold start would compile the
@@ -210,7 +206,7 @@ def compile_folder(folder: Path, python: str) -> None:
         check=False,
     )
     if process.returncode != 0:
-        raise BundleError(f"{python} cannot compile the asset:\n{process.stdout}{process.stderr}")
+        raise RefusedError(f"{python} cannot compile the asset:\n{process.stdout}{process.stderr}")
 
 
 def _is_compatible(python: str) -> bool:

@@ -33,12 +33,7 @@ from infra.account import (
 )
 from infra.cdk_cli import run_cdk
 from infra.environment import DEFAULT_INTAKE, Environment
-from infra.environment_file import (
-    FOLDER,
-    SETTING,
-    EnvironmentFileError,
-    load_environment,
-)
+from infra.environment_file import FOLDER, SETTING, load_environment
 from infra.sections import BUCKET_NAME, IP_ADDRESS, StackSection
 from s3unzip.model import Location
 from s3unzip.printable import show_count
@@ -370,7 +365,7 @@ def main() -> None:
     try:
         command, arguments = _read_arguments()
         code = command(arguments)
-    except (EnvironmentFileError, RefusedError, S3UploadFailedError) as error:
+    except (RefusedError, S3UploadFailedError) as error:
         sys.exit(str(error))
     except (BotoCoreError, ClientError) as error:
         sys.exit(explain(error))

@@ -14,14 +14,11 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
+from infra import RefusedError
 from infra.environment import Environment
 from infra.tables import table_of
 
 FOLDER = Path(__file__).parent / "environments"
-
-
-class EnvironmentFileError(Exception):
-    """The environment's file is missing, or a setting is wrong; the message is one line."""
 
 
 def load_environment(
@@ -32,11 +29,11 @@ def load_environment(
     shown = f"infra/environments/{name}.toml"
     if not file.is_file():
         known = ", ".join(sorted(path.stem for path in folder.glob("*.toml")))
-        raise EnvironmentFileError(f"environment {name!r}: there is no {shown}; known: {known}")
+        raise RefusedError(f"environment {name!r}: there is no {shown}; known: {known}")
     try:
         values: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8-sig"))
     except ValueError as error:  # the file is not TOML, or not UTF-8
-        raise EnvironmentFileError(f"{shown}: {error}") from error
+        raise RefusedError(f"{shown}: {error}") from error
     try:
         replace_settings(values, settings or {})
         return Environment.model_validate({**values, "name": name})
@@ -44,8 +41,8 @@ def load_environment(
         message = first_line(error)
         typed = tuple(f"{setting}{end}" for setting in settings or () for end in ".: ")
         if message.startswith(typed):
-            raise EnvironmentFileError(f"-c {message}") from error
-        raise EnvironmentFileError(f"{shown}: {message}") from error
+            raise RefusedError(f"-c {message}") from error
+        raise RefusedError(f"{shown}: {message}") from error
 
 
 # A setting before the first table, or ``section.setting``; the name of a tag may be any text.
@@ -84,9 +81,9 @@ def _kind_of(path: str) -> Any:
         elif isinstance(kind, type) and issubclass(kind, BaseModel) and part in kind.model_fields:
             kind = table_of(kind.model_fields[part])
         else:
-            raise EnvironmentFileError(f"-c {path}: there is no such setting{_near(kind, part)}")
+            raise RefusedError(f"-c {path}: there is no such setting{_near(kind, part)}")
     if isinstance(kind, type) and issubclass(kind, BaseModel):
-        raise EnvironmentFileError(f"-c {path}: this is a section; name one of its settings")
+        raise RefusedError(f"-c {path}: this is a section; name one of its settings")
     return kind
 
 

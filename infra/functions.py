@@ -10,9 +10,9 @@ from constructs import Construct
 from msgspec import to_builtins
 from msgspec.structs import asdict
 
+from infra import RefusedError
 from infra.best_practices import acknowledge
 from infra.environment import Environment
-from infra.environment_file import EnvironmentFileError
 from infra.rights import READERS, Rights, allow, states_arn
 from infra.sections import BucketSection, FunctionSection, RouteSection
 from infra.storage import Storage
@@ -265,7 +265,7 @@ def _check_size(variables: Mapping[str, str]) -> None:
     if routes > size // 2:
         largest = f"routes: they take {routes:,} of the"
         advice = "use fewer routes, or set in [options] what they share"
-    raise EnvironmentFileError(
+    raise RefusedError(
         f"{largest} {size:,} bytes of the functions' environment variables; Lambda allows "
         f"{MAX_VARIABLES:,} in total: {advice}"
     )

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from infra import bundle
+from infra import RefusedError, bundle
 from infra.bundle import (
     SERVICES,
     build_bundle,
@@ -35,7 +35,7 @@ class Builder:
     def __call__(self, folder: Path) -> str | None:
         """Make the folder anew."""
         if self.fails:
-            raise bundle.BundleError("uv failed")
+            raise RefusedError("uv failed")
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         (folder / "asset").write_text("the asset")
@@ -88,7 +88,7 @@ def test_a_changed_input_builds_it_again(
 def test_a_failed_build_leaves_no_promise(builder: Builder, tmp_path: Path) -> None:
     """After a failure the next command builds, and so it does where the folder has gone."""
     builder.fails = True
-    with pytest.raises(bundle.BundleError):
+    with pytest.raises(RefusedError):
         builder.ensure()
     builder.fails = False
     assert builder.ensure() == 1

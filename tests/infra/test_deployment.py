@@ -27,7 +27,7 @@ from infra.account import (
     stop_runs,
 )
 from infra.cdk_cli import COMMAND
-from infra.environment_file import FOLDER, EnvironmentFileError, load_environment
+from infra.environment_file import FOLDER, load_environment
 from s3unzip.model import Location
 from tests.infra.conftest import Synthesized
 from tests.support.assemblies import (
@@ -506,7 +506,7 @@ def test_what_is_too_long(
 
     monkeypatch.setenv("S3UNZIP_ASSET", str(Path(__file__).parent))
     environment = load_environment("dev", settings=settings)
-    with pytest.raises(EnvironmentFileError, match=line):
+    with pytest.raises(RefusedError, match=line):
         build(Application(tmp_path, linter=False), environment)
 
 

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from infra import environment as checks
+from infra import RefusedError, environment as checks
 from infra.bundle import ROOT
 from infra.environment import Environment
 from infra.environment_file import (
     FOLDER,
-    EnvironmentFileError,
     load_environment,
     select_settings,
 )
@@ -76,7 +75,7 @@ def test_shipped_environments_are_right(name: str) -> None:
 def test_a_wrong_file_is_one_line(tmp_path: Path, before: str, after: str, line: str) -> None:
     """The line names the file, the setting, and what it should be."""
     (tmp_path / "dev.toml").write_text(DEV.replace(before, after, 1), errors="surrogateescape")
-    with pytest.raises(EnvironmentFileError, match=one_line(line)) as caught:
+    with pytest.raises(RefusedError, match=one_line(line)) as caught:
         load_environment("dev", tmp_path, settings={"tuning.batch_seconds": "5"})
     assert re.fullmatch(r"infra/environments/dev\.toml: .{1,300}", str(caught.value))
 
@@ -185,7 +184,7 @@ def test_a_wrong_file_is_one_line(tmp_path: Path, before: str, after: str, line:
 )
 def test_a_wrong_setting_is_one_line(settings: dict[str, object], said: str) -> None:
     """The line says that it came from the command line, and what is wrong with which setting."""
-    with pytest.raises(EnvironmentFileError, match=one_line(said)):
+    with pytest.raises(RefusedError, match=one_line(said)):
         load_environment("dev", settings=settings)
 
 
@@ -209,7 +208,7 @@ def test_destination_inside_the_trigger_is_refused(
         "destination.existing": "one-bucket",
         "destination.prefix": destination,
     }
-    refusal = pytest.raises(EnvironmentFileError, match=r"destination\.prefix: .* scope")
+    refusal = pytest.raises(RefusedError, match=r"destination\.prefix: .* scope")
     with refusal if refused else nullcontext():
         load_environment("dev", settings=settings)
 
@@ -451,7 +450,7 @@ def load(folder: Path, text: str) -> Environment:
 )
 def test_a_wrong_route_is_one_line(tmp_path: Path, text: str, line: str) -> None:
     """The line names the setting by the number of the route."""
-    with pytest.raises(EnvironmentFileError, match=one_line(line)):
+    with pytest.raises(RefusedError, match=one_line(line)):
         load(tmp_path, text)
 
 
