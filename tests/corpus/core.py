@@ -103,7 +103,7 @@ def extract(
         index = read_index(raw, policy, cut, disks)
     except RejectedError as error:
         return Result(error.finding.code)
-    results = {f.member.index: MemberResult(f.finding.code) for f in index.failures}
+    results = {member.index: MemberResult(why.code) for member, why in index.failures}
     warnings = set(index.warnings)
     for member in index.members:
         try:

@@ -123,7 +123,7 @@ def _estimate(request: Request, context: Context, platform: Platform) -> Estimat
     reading, tasks = preview_plan(request, context)
     check_selection(request.options, reading.index, warn)
     print_findings(
-        Counter(failure.finding.code for failure in reading.index.failures), reading.index.warnings
+        Counter(finding.code for _, finding in reading.index.failures), reading.index.warnings
     )
     return estimate_archive(
         request,

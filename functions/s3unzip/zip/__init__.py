@@ -56,7 +56,6 @@ from s3unzip.zip.local import (
 from s3unzip.zip.members import (
     Index as Index,
     Members as Members,
-    RefusedMember as RefusedMember,
 )
 from s3unzip.zip.names import fold_key as fold_key
 from s3unzip.zip.records import METHODS as METHODS

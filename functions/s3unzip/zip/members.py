@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from operator import gt
 from struct import Struct as PackedStruct
-from typing import NamedTuple, TypeVar, overload
+from typing import TypeVar, overload
 
 from msgspec import Struct
 
@@ -43,13 +43,6 @@ _NO_TIME = -(1 << 63)  # represents None
 MAX_MESSAGES = 10_000
 _CIPHERS = (None, Cipher(), *(Cipher(version, key) for version in (1, 2) for key in (1, 2, 3)))
 _CIPHER_CODES = {cipher: code for code, cipher in enumerate(_CIPHERS)}
-
-
-class RefusedMember(NamedTuple):
-    """A member that fails before its data is read; a name that cannot be a key is shortened."""
-
-    member: Member
-    finding: Finding
 
 
 class HeaderTable:
@@ -168,13 +161,12 @@ class HeaderTable:
             cipher=_CIPHERS[self._ciphers[number]],
         )
 
-    def refused(self, number: int) -> RefusedMember:
+    def refused(self, number: int) -> tuple[Member, Finding]:
         """Return the member of header `number`, which has failed, and the reason."""
         member = self.member(number)
         message = self._messages.get(number, f"one of more than {MAX_MESSAGES:,} members that fail")
-        return RefusedMember(
-            member, Finding(self.codes[number], message, member.offset, cut_name(member.path))
-        )
+        shown_path = cut_name(member.path)
+        return member, Finding(self.codes[number], message, member.offset, shown_path)
 
     def set_stops(self, start: int) -> Sequence[int]:
         """Set the upper bound of each member; return all header numbers in order of offsets.
@@ -282,16 +274,16 @@ class Index(Struct, frozen=True):
 
     `members` contains the members that can be read, in the order of their offsets. `selected`
     contains the members to extract. `failures` contains the selected members that fail before their
-    data is read, in directory order. `first` is the offset of the first local header, or of the
-    directory if there are no local headers. `warnings` contains the number of warnings for each
-    code. A member that `is_wrapped` can have more bytes than it declares, up to `inflation` bytes
-    for each of its compressed bytes.
+    data is read, and why, in directory order; a name that cannot be a key is shortened. `first` is
+    the offset of the first local header, or of the directory if there are no local headers.
+    `warnings` contains the number of warnings for each code. A member that `is_wrapped` can have
+    more bytes than it declares, up to `inflation` bytes for each of its compressed bytes.
     """
 
     table: HeaderTable
     members: Members[Member]
     selected: Members[Member]
-    failures: Members[RefusedMember]
+    failures: Members[tuple[Member, Finding]]
     first: int
     warnings: Counter[str]
     inflation: float = 0.0

@@ -193,7 +193,7 @@ def test_members_that_fail_are_selected_as_others(
 ) -> None:
     """One that is not selected does not count; of the others the key is judged, not the name."""
     index = _index_through(build(*entries), selection)
-    assert ([failure.finding.code for failure in index.failures], index.excluded) == (
+    assert ([finding.code for _, finding in index.failures], index.excluded) == (
         codes,
         excluded,
     )
@@ -240,7 +240,7 @@ def test_long_names_are_cut() -> None:
         ("name-nul", 203),
         ("encrypted", 300),
     ]
-    assert all(len(str(failure.finding)) < 1_500 for failure in index.failures)
+    assert all(len(str(finding)) < 1_500 for _, finding in index.failures)
 
 
 def test_normalising_is_bounded() -> None:
@@ -249,7 +249,7 @@ def test_normalising_is_bounded() -> None:
     assert fold_key("E" + marks) == "e" + marks
     raw = build(Entry("e" + marks), Entry("f" + marks[:200]), Entry("g" + marks[:20]))
     index = read_index(raw, Policy(lenient=True), Cut())
-    codes = {failure.member.path[0]: failure.finding.code for failure in index.failures}
+    codes = {member.path[0]: finding.code for member, finding in index.failures}
     assert (codes, index.warnings["name-combining-run"]) == ({"e": "key-too-long"}, 2)
     assert [has_long_marks(marks[:length]) for length in (200, 20)] == [True, False]
 
