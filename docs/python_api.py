@@ -16,8 +16,9 @@ Modules are loaded when a name is first used, so `import s3unzip` is cheap.
 """
 STABILITY = """\
 * The names on this page, their documented arguments and attributes, and the names that
-  `s3unzip.zip` and `s3unzip.deflate` offer change in an incompatible way only with a new major
-  version. Before version 1.0 a minor version may change them, and the changelog says so.
+  `s3unzip.zip`, `s3unzip.zip.decode` and `s3unzip.deflate` offer change in an incompatible way only
+  with a new major version. Before version 1.0 a minor version may change them, and the changelog
+  says so.
 * New arguments have defaults and are passed by keyword. New fields, checks and errors may appear in
   any version; a new error is below an existing one.
 * Everything else may change at any time: other modules, names that begin with an underscore, texts

@@ -41,11 +41,10 @@ from s3unzip.zip import (
     Index,
     Limits,
     Member,
-    MemberDecoder,
     Policy,
-    decode_whole,
     fold_key,
 )
+from s3unzip.zip.decode import MemberDecoder, decode_member
 from tests.corpus.core import Cut, extract_member, read_index
 from tests.corpus.families import ARCHIVES
 from tests.corpus.larger import read_labels
@@ -564,7 +563,7 @@ def run_codecs(data: bytes, chance: Random) -> bool:
 def _decode(member: Member, data: bytes, policy: Policy, step: int | None) -> bytes | str:
     try:
         if step is None:
-            return bytes(decode_whole(member, data, policy))
+            return bytes(decode_member(member, data, policy).content)
         pieces = (data[start : start + step] for start in range(0, len(data), step))
         return b"".join(bytes(one) for one in MemberDecoder(member, policy).decode(pieces))
     except ArchiveError as error:

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -101,15 +100,6 @@ def test_batches_in_s3_load_no_botocore(workers: str, tmp_path: Path) -> None:
     assert sorted(loaded & {"obstore", *absent}) == ["obstore"]
 
 
-def _imports_of(package: ModuleType) -> list[ast.alias]:
-    return [
-        alias
-        for node in ast.walk(ast.parse(inspect.getsource(package)))
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    ]
-
-
 OF_HANDLER = {*CLIENTS, *BOTOCORE, *COMMAND_LINE, *RARE, "s3unzip.local.workers"} | {
     "aws_xray_sdk",
     "wrapt",
@@ -145,25 +135,18 @@ def test_a_module_loads_what_it_uses(statement: str, absent: set[str]) -> None:
     assert sorted(absent & _loaded_by(statement)) == []
 
 
-@pytest.mark.parametrize("package", [s3unzip.deflate, s3unzip.zip], ids=lambda core: core.__name__)
-def test_the_cores_offer_what_they_import(package: ModuleType) -> None:
-    """Each name that type checkers see is there."""
-    names = {alias.name for alias in _imports_of(package)} - {"TYPE_CHECKING"}
-    assert all(getattr(package, name) is not None for name in names)
-
-
 def test_lists_exactly_its_public_names() -> None:
     """`__all__`, `dir` and type checkers name the same, and each name is there."""
     names: list[str] = vars(s3unzip)["__all__"]
-    typed = {alias.name for alias in _imports_of(s3unzip) if alias.asname == alias.name}
+    typed = {
+        alias.name
+        for node in ast.walk(ast.parse(inspect.getsource(s3unzip)))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.asname == alias.name
+    }
     assert (dir(s3unzip), set(names)) == (names, typed - {"__version__"})
     assert all(getattr(s3unzip, name) is not None for name in names)
-
-
-def test_unknown_name_is_an_attribute_error() -> None:
-    """A name that a core does not have is refused as with any module."""
-    with pytest.raises(AttributeError, match="no attribute 'no_such_name'"):
-        s3unzip.zip.no_such_name  # type: ignore[attr-defined]  # noqa: B018 - as said
 
 
 def test_importing_the_package_loads_nothing() -> None:

@@ -480,7 +480,7 @@ class Archive(Mapping[str, ArchiveMember]):
         self._index.warnings.update(opened.warnings)
         start = member.offset + opened.data_start
         stop = start + member.compressed_size
-        from s3unzip.zip import MemberDecoder  # noqa: PLC0415 - it loads the decompressors
+        from s3unzip.zip.decode import MemberDecoder  # noqa: PLC0415 - it loads the decompressors
 
         decoder = MemberDecoder(member, policy, opened)
         raw = read_ahead(read, ByteRange(start, stop), tuning.read_piece, tuning.reads_ahead)

@@ -2,9 +2,11 @@
 
 To plan a run, use `locate_directory` to find the central directory, a `DirectoryReader` to read its
 headers into an `Index`, and `inspect_prefix` to check the bytes before the first member. To extract
-a member, call `open_member`, then `decode_whole` or a `MemberDecoder`, then `close_member`.
-`CHECKS` is the list of all checks, with the reasons for refusals. `Policy` contains the limits, and
-determines the effect of each check. All errors are instances of `ZipFormatError`.
+a member, call `open_member`, then `decode.decode_member` or a `decode.MemberDecoder`, then
+`close_member`. Import the module `s3unzip.zip.decode` separately, because it loads the
+decompressors, which a plan does not need. `CHECKS` is the list of all checks, with the reasons for
+refusals. `Policy` contains the limits, and determines the effect of each check. All errors are
+instances of `ZipFormatError`.
 
 A function that needs bytes returns `Reads`, a generator that yields a `ByteRange` and is sent the
 bytes in that range. `drive` runs the generator with a function that reads a range:
@@ -16,8 +18,6 @@ bytes in that range. `drive` runs the generator with a function that reads a ran
 >>> location.entries
 0
 """
-
-from typing import TYPE_CHECKING
 
 from s3unzip.errors import (
     Finding as Finding,
@@ -70,20 +70,3 @@ from s3unzip.zip.values import (
     drive as drive,
     find_boundaries as find_boundaries,
 )
-
-if TYPE_CHECKING:
-    from s3unzip.zip.decode import (
-        GzipMember as GzipMember,
-        MemberDecoder as MemberDecoder,
-        decode_whole as decode_whole,
-        gzip_length as gzip_length,
-    )
-else:
-
-    def __getattr__(name: str) -> object:
-        """Load `decode` on first use: it loads the decompressors, which only a worker needs."""
-        if name not in {"GzipMember", "MemberDecoder", "decode_whole", "gzip_length"}:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
-        from s3unzip.zip import decode  # noqa: PLC0415 - on first use
-
-        return getattr(decode, name)

@@ -1,8 +1,8 @@
 """Decrypt and decompress a member's data, and check it against its declared size and CRC-32.
 
-`decode_whole` decodes a small member in one call. A `MemberDecoder` decodes a member of any size in
-pieces, and a `GzipMember` converts a member of any size to a gzip file. All three perform the same
-checks.
+`decode_member` decodes a small member in one call. A `MemberDecoder` decodes a member of any size
+in pieces, and a `GzipMember` converts a member of any size to a gzip file. All three perform the
+same checks.
 
 The supported ciphers are ZipCrypto (APPNOTE 6.1) and WinZip AES. A small C extension decrypts
 ZipCrypto at 80 MB/s; Python code reaches only 0.5 MB/s. pycryptodome decrypts WinZip AES, because
@@ -207,13 +207,6 @@ class Decoded(Struct, frozen=True, gc=False):
     content: Buffer
     crc32: int
     warnings: Sequence[str] = ()  # codes of tolerated findings
-
-
-def decode_whole(
-    member: Member, data: Buffer, policy: Policy, opened: OpenedMember | None = None
-) -> Buffer:
-    """Return the content of a whole member; see `decode_member`."""
-    return decode_member(member, data, policy, opened).content
 
 
 def decode_member(

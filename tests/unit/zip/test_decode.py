@@ -13,8 +13,14 @@ from hypothesis import example, given, strategies as st
 from msgspec.structs import replace
 
 from s3unzip.errors import MemberError
-from s3unzip.zip import GzipMember, Member, Policy, gzip_length
-from s3unzip.zip.decode import PIECE_LENGTH, MemberDecoder, decode_whole
+from s3unzip.zip import Member, Policy
+from s3unzip.zip.decode import (
+    PIECE_LENGTH,
+    GzipMember,
+    MemberDecoder,
+    decode_member,
+    gzip_length,
+)
 from tests.support.zips import BZIP2, DEFLATE, DEFLATE64, LZMA, METHODS, STORED, XZ, ZSTD, compress
 
 MIB = 1 << 20
@@ -34,7 +40,7 @@ def _member_of(method: int, data: bytes, content: bytes, *, flags: int | None = 
 def _decode(member: Member, data: bytes, step: int, policy: Policy | None = None) -> bytes:
     """Decode a member from pieces of `step` bytes; 0 stands for the way of small members."""
     if not step:
-        return bytes(decode_whole(member, data, policy or Policy()))
+        return bytes(decode_member(member, data, policy or Policy()).content)
     decoder = MemberDecoder(member, policy or Policy())
     pieces = []
     for start in range(0, len(data), step):
@@ -81,7 +87,7 @@ def test_round_trip(method: int, content: bytes) -> None:
 def test_stored_is_not_copied() -> None:
     """A stored member's content is the very buffer that was given."""
     data = memoryview(TEXT)
-    assert decode_whole(_member_of(STORED, TEXT, TEXT), data, Policy()) is data
+    assert decode_member(_member_of(STORED, TEXT, TEXT), data, Policy()).content is data
 
 
 @by_packed
@@ -127,7 +133,7 @@ def test_many_streams_are_not_copied(method: int, traced: None) -> None:
     """Tens of thousands of empty streams are read without a copy of the rest for each."""
     data = compress(method, b"") * 20_000
     tracemalloc.start()
-    assert decode_whole(_member_of(method, data, b""), data, Policy()) == b""
+    assert decode_member(_member_of(method, data, b""), data, Policy()).content == b""
     assert tracemalloc.get_traced_memory()[1] < MIB
 
 

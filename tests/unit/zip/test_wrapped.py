@@ -15,7 +15,6 @@ from s3unzip.zip import (
     Index,
     Limits,
     Member,
-    MemberDecoder,
     OpenedMember,
     Policy,
     Selection,
@@ -23,6 +22,7 @@ from s3unzip.zip import (
     drive,
     open_member,
 )
+from s3unzip.zip.decode import MemberDecoder
 from s3unzip.zip.members import SELECTED, HeaderTable
 from s3unzip.zip.records import LOCAL_LENGTH
 from s3unzip.zip.wrapped import find_long_members
