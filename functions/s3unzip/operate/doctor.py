@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
+from s3unzip import __version__, source_fingerprint
 from s3unzip.errors import NotFoundError, S3UnzipError
 from s3unzip.operate.checks import (
     FAILURE,
@@ -29,7 +30,6 @@ from s3unzip.operate.checks import (
 from s3unzip.operate.runs import DeployedRuns
 from s3unzip.operate.submit import count_messages
 from s3unzip.printable import choose_form
-from s3unzip.version import __version__, source_fingerprint
 
 ALARM = "AWS::CloudWatch::Alarm"
 DEPLOY_AGAIN = "deploy the stack again"
