@@ -21,7 +21,6 @@ import io
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
 from functools import partial
 from heapq import merge
 from typing import IO, Literal, Self, TypeVar
@@ -226,35 +225,32 @@ class Archive(Mapping[str, ArchiveMember]):
         Raises:
             SourceChangedError: the version of the archive is not `pin`.
         """
-        context = open_context(options, stores, password, limits=limits)
+        self._options = options
+        self._stores = stores
+        self._context = open_context(options, stores, password, limits=limits)
         if isinstance(source, ReaderSource):
-            location = source.location
-            adapter: Source = source
+            self._location = source.location
+            self._adapter: Source = source
         else:
-            location = parse_source(source)
-            if location.store.is_local:
-                source = location.key  # an absolute path: a pickle may be opened elsewhere
-            adapter = context.stores.source(location)
-        calls = context.calls()
-        tail = read_tail(adapter, location, context, calls)
-        if pin is not None and tail.pin != pin:
-            raise SourceChangedError(f"{location.public}: it was overwritten since it was opened")
+            self._location = parse_source(source)
+            if self._location.store.is_local:
+                source = self._location.key  # an absolute path: a pickle may be opened elsewhere
+            self._adapter = self._context.stores.source(self._location)
+        self._source = source
+        calls = self._context.calls()
+        tail = read_tail(self._adapter, self._location, self._context, calls)
+        self.pin = tail.pin  # the version, which `open_archive` accepts
+        self._check_pin(pin or tail.pin)
         self._index = read_directory(
-            adapter,
+            self._adapter,
             tail,
-            Request(location, NOWHERE, options),
-            context,
+            Request(self._location, NOWHERE, options),
+            self._context,
             calls=calls,
             template=PATHS,
         ).index
         check_selection(options, self._index, warn)
-        self._source = source
-        self._options = options
-        self._stores = stores
-        self._context = context
-        self._location = location
-        self.pin = tail.pin  # the version, which `open_archive` accepts
-        self._pinned = adapter.pinned(location, tail.pin)
+        self._pinned = self._adapter.pinned(self._location, self.pin)
         self._positions: dict[str, int] | None = None  # by name; None until the first look-up
 
     def __repr__(self) -> str:
@@ -404,8 +400,7 @@ class Archive(Mapping[str, ArchiveMember]):
                 progress=progress,
             )
         except NothingSelectedError:  # a newer version may have other members
-            adapter = context.stores.source(self._location)
-            self._check_pin(read_tail(adapter, self._location, context, context.calls()).pin)
+            self._check_pin(read_tail(self._adapter, self._location, context, context.calls()).pin)
             raise
         self._check_pin(report.pin)  # a rejected archive has no plan, so `planned` was not called
         report.raise_for_verdict()
@@ -440,13 +435,14 @@ class Archive(Mapping[str, ArchiveMember]):
         content = self.getinfo(name).stream()
         if check == "last":
             return io.BufferedReader(_MemberFile(content))
-        with explaining("TMPDIR, the folder for temporary files"), ExitStack() as stack:
-            # Readers such as `gzip.GzipFile` take a file whose mode begins with "w" for an output.
-            file = stack.enter_context(tempfile.SpooledTemporaryFile(HELD_BYTES, "r+b"))
-            file.writelines(content)
-            stack.pop_all()  # no error, so the caller gets the file and closes it
-        file.seek(0)
-        return io.BufferedReader(file)  # read-only; closes the file when it is freed
+        # Readers such as `gzip.GzipFile` take a file whose mode begins with "w" for an output.
+        file = tempfile.SpooledTemporaryFile(HELD_BYTES, "r+b")  # noqa: SIM115 - `reader` closes it
+        reader = io.BufferedReader(file)  # read-only; closes the file when freed
+        with explaining("TMPDIR, the folder for temporary files"):
+            for chunk in content:  # `writelines` looks at the limit only after the last one
+                file.write(chunk)
+        reader.seek(0)
+        return reader
 
     @property
     def source(self) -> str:
@@ -487,10 +483,8 @@ class Archive(Mapping[str, ArchiveMember]):
         for data in decoder.decode(raw):
             yield bytes(data)  # copies only buffers that are not bytes
         self._index.warnings.update(decoder.warnings)
-        descriptor = b""  # a descriptor may follow the data, up to the next member
-        descriptor_stop = min(member.stop, stop + AFTER_LENGTH)
-        if descriptor_stop > stop:
-            descriptor = read(ByteRange(stop, descriptor_stop))
+        # A descriptor may follow the data, up to the next member; an empty range takes no request.
+        descriptor = read(ByteRange(stop, min(member.stop, stop + AFTER_LENGTH)))
         self._index.warnings.update(close_member(member, opened, descriptor))
 
     def _reader(self, member: Member) -> Callable[[ByteRange], bytes]:

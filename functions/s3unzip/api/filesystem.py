@@ -17,7 +17,7 @@ archive, and checked before it is returned to the caller.
 
 import os
 from datetime import UTC, datetime
-from functools import partial
+from functools import cached_property, partial
 from typing import IO, Any
 
 import fsspec
@@ -60,7 +60,6 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
     ) -> None:
         super().__init__(asynchronous=asynchronous, **arguments)
         self.fo = fo
-        self.dir_cache: dict[str, dict[str, Any]] | None = None
         options = target_options or {}
         source: Any = fo
         if isinstance(fo, (str, os.PathLike)):
@@ -87,17 +86,24 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
     def _strip_protocol(cls, path: str) -> str:
         return str(super()._strip_protocol(path)).lstrip("/")
 
-    def ls(self, path: str, detail: bool = True, **arguments: Any) -> list[Any]:  # noqa: FBT001, FBT002 - of fsspec
+    def ls(self, path: str, detail: bool = True, **_: object) -> list[Any]:  # noqa: FBT001, FBT002 - of fsspec
         """List a folder or a file; `path` may include the protocol, as in all other methods."""
-        return list(super().ls(self._strip_protocol(path), detail=detail, **arguments))
+        folder = self._strip_protocol(path)
+        listed = self._folders.get(folder)
+        if listed is None:  # a file, or nothing, of which `info` raises an error
+            listed = [self.info(folder)]
+        if detail:
+            return list(listed)
+        return [facts["name"] for facts in listed]
 
     def _get_dirs(self) -> None:
-        """Fill the cache that the base class reads, if it is still empty."""
-        if self.dir_cache is not None:
-            return
+        """Do nothing: `dir_cache`, which the base class reads, is made on first use."""
+
+    @cached_property
+    def dir_cache(self) -> dict[str, dict[str, Any]]:
+        """The facts of each file and folder, by its name."""
         files = [member for member in self.archive.members() if member.problem is None]
-        # The dict is complete before it is assigned, because another thread may read it.
-        self.dir_cache = {
+        return {
             name: {"name": name, "size": 0, "type": "directory"}
             for name in self._all_dirnames({member.name for member in files})
         } | {
@@ -112,6 +118,14 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
             for member in files
         }
 
+    @cached_property
+    def _folders(self) -> dict[str, list[dict[str, Any]]]:
+        """The facts of what is in each folder, sorted by name, by the name of the folder."""
+        folders: dict[str, list[dict[str, Any]]] = {self.root_marker: []}
+        for name in sorted(self.dir_cache):
+            folders.setdefault(self._parent(name), []).append(self.dir_cache[name])
+        return folders
+
     def _open(self, path: str, mode: str = "rb", **_: object) -> IO[bytes]:
         if mode != "rb":
             raise NotImplementedError(f"{path}: archives can only be read")
@@ -120,6 +134,7 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
         file = self.archive.open(path)
         # fsspec finds the end of a file by its size.
         file.size = self.archive[path].size  # type: ignore[attr-defined]
+        file.original = path  # type: ignore[attr-defined]  # tar finds its compression by the name
         return file
 
     def modified(self, path: str) -> datetime:
