@@ -2,6 +2,7 @@
 
 from msgspec.structs import replace
 
+from s3unzip.context import Context
 from s3unzip.model import (
     Failure,
     Location,
@@ -13,13 +14,13 @@ from s3unzip.model import (
     Run,
     Verdict,
 )
-from s3unzip.pricing import aws, price_run
-from s3unzip.settling.page import make_page
-from s3unzip.settling.page_sections import Shown
+from s3unzip.pricing import aws
+from s3unzip.settling.page import render_page
+from s3unzip.stores.ports import Clock
+from tests.support.memory import MemoryStores
 
 BEGAN = 1_760_000_000.0
 DESTINATION = Location("s3", "acme-extracted", "landing/")
-NEXT = "s3unzip show partner-import-4f1d2c90 --failures"
 
 HOSTILE = (
     "</script><script>document.title='owned'</script>",
@@ -143,14 +144,7 @@ REPORTS = {
 
 def page(report: Report) -> bytes:
     """Return the page of a report."""
-    return make_page(
-        Shown(
-            report=report,
-            cost=price_run(report, aws()),
-            next_command=NEXT,
-            environment_options=" --env prod",
-        )
-    )
+    return render_page(report, Context(MemoryStores(), Clock(), platform=aws(), environment="prod"))
 
 
 RUN = Run(

@@ -40,7 +40,6 @@ from s3unzip.settling.next_command import environment_options, next_command
 from s3unzip.settling.page_sections import (
     MAX_NAME,
     MAX_TEXT,
-    Shown,
     bill,
     details,
     facts,
@@ -58,29 +57,20 @@ STOPPED_BANNER = ("warn", "■ Stopped.")
 
 
 def render_page(report: Report, context: Context) -> bytes:
-    """Return the page of a report."""
-    return make_page(
-        Shown(
-            report=report,
-            cost=price_run(report, context.platform),
-            next_command=next_command(report, context.environment, context.reached),
-            environment_options=environment_options(context.environment),
-        )
-    )
-
-
-def make_page(shown: Shown) -> bytes:
     """Return ``report.html`` in UTF-8: self-contained, with the same bytes for the same report."""
-    archive = clip(shown.report.source.name.rsplit("/", 1)[-1], MAX_NAME)
-    style, verdict = VERDICTS[shown.report.verdict]
-    if shown.report.verdict is Verdict.FAILED and shown.report.reason == STOPPED:  # by a user
+    cost = price_run(report, context.platform)
+    command = next_command(report, context.environment, context.reached)
+    options = environment_options(context.environment)
+    archive = clip(report.source.name.rsplit("/", 1)[-1], MAX_NAME)
+    style, verdict = VERDICTS[report.verdict]
+    if report.verdict is Verdict.FAILED and report.reason == STOPPED:  # by a user
         style, verdict = STOPPED_BANNER
-    description = _describe_verdict(shown.report, shown.next_command)
+    description = _describe_verdict(report, command)
     sections = {
-        "Summary": facts(shown),
-        "Failures": failures(shown),
-        "Cost": bill(shown.cost),
-        "Details": details(shown),
+        "Summary": facts(report, cost),
+        "Failures": failures(report, options),
+        "Cost": bill(cost),
+        "Details": details(report, options),
     }
     present = {title: content for title, content in sections.items() if content}
     values = {
@@ -88,8 +78,8 @@ def make_page(shown: Shown) -> bytes:
         "TITLE": title_text(f"{archive}: {verdict[2:-1].lower()} · s3unzip"),
         "ARCHIVE": text(archive),
         "VERDICT": element("b", {"class": style}, plain(verdict)) + plain(description),
-        "CAUSE": _explain_end(shown),
-        "ROUTE": _list_run_facts(shown),
+        "CAUSE": _explain_end(report, options),
+        "ROUTE": _list_run_facts(report, command),
         "LINKS": "".join(
             element("li", {}, element("a", {"href": f"#{title.lower()}"}, plain(title)))
             for title in present
@@ -172,9 +162,8 @@ def _describe_verdict(report: Report, next_command: str | None) -> str:
             return f"{sentence}."
 
 
-def _explain_end(shown: Shown) -> Markup:
+def _explain_end(report: Report, environment_options: str) -> Markup:
     """Return the message, the reason code and the advice of the report; empty without a reason."""
-    report = shown.report
     if not (report.reason or report.message):
         return NOTHING
     content = [text(clip(report.message or "", MAX_TEXT)), Markup(" ")]
@@ -183,13 +172,12 @@ def _explain_end(shown: Shown) -> Markup:
         if report.offset is not None:
             code.append(plain(f" at byte {report.offset:,}"))
         content.append(element("code", {}, *code))
-        content.append(aside(advise(report.reason, report.run, shown.environment_options)))
+        content.append(aside(advise(report.reason, report.run, environment_options)))
     return element("p", {"id": "cause"}, *content)
 
 
-def _list_run_facts(shown: Shown) -> Markup:
+def _list_run_facts(report: Report, next_command: str | None) -> Markup:
     """Return the source, destination, times and id of the run, and the next command."""
-    report = shown.report
     pairs = [
         ("Source", text(clip(str(report.source), 2 * MAX_NAME))),
         ("Destination", text(clip(str(members_folder(report)), 2 * MAX_NAME))),
@@ -197,17 +185,17 @@ def _list_run_facts(shown: Shown) -> Markup:
         ("Ended", plain(_show_moment(report.finished))),
         ("Run", text(report.run)),
     ]
-    if shown.next_command:
+    if next_command:
         # The button is hidden until the page's script runs, because it needs the script.
         attributes = {
             "id": "copy",
             "type": "button",
             "hidden": "hidden",
-            "value": shown.next_command,
+            "value": next_command,
             "aria-label": "Copy the next command",
         }
         copy = element("button", attributes, plain("Copy"))
-        pairs.append(("Next", Markup(f"{text(shown.next_command)} {copy}")))
+        pairs.append(("Next", Markup(f"{text(next_command)} {copy}")))
     return Markup(
         "".join(
             element("dt", {}, plain(name)) + element("dd", {}, value)

@@ -61,15 +61,6 @@ REQUEST_TITLES = {
 }
 
 
-class Shown(NamedTuple):
-    """The content of a page."""
-
-    report: Report
-    cost: Cost | None  # None if the run cost nothing or its cost is unknown
-    next_command: str | None  # None if nothing is left to do
-    environment_options: str  # with a space before the options; empty for a run on this machine
-
-
 class Ranked(NamedTuple):
     """A code of a failure or a warning, with the number of members affected."""
 
@@ -79,14 +70,21 @@ class Ranked(NamedTuple):
     advice: str
 
 
-def rank(counts: Mapping[str, int], shown: Shown) -> list[Ranked]:
-    """Return the most frequent codes, and last a line for all others; ties are sorted by code."""
+def rank(counts: Mapping[str, int], run: str, environment_options: str) -> list[Ranked]:
+    """Return the most frequent codes, and last a line for all others; ties are sorted by code.
+
+    Args:
+        counts: the number of members affected, by code.
+        run: the id of the run, for commands in the advice.
+        environment_options: the options of these commands, with a leading space; empty for a run on
+            this machine.
+    """
     ranked = [
         Ranked(
             clip(code, MAX_TEXT),
             count,
             clip(explain(code).sentence, MAX_TEXT),
-            clip(advise(code, shown.report.run, shown.environment_options), MAX_TEXT),
+            clip(advise(code, run, environment_options), MAX_TEXT),
         )
         for code, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
     ]
@@ -100,11 +98,11 @@ def rank(counts: Mapping[str, int], shown: Shown) -> list[Ranked]:
     ]
 
 
-def facts(shown: Shown) -> Markup:
+def facts(report: Report, cost: Cost | None) -> Markup:
     """Return a tile for each fact: members, times, bytes, requests and cost."""
-    tiles = [*_member_tiles(shown.report), *_work_tiles(shown.report)]
-    if shown.cost:
-        tiles.append(_cost_tile(shown.report, shown.cost))
+    tiles = [*_member_tiles(report), *_work_tiles(report)]
+    if cost is not None:
+        tiles.append(_cost_tile(report, cost))
     columns = max(len(tiles), 3)  # one or two tiles do not fill the row
     if len(tiles) > 5:  # two rows; the second can be one tile shorter
         columns = (len(tiles) + 1) // 2
@@ -222,10 +220,9 @@ def _cost_tile(report: Report, cost: Cost) -> Markup:
     return _tile("Cost", total, unit_price)
 
 
-def failures(shown: Shown) -> Markup:
+def failures(report: Report, environment_options: str) -> Markup:
     """Return the section of failures; nothing if there are no failures."""
-    report = shown.report
-    reasons = rank(report.reasons, shown)
+    reasons = rank(report.reasons, report.run, environment_options)
     if report.verdict is Verdict.REJECTED:  # the only reason is in the header of the page
         reasons = []
     rows = list(_failure_rows(report))
@@ -235,7 +232,9 @@ def failures(shown: Shown) -> Markup:
     content = [element("div", {"id": "reasons"}, _reasons_table(reasons, listed))]
     if rows:
         content.append(_filter(listed))
-        content.append(element("div", {"id": "failed"}, _failed_members(shown, rows)))
+        content.append(
+            element("div", {"id": "failed"}, _failed_members(report, rows, environment_options))
+        )
     return Markup("".join(content))
 
 
@@ -320,13 +319,12 @@ def _failure_rows(report: Report) -> Iterator[Markup]:
         yield failure_row
 
 
-def _failed_members(shown: Shown, rows: list[Markup]) -> Markup:
+def _failed_members(report: Report, rows: list[Markup], environment_options: str) -> Markup:
     """Return the table of failures; its note says how to list the failures that have no row."""
-    report = shown.report
     note = f"Keys below {clip(str(report.destination), 2 * MAX_NAME)}."
     failures_count = report.failed + report.missing
     if failures_count > len(rows):
-        command = f"s3unzip show {report.run} --failures{shown.environment_options}"
+        command = f"s3unzip show {report.run} --failures{environment_options}"
         note += f" The first {len(rows):,} of {failures_count:,}: {command} lists them all."
     open_attribute = "open" if len(rows) <= MAX_UNFOLDED_FAILURES else ""  # "": no attribute
     return element(
@@ -370,9 +368,8 @@ def bill(cost: Cost | None) -> Markup:
     )
 
 
-def details(shown: Shown) -> Markup:
+def details(report: Report, environment_options: str) -> Markup:
     """Return the section with the identity of the run, its requests and its warnings."""
-    report = shown.report
     columns = (Column("Name", is_header=True), Column("Value", "mono"))
     rows = [row(columns, [plain(name), text(value)]) for name, value in _identify(report)]
     identity = element("div", {"id": "identity"}, table("Identity", columns, rows))
@@ -384,7 +381,7 @@ def details(shown: Shown) -> Markup:
         ]
     warnings = [
         (Markup(f"{text(warning.sentence)} {text(warning.code)}"), warning.members)
-        for warning in rank(report.warnings, shown)
+        for warning in rank(report.warnings, report.run, environment_options)
     ]
     return element(
         "div",
