@@ -88,7 +88,6 @@ class Keys(Struct, frozen=True):
     access_key: str
     secret_key: str
     token: str | None = None
-    account: str | None = None
     advice: str = ""  # how to get new keys
     is_fixed: bool = False  # whether the keys stay the same while the program runs
 

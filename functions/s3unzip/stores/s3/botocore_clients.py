@@ -71,12 +71,7 @@ class SharedCredentials(Credentials):
     def get_frozen_credentials(self) -> ReadOnlyCredentials:
         """Return the current keys for signing one request."""
         keys = self._require()
-        return ReadOnlyCredentials(keys.access_key, keys.secret_key, keys.token, keys.account)
-
-    @property
-    def account_id(self) -> str | None:
-        """The id of the account, which is part of some endpoint names."""
-        return self._require().account
+        return ReadOnlyCredentials(keys.access_key, keys.secret_key, keys.token)
 
 
 def open_session(profile: str | None, region: str | None) -> Session:
@@ -137,7 +132,6 @@ def frozen_keys(credentials: Credentials, profile: str) -> Keys:
         str(frozen.access_key),
         str(frozen.secret_key),
         frozen.token,
-        frozen.account_id,
         advice=advise_renewal(credentials.method, profile),
         is_fixed=credentials.method == ENVIRONMENT,
     )

@@ -145,7 +145,6 @@ def _make_keys(values: Profile, method: str, profile: str) -> Keys | None:
         access_key,
         secret_key,
         token or None,
-        environ.get("AWS_ACCOUNT_ID") if is_fixed else None,
         advice=advise_renewal(method, profile),
         is_fixed=is_fixed,
     )
