@@ -17,7 +17,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from functools import partial
 from typing import TYPE_CHECKING
@@ -34,7 +34,7 @@ from s3unzip.local.attempts import (
     do_attempt,
 )
 from s3unzip.local.process_setup import yield_to_others
-from s3unzip.model import Run, Stop, Task, TaskReport, Verdict
+from s3unzip.model import Run, Stop, Task, Verdict
 from s3unzip.runs.records import PLAN_TASK, READERS, RunRecords
 from s3unzip.runs.step import STOPPED, count_progress
 from s3unzip.stores.calls import map_ahead
@@ -55,8 +55,8 @@ SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}  # the signals that end
 class WorkerTally:
     """Adds up the counts of all tasks, and reports each increase of the sums to a progress display.
 
-    The counts of a lost attempt without a record are subtracted, so a sum can fall. The displayed
-    sum never falls: the next increase is reported when the sum exceeds its previous maximum.
+    The counts of a lost attempt are subtracted, so a sum can fall. The displayed sum never falls:
+    the next increase is reported when the sum exceeds its previous maximum.
     """
 
     def __init__(self, progress: Progress | None) -> None:
@@ -68,7 +68,7 @@ class WorkerTally:
         self._lock = threading.Lock()
 
     def note_recorded(self, counts: Mapping[str, int], *, new_run: bool) -> None:
-        """Before a round, set the totals to the recorded counts; a new run starts from zero."""
+        """Set the sums to the recorded counts; a new run starts from zero."""
         with self._lock:
             if new_run:
                 self._shown.clear()
@@ -93,7 +93,7 @@ class WorkerTally:
                         self._progress.failed(new)
 
     def subtract(self, attempt: Counter[str]) -> None:
-        """Subtract the counts of a lost attempt, which has no record."""
+        """Subtract the counts of a lost attempt, which usually has no record."""
         with self._lock:
             self._sums.subtract(attempt)
 
@@ -157,10 +157,8 @@ class Workers:
             KeyboardInterrupt: Ctrl-C was pressed or the run was stopped; the workers have ended.
         """
         records = RunRecords.open(self._context.stores, run.id)
-        recorded_ids = set(records.recorded_task_ids()) - {PLAN_TASK}
-        reports = list(filter(None, map_ahead(records.find_task_report, recorded_ids, READERS)))
-        self._tally.note_recorded(count_progress(reports, tasks), new_run=new_run)
-        pending = _PendingTasks(tasks, records, reports, max_faults=max(2, self.processes))
+        self._show_recorded(records, tasks, new_run=new_run)
+        pending = _PendingTasks(tasks, max_faults=max(2, self.processes))
         workers = self._take_workers(max(1, min(self.processes, len(tasks), at_once)))
         futures: list[Future[None]] = []
         try:
@@ -185,7 +183,15 @@ class Workers:
             pending.drop()
             self._stop(workers, futures)
             raise
+        if self.has_lost_process:  # it may have died just after it wrote its record
+            self._show_recorded(records, tasks, new_run=False)
         return pending.ending_fault or pending.deferred_fault or pending.memory_fault
+
+    def _show_recorded(self, records: RunRecords, tasks: Sequence[Task], *, new_run: bool) -> None:
+        """Show the counts of all tasks on record."""
+        recorded_ids = set(records.recorded_task_ids()) - {PLAN_TASK}
+        reports = filter(None, map_ahead(records.find_task_report, recorded_ids, READERS))
+        self._tally.note_recorded(count_progress(reports, tasks), new_run=new_run)
 
     def _stop(
         self, workers: Sequence[_ThreadWorker | WorkerProcess], futures: Sequence[Future[None]]
@@ -214,8 +220,7 @@ class Workers:
         while (task := pending.take()) is not None:
             counts = Counter[str]()  # the counts of this attempt
             end = worker.do_attempt(run, task, partial(self._tally.take, counts))
-            # Nothing was recorded: the next attempt counts the same members again.
-            if end.lost and not pending.is_recorded(task):
+            if end.lost:  # the next attempt counts the same members again
                 self._tally.subtract(counts)
             if end.died:  # `|=` in two threads at once could lose the value
                 self.has_lost_process = True
@@ -255,20 +260,9 @@ def _start_thread(work: Callable[[], None], future: Future[None]) -> None:
 class _PendingTasks:
     """The tasks of one round that have not begun; threads can share this object."""
 
-    def __init__(
-        self,
-        tasks: Sequence[Task],
-        records: RunRecords,
-        reports: Iterable[TaskReport],
-        *,
-        max_faults: int,
-    ) -> None:
+    def __init__(self, tasks: Sequence[Task], *, max_faults: int) -> None:
         # In reverse order, because `take` pops the last task; None after `drop`.
         self._tasks: list[Task] | None = list(reversed(tasks))
-        self._records = records
-        task_ids = {task.id for task in tasks}
-        # The recorded reports of earlier attempts, by task.
-        self._reports = {report.task: report for report in reports if report.task in task_ids}
         self._max_faults = max_faults  # so many consecutive faults end the run
         self._faults = 0  # number of consecutive faults
         self._deaths = 0  # number of consecutive worker deaths
@@ -281,15 +275,6 @@ class _PendingTasks:
     def take(self) -> Task | None:
         with self._lock:
             return self._tasks.pop() if self._tasks else None
-
-    def is_recorded(self, task: Task) -> bool:
-        """Return whether the lost attempt wrote a new report of its task."""
-        report = self._records.find_task_report(task.id)
-        # An unchanged report was written by an earlier attempt.
-        if report is None or report == self._reports.get(task.id):
-            return False
-        self._reports[task.id] = report
-        return True
 
     def drop(self) -> None:
         with self._lock:

@@ -26,7 +26,6 @@ from s3unzip.local.machine import Machine
 from s3unzip.local.process_setup import yield_to_others
 from s3unzip.local.workers import Workers, WorkerTally, _PendingTasks, _ThreadWorker
 from s3unzip.model import Location, Options, Report, Request, Run, Task, TaskKind, Verdict
-from s3unzip.runs.records import RunRecords
 from s3unzip.settings import Tuning, make_tuning
 from s3unzip.stores.config import StoreConfig, parse_destination, parse_source
 from s3unzip.stores.folder import own_prefix
@@ -269,7 +268,7 @@ def test_a_lack_of_memory_ends_a_run_only_if_no_task_ends(
     errors: list[ServiceFaultError | None],
 ) -> None:
     """It may be brief: the next round does the task, unless this one did none."""
-    pending = _PendingTasks([], RunRecords.open(MemoryStores(), "run"), [], max_faults=2)
+    pending = _PendingTasks([], max_faults=2)
     for error in errors:
         pending.note_end(
             Task("batch-0", TaskKind.BATCH, (0, 1), 1, span=(0, 1), size=1, seconds=1.0),
