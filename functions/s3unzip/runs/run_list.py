@@ -18,7 +18,6 @@ from msgspec import Struct, field
 
 from s3unzip.errors import (
     NotFoundError,
-    ServiceFaultError,
     UnreadableRecordError,
     UsageError,
 )
@@ -187,7 +186,7 @@ class RunWatcher:
         """Return the current progress of the run.
 
         Raises:
-            ServiceFaultError: the store does not answer.
+            ServiceFaultError: the store does not answer; the next reading tries again.
         """
         if self._summary is None:
             with suppress(UnreadableRecordError):  # as if it were missing
@@ -224,7 +223,9 @@ class RunWatcher:
             for task in self._records.recorded_task_ids()
             if task != PLAN_TASK and task not in self._finished
         ]
-        for task, report in zip(tasks, map_ahead(self._find_report, tasks, READERS), strict=True):
+        # All reports are read first: a fault must not cost the failures of those read before it.
+        reports = list(map_ahead(self._records.find_task_report, tasks, READERS))
+        for task, report in zip(tasks, reports, strict=True):
             # A record can vanish after it was listed, or be of an attempt that was cut off.
             if report is None or report.unfinished:  # the next reading tries again
                 continue
@@ -238,10 +239,3 @@ class RunWatcher:
                         if outcome.status is Status.FAILED
                     }
         return tuple(failures.values())[: self._max_failures]
-
-    def _find_report(self, task: str) -> TaskReport | None:
-        """Return the report of a task; None if it cannot be read now."""
-        try:
-            return self._records.find_task_report(task)
-        except ServiceFaultError:  # the next reading tries again
-            return None
