@@ -87,7 +87,7 @@ def translating_errors(action: str) -> Iterator[None]:
         raise AccessDeniedError(
             f"{action}: {error}; set AWS_PROFILE or AWS_ACCESS_KEY_ID"
         ) from None
-    except (exceptions.NoRegionError, exceptions.ProfileNotFound) as error:
+    except exceptions.NoRegionError as error:
         raise UsageError(
             f"{action}: {str(error).rstrip('.')}; give --region and --profile, or set AWS_REGION"
         ) from None

@@ -78,7 +78,7 @@ def open_session(profile: str | None, region: str | None) -> Session:
     """Return a botocore session. If profile or region is None, variables and files set it."""
     session = Session(profile=profile)
     try:
-        session.full_config  # noqa: B018 - reads the files now, because concurrent threads would miss profiles
+        session.get_scoped_config()  # reads the files now: concurrent threads would miss profiles
     except exceptions.BotoCoreError as error:
         raise explain_missing_keys(error, profile_name(profile)) from None
     session.set_default_client_config(PATIENCE)
