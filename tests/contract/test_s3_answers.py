@@ -14,7 +14,7 @@ from s3unzip.errors import (
     StorageError,
     UsageError,
 )
-from s3unzip.model import Location
+from s3unzip.model import Location, Part
 from s3unzip.stores import config, ports, web
 from s3unzip.stores.s3 import aws_session, session
 from tests.contract.places import list_all, scripted, stores_at, untrusted_context
@@ -141,6 +141,18 @@ def test_uploads_are_listed_over_pages(encoding: str, keys: list[str]) -> None:
     assert uploads == [ports.Upload("a+b", "u0"), ports.Upload("my docs/new\nline", "u1")]
     assert "key-marker=a%2Bb&" in asked[1].path
     assert "upload-id-marker=u0" in asked[1].path
+
+
+def test_an_upload_to_a_key_that_xml_cannot_represent() -> None:
+    """Amazon S3 repeats the key in its answers as a reference to a character that XML forbids."""
+    told = "<Key>a&#x7;</Key><UploadId>u</UploadId><ETag>&quot;e-1&quot;</ETag>"
+    body = f"<{{0}}MultipartUploadResult {XMLNS}>{told}</{{0}}MultipartUploadResult>"
+    names = iter(("Initiate", "Complete"))
+    with scripted(lambda _: Reply(200, body.format(next(names)).encode())) as (stores, _):
+        out = stores.destination(WHERE)
+        upload = ports.Upload("a\a", out.create_upload("a\a", ports.ObjectFacts("a/b", {})))
+        etag = out.complete_upload(upload, [Part(1, "e", 9)], if_absent=False)
+    assert (upload.upload_id, etag) == ("u", "e-1")
 
 
 MARKERS = {"key": "a", "upload": "u", "encoding": "url", "after": "a", "after_id": "u"}

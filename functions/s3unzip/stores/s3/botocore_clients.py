@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -46,6 +47,10 @@ if TYPE_CHECKING:
 # botocore's own defaults, a service that does not respond would cause a delay of minutes.
 PATIENCE = Config(
     connect_timeout=5, read_timeout=20, retries={"total_max_attempts": 2, "mode": "standard"}
+)
+# The response to a request that begins or completes a multipart upload. Errors do not look like it.
+RESULT_WITH_KEY = re.compile(
+    rb"(\s*(?:<\?[^>]*>\s*)?<\w+MultipartUploadResult\b.*?)<Key>[^<]*</Key>", re.DOTALL
 )
 BODY_PIECE = 64 * 1024  # number of bytes per read; if a read fails, its bytes are lost
 
@@ -272,6 +277,8 @@ def create_s3_client(
     if access.request_payer:
         client.meta.events.register("before-call.s3", let_requester_pay)
     client.meta.events.register("before-parse.s3.ListObjectsV2", _read_list)
+    for operation in ("CreateMultipartUpload", "CompleteMultipartUpload"):
+        client.meta.events.register(f"before-parse.s3.{operation}", _leave_out_key)
     return client
 
 
@@ -296,6 +303,17 @@ def _read_list(
     if response_dict["status_code"] == 200:
         customized_response_dict[PAGE_FIELD] = _parse_page(response_dict["body"])
         response_dict["body"] = b"<ListBucketResult/>"  # leaves nothing for botocore's parser to do
+
+
+def _leave_out_key(response_dict: dict[str, Any], **_: object) -> None:
+    """Remove the key from a whole result, because XML cannot represent some control characters.
+
+    botocore has taken such a result for a cut one, and changed its status to 500.
+    """
+    body = response_dict["body"]
+    result = RESULT_WITH_KEY.match(body)
+    if result is not None and body.rstrip().endswith(b"MultipartUploadResult>"):
+        response_dict |= {"body": result[1] + body[result.end() :], "status_code": 200}
 
 
 def _parse_page(body: bytes) -> ListPage:
