@@ -8,8 +8,9 @@ with `OUTPUT_LOST`.
 SIGTERM and SIGHUP stop a command as Ctrl-C does: a run records its finished work first. Python
 raises `KeyboardInterrupt` between two instructions of the main thread. This exception can be lost:
 Python discards it silently while closing a freed file object (``iobase_finalize`` in CPython's
-Modules/_io/iobase.c), and HTTP responses are such objects. `Stopping` therefore raises the
-exception again until it is handled, at the latest when the command ends.
+Modules/_io/iobase.c), and HTTP responses are such objects. In other destructors, Python prints and
+discards it. `Stopping` therefore raises the exception again until it is handled, at the latest when
+the command ends, and does not let Python print it.
 """
 
 from __future__ import annotations
@@ -178,12 +179,20 @@ class Stopping:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
+        report_lost = sys.unraisablehook
+
+        def report_others(lost: sys.UnraisableHookArgs) -> None:
+            if lost.exc_type is not KeyboardInterrupt:  # this exception is raised again
+                report_lost(lost)
+
+        sys.unraisablehook = report_others
         for number in (signal.SIGINT, *STOPPING):
             if signal.getsignal(number) in {signal.SIG_DFL, signal.default_int_handler}:
                 self._handlers[number] = signal.signal(number, self._stop)
         try:
             yield
         finally:
+            sys.unraisablehook = report_lost
             lost = False
             if signal.SIGALRM in self._handlers:  # a signal has arrived, and `_stop` set the timer
                 _, interval = signal.setitimer(signal.ITIMER_REAL, *self._replaced_timer)

@@ -234,6 +234,13 @@ class Answer(io.RawIOBase):
             signal.raise_signal(self._number)
 
 
+class Freed(Answer):
+    """An object with a destructor of its own, whose exceptions Python prints."""
+
+    def __del__(self) -> None:
+        self.close()
+
+
 @pytest.fixture(autouse=True)
 def handlers() -> Iterator[None]:
     """Each test leaves handlers and timer as they were."""
@@ -244,14 +251,15 @@ def handlers() -> Iterator[None]:
     assert (signal.getitimer(signal.ITIMER_REAL)[0] > 0) is running
 
 
+@pytest.mark.parametrize("freed", [Answer, Freed])
 @pytest.mark.parametrize(("number", "code"), ENDS)
-def test_a_lost_exception_is_raised_again(number: int, code: int) -> None:
-    """Python drops it while it frees the answer; a command that waits is interrupted."""
+def test_a_lost_exception_is_raised_again(number: int, code: int, freed: type[Answer]) -> None:
+    """Python drops it while it frees an object; a command that waits is interrupted."""
     stopping, reached = Stopping(), list[str]()
 
     def wait() -> None:
         with stopping.like_ctrl_c():
-            Answer(number)
+            freed(number)
             reached.append("the line after it")
             assert not any(False for _ in looks())
 
