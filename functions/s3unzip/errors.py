@@ -12,7 +12,6 @@
     |  |  +- RejectedError          exit 3  the directory is broken or ambiguous
     |  |  +- MemberError            exit 1  one member is bad, the others are not
     |  +- DeflateError              exit 1  the deflate core cannot join or inflate a stream
-    +- SegmentRecordError           exit 1  a stored segment is from another version, or damaged
     +- StorageError                 exit 6  an object store refused, and will refuse again
     |  +- SourceChangedError        exit 4  the archive is no longer the one that was planned
     |  +- NotFoundError             exit 6  no such bucket or key
@@ -103,11 +102,7 @@ class MemberError(ZipFormatError):
 
 
 class DeflateError(ArchiveError):
-    """The stream is corrupt, or its segments do not join: inflate it as one stream."""
-
-
-class SegmentRecordError(S3UnzipError):
-    """A stored segment cannot be read: it is damaged or was written by another version."""
+    """The stream is corrupt, or its segments are lost or do not join: inflate it as one stream."""
 
 
 class UsageError(S3UnzipError):

@@ -14,7 +14,7 @@ CRC-32 of the whole output from the CRC-32s of its parts.
 >>> len(content), crc32 == zlib.crc32(content)
 (1048576, True)
 
-All errors are instances of `DeflateError` or `SegmentRecordError`.
+All errors are instances of `DeflateError`.
 """
 
 from isal.isal_zlib import crc32_combine as crc32_combine
@@ -41,5 +41,4 @@ from s3unzip.deflate.splitting import (
 from s3unzip.errors import (
     DeflateError as DeflateError,
     Finding as Finding,
-    SegmentRecordError as SegmentRecordError,
 )

@@ -38,7 +38,7 @@ from s3unzip.deflate.segments import (
     cut,
     segment_span,
 )
-from s3unzip.errors import DeflateError, Finding, SegmentRecordError
+from s3unzip.errors import DeflateError, Finding
 
 _MAX_SCANS: Final = 3  # maximum number of scans of a segment; each false boundary costs one scan
 _STEP_BYTES = 1 << 16  # number of input bytes between two comparisons of the two outputs
@@ -57,17 +57,17 @@ class Record(Struct, frozen=True):
         """Return the record that `to_bytes` wrote.
 
         Raises:
-            SegmentRecordError: The record is damaged, or a different version wrote it.
+            DeflateError: The record is damaged, or a different version wrote it.
         """
         try:
             inflate = zlib.decompressobj()
             plain = inflate.decompress(data, _MAX_RECORD)
             # zlib compares the checksum only at the end of the stream.
             if not inflate.eof or inflate.unused_data:
-                raise SegmentRecordError(f"a {cls.__name__} with too many or too few bytes")
+                raise _not_joined(f"a {cls.__name__} with too many or too few bytes")
             return msgpack.decode(plain, type=cls)
         except (zlib.error, DecodeError) as error:
-            raise SegmentRecordError(f"not a {cls.__name__} of this version: {error}") from error
+            raise _not_joined(f"not a {cls.__name__} of this version: {error}") from error
 
 
 class ScannedSegment(Record, frozen=True, tag="scanned 3"):

@@ -34,9 +34,9 @@ from s3unzip import deflate
 from s3unzip.errors import (
     ArchiveError,
     ConflictError,
+    DeflateError,
     MemberError,
     NotFoundError,
-    SegmentRecordError,
     StorageError,
 )
 from s3unzip.extraction.existing_objects import explain_refusal, resolve_conflict
@@ -290,7 +290,7 @@ def _write_linked(
         try:
             return deflate.ScannedSegment.from_bytes(record or b"")
         # The record is missing or damaged: the segment joins another, or linking will fail.
-        except SegmentRecordError:
+        except DeflateError:
             return None
 
     def write_linked(segment: deflate.LinkedSegment) -> tuple[int, deflate.LinkedSegment]:
@@ -324,7 +324,7 @@ def extract_slice(attempt: TaskAttempt, row: PlannedMember) -> None:
         )
     except ArchiveError as error:
         attempt.note_failed(row, error.finding)
-    except (UploadGoneError, SegmentRecordError) as refusal:
+    except UploadGoneError as refusal:
         attempt.note_failed(row, row.finding("slice-refused", str(refusal)))
 
 

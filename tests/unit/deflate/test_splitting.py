@@ -17,7 +17,6 @@ from s3unzip.deflate import (
     ScannedSegment,
     Segmentation,
     SegmentInflater,
-    SegmentRecordError,
     SegmentScan,
     Span,
     cut,
@@ -174,7 +173,7 @@ def test_other_bytes_are_refused() -> None:
         packed + b"x",
         zlib.compress(b"\x81\xa4type\xa1\xff")[:-1],  # incomplete, with text that is not UTF-8
     ):
-        with pytest.raises(SegmentRecordError, match="ScannedSegment"):
+        with pytest.raises(DeflateError, match="ScannedSegment"):
             ScannedSegment.from_bytes(other)
 
 
