@@ -27,8 +27,8 @@ STABILITY = """\
 """
 ERRORS = """\
 `errors.S3UnzipError` is the root of [the error tree](errors.md). The cores raise
-`zipformat.ZipFormatError` (`RejectedError`, `MemberError`) and `deflate.DeflateError`, all below
-that root. A `ValueError` from a core means that its caller broke a documented rule.
+`errors.ArchiveError`: `RejectedError`, `MemberError` and `DeflateError`. A `ValueError` from a core
+means that its caller broke a documented rule.
 """
 THREADS = """\
 Several threads may use one `Archive`, and so may forked processes, unless it reads an open file.

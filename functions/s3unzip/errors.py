@@ -8,9 +8,8 @@
     |  +- NothingSelectedError      exit 7  nothing is selected, or no member has a given name
     +- VerdictError                 exit 1  a run is not COMPLETED; only `Report.raise_for_verdict`
     +- ArchiveError                         the archive's bytes are wrong; carries a Finding
-    |  +- ZipFormatError                    raised by the ZIP core
-    |  |  +- RejectedError          exit 3  the directory is broken or ambiguous
-    |  |  +- MemberError            exit 1  one member is bad, the others are not
+    |  +- RejectedError             exit 3  the directory is broken or ambiguous
+    |  +- MemberError               exit 1  one member is bad, the others are not
     |  +- DeflateError              exit 1  the deflate core cannot join or inflate a stream
     +- StorageError                 exit 6  an object store refused, and will refuse again
     |  +- SourceChangedError        exit 4  the archive is no longer the one that was planned
@@ -87,17 +86,13 @@ class ArchiveError(S3UnzipError):
         return type(self), (self.finding,)
 
 
-class ZipFormatError(ArchiveError):
-    """The archive, or one member of it, breaks a rule of the ZIP format or of the policy."""
-
-
-class RejectedError(ZipFormatError):
+class RejectedError(ArchiveError):
     """The central directory is broken or ambiguous: write nothing from this archive."""
 
     exit_code = 3
 
 
-class MemberError(ZipFormatError):
+class MemberError(ArchiveError):
     """One member is bad; the other members can still be extracted."""
 
 

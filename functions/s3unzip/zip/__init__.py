@@ -6,7 +6,7 @@ a member, call `open_member`, then `decode.decode_member` or a `decode.MemberDec
 `close_member`. Import the module `s3unzip.zip.decode` separately, because it loads the
 decompressors, which a plan does not need. `CHECKS` is the list of all checks, with the reasons for
 refusals. `Policy` contains the limits, and determines the effect of each check. All errors are
-instances of `ZipFormatError`.
+instances of `ArchiveError`.
 
 A function that needs bytes returns `Reads`, a generator that yields a `ByteRange` and is sent the
 bytes in that range. `drive` runs the generator with a function that reads a range:
@@ -20,10 +20,10 @@ bytes in that range. `drive` runs the generator with a function that reads a ran
 """
 
 from s3unzip.errors import (
+    ArchiveError as ArchiveError,
     Finding as Finding,
     MemberError as MemberError,
     RejectedError as RejectedError,
-    ZipFormatError as ZipFormatError,
 )
 from s3unzip.zip.central import DirectoryReader as DirectoryReader
 from s3unzip.zip.checks import (
