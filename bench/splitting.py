@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from bench.archives import ArchiveFile, Content, deflate_whole, inflate_once, log_lines, mixed_files
 from bench.measure import print_figure, print_step
 from s3unzip.context import Context, Progress
-from s3unzip.deflate import Span, cut, inflate_segment, link_segments, locate, scan_segment
+from s3unzip.deflate import cut, inflate_segment, link_segments, locate, scan_segment
 from s3unzip.local.machine import Machine
 from s3unzip.local.workers import Workers
 from s3unzip.model import Location, Part, Pin, Request
@@ -248,9 +248,9 @@ def _split_once(data: bytes) -> int:
     return sum(
         len(piece)
         for segment in found
-        for piece in inflate_segment(segment, _read(data, segment.span))
+        for piece in inflate_segment(segment, _read(data, *segment.span))
     )
 
 
-def _read(data: bytes, span: Span) -> list[bytes]:
-    return [data[span.start : span.stop]]
+def _read(data: bytes, start: int, stop: int) -> list[bytes]:
+    return [data[start:stop]]

@@ -109,8 +109,8 @@ ENCODER_NAMES = st.sampled_from(sorted(ENCODERS))
 
 def scan(data: bytes, start: int, stop: int | None, cuts: Iterable[int] = ()) -> ScannedSegment:
     """Scan from bit to bit, fed in pieces cut at `cuts`."""
-    span = segment_span(start, stop, len(data))
-    segment = data[span.start : span.stop]
+    first, last = segment_span(start, stop, len(data))
+    segment = data[first:last]
     places = sorted({0, len(segment), *(cut for cut in cuts if cut < len(segment))})
     work = SegmentScan(start, stop)
     for one, two in pairwise(places):

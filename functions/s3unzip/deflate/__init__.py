@@ -24,7 +24,6 @@ from s3unzip.deflate.segments import (
     Arrival as Arrival,
     Segmentation as Segmentation,
     SegmentInflater as SegmentInflater,
-    Span as Span,
     cut as cut,
     segment_span as segment_span,
 )

@@ -24,7 +24,7 @@ import numpy as np
 from isal import isal_zlib
 from numpy.typing import NDArray
 
-from s3unzip.deflate.segments import FIRST_WINDOW, InflateError, Read, Segmentation, Span, align
+from s3unzip.deflate.segments import FIRST_WINDOW, InflateError, Read, Segmentation, align
 
 # Number of bytes that must follow the first byte of a candidate, unless the member ends earlier.
 LOOKAHEAD: Final = 1 << 20
@@ -76,12 +76,12 @@ def locate_boundary(layout: Segmentation, segment: int, read: Read) -> int | Non
 
     Reads at most 1.5 MiB at a time.
     """
-    search = layout.search_span(segment)
-    for start in range(search.start, search.stop, READ_BYTES):
-        stop = min(start + READ_BYTES, search.stop)
-        span = Span(start, min(stop + LOOKAHEAD, layout.size))
-        data = b"".join(read(span))
-        bit = find_boundary(data, 0, 8 * (stop - start), at_end=span.stop == layout.size)
+    first, search_stop = layout.search_span(segment)
+    for start in range(first, search_stop, READ_BYTES):
+        stop = min(start + READ_BYTES, search_stop)
+        read_stop = min(stop + LOOKAHEAD, layout.size)
+        data = b"".join(read(start, read_stop))
+        bit = find_boundary(data, 0, 8 * (stop - start), at_end=read_stop == layout.size)
         if bit is not None:
             return 8 * start + bit
     return None

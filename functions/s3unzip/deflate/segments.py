@@ -19,7 +19,7 @@ Rules of a `SegmentInflater`:
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, Literal, NamedTuple, cast
+from typing import Final, Literal, cast
 
 from isal import isal_zlib
 from isal.igzip_lib import IgzipDecompressor
@@ -36,14 +36,8 @@ Buffer = bytes | memoryview
 SEARCH_BYTES: Final = 2 << 20
 
 
-class Span(NamedTuple):
-    """A range of the member's compressed bytes from `start` up to but not including `stop`."""
-
-    start: int
-    stop: int
-
-
-Read = Callable[[Span], Iterable[Buffer]]  # reads a span of compressed data in chunks
+# Reads bytes [start, stop) of a member's compressed data in chunks.
+Read = Callable[[int, int], Iterable[Buffer]]
 
 
 class Segmentation(Struct, frozen=True):
@@ -62,10 +56,10 @@ class Segmentation(Struct, frozen=True):
         """The number of segments, including segments that join the previous segment."""
         return -(-self.size // self.distance)  # rounded up
 
-    def search_span(self, segment: int) -> Span:
-        """Return the range of bytes to search for the boundary of `segment` (1 or higher)."""
+    def search_span(self, segment: int) -> tuple[int, int]:
+        """Return bytes [start, stop) to search for the boundary of `segment` (1 or higher)."""
         start = segment * self.distance
-        return Span(start, min(start + min(self.distance, self.search), self.size))
+        return start, min(start + min(self.distance, self.search), self.size)
 
 
 def cut(compressed_size: int, segment_size: int) -> Segmentation:
@@ -80,15 +74,15 @@ def cut(compressed_size: int, segment_size: int) -> Segmentation:
     return Segmentation(compressed_size, -(-compressed_size // count))
 
 
-def segment_span(start_bit: int, stop_bit: int | None, compressed_size: int) -> Span:
-    """Return the range of bytes that are needed to inflate a segment.
+def segment_span(start_bit: int, stop_bit: int | None, compressed_size: int) -> tuple[int, int]:
+    """Return bytes [start, stop) that are needed to inflate a segment.
 
     The range begins with the byte that contains `start_bit`, and ends after the byte that contains
     the last bit before `stop_bit`. If `stop_bit` is None, the range extends to the end of the data.
     """
     if stop_bit is None:
-        return Span(start_bit // 8, compressed_size)
-    return Span(start_bit // 8, -(-stop_bit // 8))  # rounded up
+        return start_bit // 8, compressed_size
+    return start_bit // 8, -(-stop_bit // 8)  # rounded up
 
 
 WINDOW_SIZE: Final = 1 << 15  # maximum distance of a deflate match, in bytes (RFC 1951, 2)

@@ -34,7 +34,6 @@ from s3unzip.deflate.segments import (
     Read,
     Segmentation,
     SegmentInflater,
-    Span,
     cut,
     segment_span,
 )
@@ -199,7 +198,7 @@ def scan_segment(
         if stop_bit is None and segment + max_segments < layout.count:
             return None
         scan = SegmentScan(start_bit, stop_bit)
-        for chunk in read(segment_span(start_bit, stop_bit, layout.size)):
+        for chunk in read(*segment_span(start_bit, stop_bit, layout.size)):
             scan.feed(chunk)
         scanned = scan.finish()
         if scanned.arrival.ending != "missed":
@@ -212,7 +211,7 @@ class LinkedSegment(Record, frozen=True, tag="linked 3"):
 
     start_bit: int
     stop_bit: int | None  # None: the end of the stream
-    span: Span  # the compressed bytes that are needed to inflate the segment
+    span: tuple[int, int]  # bytes [start, stop) of the compressed data that inflating needs
     window: bytes  # the output before the segment, at most the last 32 KiB
     offset: int  # offset of the output in the member
     length: int  # size of the output, in bytes
@@ -330,15 +329,15 @@ def split_inflate(data: bytes, segments: int) -> tuple[bytes, int]:
     """
     layout = cut(len(data), -(-len(data) // segments))
 
-    def read(span: Span) -> list[bytes]:
-        return [data[span.start : span.stop]]
+    def read(start: int, stop: int) -> list[bytes]:
+        return [data[start:stop]]
 
     scans = (scan_segment(layout, segment, read) for segment in range(layout.count))
     output = bytearray()
     crc = 0
     # The scan of a segment that joins the previous segment is None.
     for segment in link_segments(filter(None, scans), layout.size):
-        part = b"".join(inflate_segment(segment, read(segment.span)))
+        part = b"".join(inflate_segment(segment, read(*segment.span)))
         crc = crc32_combine(crc, zlib.crc32(part), len(part))
         output += part
     return bytes(output), crc

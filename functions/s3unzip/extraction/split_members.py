@@ -116,15 +116,14 @@ class _ScanReader:
         self._first_bytes = b""
         self._start = 0  # position of the first bytes
 
-    def read(self, span: deflate.Span) -> Iterator[bytes | memoryview]:
-        """Yield the bytes of `span` of the member's data."""
-        start = span.start
+    def read(self, start: int, stop: int) -> Iterator[bytes | memoryview]:
+        """Yield bytes [start, stop) of the member's data."""
         is_held = self._start <= start < self._start + len(self._first_bytes)
         if is_held:
-            held_bytes = self._first_bytes[start - self._start : span.stop - self._start]
+            held_bytes = self._first_bytes[start - self._start : stop - self._start]
             start += len(held_bytes)
             yield held_bytes
-        pieces = self._data.read(ByteRange(start, span.stop))
+        pieces = self._data.read(ByteRange(start, stop))
         if self._first_bytes:  # not the first read
             yield from pieces
         else:

@@ -18,7 +18,6 @@ from s3unzip.deflate import (
     Segmentation,
     SegmentInflater,
     SegmentScan,
-    Span,
     cut,
     inflate_segment,
     link_segments,
@@ -162,7 +161,7 @@ def test_scans_survive_their_bytes(*, raw: bytes, encoder: str, at: int, whole: 
 def test_other_bytes_are_refused() -> None:
     """Bytes that are no record of this kind end as one clear error."""
     packed = scan(STREAM, BLOCKS[9].start_bit, None).to_bytes()
-    linked = LinkedSegment(0, None, Span(0, 9), b"", 0, 9).to_bytes()
+    linked = LinkedSegment(0, None, (0, 9), b"", 0, 9).to_bytes()
     for other in (
         b"",
         b"{}\n",
@@ -177,11 +176,9 @@ def test_other_bytes_are_refused() -> None:
             ScannedSegment.from_bytes(other)
 
 
-def _reader(data: bytes, chunk: int = 1 << 20) -> Callable[[Span], list[bytes]]:
-    def read(span: Span) -> list[bytes]:
-        return [
-            data[one : min(one + chunk, span.stop)] for one in range(span.start, span.stop, chunk)
-        ]
+def _reader(data: bytes, chunk: int = 1 << 20) -> Callable[[int, int], list[bytes]]:
+    def read(start: int, stop: int) -> list[bytes]:
+        return [data[one : min(one + chunk, stop)] for one in range(start, stop, chunk)]
 
     return read
 
@@ -193,7 +190,7 @@ def _scans_of(data: bytes, layout: Segmentation) -> list[ScannedSegment]:
 
 
 def _extract(data: bytes, segment: LinkedSegment, chunk: int = 1 << 20) -> bytes:
-    return b"".join(inflate_segment(segment, _reader(data, chunk)(segment.span)))
+    return b"".join(inflate_segment(segment, _reader(data, chunk)(*segment.span)))
 
 
 @settings(max_examples=60, deadline=None)
@@ -331,7 +328,7 @@ def test_data_changed_after_the_scan_is_refused() -> None:
     with pytest.raises(DeflateError, match="does not end within"):
         list(inflate_segment(first, [data[:1000]]))
     with pytest.raises(DeflateError, match="corrupt-stream"):
-        list(inflate_segment(first, [random.Random(1).randbytes(first.span.stop)]))
+        list(inflate_segment(first, [random.Random(1).randbytes(first.span[1])]))
 
 
 def test_reading_is_little_more_than_the_stream() -> None:
@@ -339,9 +336,9 @@ def test_reading_is_little_more_than_the_stream() -> None:
     data = ENCODERS["zlib-6"](log_lines(3_500_000))
     layout, lengths = cut(len(data), len(data) // 3), list[int]()
 
-    def read(span: Span) -> list[bytes]:
-        lengths.append(span.stop - span.start)
-        return [data[span.start : span.stop]]
+    def read(start: int, stop: int) -> list[bytes]:
+        lengths.append(stop - start)
+        return [data[start:stop]]
 
     assert locate(layout, 1, read) is not None
     looking = sum(lengths)
@@ -404,23 +401,23 @@ def test_locate_asks_for_bounded_spans() -> None:
     """Without any boundary the search reads its whole span, piece by piece, and no more."""
     data = zlib.compressobj(0, zlib.DEFLATED, -15).compress(bytes(4_000_000)).ljust(6_000_000)
     layout = Segmentation(len(data), 3_000_000, search=1_200_000)
-    wanted: list[Span] = []
+    wanted: list[tuple[int, int]] = []
 
-    def read(span: Span) -> list[bytes]:
-        wanted.append(span)
-        return [data[span.start : span.stop]]
+    def read(start: int, stop: int) -> list[bytes]:
+        wanted.append((start, stop))
+        return [data[start:stop]]
 
-    assert (locate(layout, 1, read), [span.start for span in wanted]) == (
+    assert (locate(layout, 1, read), [start for start, _ in wanted]) == (
         None,
         [3_000_000 + READ_BYTES * k for k in range(3)],
     )
-    assert all(span.stop - span.start <= READ_BYTES + LOOKAHEAD for span in wanted)
-    assert wanted[-1].stop == 4_200_000 + LOOKAHEAD
+    assert all(stop - start <= READ_BYTES + LOOKAHEAD for start, stop in wanted)
+    assert wanted[-1][1] == 4_200_000 + LOOKAHEAD
 
 
 def test_first_segment_needs_no_reading() -> None:
     """The stream begins at bit 0, with any first block."""
-    assert locate(cut(1000, 100), 0, lambda _: []) == 0
+    assert locate(cut(1000, 100), 0, lambda *_: []) == 0
 
 
 @given(st.integers(1, 10**6), st.integers(1, 10**5), st.integers(1, 10**5))
@@ -428,6 +425,6 @@ def test_searches_never_overlap(size: int, step: int, search: int) -> None:
     """Each search is within its own step, so no two segments find the same boundary."""
     layout = Segmentation(size, step, search)
     for segment in range(1, min(layout.count, 50)):
-        span = layout.search_span(segment)
-        assert segment * step == span.start < span.stop <= min((segment + 1) * step, size)
-        assert span.stop - span.start <= search
+        start, stop = layout.search_span(segment)
+        assert segment * step == start < stop <= min((segment + 1) * step, size)
+        assert stop - start <= search
