@@ -44,12 +44,9 @@ def printable_json(text: str) -> str:
     """Return JSON of the same value, with strings that are safe in a terminal."""
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() else _escape_in_json(c) for c in text)
+    import json  # noqa: PLC0415 - rarely needed
 
-
-def _escape_in_json(character: str) -> str:
-    units = character.encode("utf-16-be").hex()
-    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
 
 
 def show_bytes(count: float) -> str:
