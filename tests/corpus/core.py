@@ -58,13 +58,12 @@ def read_index_by(
     selection: Selection | None = None,
 ) -> Index:
     """Read and settle the index of an archive that is read by its ranges."""
-    tail = read(ByteRange(max(0, size - (cut.length or 1 << 17)), size))
-    location = drive(locate_directory(tail, size, policy, disks), read)
+    location = drive(locate_directory(size, policy, disks), read)
     reader = DirectoryReader(location, policy, selection)
     for piece in cut.pieces(read(ByteRange(location.start, location.stop))):
         reader.feed(piece)
     index = drive(reader.finish(), read)
-    index.warnings.update(drive(inspect_prefix(tail, location, index.first), read))
+    index.warnings.update(drive(inspect_prefix(location, index.first), read))
     return index
 
 

@@ -77,7 +77,6 @@ from s3unzip.settling.nested import has_nested
 from s3unzip.settling.report import may_replace, report_unplanned, write_report
 from s3unzip.stores import Stores
 from s3unzip.stores.calls import Calls, map_ahead
-from s3unzip.stores.ports import Tail
 from s3unzip.stores.run_store import MemoryRunStore
 
 NEW_SECONDS = 600  # an older event comes from the dead-letter queue or was sent by hand
@@ -295,7 +294,7 @@ def _plan_in_memory(archive: ArrivedArchive, context: Context, calls: Calls) -> 
     Returns the next round, or the report if the run has ended. Returns None if the state Plan must
     plan the run, or if another invocation has planned it.
     """
-    members = _count_members(archive.tail, context)
+    members = archive.tail.count_members(context.policy)
     if members is None:
         return None
     if (
@@ -312,22 +311,6 @@ def _plan_in_memory(archive: ArrivedArchive, context: Context, calls: Calls) -> 
     # Plan for many workers: the archive is too large, or its plan for one worker was not small.
     run = _MemoryRun(archive, context, has_one_worker=False)
     return run.write_records(run.begin(calls))
-
-
-def _count_members(tail: Tail, context: Context) -> int | None:
-    """Return the number of members in the directory that is in the tail of an archive.
-
-    Returns None if the directory begins before the tail, and 0 if the directory cannot be read.
-    """
-    try:
-        next(tail.locate_directory(context.policy))  # yields the ranges that are not in the tail
-    except StopIteration as located:  # it ended without requesting a range
-        if located.value.missing.length:  # bytes of the directory that are not in the tail
-            return None
-        return int(located.value.entries)
-    except errors.RejectedError:  # the plan will find and report this error, too
-        return 0
-    return None  # it requested a range before the tail
 
 
 class _MemoryRun:

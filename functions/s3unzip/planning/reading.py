@@ -7,7 +7,6 @@ version, and is parsed while it arrives. `open_local` reads the local header of 
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import chain
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -107,13 +106,13 @@ def read_directory(
     location = drive(tail.locate_directory(policy), read)
     directory = DirectoryReader(location, policy, _make_selection(request, template, tail.pin))
     tuning = context.tuning
-    missing = read_ahead(read, location.missing, tuning.directory_piece, tuning.directory_readers)
+    whole = ByteRange(location.start, location.stop)
     with blaming_parts(location.disks):  # members overlap if a part has the wrong size
-        for data in chain(missing, (location.held,)):  # the end of the directory is in the tail
+        for data in read_ahead(read, whole, tuning.directory_piece, tuning.directory_readers):
             directory.feed(data)
         index = drive(directory.finish(), read)
     check_parts(index.members, location.disks, read, request.source)
-    index.warnings.update(drive(inspect_prefix(tail.data, location, index.first), read))
+    index.warnings.update(drive(inspect_prefix(location, index.first), read))
     return Reading(
         pin=tail.pin,
         index=index,

@@ -24,9 +24,9 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from msgspec import Struct
 
-from s3unzip.errors import Finding, UnsupportedError
+from s3unzip.errors import Finding, RejectedError, UnsupportedError
 from s3unzip.model import Location, Part, Pin
-from s3unzip.zip import ByteRange, Disks, Policy, Reads, locate_directory
+from s3unzip.zip import ByteRange, Disks, Policy, Reads, drive, locate_directory
 from s3unzip.zip.directory import DirectoryLocation
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -115,14 +115,36 @@ class Tail(NamedTuple):
     missing: int = 0  # number of bytes that a broken body lacks; `read_end` reads them
 
     def locate_directory(self, policy: Policy) -> Reads[DirectoryLocation]:
-        """Return the search for the central directory, which may request earlier bytes.
+        """Return the search for the central directory, which mostly requests bytes of the tail.
 
         Raises:
             RejectedError: the archive has no central directory, a broken one, or two of them.
         """
         return locate_directory(
-            self.data, self.pin.size, policy, Disks([part.size for part in self.pin.parts or ()])
+            self.pin.size, policy, Disks([part.size for part in self.pin.parts or ()])
         )
+
+    def count_members(self, policy: Policy) -> int | None:
+        """Return the number of members in the directory that is in the tail.
+
+        Returns None if the directory begins before the tail, and 0 if it cannot be read.
+        """
+        start = self.pin.size - len(self.data)
+
+        def read(want: ByteRange) -> bytes:
+            if want.start < start:
+                raise EOFError
+            return self.data[want.start - start : want.stop - start]
+
+        try:
+            location = drive(self.locate_directory(policy), read)
+        except EOFError:  # it requested a range before the tail
+            return None
+        except RejectedError:  # the plan will find and report this error, too
+            return 0
+        if location.start < start:
+            return None
+        return location.entries
 
 
 RangeReader: TypeAlias = Callable[[ByteRange], Iterator[Buffer]]  # like `Source.stream`

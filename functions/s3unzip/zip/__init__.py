@@ -13,7 +13,7 @@ bytes in that range. `drive` runs the generator with a function that reads a ran
 
 >>> from s3unzip import zip as zipformat
 >>> raw = bytes.fromhex("504b0506") + bytes(18)  # an archive without members
->>> reads = zipformat.locate_directory(raw, len(raw), zipformat.Policy())
+>>> reads = zipformat.locate_directory(len(raw), zipformat.Policy())
 >>> location = zipformat.drive(reads, lambda want: raw[want.start : want.stop])
 >>> location.entries
 0

@@ -23,7 +23,7 @@ from s3unzip.zip.eocd import (
     read_eocd,
 )
 from s3unzip.zip.local import is_local_header, read_local_header
-from s3unzip.zip.values import ONE_DISK, WRAP, ByteRange, Disks, Reads, reject
+from s3unzip.zip.values import ONE_DISK, WRAP, Disks, Reads, reject
 
 # The number of bytes at the beginning of a prefix to search for a whole archive.
 MAX_SEARCHED = 64 * MIB
@@ -42,46 +42,37 @@ _MAX_NAME = 4096
 
 
 class DirectoryLocation(Struct, frozen=True):
-    """The location of the central directory, as absolute offsets in an archive of `size` bytes.
+    """The location of the central directory: bytes [start, stop) of the archive.
 
     Add `prefix` to every offset that the archive declares. `entries` is the declared number of
-    headers; use it only for comparison, and never to allocate memory. `held` contains the last
-    bytes of the directory, which were read with the tail: read only the `missing` bytes, and then
-    pass both to a `DirectoryReader`. Without ZIP64 records, `entries` is modulo 65,536, because
-    several writers use 16-bit counts for any number of members. If the archive `is_wrapped`,
-    offsets are modulo 2^32 (see `wrapped`).
+    headers; use it only for comparison, and never to allocate memory. Without ZIP64 records,
+    `entries` is modulo 65,536, because several writers use 16-bit counts for any number of members.
+    If the archive `is_wrapped`, offsets are modulo 2^32 (see `wrapped`).
     """
 
     start: int
     stop: int
     entries: int
     prefix: int
-    size: int
-    held: bytes
     warnings: tuple[str, ...] = ()
     disks: Disks = ONE_DISK
     is_zip64: bool = False
     is_wrapped: bool = False
 
-    @property
-    def missing(self) -> ByteRange:
-        """The bytes of the directory that must still be read; the range can be empty."""
-        return ByteRange(self.start, self.stop - len(self.held))
-
 
 def locate_directory(
-    tail: bytes, size: int, policy: Policy, disks: Disks = ONE_DISK
+    size: int, policy: Policy, disks: Disks = ONE_DISK
 ) -> Reads[DirectoryLocation]:
-    """Find the central directory of an archive of `size` bytes; `tail` contains its last bytes.
+    """Find the central directory of an archive of `size` bytes.
 
-    If the tail has at least `TAIL_LENGTH` bytes, the function reads only a few more bytes. `disks`
-    are the files of a split archive. If the end record is on disk 0, these files are pieces of one
-    disk.
+    Nearly all bytes that the function reads are among the last `TAIL_LENGTH` bytes of the archive.
+    `disks` are the files of a split archive. If the end record is on disk 0, these files are pieces
+    of one disk.
 
     Raises:
         RejectedError: the archive has no directory, a broken directory, or two directories.
     """
-    archive = ArchiveBytes(tail, size, policy)
+    archive = ArchiveBytes(size, policy)
     end = yield from read_end(archive, disks)
     _check_limits(end, policy)
     if not end.record.entries and not end.record.directory_size:
@@ -107,8 +98,6 @@ def locate_directory(
         stop=end.stop,
         entries=end.record.entries,
         prefix=prefix,
-        size=size,
-        held=tail[max(0, start - archive.tail_start) : max(0, end.stop - archive.tail_start)],
         warnings=tuple(archive.warnings),
         disks=end.disks,
         is_zip64=is_zip64,
@@ -245,15 +234,14 @@ def _has_wrapped_offsets(archive: ArchiveBytes, start: int, prefix: int) -> Read
     return offsets == [offset]
 
 
-def inspect_prefix(tail: bytes, location: DirectoryLocation, first: int) -> Reads[list[str]]:
+def inspect_prefix(location: DirectoryLocation, first: int) -> Reads[list[str]]:
     """Return the warnings about the bytes before offset `first`, which is `Index.first`.
 
-    `tail` contains the last bytes of the archive. `location.prefix` is the number of bytes that the
-    offsets do not count. The first and the last `EOCD_ROOM` bytes before `first` are searched for a
-    record, and the first `MAX_SEARCHED` bytes for a whole archive. If the offsets count all bytes,
-    they have only one meaning. In that case, an archive inside the program of a self-extractor
-    causes a warning instead of an error. The warning is needed because readers that search from the
-    first byte would extract that archive.
+    `location.prefix` is the number of bytes that the offsets do not count. The first and the last
+    `EOCD_ROOM` bytes before `first` are searched for a record, and the first `MAX_SEARCHED` bytes
+    for a whole archive. If the offsets count all bytes, they have only one meaning. In that case,
+    an archive inside the program of a self-extractor causes a warning instead of an error. The
+    warning is needed because readers that search from the first byte would extract that archive.
 
     Raises:
         RejectedError: the bytes contain another archive (`stacked-archive`) or a record
@@ -262,7 +250,7 @@ def inspect_prefix(tail: bytes, location: DirectoryLocation, first: int) -> Read
     """
     if first == 0:
         return []
-    archive = ArchiveBytes(tail, location.size)
+    archive = ArchiveBytes(location.start)
     first_bytes = yield from archive.read(0, min(first, EOCD_ROOM))
     if first_bytes in SPANNING_SIGNATURES and not location.prefix:  # a split archive
         return []

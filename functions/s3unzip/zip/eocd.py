@@ -131,12 +131,10 @@ class DirectoryEnd(NamedTuple):
 
 
 class ArchiveBytes:
-    """Reads an archive by absolute offsets; only bytes before the known tail are requested."""
+    """Reads an archive of `size` bytes by absolute offsets."""
 
-    def __init__(self, tail: bytes, size: int, policy: Policy | None = None) -> None:
-        self.tail = tail
+    def __init__(self, size: int, policy: Policy | None = None) -> None:
         self.size = size
-        self.tail_start = size - len(tail)
         self.policy = policy or Policy()
         self.warnings: list[str] = []
 
@@ -145,15 +143,13 @@ class ArchiveBytes:
 
         Refuses the archive if fewer bytes than requested are received.
         """
-        if start < 0:
+        want = ByteRange(start, min(stop, self.size))
+        if start < 0 or want.length <= 0:
             return b""
-        if start >= self.tail_start:
-            return self.tail[start - self.tail_start : stop - self.tail_start]
-        missing = ByteRange(start, min(stop, self.tail_start))
-        answer = yield missing
-        if len(answer) != missing.length:
-            reject("no-eocd", f"wanted {missing.length} bytes at {start}, got {len(answer)}", start)
-        return answer + self.tail[: max(0, stop - self.tail_start)]
+        answer = yield want
+        if len(answer) != want.length:
+            reject("no-eocd", f"wanted {want.length} bytes at {start}, got {len(answer)}", start)
+        return answer
 
     def warn_or_refuse(self, code: str, message: str, offset: int) -> None:
         """Add a warning, or refuse the archive."""

@@ -6,7 +6,6 @@ from struct import pack
 
 import pytest
 from hypothesis import given, settings, strategies as st
-from msgspec.structs import replace
 
 from s3unzip.zip import (
     ByteRange,
@@ -21,7 +20,8 @@ from s3unzip.zip import (
 )
 from s3unzip.zip.checks import MIB
 from s3unzip.zip.directory import MAX_SEARCHED, inspect_prefix
-from s3unzip.zip.eocd import EOCD_ROOM
+from s3unzip.zip.eocd import EOCD_ROOM, TAIL_LENGTH
+from s3unzip.zip.records import MAX_COMMENT
 from tests.support.zips import (
     EOCD,
     LOCAL,
@@ -84,8 +84,7 @@ def headers(draw: st.DrawFn) -> bytes:
 def _place(
     directory: bytes, count: int, start: int = 1 << 43, prefix: int = 5
 ) -> DirectoryLocation:
-    stop = start + len(directory)
-    return DirectoryLocation(start, stop, count, prefix, stop + 22, held=b"")
+    return DirectoryLocation(start, start + len(directory), count, prefix)
 
 
 def _read_in_cuts(directory: bytes, count: int, cuts: list[int]) -> tuple[object, ...]:
@@ -216,31 +215,26 @@ def test_a_member_ends_before_the_directory(prefix: int) -> None:
 MANY = [Entry(f"folder/file-{number:04}", b"x" * 50) for number in range(300)]
 
 
-def _locate(raw: bytes, tail_length: int) -> tuple[DirectoryLocation, list[ByteRange]]:
+def _locate(raw: bytes) -> tuple[DirectoryLocation, list[ByteRange]]:
     asked: list[ByteRange] = []
 
     def read(want: ByteRange) -> bytes:
         asked.append(want)
         return raw[want.start : want.stop]
 
-    return drive(locate_directory(raw[len(raw) - tail_length :], len(raw), Policy()), read), asked
+    return drive(locate_directory(len(raw), Policy()), read), asked
 
 
 @pytest.mark.parametrize("zip64", [False, True])
 @pytest.mark.parametrize("prefix", [b"", b"stub"])
-def test_every_tail_length_agrees(*, zip64: bool, prefix: bytes) -> None:
-    """However short the tail, the location is the same, and missing bytes are asked for once."""
-    raw = build(*MANY[:3], shape=Shape(zip64=zip64, prefix=prefix, comment=b"a comment"))
-    whole, asked = _locate(raw, len(raw))
-    assert (asked, whole.prefix, whole.entries) == ([], len(prefix), 3)
-    for length in range(len(raw)):
-        location, asked = _locate(raw, length)
-        held = raw[max(whole.start, len(raw) - length) : max(whole.stop, len(raw) - length)]
-        assert (location, location.held) == (
-            replace(whole, held=held),
-            raw[location.missing.stop : location.stop],
-        )
-        assert all(want.stop <= len(raw) - length for want in asked)
+def test_the_directory_is_located_in_the_tail(*, zip64: bool, prefix: bytes) -> None:
+    """Only the last bytes of the archive are asked for, whatever is before them."""
+    raw = build(*MANY, shape=Shape(zip64=zip64, prefix=prefix, comment=b"c" * MAX_COMMENT))
+    location, asked = _locate(raw)
+    assert (location.prefix, location.entries) == (len(prefix), len(MANY))
+    assert raw[location.start : location.stop].count(b"PK\1\2") == len(MANY)
+    near = [want for want in asked if want.length > 4]
+    assert min(want.start for want in near) >= len(raw) - TAIL_LENGTH
 
 
 def test_count_of_65535_without_zip64() -> None:
@@ -249,21 +243,21 @@ def test_count_of_65535_without_zip64() -> None:
         Entry("a"), shape=Shape(directory_tail=bytes(65_535 * 46), eocd={"entries": 65_535,
         "disk_entries": 65_535})
     )  # fmt: skip
-    assert _locate(raw, 1000)[0].entries == 65_535
+    assert _locate(raw)[0].entries == 65_535
 
 
 def test_short_read_is_refused() -> None:
     """A source that returns too little is told so, not misread."""
     raw = build(*MANY[:3], shape=Shape(zip64=True))
     with pytest.raises(RejectedError, match="wanted"):
-        drive(locate_directory(b"", len(raw), Policy()), lambda _: b"PK")
+        drive(locate_directory(len(raw), Policy()), lambda _: b"PK")
 
 
 def test_two_end_records_are_refused_at_the_first() -> None:
-    """The offset is that of the first in the archive, however short the tail."""
+    """The offset is that of the first in the archive."""
     raw = b"x" * 100 + build(shape=Shape(comment=build()))
     with pytest.raises(RejectedError, match=r"^multiple-eocd at byte 100: "):
-        _locate(raw, len(raw))
+        _locate(raw)
 
 
 # What counts as an archive before the first member, and how much is read
@@ -315,13 +309,13 @@ def test_a_record_is_more_than_its_signature(data: bytes, found: bool) -> None: 
     """Its fields make sense, and all of it ends in the prefix."""
     raw = b"abc" + data + b"behind the prefix"
     warnings = drive(
-        inspect_prefix(b"", _location(len(raw)), 3 + len(data)), lambda r: raw[r.start : r.stop]
+        inspect_prefix(_location(len(raw)), 3 + len(data)), lambda r: raw[r.start : r.stop]
     )
     assert ("hidden-local-header" in warnings) is found
 
 
 def _location(size: int) -> DirectoryLocation:
-    return DirectoryLocation(size - 69, size - 22, 1, 0, size, held=b"")
+    return DirectoryLocation(size, size + 47, 1, 0)
 
 
 @pytest.mark.parametrize(
@@ -345,7 +339,7 @@ def test_a_prefix_is_read_within_a_bound(first: int, pieces: int, searched: int)
         return (b"PK\5\6" * want.length)[: want.length]
 
     with Profile() as profile:
-        assert drive(inspect_prefix(b"", _location(100 * MIB), first), read) == ["prefix-adjusted"]
+        assert drive(inspect_prefix(_location(100 * MIB), first), read) == ["prefix-adjusted"]
     assert sum(function.callcount for function in profile.getstats()) < MIB
     last = [ByteRange(max(EOCD_ROOM, first - EOCD_ROOM), first)] * (first > EOCD_ROOM)
     middle = [want.length for want in asked[1 + len(last) :]]
@@ -360,7 +354,7 @@ def test_an_archive_at_the_end_of_a_prefix_is_found() -> None:
     """Far from the first byte; an archive that begins with its first member is not looked at."""
     raw = bytes(5 * EOCD_ROOM) + _local_header()
     assert drive(
-        inspect_prefix(b"", _location(10 * EOCD_ROOM), len(raw)),
+        inspect_prefix(_location(10 * EOCD_ROOM), len(raw)),
         lambda want: raw[want.start : want.stop],
     ) == ["prefix-adjusted", "hidden-local-header"]
-    assert list(inspect_prefix(b"", _location(100), 0)) == []
+    assert list(inspect_prefix(_location(100), 0)) == []
