@@ -211,9 +211,8 @@ def put(arguments: Arguments) -> int:
         raise RefusedError(
             f"the stack {stack.name} was never created completely: docs/howto/first-deployment.md"
         )
-    # The deployed settings count: the file may have changed, or `SET` replaced its settings. The
-    # stack of an older version does not have this output.
-    taken = json.loads(stack.outputs.get("IngestKeys", arguments.environment.archive_keys))
+    # The deployed settings count: the file may have changed, or `SET` replaced its settings.
+    taken = json.loads(stack.outputs["IngestKeys"])
     key = arguments.key or taken[-1][0]
     if key.endswith("/") or not arguments.key:
         key += archive.name

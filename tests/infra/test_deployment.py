@@ -289,8 +289,6 @@ def test_a_key_may_be_in_the_region_of_its_bucket(account: Account) -> None:
     [
         # A stack without outputs was not created to its end, so nobody knows its bucket.
         ("unfinished", OWN, {}, "never created completely: docs/howto/first-deploy"),
-        # A stack of an older version does not say which keys it takes: those of the file count.
-        ("older", OWN, {"IngestBucket": "arrivals"}, "a.txt: only keys of *.zip start runs"),
         # It would be changed, or destroyed with its buckets.
         ("data-lake", "a lake", {}, "stack data-lake in account 000000000000, region us-east-1 is"),
         (

@@ -157,6 +157,7 @@ class Account:
         }
         self.outputs |= {
             "IngestBucket": "arrivals",
+            "IngestKeys": '[["", ".zip"]]',
             "DestinationBucket": "members",
             "WorkBucket": "work",
             "StateMachineArn": machine,

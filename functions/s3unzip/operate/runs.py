@@ -173,7 +173,7 @@ class DeployedRuns(RunList):
             except AccessDeniedError as error:  # the user may have the right for the other name
                 refusal = error
                 continue
-            if {"StateMachineArn", "WorkBucket"} <= {
+            if {"PlanFunction", "StateMachineArn", "WorkBucket"} <= {
                 output["OutputKey"] for output in stack.get("Outputs", ())
             }:
                 return stack
@@ -239,10 +239,6 @@ class DeployedRuns(RunList):
     @cached_property
     def variables(self) -> dict[str, str]:
         """The environment variables of the plan function."""
-        if "PlanFunction" not in self.outputs:
-            raise UsageError(
-                f"environment {self.environment}: its stack is too old, deploy it again"
-            )
         return dict(
             self.ask("lambda:GetFunctionConfiguration", FunctionName=self.outputs["PlanFunction"])
             .get("Environment", {})

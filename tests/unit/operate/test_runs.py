@@ -15,21 +15,20 @@ from msgspec import structs
 
 from infra import deployment
 from infra.environment_file import load_environment
-from s3unzip.aws import settle
 from s3unzip.aws.telemetry import logger
 from s3unzip.errors import NotFoundError, S3UnzipError, StorageError, UsageError
 from s3unzip.model import Location, NestedRun, Verdict, decode
 from s3unzip.operate.canary import Canary
-from s3unzip.operate.checks import OK, WARNING
+from s3unzip.operate.checks import OK
 from s3unzip.operate.runs import DeployedRuns, find_final_report
 from s3unzip.operate.submit import find_missing, list_archives, start_missing
 from s3unzip.pricing import aws, price_run
-from s3unzip.run_ids import execution_name, execution_number
+from s3unzip.run_ids import execution_name
 from s3unzip.settings import Variable
 from s3unzip.stores.config import StoreConfig
 from tests.support.account import Account
 from tests.support.zips import Entry, build, build_split, part_names
-from tests.unit.operate.site import GOOD, Site, check, make_bad
+from tests.unit.operate.site import GOOD, Site, make_bad
 
 
 def test_all_runs_are_one_list(site: Site) -> None:
@@ -159,7 +158,7 @@ def test_a_run_without_records(site: Site) -> None:
 
 
 def test_stacks_that_are_not_as_they_should_be(account: Account) -> None:
-    """A stack of its own name is found and may be too old; what is not there is named."""
+    """A stack or a profile that is not there is named, and so is a stack of another program."""
     with pytest.raises(NotFoundError, match="no stack s3unzip-dev here; check --env"):
         DeployedRuns("dev", StoreConfig(endpoint_url=account.url))
     with pytest.raises(UsageError, match="nobody"):
@@ -167,13 +166,6 @@ def test_stacks_that_are_not_as_they_should_be(account: Account) -> None:
     account.make_stack("s3unzip-dev", {"Other": "x"})
     with pytest.raises(NotFoundError, match="stack s3unzip-dev has no outputs"):
         DeployedRuns("dev", StoreConfig(endpoint_url=account.url))
-    account.make_stack(
-        "mine", {"StateMachineArn": "arn:aws:states:us-east-1:1:stateMachine:m", "WorkBucket": "w"}
-    )
-    check(
-        DeployedRuns("mine", StoreConfig(endpoint_url=account.url)),
-        *("password secret", WARNING, "not checked: environment mine: its stack is too old"),
-    )
     with pytest.raises(NotFoundError, match="no stack s3unzip- here; check --env"):
         DeployedRuns("", StoreConfig(endpoint_url=account.url))
 
@@ -278,16 +270,6 @@ def test_a_failed_execution_that_has_handed_over_is_no_end(site: Site) -> None:
     site.end(execution_name(run, 2))
     site.fail(run, number=2)
     assert site.report(run).verdict is Verdict.FAILED
-
-
-def test_an_execution_of_an_older_deployment_ends_with_advice(site: Site) -> None:
-    """Its definition gives the function another input; the run can be resumed."""
-    run = site.begin("a.zip")
-    with pytest.raises(UsageError, match="began before the last deployment: resume its run"):
-        settle.handler(site.given(execution_name(run)), site.invocation)
-    site.fail(run)
-    site.work(run, execution_number(site.runs.resume(run)))
-    assert site.report(run).verdict is Verdict.COMPLETED
 
 
 def _start_missing(site: Site, count: int) -> dict[str, tuple[str, bool]]:
