@@ -32,7 +32,6 @@ from s3unzip.operate.submit import count_messages
 from s3unzip.printable import choose_form
 
 ALARM = "AWS::CloudWatch::Alarm"
-DEPLOY_AGAIN = "deploy the stack again"
 MAX_NAMES = 100  # maximum number of alarms in one DescribeAlarms request
 MAX_SHARE = 0.9  # maximum share of the available concurrency; the other functions need the rest
 QUOTA = "ask for more: Service Quotas, AWS Lambda, Concurrent executions (L-B99A9384)"
@@ -68,14 +67,10 @@ def check_version(runs: DeployedRuns) -> Answer:
     """Do the functions run the code of this package?"""
     # `runs.environment` may be the name of a stack.
     deploy = f"deploy again: make deploy ENV={runs.outputs.get('Environment', runs.environment)}"
-    deployed = runs.outputs.get("Version")
-    if deployed is None:
-        return Answer(
-            WARNING, "the stack has no version output: it is older than this command", deploy
-        )
+    deployed = runs.outputs["Version"]
     if deployed != __version__:
         return Answer(WARNING, f"version {deployed} is deployed, this is {__version__}", deploy)
-    if runs.outputs.get("Fingerprint") != source_fingerprint():
+    if runs.outputs["Fingerprint"] != source_fingerprint():
         return Answer(
             WARNING,
             f"version {deployed} is deployed from source files that differ from this package's",
@@ -163,8 +158,6 @@ def check_rules(runs: DeployedRuns) -> Answer:
         runs.ask("events:DescribeRule", Name=name)
         for name in runs.resource_names("AWS::Events::Rule")
     ]
-    if not rules:
-        return Answer(FAILURE, "the stack has no EventBridge rule", DEPLOY_AGAIN)
     disabled = [rule["Name"] for rule in rules if rule.get("State") != "ENABLED"]
     if disabled:
         return Answer(
@@ -236,12 +229,6 @@ def check_dead_letters(runs: DeployedRuns) -> Answer:
     queues = [
         url for url in runs.resource_names("AWS::SQS::Queue") if url != runs.outputs["QueueUrl"]
     ]
-    if not queues:
-        return Answer(
-            FAILURE,
-            "the stack has no dead-letter queue",
-            f"{DEPLOY_AGAIN}: a failed event would be lost",
-        )
     counts = {url.rsplit("/", 1)[-1]: count_messages(runs, url) for url in queues}
     names = [name for name, count in counts.items() if count]
     if names:
@@ -285,8 +272,6 @@ def check_alarms(runs: DeployedRuns) -> Answer:
     """Does every alarm of the stack exist and have an action, and is none in the state ALARM?"""
     alarms = _read_alarms(runs)
     deleted = {*runs.resource_names(ALARM)} - {alarm["AlarmName"] for alarm in alarms}
-    if not alarms and not deleted:
-        return Answer(WARNING, "the stack has no alarms", DEPLOY_AGAIN)
     silent = [
         alarm["AlarmName"]
         for alarm in alarms
@@ -404,7 +389,5 @@ def diagnose(runs: DeployedRuns) -> Iterator[CheckResult]:
 def _read_alarms(runs: DeployedRuns) -> list[Any]:
     """Return the alarms of the stack, at most as many as fit into one request."""
     names = runs.resource_names(ALARM)[:MAX_NAMES]
-    if not names:  # without names, CloudWatch would describe all alarms of the account
-        return []
     answer = runs.ask("cloudwatch:DescribeAlarms", AlarmNames=names, MaxRecords=MAX_NAMES)
     return list(answer["MetricAlarms"])
