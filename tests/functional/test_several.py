@@ -64,6 +64,13 @@ def test_a_glob_of_a_bucket_needs_two_lists(program: Program, s3: memory_server.
     assert [asked.query.get("prefix") for asked in s3.asked] == ["*.zip", ""]
 
 
+@pytest.mark.parametrize("source", ["s3://from/", "s3://from/in/", "s3://from/*.zip"])
+def test_archives_of_a_bucket_in_aws(program: Program, source: str) -> None:
+    """A prefix and a glob name a bucket that AWS may have: only the credentials are missing."""
+    program.variables |= {"AWS_ACCESS_KEY_ID": "", "AWS_EC2_METADATA_DISABLED": "true"}
+    program.run("run", source, "out").ends(6, "credentials; set AWS_PROFILE")
+
+
 def test_a_contradiction_is_refused_before_a_list(
     program: Program, s3: memory_server.MemoryS3
 ) -> None:

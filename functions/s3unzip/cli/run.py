@@ -40,10 +40,16 @@ from s3unzip.errors import (
     S3UnzipError,
     UsageError,
 )
-from s3unzip.model import ArchiveEnd, Batch, Location, NestedRun, PlanSummary, Request
+from s3unzip.model import ArchiveEnd, Batch, NestedRun, PlanSummary, Request
 from s3unzip.printable import choose_form, printable, printable_name, show_bytes, show_count
 from s3unzip.settling.next_command import next_command
-from s3unzip.stores.config import StoreConfig, absolute_path, parse_destination, parse_source
+from s3unzip.stores.config import (
+    StoreConfig,
+    absolute_path,
+    parse_destination,
+    parse_location,
+    parse_source,
+)
 
 if TYPE_CHECKING:
     from s3unzip.local.machine import Machine
@@ -114,17 +120,13 @@ def _make_requests(arguments: Arguments, stores: StoreConfig, *, is_one: bool) -
 
     If `is_one`, the first argument is a single archive, even if it looks like a glob.
     """
-    from s3unzip.api.extraction import check_apart, find_archives, make_request, names_several
+    from s3unzip.api.extraction import check_apart, find_archives, make_request
 
     if arguments.delete_extra and not is_one:
         raise UsageError("--delete-extra: is for one archive; run them one by one")
     destination = parse_destination(arguments.dest)
     for word in arguments.sources:
-        # For a folder, a prefix or a glob, only the scheme is known before it is listed.
-        location = Location("s3" if "://" in word else "file", "", word)
-        if is_one or not names_several(word):
-            location = parse_source(word)
-        arguments.check_places(location, destination)
+        arguments.check_places(parse_location(word), destination)
     options = arguments.options()  # before the listing, so that a mistake costs no requests
     has_one_word = len(arguments.sources) == 1
     try:

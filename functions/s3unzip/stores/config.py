@@ -60,7 +60,7 @@ def parse_source(text: str) -> Location:
             "-: an archive is read from its end, so a pipe must be saved first: "
             "curl -o archive.zip URL, then s3unzip run archive.zip DEST"
         )
-    location = _parse(text)
+    location = parse_location(text)
     if location.store.is_local and location.key.startswith(("/dev/", "/proc/")):
         with suppress(OSError):  # in another process, /dev/stdin and /dev/fd/3 are other files
             location = replace(location, key=str(Path(location.key).resolve(strict=True)))
@@ -75,7 +75,7 @@ def parse_destination(text: str) -> Location:
         raise UsageError("DEST is empty; is a variable of your shell not set?")
     if text == "-":
         raise UsageError("members cannot be written to standard output by a run; see s3unzip cat")
-    location = _parse(text)
+    location = parse_location(text)
     if not location.store.takes_members:
         raise UsageError(f"{text}: members can be written to s3:// or to a folder only")
     key = location.key
@@ -86,7 +86,7 @@ def parse_destination(text: str) -> Location:
     return Location(location.scheme, location.bucket, key)
 
 
-def _parse(text: str) -> Location:
+def parse_location(text: str) -> Location:
     """Return the location for a URL or a path; the key may be empty or end in a slash."""
     scheme, separator, path = text.partition("://")
     scheme = scheme.lower()
