@@ -70,7 +70,7 @@ def render_page(report: Report, context: Context) -> bytes:
         "Summary": facts(report, cost),
         "Failures": failures(report, options),
         "Cost": bill(cost),
-        "Details": details(report, options),
+        "Details": details(report),
     }
     present = {title: content for title, content in sections.items() if content}
     values = {

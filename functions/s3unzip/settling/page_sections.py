@@ -1,10 +1,10 @@
 """The sections of a report's page: facts, failures, the bill, and the details of the run.
 
-Limits bound the size of the page for every archive.
+Limits bound the size of the page for every archive. Codes need no limit, because they are a fixed
+set.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from msgspec import structs
 
@@ -39,7 +39,6 @@ from s3unzip.settling.markup import (
 
 MAX_FAILURE_BYTES = 1_000_000  # maximum total size of the rows of all failures
 MAX_UNFOLDED_FAILURES = 10  # a longer list is folded, so that the cost stays on the first screen
-MAX_CODES = 50  # maximum number of reasons or warnings to list
 MAX_NAME = 1_024  # maximum length of a key in characters: the limit of S3
 MAX_TEXT = 400  # maximum length of a message or an option, in characters
 FAILED_COLUMNS = (
@@ -61,41 +60,9 @@ REQUEST_TITLES = {
 }
 
 
-class Ranked(NamedTuple):
-    """A code of a failure or a warning, with the number of members affected."""
-
-    code: str
-    members: int
-    sentence: str
-    advice: str
-
-
-def rank(counts: Mapping[str, int], run: str, environment_options: str) -> list[Ranked]:
-    """Return the most frequent codes, and last a line for all others; ties are sorted by code.
-
-    Args:
-        counts: the number of members affected, by code.
-        run: the id of the run, for commands in the advice.
-        environment_options: the options of these commands, with a leading space; empty for a run on
-            this machine.
-    """
-    ranked = [
-        Ranked(
-            clip(code, MAX_TEXT),
-            count,
-            clip(explain(code).sentence, MAX_TEXT),
-            clip(advise(code, run, environment_options), MAX_TEXT),
-        )
-        for code, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
-    ]
-    others = ranked[MAX_CODES:]
-    if not others:
-        return ranked
-    members = sum(other.members for other in others)
-    return [
-        *ranked[:MAX_CODES],
-        Ranked(f"{len(others)} other codes", members, sentence="", advice=""),
-    ]
+def sort_codes(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Return the codes with their counts, the most frequent first; ties are sorted by code."""
+    return sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
 
 
 def facts(report: Report, cost: Cost | None) -> Markup:
@@ -221,15 +188,20 @@ def _cost_tile(report: Report, cost: Cost) -> Markup:
 
 
 def failures(report: Report, environment_options: str) -> Markup:
-    """Return the section of failures; nothing if there are no failures."""
-    reasons = rank(report.reasons, report.run, environment_options)
-    if report.verdict is Verdict.REJECTED:  # the only reason is in the header of the page
-        reasons = []
-    rows = list(_failure_rows(report))
-    if not (reasons or rows):
+    """Return the section of failures; nothing if there are no failures.
+
+    Args:
+        report: the report of the run.
+        environment_options: the options of the commands in the section, with a leading space; empty
+            for a run on this machine.
+    """
+    # The only reason of a refused archive is in the header of the page.
+    if not report.reasons or report.verdict is Verdict.REJECTED:
         return NOTHING
+    rows = list(_failure_rows(report))
     listed = [failure.reason for failure in report.failures[: len(rows)]]
-    content = [element("div", {"id": "reasons"}, _reasons_table(reasons, listed))]
+    reasons_table = _reasons_table(report, listed, environment_options)
+    content = [element("div", {"id": "reasons"}, reasons_table)]
     if rows:
         content.append(_filter(listed))
         content.append(
@@ -238,45 +210,44 @@ def failures(report: Report, environment_options: str) -> Markup:
     return Markup("".join(content))
 
 
-def _reasons_table(reasons: list[Ranked], listed: list[str]) -> Markup:
+def _reasons_table(report: Report, listed: list[str], environment_options: str) -> Markup:
     """Return the table of reasons; `listed` contains the reason of each row of failures."""
-    if not reasons:
-        return NOTHING
     columns = (
         Column("Reason", is_header=True),
         Column("Members", "number"),
         Column("", "rest"),
     )
-    largest = max(reason.members for reason in reasons)
+    largest = max(report.reasons.values())
     rows = [
         row(
             columns,
             [
                 Markup(
-                    f"{text(reason.sentence)} {_code_button(reason, listed)}{aside(reason.advice)}"
+                    f"{text(explain(code).sentence)} {_code_button(code, listed)}"
+                    f"{aside(advise(code, report.run, environment_options))}"
                 ),
-                figure(f"{reason.members:,}"),
-                bar(reason.members, largest, "bad"),
+                figure(f"{members:,}"),
+                bar(members, largest, "bad"),
             ],
         )
-        for reason in reasons
+        for code, members in sort_codes(report.reasons)
     ]
     return table("Failures by reason", columns, rows)
 
 
-def _code_button(reason: Ranked, listed: list[str]) -> Markup:
+def _code_button(code: str, listed: list[str]) -> Markup:
     """Return a button that filters the rows by a reason; only its code, if no row has it."""
-    if reason.code not in listed:
-        return element("span", {"class": "mono"}, text(reason.code))
+    if code not in listed:
+        return element("span", {"class": "mono"}, text(code))
     return element(
         "button",
         {
             "type": "button",
             "class": "link",
             "aria-pressed": "false",
-            "value": reason.code,
+            "value": code,
         },
-        text(reason.code),
+        text(code),
     )
 
 
@@ -368,7 +339,7 @@ def bill(cost: Cost | None) -> Markup:
     )
 
 
-def details(report: Report, environment_options: str) -> Markup:
+def details(report: Report) -> Markup:
     """Return the section with the identity of the run, its requests and its warnings."""
     columns = (Column("Name", is_header=True), Column("Value", "mono"))
     rows = [row(columns, [plain(name), text(value)]) for name, value in _identify(report)]
@@ -380,8 +351,8 @@ def details(report: Report, environment_options: str) -> Markup:
             (plain("of these, throttled"), report.requests.throttled),
         ]
     warnings = [
-        (Markup(f"{text(warning.sentence)} {text(warning.code)}"), warning.members)
-        for warning in rank(report.warnings, report.run, environment_options)
+        (Markup(f"{text(explain(code).sentence)} {text(code)}"), count)
+        for code, count in sort_codes(report.warnings)
     ]
     return element(
         "div",
@@ -412,7 +383,7 @@ def _identify(report: Report) -> Iterator[tuple[str, str]]:
         if value != getattr(defaults, name):
             shown = str(value)
             if isinstance(value, tuple):
-                shown = ", ".join(str(part) for part in value[:MAX_CODES])
+                shown = ", ".join(map(str, value))
             yield f"Option {name.replace('_', '-')}", clip(shown, MAX_NAME)
 
 

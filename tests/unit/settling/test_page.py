@@ -14,7 +14,6 @@ from s3unzip.model import GzipForm, Location, OnConflict, Options, Report, Verdi
 from s3unzip.object_properties import ObjectProperties
 from s3unzip.settling.markup import text
 from s3unzip.settling.next_command import MAX_COMMAND, next_command, repeat_command
-from s3unzip.settling.page_sections import MAX_CODES
 from s3unzip.stores.config import StoreConfig
 from s3unzip.zip import CHECKS
 from tests.support.reports import (
@@ -22,7 +21,6 @@ from tests.support.reports import (
     REPORTS,
     failing,
     hostile_failures,
-    made_up,
     page,
 )
 
@@ -113,14 +111,6 @@ def test_the_size_is_bounded() -> None:
     hostile = page(failing(hostile_failures()))
     assert 0 < hostile.count(b'<tr role="row" data-reason') < 1_000
     assert len(hostile) < MAX_PAGE
-
-
-def test_codes_beyond_the_list_are_counted_together() -> None:
-    """Many different codes end in one line for all that are not listed."""
-    warnings = {f"code-{n:03d}": 1 for n in range(MAX_CODES + 7)}
-    rows = Elements(page(replace(made_up("x", 1, 1), warnings=warnings))).texts["tr"]
-    assert len([row for row in rows if "code-0" in row]) == MAX_CODES
-    assert " 7 other codes7" in rows
 
 
 def test_the_details_have_version_and_options_of_a_run() -> None:
