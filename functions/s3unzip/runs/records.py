@@ -80,7 +80,6 @@ RECORD_UNREADABLE = "record-unreadable"  # reason of a run that is planned anew 
 PLAN_TASK = "plan"  # task id in the record of the members that the plan refuses
 # All records except the lock on one machine. `RUN` is first: a run without it has no plan.
 RECORDS = (RUN, MEMBERS, FOLDERS, ROUNDS, OUTCOMES, SPLIT, STOP, NESTED, REPORT, PAGE)
-PIECE = 1024 * 1024  # minimum size of a written piece, in bytes; the last piece can be smaller
 READERS = 32  # maximum number of records to read concurrently
 _ROUND = re.compile(r"rounds/(\d\d+)\.jsonl")
 
@@ -411,15 +410,9 @@ def outcomes_name(task: str) -> str:
 
 
 def join_lines(values: Iterable[object]) -> Iterator[bytes]:
-    """Yield `values` as JSON lines, in pieces of at least `PIECE` bytes, except the last piece."""
-    gathered = bytearray()
+    """Yield each of `values` as a line of JSON; a run store gathers the lines."""
     for value in values:
-        gathered += encode(value) + b"\n"
-        if len(gathered) >= PIECE:
-            yield bytes(gathered)
-            gathered.clear()
-    if gathered:
-        yield bytes(gathered)
+        yield encode(value) + b"\n"
 
 
 def split_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
