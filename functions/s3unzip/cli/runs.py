@@ -22,7 +22,7 @@ from s3unzip.cli.progress import RunDisplay, failed_line
 from s3unzip.cli.terminal import print_json, text_stream, warn, write_table
 from s3unzip.context import Context
 from s3unzip.errors import NotFoundError, ServiceFaultError, UnreadableRecordError, UsageError
-from s3unzip.local.runs import ENDED, LocalRuns, lock_run
+from s3unzip.local.runs import ENDED, LocalRuns, lock_run, was_restarted
 from s3unzip.model import Outcome, PlanSummary, Report, Request, Run, Status, Verdict
 from s3unzip.options import read_options
 from s3unzip.planning.select import members_folder
@@ -313,17 +313,16 @@ def resume(arguments: Arguments) -> int:
 def _resume_here(arguments: Arguments) -> int:
     from s3unzip.api.options import make_policy
     from s3unzip.local.machine import open_machine
-    from s3unzip.local.recovery import may_have_lost
 
     password = arguments.password()
     local = LocalRuns(arguments.config())
     run_id = local.find(arguments.run)
     run = _require_plan(run_id, local).run
     # After a power failure, files that are on record may be missing.
-    lost_files = may_have_lost(
-        local.work_location.key, run_id, local.stores.destination(run.destination)
+    may_lack_files = run.destination.store.has_folders and was_restarted(
+        local.work_location.key, run_id
     )
-    if not lost_files and _print_if_complete(run_id, local, json=arguments.json):
+    if not may_lack_files and _print_if_complete(run_id, local, json=arguments.json):
         return 0
     if run.options.password_ref is not None and password is None:
         raise UsageError(f"{run.id} was started with a password: give --password-file")

@@ -27,14 +27,8 @@ from s3unzip.runs.records import REPORT
 from s3unzip.runs.step import Step
 from s3unzip.settling.results import abort_leftover_uploads, forget_outcomes
 from s3unzip.stores.folder import FolderDestination
-from s3unzip.stores.ports import Destination
 
 _log = logging.getLogger("s3unzip.recovery")
-
-
-def may_have_lost(home: str, run: str, destination: Destination) -> bool:
-    """Return whether a power failure may have lost members that are on record as done."""
-    return isinstance(destination, FolderDestination) and was_restarted(home, run)
 
 
 def forget_lost(step: Step, home: str) -> None:
