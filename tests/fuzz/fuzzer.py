@@ -250,7 +250,7 @@ def _ask_web(host: str, chance: Random) -> None:
     match chance.choice(("tail", "head", "read")):
         case "tail":
             tail = web.tail(location, LENGTH)
-            assert len(tail.data) + tail.missing == min(LENGTH, tail.pin.size)
+            assert len(tail.data) <= min(LENGTH, tail.pin.size)
         case "head":
             assert web.stat(location).pin.size >= 0
         case "read":

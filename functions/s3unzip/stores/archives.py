@@ -63,17 +63,17 @@ class Source(Protocol):
         """
 
     def tail(self, location: Location, length: int) -> Tail:
-        """Return the last `length` bytes and the pin.
+        """Return the last `length` bytes and the pin; after a fault, only the first of these bytes.
 
         This method requests the size first, then the range. Sources whose stores can send both in
-        one response override this method.
+        one response override this method. `read_end` reads the bytes that a broken body lacks.
         """
         count_request("head")
         current = self.stat(location)
         size = current.pin.size
         end = ByteRange(max(0, size - length), size)
         data = read_until_fault(self.stream(location, current.pin, end))
-        return current._replace(data=data, missing=end.length - len(data))
+        return current._replace(data=data)
 
     def pinned(self, location: Location, pin: Pin, end: bytes = b"") -> PinnedArchive:
         """Return a reader for exactly that version of every part, without sending a request.
@@ -118,12 +118,10 @@ def read_end(
 ) -> Tail:
     """Return the last `length` bytes of one object; resume a body that breaks."""
     tail = calls.run("get", lambda: source.tail(location, length), store)
-    if not tail.missing:
-        return tail
-    lost = ByteRange(tail.pin.size - tail.missing, tail.pin.size)
-    return tail._replace(
-        data=tail.data + calls.read(source.pinned(location, tail.pin), lost, store), missing=0
-    )
+    size = tail.pin.size
+    position = max(0, size - length) + len(tail.data)  # the end, unless the body broke
+    lost_data = calls.read(source.pinned(location, tail.pin), ByteRange(position, size), store)
+    return tail._replace(data=tail.data + lost_data)
 
 
 def read_whole_tail(

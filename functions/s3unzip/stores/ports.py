@@ -108,11 +108,10 @@ AskForKeys: TypeAlias = Callable[[KeysRequest], Keys | None]  # None if there ar
 class Tail(NamedTuple):
     """The end of an archive, and the version that it belongs to."""
 
-    data: bytes  # the last bytes, except for `missing` ones; may be the whole archive
+    data: bytes  # the last bytes; may be the whole archive
     pin: Pin
     modified: float | None = None  # Unix time; None if the store returns none
     refusal: Finding | None = None  # reason why parts of a split archive could not be joined
-    missing: int = 0  # number of bytes that a broken body lacks; `read_end` reads them
 
     def locate_directory(self, policy: Policy) -> Reads[DirectoryLocation]:
         """Return the search for the central directory, which mostly requests bytes of the tail.

@@ -72,7 +72,7 @@ class WebSource(Source):
                 if span == ByteRange(max(0, size - length), size):
                     data = read_until_fault(self._read_body(answer, span.length, location))
                     tail = _make_tail(answer, size)
-                    return tail._replace(data=data, missing=span.length - len(data))
+                    return tail._replace(data=data)
             elif answer.status not in NO_SUFFIX_RANGES:
                 raise _explain_status(answer, location)
         # The server did not send exactly the requested end. Request the size, then the range.

@@ -166,10 +166,9 @@ class S3Source(Source):
                 count_request("get")  # `super().tail` has counted only the HEAD
             return tail
         tail = self._make_tail(call, answer.meta)
-        missing = min(length, tail.pin.size) - len(data)  # greater than 0 if the body broke
-        if missing < 0:
+        if len(data) > min(length, tail.pin.size):
             raise errors.ServiceFaultError(f"{call}: the server sent more than {length:,} bytes")
-        return tail._replace(data=data, missing=missing)
+        return tail._replace(data=data)
 
     def stat(self, location: Location) -> Tail:
         call = Call("GetObject", location.bucket, location.key)
