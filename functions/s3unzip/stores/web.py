@@ -76,10 +76,9 @@ class WebSource(Source):
             elif answer.status not in NO_SUFFIX_RANGES:
                 raise _explain_status(answer, location)
         # The server did not send exactly the requested end. Request the size, then the range.
-        tail = super().tail(location, length)
-        if tail.pin.size:  # `super().tail` has counted only its HEAD, not the GET for the bytes
-            count_request("get")
-        return tail
+        # `super().tail` counts only its HEAD. For an empty archive, this is one GET too many.
+        count_request("get")
+        return super().tail(location, length)
 
     def stat(self, location: Location) -> Tail:
         """Return the current size and version, using a GET for the first byte.

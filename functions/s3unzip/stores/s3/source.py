@@ -161,10 +161,9 @@ class S3Source(Source):
         except s3_errors() as error:
             if read_answer(error).status not in {416, 501} and not NO_SUFFIX.search(str(error)):
                 raise self._session.adapt_to(error, call) from None
-            tail = super().tail(location, length)
-            if tail.pin.size:
-                count_request("get")  # `super().tail` has counted only the HEAD
-            return tail
+            # `super().tail` counts only its HEAD. For an empty archive, this is one GET too many.
+            count_request("get")
+            return super().tail(location, length)
         tail = self._make_tail(call, answer.meta)
         if len(data) > min(length, tail.pin.size):
             raise errors.ServiceFaultError(f"{call}: the server sent more than {length:,} bytes")
