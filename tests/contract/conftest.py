@@ -64,11 +64,9 @@ def place(
             OpenedStores(StoreConfig(Location("file", "", f"{scratch}/work/"))),
             Location("file", "", f"{scratch}/out/"),
             keeps_metadata=False,
-            copies=False,
-            takes_any_key=False,
         )
     url: str = request.getfixturevalue(kind)
-    return s3_place(kind, session_of(url), takes_any_key=kind == "ministack")
+    return s3_place(kind, session_of(url))
 
 
 @cache

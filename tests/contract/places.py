@@ -27,8 +27,6 @@ class Place:
     stores: Stores
     root: Location
     keeps_metadata: bool = True  # a folder computes the CRC instead
-    copies: bool = True
-    takes_any_key: bool = True  # a file system has names it cannot take
     session: Session | None = None  # of S3
 
     @property
@@ -91,11 +89,9 @@ def list_all(
 _numbers = itertools.count(1)
 
 
-def s3_place(name: str, session: Session, *, takes_any_key: bool) -> Place:
+def s3_place(name: str, session: Session) -> Place:
     """Return an empty bucket of a running server."""
     bucket = f"bucket-{next(_numbers)}"
     stores = OpenedStores(config.StoreConfig(Location("s3", bucket, "work/")), session)
     session.client("control").create_bucket(Bucket=bucket)
-    return Place(
-        name, stores, Location("s3", bucket, "out/"), takes_any_key=takes_any_key, session=session
-    )
+    return Place(name, stores, Location("s3", bucket, "out/"), session=session)

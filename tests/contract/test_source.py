@@ -416,7 +416,7 @@ def test_bytes_are_passed_on_as_they_come(kind: str) -> None:
 @pytest.fixture(params=["ministack", "versitygw"])
 def s3(request: pytest.FixtureRequest, aws_variables: None) -> Place:
     url: str = request.getfixturevalue(request.param)
-    return s3_place(request.param, session_of(url), takes_any_key=False)
+    return s3_place(request.param, session_of(url))
 
 
 def _control(place: Place) -> S3Client:
