@@ -7,11 +7,9 @@ import os
 import resource
 import socket
 import stat
-import threading
-import time
+import sys
 import zlib
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -78,8 +76,16 @@ def _begin(target: FolderDestination, key: str, facts: ObjectFacts = FACTS) -> t
 
 
 def _swap(folder: Path, outside: Path) -> None:
-    (folder / "a").rename(folder / "aside")
+    with contextlib.suppress(FileNotFoundError):  # it is not made yet
+        (folder / "a").rename(folder / "aside")
     (folder / "a").symlink_to(outside)
+
+
+def _swap_in_turn(
+    turns: Iterator[int], folder: Path, outside: Path, _: object, event: str, __: object
+) -> None:
+    if event == "c_call" and next(turns) == 0:
+        _swap(folder, outside)
 
 
 def _records(home: Path, run: str = "run-1") -> run_store.RunStore:
@@ -337,43 +343,31 @@ def test_an_archive_that_grows_while_its_end_is_read(
     assert (tail.data, tail.pin.size) == (b"0123456789", 10)
 
 
-def test_a_folder_swapped_for_a_link_while_files_are_written(
-    folder: Path, tmp_path: Path, outside: Path
+@pytest.mark.parametrize(
+    ("made", "act"),
+    [
+        ("a", _put),
+        ("", _put),
+        ("a", lambda root, key: list(FolderDestination(str(root)).read(key))),
+        ("a", lambda root, _: list_all(FolderDestination(str(root)), f"{root}/a/")),
+    ],
+    ids=["put", "put into a new folder", "read", "list"],
+)
+def test_a_folder_swapped_for_a_link_at_any_moment(
+    folder: Path, outside: Path, made: str, act: Callable[[Path, str], object]
 ) -> None:
-    """Whoever may write in the folder swaps it all the time: nothing is ever written outside."""
-    (folder / "a").mkdir()
-    (tmp_path / "aside").mkdir()
-    done = threading.Event()
+    """Whoever may write in the folder swaps it before any one call: nothing outside is touched.
 
-    def swap() -> None:
-        for number in itertools.count():
-            for step in (
-                lambda number=number: (folder / "a").rename(tmp_path / f"aside/{number}"),
-                lambda: (folder / "a").symlink_to(outside),
-                lambda: time.sleep(0),
-                (folder / "a").unlink,
-            ):
-                with contextlib.suppress(OSError):
-                    step()
-            if done.is_set():
-                return
-
-    with ThreadPoolExecutor(1) as attacker:
-        swapped = attacker.submit(swap)
-        try:
-            for number in range(400):
-                target = FolderDestination(str(folder))  # that has seen no folder yet
-                for act in (
-                    lambda target, key: target.put(key, b"body", FACTS, if_absent=False),
-                    lambda target, key: list(target.read(key)),
-                    lambda target, _: list_all(target, f"{folder}/a/"),
-                ):
-                    with contextlib.suppress(S3UnzipError):
-                        act(target, f"{folder}/a/f{number}")
-        finally:
-            done.set()
-    swapped.result()
-    assert _is_untouched(outside)
+    Nothing is read there either. Calls are those of Python's own functions, 60 at most.
+    """
+    for number in range(90):
+        inside = folder / str(number)
+        (inside / made).mkdir(parents=True)
+        sys.setprofile(partial(_swap_in_turn, itertools.count(-number), inside, outside))
+        with contextlib.suppress(S3UnzipError):
+            assert not act(inside, f"{inside}/a/f")
+        sys.setprofile(None)
+    assert (_is_untouched(outside), (inside / "a").is_symlink()) == (True, False)
 
 
 def test_an_open_folder_swapped_for_a_link(
