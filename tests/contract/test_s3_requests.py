@@ -36,7 +36,6 @@ from tests.support.servers import HANG_SECONDS, Asked, Reply, raw_server, s3_err
 PIN = Pin(9, '"e"')
 VERSION = Pin(9, '"e"', "v1")
 WHOLE = ByteRange(0, 9)
-ENDED = b"<Result><UploadId>u</UploadId><ETag>e</ETag></Result>"  # of Create, and of Complete
 TOLD = {"ETag": '"e"', "Last-Modified": "Wed, 21 Oct 2015 07:28:00 GMT", "x-amz-version-id": "v1"}
 OWNED = {"mtime": "1", "owner": "me"}
 PROPERTIES = ObjectFacts(
@@ -54,8 +53,8 @@ SIZE = 16 * 1024**2  # bytes of a body: many more than the system buffers for a 
 
 def answer(asked: Asked) -> Reply:
     """Answer as a bucket that is versioned and has one object of nine bytes."""
-    if asked.method == "POST":
-        return Reply(200, ENDED)
+    if asked.method == "POST":  # Create and Complete
+        return Reply(200, b"<Result><UploadId>u</UploadId><ETag>e</ETag></Result>")
     if asked.method == "GET":
         return Reply(206, b"123456789", TOLD | {"Content-Range": "bytes 0-8/9"})
     if "x-amz-copy-source" in asked.headers:
@@ -213,8 +212,17 @@ def test_a_head_of_nothing_is_one_request(key: str) -> None:
     assert [request.method for request in asked] == ["HEAD"]
 
 
-@pytest.mark.parametrize("call", ["part", "put odd"])
-def test_a_body_may_wait_longer_than_a_connection(call: str) -> None:
+@pytest.mark.parametrize(
+    "send",
+    [
+        lambda out, body: out.upload_part(Upload("key", "id"), 1, 0, body, crc32(body)),
+        lambda out, body: out.put("odd//key", body, FACTS, if_absent=False),
+    ],
+    ids=["part", "put odd"],
+)
+def test_a_body_may_wait_longer_than_a_connection(
+    send: Callable[[Destination, bytes], object],
+) -> None:
     """The server waits for longer than a connection may take, and still gets the whole body."""
     received: list[int] = []
 
@@ -226,14 +234,9 @@ def test_a_body_may_wait_longer_than_a_connection(call: str) -> None:
             received.append(len(piece))
         one.sendall(b'HTTP/1.1 200 OK\r\nETag: "e"\r\nContent-Length: 0\r\n\r\n')
 
-    body = bytes(SIZE)
     with raw_server(take) as host:
         stores = stores_at(f"http://{host}", connect_seconds=0.2, put_seconds=HANG_SECONDS)
-        out = stores.destination(_at(""))
-        if call == "part":
-            out.upload_part(Upload("key", "id"), 1, 0, body, crc32(body))
-        else:
-            out.put("odd//key", body, FACTS, if_absent=False)
+        send(stores.destination(_at("")), bytes(SIZE))
     assert sum(received) == SIZE
 
 

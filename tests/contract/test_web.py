@@ -100,9 +100,6 @@ def test_a_server_that_refuses_suffix_ranges(status: int) -> None:
         assert source.tail(where, 1_000).data == DATA[-1_000:]
 
 
-WRONG_RANGE = Reply(206, DATA[:9], {"Content-Range": "bytes 1-9/10"})
-
-
 @pytest.mark.parametrize(
     ("answer", "read", "words"),
     [
@@ -112,7 +109,7 @@ WRONG_RANGE = Reply(206, DATA[:9], {"Content-Range": "bytes 1-9/10"})
             "download the archive",
         ),
         (
-            lambda _: WRONG_RANGE,
+            lambda _: Reply(206, DATA[:9], {"Content-Range": "bytes 1-9/10"}),
             lambda source, where: _range(source, where, Pin(10), 0, 10),
             "got 1 to 10; download the archive",
         ),
