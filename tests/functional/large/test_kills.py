@@ -108,14 +108,15 @@ class Case:
         return zips.build(self.entry)
 
 
-LONG = log_lines(400_000)
 STORED = random.Random(5).randbytes(60_000)
 CASES = {
     "stream": Case(zips.Entry("m", log_lines(90_000), zips.DEFLATE), WHOLE),
     "copy": Case(zips.Entry("m", STORED), WHOLE),
     "copies": Case(zips.Entry("m", STORED), replace(WHOLE, copy_task_bytes=25_000)),
     "segments": Case(
-        zips.Entry("m", LONG, zips.DEFLATE), replace(TINY, read_piece=1 << 20), stride=13
+        zips.Entry("m", log_lines(400_000), zips.DEFLATE),
+        replace(TINY, read_piece=1 << 20),
+        stride=13,
     ),
 }
 
@@ -232,7 +233,6 @@ def test_a_worker_near_its_limit_ends_and_the_next_round_goes_on(kind: str, time
     world.assert_clean(world.finish(after), m=case.entry.content)
 
 
-MIB = 1 << 20
 IN = Location("s3", "ingest", "mac.zip")
 BIG = MacFile("big.bin", 5 * GIB)
 WIDE = deflated("wide.bin", WRAP + 9)  # 4 MB of data
@@ -254,8 +254,8 @@ class SparseSource(Source):
         return self.stat(location)._replace(data=data)
 
     def stream(self, location: Location, pin: Pin, want: ByteRange) -> Iterator[Buffer]:
-        for start in range(want.start, want.stop, MIB):
-            yield self._archive.read(ByteRange(start, min(start + MIB, want.stop)))
+        for start in range(want.start, want.stop, settings.MIB):
+            yield self._archive.read(ByteRange(start, min(start + settings.MIB, want.stop)))
 
 
 @dataclass(eq=False)
@@ -328,30 +328,28 @@ class Mac:
         assert report.bytes_out == sum(file.size for file in self.files)
 
 
-def test_a_member_of_4_gib_is_copied() -> None:
-    """The store copies it, several tasks do, and the members around it are at their places."""
-    mac = Mac(SMALL[0], BIG, SMALL[1], copy_task_bytes=2 * GIB)
-    report = mac.run()
-    assert len(mac.world.tasks(report, TaskKind.COPY)) == 3
-    mac.check(report)
-    assert report.warnings == {"offsets-wrapped": 1}
-
-
 @pytest.mark.parametrize(
-    ("tuning", "kind"),
+    ("file", "tuning", "kind", "tasks", "warning"),
     [
-        ({"small_member": 16 * MIB}, TaskKind.BATCH),
-        ({}, TaskKind.STREAM),
-        ({"split_from": MIB, "segment_bytes": MIB}, TaskKind.SCAN),
+        (BIG, {"copy_task_bytes": 2 * GIB}, TaskKind.COPY, 3, "offsets-wrapped"),
+        (WIDE, {"small_member": 16 * settings.MIB}, TaskKind.BATCH, 2, "size-wrapped"),
+        (WIDE, {}, TaskKind.STREAM, 3, "size-wrapped"),
+        (WIDE, {"split_from": settings.MIB}, TaskKind.SCAN, 4, "size-wrapped"),
     ],
 )
-def test_a_member_that_inflates_to_4_gib(tuning: dict[str, int], kind: TaskKind) -> None:
-    """Its size is found when it is inflated, in whatever task."""
-    mac = Mac(SMALL[0], WIDE, SMALL[1], **{"part_bytes": 64 * MIB, "small_member": 1, **tuning})
+def test_a_member_of_4_gib(
+    file: MacFile, tuning: dict[str, int], kind: TaskKind, tasks: int, warning: str
+) -> None:
+    """Several tasks copy it, or its size is found when it is inflated, in whatever task.
+
+    The members around it are at their places.
+    """
+    sizes = {"part_bytes": 64 * settings.MIB, "segment_bytes": settings.MIB, "small_member": 1}
+    mac = Mac(SMALL[0], file, SMALL[1], **{**sizes, **tuning})
     report = mac.run()
-    assert mac.world.tasks(report, kind)
+    assert len(mac.world.tasks(report, kind)) == tasks
     mac.check(report)
-    assert report.warnings == {"size-wrapped": 1}
+    assert report.warnings == {warning: 1}
 
 
 @pytest.fixture
