@@ -82,15 +82,30 @@ def restart(records: Path) -> None:
     (records / runs.BOOT).write_text("another start")
 
 
+# What is lost: a file, or one and a record of the plan, so that nobody knows what else is lost.
+LOST = {name: [f"out/{name}"] for name in CONTENTS} | {
+    record: ["out/small.txt", f".runs/runs/*/*/{record}"]
+    for record in ("members.jsonl", "rounds/00.jsonl")
+}
+
+
+@pytest.mark.parametrize("restarted", [False, True])
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
-@pytest.mark.parametrize("name", CONTENTS)
+@pytest.mark.parametrize("lost", LOST.values(), ids=LOST)
 def test_lost_members_are_done_again(
-    program: Program, archive: Path, name: str, loss: Loss
+    program: Program, archive: Path, lost: list[str], loss: Loss, *, restarted: bool
 ) -> None:
-    """A file that is missing or has another size is written again when the run goes on."""
+    """A file that is missing or has another size is written again when the run goes on.
+
+    The program was killed before the end, or the machine was started again after a COMPLETED run.
+    """
     records = _extract(program)
-    loss(program.folder / "out" / name)
-    (records / "report.json").unlink()  # the program was killed before the end
+    for name in lost:
+        loss(*program.folder.glob(name))
+    if restarted:
+        restart(records)
+    else:
+        (records / "report.json").unlink()
     program.run("resume", "latest", "-w", "1").ends(0, "4 members: 4 extracted")
     assert program.files("out") == CONTENTS
 
@@ -113,20 +128,6 @@ def test_after_a_start_of_the_machine_contents_are_read(
         ended = program.run("resume", "latest", "-w", "1").ends(0)
         assert (program.files("out") == whole) is restarted
     ended.says("nothing is left to do; the destination is not compared", "s3unzip verify SRC DEST")
-
-
-@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
-@pytest.mark.parametrize("record", ["members.jsonl", "rounds/00.jsonl"])
-def test_a_member_and_a_record_of_its_plan_are_lost(
-    program: Program, archive: Path, record: str, loss: Loss
-) -> None:
-    """A power failure can take both: nobody knows what else is lost, so the run begins anew."""
-    records = _extract(program)
-    loss(records / record)
-    (program.folder / "out" / "small.txt").unlink()
-    restart(records)
-    program.run("resume", "latest", "-w", "1").ends(0, "4 members: 4 extracted")
-    assert program.files("out") == CONTENTS
 
 
 @pytest.mark.parametrize("restarted", [False, True])
@@ -362,10 +363,9 @@ def test_records_of_another_version_begin_anew(world: World) -> None:
         world.records(report.run).read_plan()
 
 
-LARGE = mixed_files(600_000)
 FEW_AND_LARGE = build(
     *(Entry(f"small-{n:02}", b"%d" % n * 100, method=8) for n in range(40)),
-    *(Entry(f"large-{n}", LARGE + b"%d" % n, method=8) for n in range(4)),
+    *(Entry(f"large-{n}", mixed_files(600_000) + b"%d" % n, method=8) for n in range(4)),
 )
 
 
