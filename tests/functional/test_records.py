@@ -183,27 +183,33 @@ def test_a_destination_that_cannot_be_reached_leaves_nothing(program: Program) -
     assert program.runs() == []
 
 
-def test_a_run_that_was_killed_while_it_planned(program: Program) -> None:
-    """The lock is held from before the plan: whoever watches learns that nobody makes it."""
-    home = str(program.home)
-    with lock_run(home, BEGUN):
-        program.run("show", "latest").ends(
-            6, f"{BEGUN} has no report yet; follow it: s3unzip watch {BEGUN}"
-        )
-    assert not is_at_work(home, BEGUN)
-    program.run("watch", BEGUN, "--every", "0.1").ends(
-        6, "has no plan and no report", "start again with s3unzip run"
-    )
+@pytest.mark.parametrize(
+    ("lost", "says"),
+    [
+        (["report.json"], ["has no report yet; continue it: s3unzip resume {}"]),
+        # It was killed while it planned.
+        (
+            ["report.json", "run.json"],
+            ["has no plan and no report", "start again with s3unzip run"],
+        ),
+    ],
+    ids=["planned", "not planned"],
+)
+def test_a_run_without_a_report(
+    program: Program, run: str, lost: list[str], says: list[str]
+) -> None:
+    """`watch` follows it while a process works on it, and later says how to go on.
 
-
-def test_a_run_without_a_report(program: Program, run: str) -> None:
-    """`watch` follows it while a process works on it, and `resume` continues it later."""
-    _lose_report(program, run)
+    The lock is held from before the plan: whoever watches learns that nobody makes it.
+    """
+    for name in lost:
+        (program.home / "runs" / run / name).unlink()
     with lock_run(str(program.home), run):
-        program.run("show", run).ends(6, f"{run} has no report yet; follow it: s3unzip watch {run}")
-    program.run("watch", run, "--every", "0.1").ends(
-        6, f"{run} has no report yet; continue it: s3unzip resume {run}"
-    )
+        program.run("show", "latest").ends(
+            6, f"{run} has no report yet; follow it: s3unzip watch {run}"
+        )
+    assert not is_at_work(str(program.home), run)
+    program.run("watch", run, "--every", "0.1").ends(6, *(text.format(run) for text in says))
 
 
 def test_one_process_at_a_time_does_a_run(program: Program, run: str) -> None:
