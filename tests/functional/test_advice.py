@@ -150,11 +150,15 @@ class Trial(NamedTuple):
 
 LONG = "/".join(["n" * 203] * 5)
 TWICE = (A, replace(A, content=b"another"), B)
-EQUAL = (Entry("x/a", b"1"), Entry("y/a", b"2"))
 TRIALS = [
     Trial("duplicate-name", TWICE, "--exclude a.txt"),
     Trial("duplicate-name", TWICE, "--lenient"),
-    Trial("duplicate-name", EQUAL, "--key-template {dir}-{name}", "--key-template {name}"),
+    Trial(
+        "duplicate-name",
+        (Entry("x/a", b"1"), Entry("y/a", b"2")),
+        "--key-template {dir}-{name}",
+        "--key-template {name}",
+    ),
     Trial(
         "name-guessed-backslash",
         (Entry("\u65b0/SJIS_835C_\u30bd.txt".encode("shift_jis")),),
@@ -192,8 +196,7 @@ def test_an_option_helps(shop: Shop, trial: Trial) -> None:
 
 
 # Of 65,536 wrong passwords one passes the check before the data: then the code says so.
-UNLUCKY = "wrong-18190"
-SEALED = {"wrong-password": WRONG.decode(), "aes-mac-mismatch": UNLUCKY}
+SEALED = {"wrong-password": WRONG.decode(), "aes-mac-mismatch": "wrong-18190"}
 
 
 @pytest.mark.parametrize("code", SEALED)

@@ -235,8 +235,7 @@ def test_a_server_has_regions_of_its_own(login: Login, by: str) -> None:
     if by == "variable":
         login.program.variables["AWS_ENDPOINT_URL_S3"] = url
     else:
-        settings = f"[profile kept]\nendpoint_url = {url}\n"
-        (login.program.folder / "no-config").write_text(settings)
+        (login.program.folder / "no-config").write_text(f"[profile kept]\nendpoint_url = {url}\n")
     login.program.start("ls", SOURCE, "--profile", "kept").ends(0)
 
 
@@ -292,7 +291,6 @@ def test_an_answer_that_is_no_answer_of_sts_names_the_profile(login: Login) -> N
 SERVER = "s3.example"
 ACCOUNT = "123456789012"
 POINT = f"arn:aws:s3:eu-west-1:{ACCOUNT}:accesspoint"
-VIRTUAL = ("--addressing-style", "virtual")
 HOSTS = {f"{bucket}.{SERVER}": bucket for bucket in ("from", "out")} | {
     f"{bucket}-{ACCOUNT}.{SERVER}": bucket for bucket in ("from", "out")
 }
@@ -348,7 +346,10 @@ def site(program: Program) -> Iterator[Site]:
 
 @pytest.mark.parametrize(
     ("words", "configuration"),
-    [(VIRTUAL, ""), ((), "[default]\ns3 =\n  addressing_style = virtual\n")],
+    [
+        (("--addressing-style", "virtual"), ""),
+        ((), "[default]\ns3 =\n  addressing_style = virtual\n"),
+    ],
     ids=["option", "configuration"],
 )
 def test_a_server_that_wants_buckets_in_host_names(

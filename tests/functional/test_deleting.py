@@ -34,7 +34,6 @@ from tests.support.zips import DEFLATE, Entry, build, seal_aes
 ENTRIES = tuple(Entry(name, name.encode() * 9, DEFLATE) for name in ("a.txt", "d/b.txt"))
 BROKEN = Entry("c.txt", b"c" * 99, DEFLATE, local={"crc32": 1}, central={"crc32": 1})
 MEMBERS = {"site/a.txt", "site/d/b.txt"}
-DELETE = AfterSuccess(SourceAction.DELETE)
 
 
 class Place(Program):
@@ -235,7 +234,9 @@ def test_a_rule_that_says_too_little_or_too_much_is_refused(text: str) -> None:
         decode(text, AfterSuccess)
 
 
-@pytest.mark.parametrize("rule", [DELETE, AfterSuccess(SourceAction.TAG, tags={"a": "done"})])
+@pytest.mark.parametrize(
+    "rule", [AfterSuccess(SourceAction.DELETE), AfterSuccess(SourceAction.TAG, tags={"a": "done"})]
+)
 @pytest.mark.parametrize("failed", [False, True])
 def test_a_run_that_is_resumed_after_the_action_leaves_it(
     world: memory.World, rule: AfterSuccess, *, failed: bool
@@ -272,9 +273,6 @@ def test_a_run_without_a_plan_is_resumed_with_the_rule_of_its_environment(
     assert world.finish(
         loop.resume(failed.run, world.context, after_success=rule)
     ).after_success == SourceResult(SourceAction.TAG, SourceState.PENDING)
-
-
-MIB = 1 << 20
 
 
 class Target:
@@ -336,7 +334,7 @@ def test_only_extra_objects_below_the_prefix_are_deleted(target: Target) -> None
 
 def test_a_split_member_whose_last_segment_is_empty(target: Target) -> None:
     """Empty blocks at the end of a split member make a slice of no bytes: the member is right."""
-    content = bytes(6 * MIB)
+    content = bytes(6 << 20)
     stretch = streams.flushed(content)
     data = stretch + streams.EMPTY_BLOCKS * (len(stretch) // 80) + streams.END_OF_STREAM
     archive = target.program.add("a.zip", Entry("big", content, DEFLATE, data=data), Entry("b"))

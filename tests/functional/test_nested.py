@@ -296,7 +296,6 @@ def test_requests_for_runs_side_by_side(world: World) -> None:
 
 
 PLAIN = [Entry("a.txt", b"content\n" * 100, DEFLATE), Entry("b.txt", b"b"), Entry("empty.txt")]
-GOOD = build(*PLAIN)
 # 7.3.4: deflated, AES with 256 bits and a password
 ENCRYPTED = Shape(zip64=True, extensible=struct.pack("<HQQHHHHH", 8, 60, 51, 0x6610, 256, 1, 0, 0))
 # What is refused: the archive, what is said, and what would be no fact, or help nobody.
@@ -317,7 +316,7 @@ REFUSALS = {
         "after its declared offset",
         "Another Fetch",
     ),
-    "in-front": (build(PLAIN[1]) + GOOD, "Another ZIP archive precedes this one", "Fetch"),
+    "in-front": (build(PLAIN[1]) + build(*PLAIN), "Another ZIP archive precedes this one", "Fetch"),
 }
 
 
