@@ -122,6 +122,15 @@ SOUND = {
     "three hundred empty members": archive(*(Member(f"{number}") for number in range(300))),
     "a hundred directories in another": archive(Member("d/" * 100), A),
     "the end record alone": archive(),
+    "a header that is listed twice, and not selected": unread(
+        "zipfile unzip bsdtar 7zz",
+        archive(
+            Member("b.txt", TEXT),
+            replace(A, key=""),
+            replace(A, present=False, central={"offset": 35 + len(TEXT)}, key=""),
+            options=Options(exclude=("a.txt",)),
+        ),
+    ),
     "ZIP64 records of nothing": unread("7zz", archive(shape=Shape(zip64=True))),
 }
 ROWS = [

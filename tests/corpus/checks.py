@@ -195,7 +195,8 @@ FOLDER = 0o040755 << 16
 UNLIKE = (b"b", b"", b"longer than the name", b"c\0")  # local names of any length
 # FILE_ATTRIBUTE_STRICTLY_SEQUENTIAL, with PINNED, with RECALL_ON_DATA_ACCESS; what is no attribute.
 WINDOWS_ATTRIBUTES = (0x20000020, 0x20080020, 0x20400020, 0x60000020, 0xC0100020)
-AGAIN = replace(A, present=False, central={"offset": 0})  # its header is listed twice
+FIRST, LAST = Member("0", b"0"), Member("1", b"1")
+AGAIN = replace(A, present=False, central={"offset": 32})  # it is listed twice, behind FIRST
 WITH_DRIVE = {
     "C:/New Folder/1.docx": "New Folder/1.docx",
     "c:/a": "a",
@@ -453,6 +454,17 @@ ROWS = [
     warns("extra-trailing-bytes", _one(extra=b"zz\0\0\0"), _one(extra=b"zz\0\0")),
     rejects("duplicate-name", archive(A, A)),
     rejects("duplicate-name", archive(A, replace(A, name="./a.txt"))),
+    rejects("duplicate-name", archive(FIRST, A, AGAIN, LAST), archive(FIRST, A, LAST)),
+    rejects(
+        "duplicate-name",
+        archive(FIRST, A, replace(AGAIN, central={"offset": 32, "compressed_size": 41}), LAST),
+        archive(FIRST, A, LAST),
+    ),
+    warns(
+        "dup-directory",
+        archive(FIRST, Member("d/"), replace(AGAIN, name="d/", content=b""), LAST),
+        archive(FIRST, Member("d/"), LAST),
+    ),
     warns(
         "dup-directory",
         archive(Member("d/"), Member("d/")),
@@ -837,6 +849,11 @@ ROWS = [
     fails("dd-mismatch", _one(flags=8, after=DESCRIBED[:17])),
     fails("dd-mismatch", _one(flags=8, after=bytes(4) + DESCRIBED[4:16])),
     warns("dd-missing-signature", _one(descriptor="bare32"), _one(descriptor="signed32")),
+    warns(  # its CRC-32 looks like the signature
+        "dd-missing-signature",
+        _one(content=b"\xac\nz\xd5", descriptor="bare32"),
+        _one(content=b"\xac\nz\xd5", descriptor="signed32"),
+    ),
     warns("lfh-flag3-mismatch", unread("7zz", _one(descriptor="signed32", central={"flags": 0}))),
     warns(
         "hidden-local-header", unread("7zz", archive(A, replace(B, listed=False))), archive(A, B)
@@ -904,13 +921,16 @@ LENIENT_ROWS = [
         archive(replace(A, key=""), replace(A, content=b"the last one")),
         policy=LENIENT,
     ),
-    warns("duplicate-name", archive(replace(A, key=""), AGAIN), policy=LENIENT),
+    warns("duplicate-name", archive(FIRST, replace(A, key=""), AGAIN, LAST), policy=LENIENT),
     rejects(
         "overlap",
         archive(
-            replace(A, key=""), replace(AGAIN, central={"offset": 0, "compressed_size": 41}), B
+            FIRST,
+            replace(A, key=""),
+            replace(AGAIN, central={"offset": 32, "compressed_size": 41}),
+            LAST,
         ),
-        archive(A, B),
+        archive(FIRST, A, LAST),
         LENIENT,
     ),
     *(

@@ -267,6 +267,30 @@ ROWS = [
             ["wrong-password"] * (16 + 2) + ["aes-mac-mismatch"] * (len(SEALED.content) + 10)
         )
     ),
+    # Cut short anywhere.
+    *(
+        fails(
+            code,
+            archive(replace(sealed, data=sealed.stored_data[:length]), A),
+            archive(sealed, A),
+            OPENING,
+        )
+        for sealed, header in ((seal_zipcrypto(B, SECRET), 12), (seal_aes(B, SECRET), 28))
+        for length, code in enumerate(
+            ["encryption-malformed"] * header
+            + ["stream-truncated"] * (len(sealed.stored_data) - header)
+        )
+    ),
+    # One wrong password of 256 passes the check of ZipCrypto: then the data tells.
+    *(
+        fails(
+            code,
+            archive(seal_zipcrypto(member, b"another 27")),
+            archive(seal_zipcrypto(member, SECRET)),
+            OPENING,
+        )
+        for code, member in (("crc-mismatch", A), ("corrupt-stream", B))
+    ),
     *(
         fails(
             "dd-mismatch",

@@ -2,7 +2,7 @@
 
 import gc
 import tracemalloc
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from cProfile import Profile
 from dataclasses import replace as replace_entry
 
@@ -20,7 +20,6 @@ from s3unzip.zip import (
     OpenedMember,
     Policy,
     Selection,
-    close_member,
     count_disks,
     fold_key,
     open_member,
@@ -40,11 +39,7 @@ from tests.support.zips import (
     build,
     build_split,
     extra,
-    seal_aes,
-    seal_zipcrypto,
 )
-
-NO_FIELDS: Mapping[str, int | bytes] = {}
 
 
 def _index_of(*entries: Entry, policy: Policy | None = None, shape: Shape | None = None) -> Index:
@@ -107,32 +102,6 @@ def test_lenient_duplicates(
         len(entries),
         {"case-collision": 1, "duplicate-name": duplicates},
     )
-
-
-def listed_twice(name: str, *, central: Mapping[str, int | bytes] = NO_FIELDS) -> bytes:
-    """Build an archive with a member before and after one whose header is listed twice."""
-    twice = Entry(name, b"12345" if name[-1] != "/" else b"")
-    again = replace_entry(twice, present=False, central={"offset": 32, **central})
-    return build(Entry("0", b"0"), twice, again, Entry("1", b"1"))
-
-
-def test_a_header_that_is_listed_twice_is_a_duplicate() -> None:
-    """It is one member, so it does not overlap with itself."""
-    raw = listed_twice("a")
-    with pytest.raises(RejectedError, match="duplicate-name"):
-        read_index(raw, Policy(), Cut())
-    index = read_index(raw, Policy(lenient=True), Cut())
-    assert [(m.index, m.offset, m.stop) for m in index.selected] == [
-        (0, 0, 32),
-        (2, 32, 68),
-        (3, 68, 100),
-    ]
-    index = _index_through(raw, Selection(selects="a".__ne__))
-    assert [m.path for m in index.selected] == ["0", "1"]
-    assert read_index(listed_twice("d/"), Policy(), Cut()).warnings == {"dup-directory": 1}
-    for policy in (Policy(), Policy(lenient=True)):  # two headers that share bytes with others
-        with pytest.raises(RejectedError, match=r"overlap|duplicate-name"):
-            read_index(listed_twice("a", central={"compressed_size": 7}), policy, Cut())
 
 
 COLLIDING = (Entry("x/a"), Entry("y/a"), Entry("a"), Entry("A"), Entry("a/b"), Entry("b", flags=1))
@@ -345,17 +314,6 @@ def test_no_room_for_a_header() -> None:
         open_member(replace(_first_of(raw), stop=20), raw[:20], Policy())
 
 
-def test_odd_descriptors() -> None:
-    """A bare one whose CRC-32 looks like the signature is no puzzle; nothing is a mismatch."""
-    opened = OpenedMember(31, has_descriptor=True)
-    member = _first_of(build(Entry("a", b"12345", descriptor="bare32")))
-    forged = replace(member, crc32=int.from_bytes(b"PK\x07\x08", "little"))
-    after = b"PK\x07\x08" + (5).to_bytes(4, "little") * 2
-    assert close_member(forged, opened, after) == ["dd-missing-signature"]
-    with pytest.raises(MemberError, match=r"dd-mismatch.*nothing"):
-        close_member(member, opened, b"")
-
-
 def test_finding_says_where() -> None:
     """A finding names the check, the member and the byte."""
     raw = build(Entry("first", b"1"), Entry("second", b"2", local={"method": 8}))
@@ -365,11 +323,6 @@ def test_finding_says_where() -> None:
 
 
 # Encrypted members and split archives, in any cuts
-
-
-SECRET = b"p\xc3\xa4ss word\x00\xff"
-OPENING = Policy(password=SECRET)
-TEXT = b"The quick brown fox. " * 40
 
 
 @settings(max_examples=60, deadline=None)
@@ -393,27 +346,6 @@ def test_round_trip(
         Policy(password=password),
         Cut(step),
     ).members[0] == labels.extracted("a", content)
-
-
-def test_wrong_password_that_passes_the_check_byte() -> None:
-    """One wrong password of 256 passes ZipCrypto's check: then the data tells."""
-    raw = build(seal_zipcrypto(Entry("a", TEXT, DEFLATE), SECRET))
-    guesses = (Policy(password=b"guess %d" % number) for number in range(700))
-    codes = {extract(raw, policy).members[0].code for policy in guesses}
-    assert codes > {"wrong-password"}
-    assert None not in codes
-
-
-@pytest.mark.parametrize("seal", [seal_zipcrypto, seal_aes])
-def test_a_member_that_is_cut_short_fails(seal: Callable[[Entry, bytes], Entry]) -> None:
-    """A member cut short anywhere fails, whatever was cut off."""
-    sealed = seal(Entry("a", TEXT, DEFLATE), SECRET)
-    assert None not in [
-        extract(build(replace_entry(sealed, data=sealed.stored_data[:length])), OPENING)
-        .members[0]
-        .code
-        for length in range(len(sealed.stored_data))
-    ]
 
 
 def test_password_is_in_no_representation() -> None:
