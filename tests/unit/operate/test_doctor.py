@@ -108,11 +108,11 @@ def test_the_concurrency_of_the_account_is_checked(
     runs.resources = RESOURCES
     runs.variables |= {Variable.TUNING: json.dumps({"max_workers": workers})}
     names = ("ConcurrentExecutions", "UnreservedConcurrentExecutions")
-    account = {"AccountLimit": dict(zip(names, limits[:2], strict=True))}
+    account_limit = dict(zip(names, limits[:2], strict=True))
 
     def answer(asked: Asked) -> Reply:
         if "account-settings" in asked.path:
-            return Reply(200, json.dumps(account).encode())
+            return Reply(200, json.dumps({"AccountLimit": account_limit}).encode())
         if limits[2] is None:
             return Reply(200, b"{}")
         assert "/functions/extract/" in asked.path
@@ -171,7 +171,6 @@ def test_a_log_group_that_is_gone_is_named(runs: DeployedRuns, account: Account)
 
 
 OWNER = "x-amz-expected-bucket-owner"
-OTHERS = {Variable.DESTINATION_OWNER.value: "999999999999"}
 
 
 def _elsewhere(status: int, region: str = "eu-west-1") -> Callable[[Asked], Reply]:
@@ -226,7 +225,7 @@ BY_S3: dict[
     ),
     "members of a third account": (
         "destination bucket",
-        OTHERS,
+        {Variable.DESTINATION_OWNER.value: "999999999999"},
         _denied_to("999999999999"),
         FAILURE,
         ("not owned by account 999999999999",),
@@ -272,9 +271,9 @@ def test_a_bucket_is_checked_by_what_s3_answers(
 
 
 PLAN: dict[str, Any] = {
-    "ProtectedResource": {"S3Bucket": {"BucketName": "arrivals"}},
-    "Actions": {"Tagging": {"Status": "ENABLED"}},
-    "Status": "ACTIVE",
+    "protectedResource": {"s3Bucket": {"bucketName": "arrivals"}},
+    "actions": {"tagging": {"status": "ENABLED"}},
+    "status": "ACTIVE",
 }
 
 
@@ -282,10 +281,10 @@ PLAN: dict[str, Any] = {
     ("plan", "expected", "word"),
     [
         (PLAN, OK, "tags what it has scanned"),
-        (PLAN | {"Status": "WARNING"}, WARNING, "the plan p1 of GuardDuty is WARNING"),
-        (PLAN | {"Actions": {"Tagging": {"Status": "DISABLED"}}}, WARNING, "submit opens nothing"),
+        (PLAN | {"status": "WARNING"}, WARNING, "the plan p1 of GuardDuty is WARNING"),
+        (PLAN | {"actions": {"tagging": {"status": "DISABLED"}}}, WARNING, "submit opens nothing"),
         (
-            PLAN | {"ProtectedResource": {"S3Bucket": {"BucketName": "another"}}},
+            PLAN | {"protectedResource": {"s3Bucket": {"bucketName": "another"}}},
             FAILURE,
             "no archive will be opened",
         ),
@@ -302,16 +301,10 @@ def test_malware_scan(
     def answer(asked: Asked) -> Reply:
         if asked.path.endswith("/malware-protection-plan"):
             return Reply(200, b'{"malwareProtectionPlans": [{"malwareProtectionPlanId": "p1"}]}')
-        return Reply(200, json.dumps(_in_camel_case(plan)).encode())
+        return Reply(200, json.dumps(plan).encode())
 
     with answering(runs, answer, "guardduty"):
         check(runs, "malware scan", expected, word)
-
-
-def _in_camel_case(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
-    return {name[0].lower() + name[1:]: _in_camel_case(part) for name, part in value.items()}
 
 
 # By state: how a key is made; one of them is disabled.
@@ -704,20 +697,19 @@ def test_a_stack_whose_resources_may_not_be_listed(runs: DeployedRuns) -> None:
 
 
 PATIENCE = 60.0  # seconds; the report is there before it is waited for
-Deploy = Callable[..., tuple[DeployedRuns, Site]]
 
 
 @pytest.fixture
-def versioned(deploy: Callable[..., Site]) -> Deploy:
+def deploy(deploy: Callable[..., Site]) -> Callable[..., Site]:
     """A function that deploys the environment, whose buckets keep versions."""
 
-    def make(**variables: str) -> tuple[DeployedRuns, Site]:
+    def make(**variables: str) -> Site:
         site = deploy(**variables)
         for bucket in ("arrivals", "members"):
             site.account.client("s3").put_bucket_versioning(
                 Bucket=bucket, VersioningConfiguration={"Status": "Enabled"}
             )
-        return site.runs, site
+        return site
 
     return make
 
@@ -755,21 +747,21 @@ def _left(account: Account) -> list[str]:
     ],
 )
 def test_the_canary_is_extracted_and_removed(
-    versioned: Deploy, account: Account, options: dict[str, object]
+    deploy: Callable[..., Site], account: Account, options: dict[str, object]
 ) -> None:
     """This holds for all options of the environment."""
-    runs, site = versioned(**{Variable.OPTIONS: json.dumps(options)})
-    canary = _put(runs)
+    site = deploy(**{Variable.OPTIONS: json.dumps(options)})
+    canary = _put(site.runs)
     site.work(begin(site))
     answer = canary.check(PATIENCE)
     assert (answer.status, answer.message[:14]) == (OK, "5 of 5 members")
     assert (canary.remove(keep_run=False).status, _left(account)) == (OK, [])
 
 
-def test_a_run_that_is_refused(versioned: Deploy, account: Account) -> None:
+def test_a_run_that_is_refused(deploy: Callable[..., Site], account: Account) -> None:
     """The result has the report's message, and the run's records are kept."""
-    runs, site = versioned(**{Variable.LIMITS: '{"members": 2}'})
-    canary = _put(runs)
+    site = deploy(**{Variable.LIMITS: '{"members": 2}'})
+    canary = _put(site.runs)
     assert not begin(site)
     expect(canary.check(PATIENCE), FAILURE, "REJECTED", "5 declared, the limit is 2")
     assert "is kept for diagnosis" in canary.remove(keep_run=True).message
@@ -778,9 +770,10 @@ def test_a_run_that_is_refused(versioned: Deploy, account: Account) -> None:
     assert any(key.endswith("report.json") for key in left)
 
 
-def test_an_object_that_is_not_what_was_put(versioned: Deploy, account: Account) -> None:
+def test_an_object_that_is_not_what_was_put(
+    site: Site, runs: DeployedRuns, account: Account
+) -> None:
     """The objects are read, not only listed; one that may not be read leaves the run unjudged."""
-    runs, site = versioned()
     canary = _put(runs)
     site.work(begin(site))
     with answering(runs, deny, "s3"), pytest.raises(AccessDeniedError, match="s3:GetObject"):
@@ -792,36 +785,32 @@ def test_an_object_that_is_not_what_was_put(versioned: Deploy, account: Account)
     assert _left(account) == []
 
 
-def test_filters_that_select_nothing(versioned: Deploy, account: Account) -> None:
+def test_filters_that_select_nothing(deploy: Callable[..., Site], account: Account) -> None:
     """The run completes but proves little, which is a warning."""
-    runs, site = versioned(**{Variable.OPTIONS: '{"include": ["*.none"]}'})
-    canary = _put(runs)
+    site = deploy(**{Variable.OPTIONS: '{"include": ["*.none"]}'})
+    canary = _put(site.runs)
     assert not begin(site)  # a run without tasks ends at once
     assert canary.check(PATIENCE).status is WARNING
     canary.remove(keep_run=False)
     assert _left(account) == []
 
 
-def test_a_run_that_does_not_end(versioned: Deploy) -> None:
+def test_a_run_that_does_not_end(site: Site, runs: DeployedRuns) -> None:
     """The result has its state, and the command to watch it."""
-    runs, site = versioned()
     canary = _put(runs)
     begin(site)
     expect(canary.check(0.0), FAILURE, "its run is RUNNING", " -> s3unzip watch ")
 
 
-def test_a_marker_that_archives_share(versioned: Deploy, account: Account) -> None:
+def test_a_marker_that_archives_share(deploy: Callable[..., Site], account: Account) -> None:
     """The canary would replace it, so it is not tried."""
-    runs, _ = versioned(
-        **{Variable.OPTIONS: json.dumps({"marker": True, "key_template": "{member}"})}
-    )
-    (result,) = try_canary(runs, 1.0)
+    site = deploy(**{Variable.OPTIONS: json.dumps({"marker": True, "key_template": "{member}"})})
+    (result,) = try_canary(site.runs, 1.0)
     assert (result.status, "_SUCCESS" in result.message, _left(account)) == (WARNING, True, [])
 
 
-def test_an_archive_that_may_not_be_put(versioned: Deploy) -> None:
+def test_an_archive_that_may_not_be_put(runs: DeployedRuns) -> None:
     """The missing action is named, and nothing is to be removed."""
-    runs, _ = versioned()
     with answering(runs, deny, "s3"):
         (found,) = try_canary(runs, 1.0)
     assert (found.status, found.message[:31]) == (WARNING, "not checked: s3:PutObject: Acce"), found
@@ -832,19 +821,17 @@ def test_an_archive_that_may_not_be_put(versioned: Deploy) -> None:
     [(lambda _: Reply(200), "s3", "runs/... "), (deny, "stepfunctions", "runs/20")],
 )
 def test_a_canary_whose_run_cannot_be_followed(
-    versioned: Deploy, answer: Callable[[Asked], Reply], service: str, run: str
+    runs: DeployedRuns, answer: Callable[[Asked], Reply], service: str, run: str
 ) -> None:
     """The archive is removed; the run may be at work, so its records stay."""
-    runs, _ = versioned()
     results = try_canary(runs, 1.0)
     with answering(runs, answer, service):
         expect(next(results), WARNING, "not checked")
     expect(next(results), OK, f"; {run}", "is kept for diagnosis")
 
 
-def test_objects_that_may_not_be_deleted(versioned: Deploy) -> None:
+def test_objects_that_may_not_be_deleted(runs: DeployedRuns) -> None:
     """The result names what is left, with the token to search for."""
-    runs, _ = versioned()
     results = try_canary(runs, 0.1)
     assert next(results).status is FAILURE
     with answering(runs, deny, "s3"):
@@ -852,17 +839,15 @@ def test_objects_that_may_not_be_deleted(versioned: Deploy) -> None:
     expect(removal, WARNING, "s3:ListBucketVersions", "s3unzip-doctor-")
 
 
-def test_a_canary_without_a_run_is_explained(versioned: Deploy, account: Account) -> None:
+def test_a_canary_without_a_run_is_explained(runs: DeployedRuns, account: Account) -> None:
     """Where no event arrives the checks before the canary say why; the archive is removed."""
-    runs, _ = versioned()
     canary, removal = try_canary(runs, 0.1)
     expect(canary, FAILURE, "no run began for the canary", "the intake function's log")
     assert (removal.status, _left(account)) == (OK, [])
 
 
-def test_a_refused_delete_is_not_silent(versioned: Deploy) -> None:
+def test_a_refused_delete_is_not_silent(runs: DeployedRuns) -> None:
     """DeleteObjects answers 200 with errors inside."""
-    runs, _ = versioned()
     listing = (
         "<ListVersionsResult><Version><Key>a</Key><VersionId>1</VersionId></Version>"
         "<Version><Key>ab</Key><VersionId>2</VersionId></Version></ListVersionsResult>"

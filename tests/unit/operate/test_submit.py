@@ -26,7 +26,6 @@ from tests.unit.operate.site import GOOD, Site
 
 BUCKET = "s3://arrivals/"
 ARCHIVE = build(Entry("a", b"a" * 500))
-Refusals = list[tuple[str, bool]]  # the key of a message, and whether the sender is to blame
 
 
 class Shell(Program):
@@ -239,7 +238,8 @@ class Queue:
     https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessageBatch.html
     """
 
-    refuse: Callable[[int, Sequence[str]], Refusals]  # by attempt and keys
+    # By attempt and keys: the keys that are refused, and whether the sender is to blame.
+    refuse: Callable[[int, Sequence[str]], list[tuple[str, bool]]]
     batches: list[list[str]] = field(default_factory=list)
 
     def send_message_batch(self, *, QueueUrl: str, Entries: list[dict[str, str]]) -> Any:  # noqa: N803 - boto3's names
