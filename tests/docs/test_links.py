@@ -2,9 +2,10 @@
 
 import ast
 import doctest
-import importlib
 import re
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -98,16 +99,18 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("S3UNZIP_HOME", str(tmp_path))
 
 
+MODULES = ("api.archive", "api.extraction", "api.verification", "deflate", "zip")
+
+
 @pytest.mark.parametrize(
-    "name", ["api.archive", "api.extraction", "api.verification", "deflate", "zip"]
+    "run",
+    [
+        *(partial(doctest.testmod, import_module(f"s3unzip.{name}")) for name in MODULES),
+        partial(doctest.testfile, str(ROOT / "docs/howto/python.md"), module_relative=False),
+    ],
+    ids=[*MODULES, "docs/howto/python.md"],
 )
-def test_docstrings(name: str) -> None:
-    """Each example in the module's docstrings gives what is written below it."""
-    result = doctest.testmod(importlib.import_module(f"s3unzip.{name}"))
-    assert (result.failed, result.attempted > 0) == (0, True)
-
-
-def test_python_examples_print_what_the_page_says() -> None:
-    """Each example of docs/howto/python.md gives what is written below it."""
-    result = doctest.testfile(str(ROOT / "docs/howto/python.md"), module_relative=False)
+def test_examples_print_what_is_written_below_them(run: Callable[[], doctest.TestResults]) -> None:
+    """Each example in a docstring of these modules, and of the page, gives what it says."""
+    result = run()
     assert (result.failed, result.attempted > 0) == (0, True)
