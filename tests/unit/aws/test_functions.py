@@ -542,10 +542,8 @@ def report_of(verdict: Verdict) -> Report:
 
 
 @pytest.fixture(autouse=True)
-def clean() -> Iterator[None]:
-    """No test leaves metrics to the next one."""
-    metrics.clear_metrics()
-    yield
+def clean() -> None:
+    """No test has metrics of the one before."""
     metrics.clear_metrics()
 
 

@@ -30,10 +30,6 @@ def _end(pace: AimdLimiter, error: Exception | None = None, times: int = 1) -> i
 SLOW_DOWN = ThrottledError("slow down")
 
 
-NO_ANSWER = ServiceFaultError("no answer")
-Ends = list[tuple[Exception | None, int]]
-
-
 @pytest.mark.parametrize(
     ("maximum", "ends", "limits"),
     [
@@ -48,7 +44,7 @@ Ends = list[tuple[Exception | None, int]]
                 (None, 16),
                 (SLOW_DOWN, 1),
                 (None, 13),
-                (NO_ANSWER, 1),
+                (ServiceFaultError("no answer"), 1),
                 (None, 1),
                 (None, 14),
                 (None, 1),
@@ -72,7 +68,9 @@ Ends = list[tuple[Exception | None, int]]
     ],
     ids=["a low maximum", "the beginning", "rounds", "cuts"],
 )
-def test_a_pace_follows_the_answers(maximum: int, ends: Ends, limits: list[int]) -> None:
+def test_a_pace_follows_the_answers(
+    maximum: int, ends: list[tuple[Exception | None, int]], limits: list[int]
+) -> None:
     """It begins with a few calls, grows with each success, and is cut by a refusal."""
     pace = AimdLimiter(maximum)
     assert [_end(pace, error, times) for error, times in ends] == limits
