@@ -19,6 +19,7 @@ from s3unzip.stores.s3.plain_settings import read_plain_settings
 from s3unzip.stores.s3.session import Session
 
 RETRIES = {"total_max_attempts": 6, "mode": "standard"}
+CONFIG = Config(retries={"total_max_attempts": 6, "mode": "standard"}, read_timeout=20)
 # credential_process prints what the AWS CLI's user guide says.
 SECRET = '{"Version": 1, "AccessKeyId": "AKIDPROCESS", "SecretAccessKey": "made-up"}'
 ENDPOINT = "http://127.0.0.1:9"
@@ -76,9 +77,7 @@ def test_a_client_is_as_boto3_makes_it(
         ours = ours_session.client(
             service, endpoint_url=endpoint_url, retries=RETRIES, read_timeout=20
         ).meta
-        theirs = make(
-            service, config=Config(retries=RETRIES, read_timeout=20), endpoint_url=endpoint_url
-        ).meta
+        theirs = make(service, config=CONFIG, endpoint_url=endpoint_url).meta
         assert (ours.endpoint_url, ours.region_name) == (theirs.endpoint_url, theirs.region_name)
         assert ours.config.retries == theirs.config.retries == RETRIES
     keys = ours_session.keys.current()
