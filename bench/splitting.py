@@ -133,14 +133,14 @@ class LimitedStores:
 class Maker:
     """Makes the context of a worker process."""
 
-    home: str
+    config: StoreConfig
     tuning: Tuning
     rate: float
 
     def __call__(
         self, clock: Clock, progress: Progress | None = None, ask: AskForKeys | None = None
     ) -> Context:
-        stores = OpenedStores(StoreConfig(Location("file", "", f"{self.home}/work/")), ask=ask)
+        stores = OpenedStores(self.config, ask=ask)
         return Context(
             LimitedStores(stores, self.rate), clock, tuning=self.tuning, progress=progress
         )
@@ -168,13 +168,13 @@ class Case:
     def seconds(self, workers: int | None) -> float:
         tuning = self.tuning if workers else replace(self.tuning, split_from=NEVER)
         home = tempfile.mkdtemp(dir=self.folder)
-        maker = Maker(home, tuning, RATE)
+        maker = Maker(StoreConfig(Location("file", "", f"{home}/work/")), tuning, RATE)
         request = Request(
             Location("file", "", f"{self.folder}/{self.name}.zip"),
             Location("file", "", f"{home}/out/"),
         )
         pool = Workers(workers or 1, maker(Clock()), maker)
-        with Machine(maker(Clock()), pool) as machine:
+        with Machine(maker(Clock()), maker.config, pool) as machine:
             report = machine.run(request)
         assert report.verdict == "COMPLETED", report
         seconds = report.finished - report.started - report.plan_seconds

@@ -148,11 +148,11 @@ class World:
         processes: int = PROCESSES,
     ) -> Report:
         """Extract the archive with worker processes, or in this one where `processes` is 0."""
-        with open_machine(self.maker(tuning, policy), processes) as machine:
+        with open_machine(self.maker(tuning, policy), self.objects, processes) as machine:
             return machine.run(self.request(options))
 
     def resume(self, run: str) -> Report:
-        with open_machine(self.maker(), PROCESSES) as machine:
+        with open_machine(self.maker(), self.objects, PROCESSES) as machine:
             return machine.resume(run)
 
     def listing(self) -> Listing:
@@ -163,10 +163,11 @@ class World:
         return sum(len(answer.get("Uploads", [])) for answer in answers)
 
 
-def open_machine(maker: ContextMaker, processes: int) -> Machine:
+def open_machine(maker: ContextMaker, objects: Path, processes: int) -> Machine:
     """Return a machine with worker processes; 0: the tasks are done in this one."""
     context = maker(ports.Clock())
-    return Machine(context, Workers(processes or 1, context, maker))
+    stores = config.StoreConfig(Location("file", "", f"{objects}-runs/"))
+    return Machine(context, stores, Workers(processes or 1, context, maker))
 
 
 def _zip_crc(path: Path) -> int | None:

@@ -12,7 +12,9 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 from zlib import crc32
 
@@ -32,6 +34,7 @@ from s3unzip.local.machine import Machine
 from s3unzip.local.workers import Workers
 from s3unzip.model import (
     Location,
+    NestedRun,
     Options,
     Outcome,
     Part,
@@ -49,6 +52,7 @@ from s3unzip.settings import KIB, Tuning
 from s3unzip.settling.loop import Settled, begin_run, resume, settle
 from s3unzip.stores import Stores, archives, listing
 from s3unzip.stores.calls import Calls
+from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.ports import (
     Buffer,
     Clock,
@@ -424,6 +428,34 @@ def check_fields(whole: WholeT, expected: Mapping[str, object]) -> WholeT:
 
 
 @dataclass(slots=True)
+class OneRunMachine:
+    """Opens a machine with a home of its own for each call."""
+
+    context: Context
+
+    @contextmanager
+    def open(self) -> Iterator[Machine]:
+        with TemporaryDirectory() as home:
+            workers = Workers(1, self.context, lambda *_: self.context)
+            config = StoreConfig(Location("file", "", f"{home}/"))
+            with Machine(self.context, config, workers) as machine:
+                yield machine
+
+    def run(self, request: Request) -> Report:
+        with self.open() as machine:
+            return machine.run(request)
+
+    def resume(self, run: str, *, failed: bool = False) -> Report:
+        with self.open() as machine:
+            return machine.resume(run, failed=failed)
+
+    def run_nested(self, report: Report) -> list[NestedRun]:
+        with self.open() as machine:
+            machine._lock(report.run)
+            return list(machine.run_nested(report))
+
+
+@dataclass(slots=True)
 class World:
     """Buckets, and runs between them; `stores` may stand before the buckets."""
 
@@ -503,9 +535,9 @@ class World:
         return step.report
 
     @property
-    def machine(self) -> Machine:
+    def machine(self) -> OneRunMachine:
         """What extracts as this machine does, after-success action included."""
-        return Machine(self.context, Workers(1, self.context, lambda *_: self.context))
+        return OneRunMachine(self.context)
 
     def records(self, run: str) -> RunRecords:
         return RunRecords.open(self.stores or self.buckets, run)

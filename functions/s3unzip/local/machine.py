@@ -74,16 +74,15 @@ class Machine:
     """The runs of one command; a context manager that ends its workers and unlocks its last run.
 
     Args:
-        context: the context of this process; its progress receives the counts of the workers. If
-            `reached` is None, the stores are in memory, and no run is locked.
+        context: the context of this process; its progress receives the counts of the workers.
+        stores: how this process reaches the stores; its `work` is the folder with the records.
         workers: the workers that do the tasks.
     """
 
-    def __init__(self, context: Context, workers: Workers) -> None:
+    def __init__(self, context: Context, stores: StoreConfig, workers: Workers) -> None:
         self.context = context
-        self._config = context.reached  # None: the stores were opened without a configuration
-        # The folder that holds the records; None: runs are not locked.
-        self._home = None if self._config is None else self._config.work.key
+        self._config = stores
+        self._home = stores.work.key
         self._progress = context.progress or Progress()
         self._workers = workers
         self.outer: RunRecords | None = None  # the run that extracted the archives of this machine
@@ -114,17 +113,14 @@ class Machine:
         calls = context.calls()
         # Either store might ask the user for an MFA code: show no progress before both are reached.
         tail = read_tail(context.stores.source(request.source), request.source, context, calls)
-        if self._config is not None:
-            sign_in(self._config, request.destination)
+        sign_in(self._config, request.destination)
         self._progress.phase("plan")
         # A web server might not report when the archive was modified. In that case, the time of its
         # first run is used, so that all runs of this version have the same id.
         if tail.modified is None:
-            first_time = None
-            if self._config is not None and self._config.work.store.is_local:
-                first_time = find_latest_time(
-                    self._config.work, run_id(request, tail.pin, modified=None)
-                )
+            first_time = find_latest_time(
+                self._config.work, run_id(request, tail.pin, modified=None)
+            )
             tail = tail._replace(modified=first_time or context.clock.now())
         run = run_id(request, tail.pin, tail.modified)
 
@@ -152,8 +148,7 @@ class Machine:
         if self.outer is not None and is_stopped(self.outer):
             raise KeyboardInterrupt  # handled in the same way as Ctrl-C
         self._lock(run)
-        if self._home is not None:
-            note_start(self._home, run)
+        note_start(self._home, run)
         calls = self.context.calls()
         records = RunRecords.open(self.context.stores, run, calls)
         with suppress(UnreadableRecordError):  # without the plan, the run's uploads are unknown
@@ -195,9 +190,8 @@ class Machine:
         run_step = Step(plan.run, self.context, self.context.calls())
         try:
             remove_leftovers(run_step)
-            if self._home is not None:
-                forget_lost(run_step, self._home)
-                note_start(self._home, run)
+            forget_lost(run_step, self._home)
+            note_start(self._home, run)
         except UnreadableRecordError as damage:
             # Without all records, lost members cannot be determined. A report of the damage makes
             # `loop.resume` plan the run again and extract all its members.
@@ -258,8 +252,7 @@ class Machine:
             for records, results in reversed(ended):
                 records.write_nested(results)
         finally:
-            if self._home is not None:  # the runs of the nested archives are later
-                make_latest(self._home, report.run)
+            make_latest(self._home, report.run)  # the runs of the nested archives are later
 
     @cached_property
     def _inner(self) -> Machine:
@@ -267,9 +260,9 @@ class Machine:
 
         It shares the workers if the same options are used to reach source and destination.
         """
-        stores = self._config and self._config.at_destination()
-        if stores is None or stores == self._config:
-            return self._resources.enter_context(Machine(self.context, self._workers))
+        stores = self._config.at_destination()
+        if stores == self._config:
+            return self._resources.enter_context(Machine(self.context, stores, self._workers))
         return self._resources.enter_context(
             open_machine(
                 stores,
@@ -282,9 +275,8 @@ class Machine:
 
     def _lock(self, run: str) -> None:
         """Unlock the latest run, and lock a run against other processes."""
-        if self._home is not None:
-            self._locked.close()
-            self._locked.enter_context(lock_run(self._home, run))
+        self._locked.close()
+        self._locked.enter_context(lock_run(self._home, run))
 
     def _do_rounds(self, settled: loop.Settled) -> Report:
         """Do the rounds of a run one after another; return the report of the run.
@@ -365,7 +357,7 @@ def open_machine(
     tuning = make_tuning(asdict(tuning or make_tuning(machine_tuning(processes))))
     context = open_context(stores, policy, tuning, clock=Clock(), progress=progress)
     opening = partial(open_context, replace(stores, check_reachable=False), policy, tuning)
-    return Machine(context, Workers(processes, context, opening))
+    return Machine(context, stores, Workers(processes, context, opening))
 
 
 def _settle_round(
@@ -432,16 +424,14 @@ def _make_folders(run: Run, records: RunRecords, context: Context) -> None:
         _log.warning("folders not created: %d; %s", len(refused), "; ".join(refused[:MAX_SHOWN]))
 
 
-def describe_machine(job: Job, stores: StoreConfig | None, workers: int) -> Platform:
+def describe_machine(job: Job, stores: StoreConfig, workers: int) -> Platform:
     """Return this machine's rates and prices for an estimate of a run.
 
     Args:
         job: the source and the destination of the run.
-        stores: how the run's stores are reached. If None, the use of the stores costs nothing.
+        stores: how the run's stores are reached.
         workers: the number of processes.
     """
-    if stores is None:
-        return local(workers=workers)
     return local(
         workers=workers,
         priced_reads=job.source.store.is_billed and reaches_aws(stores),

@@ -63,9 +63,9 @@ class UnlistedUploads(MemoryBucket):
 def test_leftovers_that_cannot_be_removed_cost_no_verdict() -> None:
     """A run whose members are complete says so, whatever a killed worker left."""
     world = World(Tuning(small_member=10), MemoryStores(out=UnlistedUploads()))
-    workers = Workers(1, world.context, lambda *_: world.context)
-    workers.has_lost_process = True
-    report = Machine(world.context, workers).run(world.request(build(Entry("large", bytes(99)))))
+    with world.machine.open() as machine:
+        machine._workers.has_lost_process = True
+        report = machine.run(world.request(build(Entry("large", bytes(99)))))
     assert (report.verdict, report.extracted) == (Verdict.COMPLETED, 1)
 
 
@@ -157,15 +157,15 @@ class Folder:
         archive.write_bytes(
             build(*(Entry(f"f{n}", b"%d" % n * 100, method=8) for n in range(MEMBERS)))
         )
-        config = StoreConfig(parse_destination(str(folder / "home")))
+        self.config = StoreConfig(parse_destination(str(folder / "home")))
         tuning = make_tuning({"batch_members": 10, "max_workers": 3})
-        self.open_context = partial(open_context, config, Policy(), tuning)
+        self.open_context = partial(open_context, self.config, Policy(), tuning)
         self.shown = Shown()
         self.request = Request(parse_source(str(archive)), parse_destination(str(folder / "out")))
 
     def machine(self, opening: OpenContext | None = None) -> Machine:
         context = self.open_context(Clock(), self.shown)
-        return Machine(context, Workers(3, context, opening or self.open_context))
+        return Machine(context, self.config, Workers(3, context, opening or self.open_context))
 
     def run(self, opening: OpenContext | None = None) -> Report:
         with self.machine(opening) as machine:
