@@ -113,13 +113,10 @@ class Account:
 
 def find_account(environment: Environment) -> Account:
     """Return the account of this shell's credentials, and the region of the environment."""
-    try:
-        session = boto3.Session()
-        region = environment.stack.region or _find_region(session, environment.name)
-        account = Account("", region, session)
-        account_id: str = account.client("sts").get_caller_identity()["Account"]
-    except (BotoCoreError, ClientError) as error:
-        raise RefusedError(explain(error)) from error
+    session = boto3.Session()
+    region = environment.stack.region or _find_region(session, environment.name)
+    account = Account("", region, session)
+    account_id: str = account.client("sts").get_caller_identity()["Account"]
     setting = environment.stack.account
     if setting is not None and setting != account_id:
         raise RefusedError(
@@ -175,7 +172,7 @@ def check_bootstrap(account: Account, qualifier: str, make_arguments: str) -> No
             message contains them.
 
     Raises:
-        RefusedError: the bootstrap stack is missing, or AWS cannot be asked.
+        RefusedError: the bootstrap stack is missing.
     """
     ssm = account.client("ssm")
     try:
@@ -187,9 +184,7 @@ def check_bootstrap(account: Account, qualifier: str, make_arguments: str) -> No
         ) from error
     except ClientError as error:
         if error.response["Error"]["Code"] not in {"AccessDenied", "AccessDeniedException"}:
-            raise RefusedError(explain(error)) from error
-    except BotoCoreError as error:
-        raise RefusedError(explain(error)) from error
+            raise
 
 
 def check_resources(account: Account, environment: Environment) -> None:
