@@ -349,8 +349,8 @@ class DeployedRuns(RunList):
             "lost": counts["failed"] + counts["timedOut"] + counts["aborted"],
         }
 
-    def resume(self, run: str, *, failed: bool = False) -> str:
-        """Start an execution that continues a run; return the name of the execution.
+    def resume(self, run: str, *, failed: bool = False) -> None:
+        """Start an execution that continues a run.
 
         With `failed`, the members that failed are also extracted again.
         """
@@ -375,7 +375,6 @@ class DeployedRuns(RunList):
             data = self._copy_input(execution_name(run, number), execution_name(run))
         name = execution_name(run, number + 1)
         self.ask("states:StartExecution", stateMachineArn=self._machine, name=name, input=data)
-        return name
 
     def _copy_input(self, *executions: str) -> str:
         """Return the input for an execution that plans a run again.
