@@ -116,7 +116,7 @@ def test_an_unreadable_record_does_not_end_the_list(program: Program) -> None:
 
 
 def test_the_report_of_an_ended_run_is_shown(program: Program, run: str) -> None:
-    """Its report, also by `watch`, and its page; nothing is left to resume or to abort."""
+    """Its report, also by `watch`, and its page, which may be made; nothing is left to resume."""
     assert program.run("show", "latest").out.startswith("COMPLETED")
     failures = f"{run}: COMPLETED, no member failed\n"
     assert program.run("show", "--failures") == (0, failures, "")
@@ -127,6 +127,9 @@ def test_the_report_of_an_ended_run_is_shown(program: Program, run: str) -> None
     page = Path(program.run("show", "latest", "--html").out.strip())
     assert page.name == "report.html"
     assert "Completed." in page.read_text(encoding="utf-8")
+    page.unlink()  # as if the process had been killed before it wrote the page
+    made = Path(program.run("show", "latest", "--html").out.strip())
+    assert "Completed." in made.read_text(encoding="utf-8")
     for words in ((), ("--failed",)):
         program.run("resume", "latest", *words).ends(0, "COMPLETED already, nothing is left to do")
     assert program.run("abort", "latest").out == (

@@ -267,22 +267,20 @@ def _print_failures(report: Report, run_list: RunList, *, json: bool) -> None:
 
 
 def _find_page(report: Report, run_list: RunList) -> Path:
-    """Return the path of a run's page; for a run in an environment, fetch or make the page."""
+    """Return the path of a run's page; if it is not on this machine, fetch or make it."""
     from s3unzip.settling.page import render_page
 
     run = report.run
-    if run_list.environment is None:
-        page = Path(runs_home().key, "runs", run, PAGE)
-        if not page.is_file():
-            raise NotFoundError(f"{run}: has no page; s3unzip resume {run} writes it")
+    page = Path(runs_home().key, "runs", run, PAGE)
+    if run_list.environment is None and page.is_file():
         return page
     page = Path(runs_home().key, "pages", f"{run}.html")
     make_folders(page.parent, PRIVATE)
     try:
         body = run_list.records(run).store.read(PAGE)
-    except NotFoundError:  # an environment keeps no page for the run of a small archive
+    except NotFoundError:  # as of a small archive in an environment, or after a kill
         body = render_page(
-            report, Context(run_list.stores, Clock(), environment=run_list.environment)
+            report, Context(run_list.stores, Clock(), environment=run_list.environment or "")
         )
     with explaining(str(page)):
         page.write_bytes(body)
