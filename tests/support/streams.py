@@ -8,7 +8,15 @@ from itertools import pairwise
 from hypothesis import strategies as st
 from isal import isal_zlib
 
-from s3unzip.deflate import ScannedSegment, SegmentScan, segment_span
+from s3unzip.deflate import (
+    ScannedSegment,
+    SegmentScan,
+    cut,
+    inflate_segment,
+    link_segments,
+    scan_segment,
+    segment_span,
+)
 
 Encoder = Callable[[bytes], bytes]
 
@@ -105,6 +113,18 @@ DATA = st.builds(
 """Up to 180 KB of all kinds in turn."""
 
 ENCODER_NAMES = st.sampled_from(sorted(ENCODERS))
+
+
+def split_inflate(data: bytes, segments: int) -> bytes:
+    """Inflate a raw stream that is cut into about so many segments."""
+    layout = cut(len(data), -(-len(data) // segments))
+
+    def read(start: int, stop: int) -> list[bytes]:
+        return [data[start:stop]]
+
+    scans = (scan_segment(layout, segment, read) for segment in range(layout.count))
+    linked = link_segments(filter(None, scans), layout.size)
+    return b"".join(b"".join(inflate_segment(one, read(*one.span))) for one in linked)
 
 
 def scan(data: bytes, start: int, stop: int | None, cuts: Iterable[int] = ()) -> ScannedSegment:

@@ -9,10 +9,16 @@ CRC-32 of the whole output from the CRC-32s of its parts.
 >>> import zlib
 >>> from s3unzip import deflate
 >>> compressor = zlib.compressobj(wbits=-15)
->>> stream = compressor.compress(bytes(range(256)) * 4096) + compressor.flush()
->>> content, crc32 = deflate.split_inflate(stream, segments=3)
->>> len(content), crc32 == zlib.crc32(content)
-(1048576, True)
+>>> content = bytes(range(256)) * 4096
+>>> stream = compressor.compress(content) + compressor.flush()
+>>> def read(start, stop):
+...     return [stream[start:stop]]
+>>> layout = deflate.cut(len(stream), len(stream) // 3)
+>>> scans = [deflate.scan_segment(layout, number, read) for number in range(layout.count)]
+>>> segments = deflate.link_segments(filter(None, scans), layout.size)
+>>> parts = [part for one in segments for part in deflate.inflate_segment(one, read(*one.span))]
+>>> b"".join(parts) == content
+True
 
 All errors are instances of `DeflateError`.
 """
@@ -35,7 +41,6 @@ from s3unzip.deflate.splitting import (
     link_segments as link_segments,
     locate as locate,
     scan_segment as scan_segment,
-    split_inflate as split_inflate,
 )
 from s3unzip.errors import (
     DeflateError as DeflateError,

@@ -21,7 +21,6 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Self
 
-from isal.isal_zlib import crc32_combine
 from msgspec import DecodeError, Struct, msgpack
 
 from s3unzip.deflate.segments import (
@@ -34,7 +33,6 @@ from s3unzip.deflate.segments import (
     Read,
     Segmentation,
     SegmentInflater,
-    cut,
     segment_span,
 )
 from s3unzip.errors import DeflateError, Finding
@@ -316,28 +314,3 @@ def _unlike_scan(segment: LinkedSegment, output: str) -> DeflateError:
         f"segment from bit {segment.start_bit} has {output}, its scan had {segment.length} bytes",
         "size-mismatch",
     )
-
-
-def split_inflate(data: bytes, segments: int) -> tuple[bytes, int]:
-    """Inflate a raw deflate stream in `segments`; return the output and its CRC-32.
-
-    This function shows the order of the calls. The caller must compare the CRC-32 with a trusted
-    value.
-
-    Raises:
-        DeflateError: The stream is corrupt, or its segments cannot be linked.
-    """
-    layout = cut(len(data), -(-len(data) // segments))
-
-    def read(start: int, stop: int) -> list[bytes]:
-        return [data[start:stop]]
-
-    scans = (scan_segment(layout, segment, read) for segment in range(layout.count))
-    output = bytearray()
-    crc = 0
-    # The scan of a segment that joins the previous segment is None.
-    for segment in link_segments(filter(None, scans), layout.size):
-        part = b"".join(inflate_segment(segment, read(*segment.span)))
-        crc = crc32_combine(crc, zlib.crc32(part), len(part))
-        output += part
-    return bytes(output), crc
