@@ -10,10 +10,10 @@ from isal import isal_zlib
 
 from s3unzip.deflate import (
     ScannedSegment,
-    SegmentScan,
     cut,
     inflate_segment,
     link_segments,
+    scan_bits,
     scan_segment,
     segment_span,
 )
@@ -132,7 +132,4 @@ def scan(data: bytes, start: int, stop: int | None, cuts: Iterable[int] = ()) ->
     first, last = segment_span(start, stop, len(data))
     segment = data[first:last]
     places = sorted({0, len(segment), *(cut for cut in cuts if cut < len(segment))})
-    work = SegmentScan(start, stop)
-    for one, two in pairwise(places):
-        work.feed(segment[one:two])
-    return work.finish()
+    return scan_bits(start, stop, (segment[one:two] for one, two in pairwise(places)))

@@ -36,10 +36,10 @@ from s3unzip.deflate.segments import (
 from s3unzip.deflate.splitting import (
     LinkedSegment as LinkedSegment,
     ScannedSegment as ScannedSegment,
-    SegmentScan as SegmentScan,
     inflate_segment as inflate_segment,
     link_segments as link_segments,
     locate as locate,
+    scan_bits as scan_bits,
     scan_segment as scan_segment,
 )
 from s3unzip.errors import (

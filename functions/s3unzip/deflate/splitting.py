@@ -1,7 +1,7 @@
 """Inflate one stream in segments: locate the boundaries, then scan, link and inflate the segments.
 
 A segment can copy bytes from its window, the last 32 KiB of the output before the segment. The
-worker that scans the segment does not have this window. Therefore `SegmentScan` inflates the
+worker that scans the segment does not have this window. Therefore `scan_bits` inflates the
 segment twice, with two invented windows that differ at every position. If a byte is equal in both
 outputs, its value is known. If it differs, the two values together are the position in the window
 from which the byte was copied. The second inflation stops as soon as 32 KiB of both outputs are
@@ -108,43 +108,36 @@ class ScannedSegment(Record, frozen=True, tag="scanned 3"):
         return bytes(resolved)
 
 
-class SegmentScan:
-    """Scans the bits from `start_bit` to `stop_bit`; feed it `segment_span`, then call `finish`.
+def scan_bits(start_bit: int, stop_bit: int | None, chunks: Iterable[Buffer]) -> ScannedSegment:
+    """Scan the bits from `start_bit` to `stop_bit`; `chunks` are the bytes of `segment_span`.
 
-    A scan needs about 1 MiB of memory.
+    The `arrival` of the result shows whether the data is bad. A scan needs about 1 MiB of memory.
     """
-
-    def __init__(self, start_bit: int, stop_bit: int | None = None) -> None:
-        self._start_bit = start_bit
-        self._stop_bit = stop_bit
-        # For each inflater, the last 32 KiB of output; at first, the window.
-        self._tails = [b""]
-        if start_bit:  # the real window is unknown: two inflaters show which output depends on it
-            self._tails = [FIRST_WINDOW, SECOND_WINDOW]
-        self._inflaters = [SegmentInflater(start_bit, stop_bit, window) for window in self._tails]
-
-    def feed(self, chunk: Buffer) -> None:
-        """Scan the next bytes of the segment."""
+    # For each inflater, the last 32 KiB of output; at first, the window.
+    tails = [b""]
+    if start_bit:  # the real window is unknown: two inflaters show which output depends on it
+        tails = [FIRST_WINDOW, SECOND_WINDOW]
+    inflaters = [SegmentInflater(start_bit, stop_bit, window) for window in tails]
+    for chunk in chunks:
         for start in range(0, len(chunk), _STEP_BYTES):
             data = chunk[start : start + _STEP_BYTES]
-            self._add_outputs([inflater.feed(data) for inflater in self._inflaters])
+            tails = _extend_tails(tails, [inflater.feed(data) for inflater in inflaters])
+            del inflaters[len(tails) :]  # if the tails are equal, so is all later output
+    endings = [inflater.finish() for inflater in inflaters]
+    tails = _extend_tails(tails, [[last_output] for last_output, _ in endings])
+    _, arrival = endings[0]
+    if arrival.ending in {"missed", "broken"}:
+        # No other segment is linked to this segment, so its last bytes are left out.
+        return ScannedSegment(start_bit, stop_bit, arrival, b"")
+    return ScannedSegment(start_bit, stop_bit, arrival, *tails)
 
-    def _add_outputs(self, outputs: Sequence[Iterable[bytes]]) -> None:
-        """Add the next output of each inflater; drop the second inflater if the tails are equal."""
-        self._tails = list(map(_extend_tail, self._tails, outputs))
-        if len(self._tails) == 2 and self._tails[0] == self._tails[1]:  # all later output is equal
-            del self._tails[1], self._inflaters[1]
 
-    def finish(self) -> ScannedSegment:
-        """Return the scanned segment; its `arrival` shows whether the data is bad."""
-        endings = [inflater.finish() for inflater in self._inflaters]
-        self._add_outputs([[last_output] for last_output, _ in endings])
-        _, arrival = endings[0]
-        if arrival.ending in {"missed", "broken"}:
-            # No other segment is linked to this segment, so its last bytes are left out.
-            return ScannedSegment(self._start_bit, self._stop_bit, arrival, b"")
-        # There is one tail if both are equal.
-        return ScannedSegment(self._start_bit, self._stop_bit, arrival, *self._tails)
+def _extend_tails(tails: Sequence[bytes], outputs: Sequence[Iterable[bytes]]) -> list[bytes]:
+    """Return the tails after the next output of each inflater; only one if they are equal."""
+    extended = list(map(_extend_tail, tails, outputs))
+    if len(extended) == 2 and extended[0] == extended[1]:
+        del extended[1]
+    return extended
 
 
 def _extend_tail(tail: bytes, outputs: Iterable[bytes]) -> bytes:
@@ -195,10 +188,8 @@ def scan_segment(
         # No boundary is left, so all later segments would join this one: are these too many?
         if stop_bit is None and segment + max_segments < layout.count:
             return None
-        scan = SegmentScan(start_bit, stop_bit)
-        for chunk in read(*segment_span(start_bit, stop_bit, layout.size)):
-            scan.feed(chunk)
-        scanned = scan.finish()
+        chunks = read(*segment_span(start_bit, stop_bit, layout.size))
+        scanned = scan_bits(start_bit, stop_bit, chunks)
         if scanned.arrival.ending != "missed":
             break
     return scanned

@@ -17,11 +17,11 @@ from s3unzip.deflate import (
     ScannedSegment,
     Segmentation,
     SegmentInflater,
-    SegmentScan,
     cut,
     inflate_segment,
     link_segments,
     locate,
+    scan_bits,
     scan_segment,
     segment_span,
 )
@@ -117,10 +117,8 @@ def test_end_of_the_stream_is_told_to_the_byte() -> None:
 def test_broken_streams_are_values(later: bytes, code: str, *, has_stop: bool) -> None:
     """Input that ends too early, or bits that are not deflate, give a finding."""
     stop = BLOCKS[-1].start_bit
-    work = SegmentScan(0, stop if has_stop else None)
-    for piece in (STREAM[:1_000], later[: -(-stop // 8) - 1_000]):
-        work.feed(piece)
-    arrival = work.finish().arrival
+    pieces = (STREAM[:1_000], later[: -(-stop // 8) - 1_000])
+    arrival = scan_bits(0, stop if has_stop else None, pieces).arrival
     assert (arrival.ending, arrival.fault and arrival.fault.code) == ("broken", code)
 
 
