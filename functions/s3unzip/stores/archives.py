@@ -30,7 +30,6 @@ from s3unzip.model import Location, Pin
 from s3unzip.stores.calls import Calls, count_request, map_ahead, read_until_fault
 from s3unzip.stores.ports import Buffer, PinnedArchive, Store, Tail
 from s3unzip.zip import (
-    Boundary,
     ByteRange,
     Disks,
     Member,
@@ -264,28 +263,39 @@ def check_parts(
         return
     boundaries = list(find_boundaries(members, disks))
     faults = map_ahead(
-        lambda boundary: _find_part_fault(boundary, disks, read), boundaries, PARTS_AT_ONCE
+        lambda position: _find_part_fault(members, position, disks, read),
+        boundaries,
+        PARTS_AT_ONCE,
     )
-    for boundary, fault in zip(boundaries, faults, strict=True):
+    for position, fault in zip(boundaries, faults, strict=True):
         if fault is not None:
+            disk = disks.disk_of(members[position].offset)
             # Disks are numbered from 0, parts from 1.
-            name = _name_part(location, boundary.disk + 1, is_last=boundary.disk == disks.last)
+            name = _name_part(location, disk + 1, is_last=disk == disks.last)
             raise RejectedError(Finding("part-wrong", f"{name} {fault}"))
 
 
 def _find_part_fault(
-    boundary: Boundary, disks: Disks, read: Callable[[ByteRange], bytes]
+    members: Sequence[Member], position: int, disks: Disks, read: Callable[[ByteRange], bytes]
 ) -> str | None:
-    """Return what is wrong with the part that begins at a boundary, or None if nothing is.
+    """Return what is wrong with a part, or None if nothing is.
 
     The text follows the name of the part: "has no member at byte 0".
+
+    Args:
+        members: all members, in the order of their offsets.
+        position: the position of the first member that begins in the part.
+        disks: the parts.
+        read: returns the bytes in a range of the archive.
     """
-    offset = boundary.first.offset
+    offset = members[position].offset
     if read(ByteRange(offset, offset + len(LOCAL_SIGNATURE))) != LOCAL_SIGNATURE:
-        return f"has no member at byte {offset - disks.starts[boundary.disk]:,}"
-    previous = boundary.previous
-    if previous is None or previous.stop - previous.offset < LOCAL_LENGTH:
-        return None  # no member with a complete local header precedes this part
+        return f"has no member at byte {offset - disks.starts[disks.disk_of(offset)]:,}"
+    if position == 0:
+        return None
+    previous = members[position - 1]
+    if previous.stop - previous.offset < LOCAL_LENGTH:  # no room for a complete local header
+        return None
     header = read(ByteRange(previous.offset, previous.offset + LOCAL_LENGTH))
     # Number of bytes by which the data of the previous member would extend into this part.
     excess = find_data_stop(previous, header) - previous.stop

@@ -61,7 +61,6 @@ from s3unzip.zip.names import fold_key as fold_key
 from s3unzip.zip.records import METHODS as METHODS
 from s3unzip.zip.values import (
     ONE_DISK as ONE_DISK,
-    Boundary as Boundary,
     ByteRange as ByteRange,
     Cipher as Cipher,
     Disks as Disks,

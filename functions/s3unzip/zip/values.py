@@ -221,22 +221,13 @@ class Disks:
 ONE_DISK = Disks()
 
 
-class Boundary(NamedTuple):
-    """The first member that begins on a disk, and the member before it."""
+def find_boundaries(members: Sequence[Member], disks: Disks) -> Iterator[int]:
+    """Yield the position of the first member that begins on each disk.
 
-    disk: int
-    first: Member
-    previous: Member | None
-
-
-def find_boundaries(members: Sequence[Member], disks: Disks) -> Iterator[Boundary]:
-    """Yield the boundary of each disk on which a member begins.
-
-    `members` are in the order of their offsets.
+    `members` are in the order of their offsets. A disk on which no member begins is left out.
     """
     for disk, start in enumerate(disks.starts):
-        number = bisect_left(members, start, key=attrgetter("offset"))
+        position = bisect_left(members, start, key=attrgetter("offset"))
         # The first member at or after `start` might begin on a later disk, or might not exist.
-        if number < len(members) and disks.disk_of(members[number].offset) == disk:
-            previous = members[number - 1] if number else None
-            yield Boundary(disk, members[number], previous)
+        if position < len(members) and disks.disk_of(members[position].offset) == disk:
+            yield position
