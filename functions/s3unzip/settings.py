@@ -6,7 +6,7 @@ use them. This module reads no files and does not depend on AWS.
 """
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 
 from msgspec import Struct
@@ -193,18 +193,11 @@ def make_tuning(changes: Mapping[str, object], base: Tuning | None = None) -> Tu
     values: dict[str, int | float] = {}
     for name, value in changes.items():
         if name not in NUMBER_TYPES:
-            raise UsageError(f"tuning {name!r} is unknown; {_list_similar(name, NUMBER_TYPES)}")
+            raise UsageError(
+                f"tuning {name!r} is unknown; see docs/reference/settings.md#tuning for all names"
+            )
         values[name] = NUMBER_TYPES[name](_check_number(name, value))
     return replace(base or Tuning(), **values)
-
-
-def _list_similar(name: str, known_names: Collection[str]) -> str:
-    import difflib  # noqa: PLC0415 - needed only for a mistake
-
-    near = difflib.get_close_matches(name, known_names, n=3, cutoff=0.5)
-    if near:
-        return f"near: {', '.join(near)}"
-    return f"known: {', '.join(sorted(known_names))}"
 
 
 def _check_number(name: str, value: object) -> int | float:
