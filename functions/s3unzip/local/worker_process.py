@@ -41,7 +41,12 @@ from s3unzip.stores.ports import Clock, Keys, KeysRequest
 DEATH_SECONDS = 1.0  # maximum time to wait for the exit code after a process's output ends
 PROGRAM = "from s3unzip.local.worker_process import work; work({lifeline})"
 END_TASK = "end"  # the message that makes a worker end its task
-PIPE_ERRORS = (EOFError, OSError, pickle.UnpicklingError)  # the process at the other end died
+PIPE_ERRORS = (
+    # The process at the other end died.
+    *(EOFError, OSError, pickle.UnpicklingError),
+    # Its messages are those of another version of s3unzip, which was installed during the run.
+    *(AttributeError, ImportError, IndexError, TypeError, ValueError),
+)
 KeysAnswer = Keys | S3UnzipError | None
 
 
@@ -101,11 +106,17 @@ class WorkerProcess:
             _send(cast("subprocess.Popen[bytes]", self._process), answer)
 
     def _explain_death(self) -> str:
-        """Return why the kernel killed the process, as the end of a message; else an empty text."""
+        """Return why the process died, as the end of a message; an empty text if it is unknown."""
         if self._process is None:  # the process could not be started
             return ""
         with contextlib.suppress(subprocess.TimeoutExpired):
-            if self._process.wait(DEATH_SECONDS) == -signal.SIGKILL:
+            code = self._process.wait(DEATH_SECONDS)
+            if code == 0:  # `_receive` ended the process
+                return (
+                    " (it could not read its task): another version of s3unzip was probably "
+                    "installed during the run"
+                )
+            if code == -signal.SIGKILL:
                 return (
                     " (killed by SIGKILL): Linux kills processes when memory runs out: give fewer "
                     "--workers"
@@ -199,7 +210,7 @@ def work(lifeline: int) -> None:
 
 
 def _receive() -> Any:
-    """Return the next message from the program; end this process if the program has ended."""
+    """Return the next message from the program; end this process if there is none to read."""
     try:
         return pickle.load(sys.stdin.buffer)  # noqa: S301 - our own data
     except PIPE_ERRORS:

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 from unittest.mock import patch
 
 import pytest
+from msgspec import Struct
 from msgspec.structs import replace
 
 from s3unzip.context import Context
@@ -243,16 +244,45 @@ def open_and_die(killed: str, opening: OpenContext, *arguments: Any) -> Context:
     return opening(*arguments)
 
 
+def note_and_die(started: str, *_: object) -> NoReturn:
+    """Be a worker that is out of memory before it begins."""
+    with Path(started).open("a") as file:
+        file.write("x")
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise SystemExit
+
+
+class OlderTask(Struct, frozen=True):
+    """What a task was in an earlier version."""
+
+    id: str
+
+
+def note_and_change(started: str, *arguments: Any) -> Context:
+    """Be a worker whose program was replaced during the run: it cannot read its task."""
+    patch("s3unzip.model.Task", OlderTask).start()
+    with Path(started).open("a") as file:
+        file.write("x")
+    return open_context(StoreConfig(), Policy(), Tuning(), *arguments)
+
+
+@pytest.mark.parametrize(
+    ("opening", "reason"),
+    [
+        (note_and_die, r"\(killed by SIGKILL\).*memory"),
+        (note_and_change, r"\(it could not read its task\): another version of s3unzip"),
+    ],
+)
 def test_workers_that_die_at_once_end_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    opening: Callable[..., Context], reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So many workers in a row are tried, and the report says why."""
     monkeypatch.setattr("s3unzip.local.workers.MAX_DEATHS", 1)
     report = Folder(tmp_path).run_elsewhere(
-        partial(note_and_die, str(tmp_path / "started")), tmp_path / "never"
+        partial(opening, str(tmp_path / "started")), tmp_path / "never"
     )
     assert report.verdict is Verdict.FAILED
-    assert re.search(r"its worker process died \(killed by SIGKILL\).*memory", report.message or "")
+    assert re.search(rf"its worker process died {reason}", report.message or "")
     assert len((tmp_path / "started").read_text()) >= 2
 
 
@@ -305,14 +335,6 @@ def note_and_hang(started: str, *_: object) -> NoReturn:
     Path(f"{started}.{os.getpid()}").touch()
     re.match("(a|aa)*b", "a" * 200)
     raise AssertionError
-
-
-def note_and_die(started: str, *_: object) -> NoReturn:
-    """Be a worker that is out of memory before it begins."""
-    with Path(started).open("a") as file:
-        file.write("x")
-    os.kill(os.getpid(), signal.SIGKILL)
-    raise SystemExit
 
 
 def test_ctrl_c_stops_cleanly_and_resume_continues(tmp_path: Path) -> None:
