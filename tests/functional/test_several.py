@@ -56,12 +56,17 @@ def test_folders_and_globs(program: Program) -> None:
         find("none*")
 
 
-def test_a_glob_of_a_bucket_needs_two_lists(program: Program, s3: memory_server.MemoryS3) -> None:
-    """One LIST shows that no object has the name of the glob, the other one has the archives."""
+def test_a_glob_of_a_bucket_needs_two_requests(
+    program: Program, s3: memory_server.MemoryS3
+) -> None:
+    """A HEAD shows that no object has the name of the glob, and a LIST has the archives."""
     program.run("run", "s3://from/*.zip", "out", "--endpoint-url", s3.url).ends(
         6, "no archive matches"
     )
-    assert [asked.query.get("prefix") for asked in s3.asked] == ["*.zip", ""]
+    assert [(asked.method, asked.key, asked.query.get("prefix")) for asked in s3.asked] == [
+        ("HEAD", "*.zip", None),
+        ("GET", "", ""),
+    ]
 
 
 @pytest.mark.parametrize("source", ["s3://from/", "s3://from/in/", "s3://from/*.zip"])

@@ -31,7 +31,7 @@ from s3unzip.api.options import (
     parse_after_success,
 )
 from s3unzip.context import Progress
-from s3unzip.errors import AccessDeniedError, NotFoundError, StorageError, UsageError
+from s3unzip.errors import NotFoundError, StorageError, UsageError
 from s3unzip.globs import WILDCARDS, compile_glob, has_wildcards
 from s3unzip.local.destination_objects import check_extra, clear_extra
 from s3unzip.local.machine import Machine, open_machine
@@ -43,7 +43,7 @@ from s3unzip.stores import Stores
 from s3unzip.stores.archives import advise_name
 from s3unzip.stores.calls import Calls
 from s3unzip.stores.config import StoreConfig, parse_destination, parse_source, split_bucket
-from s3unzip.stores.listing import Page, list_pages
+from s3unzip.stores.listing import list_pages
 from s3unzip.stores.open import OpenedStores
 from s3unzip.stores.ports import Clock, StoredObject
 from s3unzip.zip import Limits
@@ -165,24 +165,16 @@ def names_one(word: str, config: StoreConfig) -> bool:
 
 
 def names_object(word: str, stores: Stores) -> bool:
-    """Return whether `word` looks like a glob but is the key of an object.
-
-    The first page of a listing is enough, because a key sorts before all keys that begin with it.
-    Without permission to list, a HEAD request is sent instead.
-    """
+    """Return whether `word` looks like a glob but is the key of an object."""
     bucket, key = split_bucket(word.partition("://")[2])
     if not has_wildcards(key):
         return False
+    location = Location("s3", bucket, key)
     try:
-        page = next(_list_pages(bucket, key, stores), None)
-    except AccessDeniedError as denied:
-        location = Location("s3", bucket, key)
-        try:
-            stores.source(location).stat(location)
-        except StorageError:  # no object has this key, so the word is a glob that cannot be listed
-            raise denied from None
-        return True
-    return page is not None and any(listed.key == key for listed in page.objects)
+        stores.source(location).stat(location)
+    except StorageError:  # there is no such object, or the listing of the glob is refused, too
+        return False
+    return True
 
 
 def find_archives(
@@ -218,9 +210,14 @@ def _list_archives(word: str, stores: Stores) -> list[Location]:
     if "://" in word:
         bucket, key = split_bucket(word.partition("://")[2])
         prefix, is_selected = select_keys(word)
+        pages = list_pages(
+            stores.destination(parse_destination(f"s3://{bucket}/")),
+            prefix,
+            partial(Calls(Clock(), Tuning().retry_seconds, at_once=1).paced, "list"),
+        )
         archives = [
             Location("s3", bucket, listed.key)
-            for page in _list_pages(bucket, prefix, stores)
+            for page in pages
             for listed in page.objects
             if is_selected(listed.key)
             # A glob can name archives with any suffix.
@@ -307,14 +304,6 @@ def select_keys(word: str) -> tuple[str, Callable[[str], object]]:
 def is_object(key: str) -> bool:
     """Return whether a listed key is not that of a folder, which ends in a slash."""
     return not key.endswith("/")
-
-
-def _list_pages(bucket: str, prefix: str, stores: Stores) -> Iterator[Page]:
-    return list_pages(
-        stores.destination(parse_destination(f"s3://{bucket}/")),
-        prefix,
-        partial(Calls(Clock(), Tuning().retry_seconds, at_once=1).paced, "list"),
-    )
 
 
 def fixed_part(key: str) -> str:
