@@ -177,9 +177,7 @@ def names_object(word: str, stores: Stores) -> bool:
     return True
 
 
-def find_archives(
-    words: Sequence[str], config: StoreConfig, *, may_be_keys: bool = True
-) -> list[Location]:
+def find_archives(words: Sequence[str], config: StoreConfig) -> list[Location]:
     """Return the archives that `words` name, in the order of the words and without duplicates.
 
     A folder or a prefix names all archives below it, at any depth, whose names end in ``.zip`` or
@@ -187,18 +185,13 @@ def find_archives(
     ``**`` matches slashes and ``*`` does not. A word that looks like a glob but is the key of an
     object names that object.
 
-    Args:
-        words: archives, folders, prefixes and globs.
-        config: how to reach the stores.
-        may_be_keys: False if a listing has already shown that no word is the key of an object.
-
     Raises:
         NotFoundError: a folder, a prefix or a glob contains no archive.
     """
     archives: dict[Location, None] = {}  # the dict is used as an ordered set
     stores = _open_sources(config)
     for word in words:
-        if not names_several(word) or (may_be_keys and names_object(word, stores)):
+        if not names_several(word) or names_object(word, stores):
             archives[parse_source(word)] = None
         else:
             archives |= dict.fromkeys(_list_archives(word, stores))

@@ -48,7 +48,6 @@ from s3unzip.stores.config import (
     absolute_path,
     parse_destination,
     parse_location,
-    parse_source,
 )
 
 if TYPE_CHECKING:
@@ -86,9 +85,11 @@ def run(arguments: Arguments) -> int:
 
     _check_order(arguments)
     stores = arguments.config()
-    check_access(stores, after_success=arguments.after_success)  # before `names_one` lists a bucket
+    check_access(stores, after_success=arguments.after_success)  # before the first request
     is_one = len(arguments.sources) == 1 and names_one(arguments.sources[0], stores)
-    requests = _make_requests(arguments, stores, is_one=is_one)
+    if arguments.delete_extra and not is_one:
+        raise UsageError("--delete-extra: is for one archive; run them one by one")
+    requests = _make_requests(arguments, stores)
     if arguments.dry_run:
         password = arguments.password()  # once for all archives: the user may be asked
         if is_one:
@@ -115,27 +116,18 @@ def _check_order(arguments: Arguments) -> None:
         )
 
 
-def _make_requests(arguments: Arguments, stores: StoreConfig, *, is_one: bool) -> list[Request]:
-    """Check the arguments; return a request for each archive that they name.
-
-    If `is_one`, the first argument is a single archive, even if it looks like a glob.
-    """
+def _make_requests(arguments: Arguments, stores: StoreConfig) -> list[Request]:
+    """Check the arguments; return a request for each archive that they name."""
     from s3unzip.api.extraction import check_apart, find_archives, make_request
 
-    if arguments.delete_extra and not is_one:
-        raise UsageError("--delete-extra: is for one archive; run them one by one")
     destination = parse_destination(arguments.dest)
     for word in arguments.sources:
         arguments.check_places(parse_location(word), destination)
     options = arguments.options()  # before the listing, so that a mistake costs no requests
-    has_one_word = len(arguments.sources) == 1
     try:
-        if is_one:
-            sources = [parse_source(arguments.sources[0])]
-        else:  # the caller has found that a single word is not the key of an archive
-            sources = find_archives(arguments.sources, stores, may_be_keys=not has_one_word)
+        sources = find_archives(arguments.sources, stores)
     except NotFoundError as error:
-        if has_one_word:
+        if len(arguments.sources) == 1:
             raise
         # The user may have put a member's name where DEST belongs, so the error says which argument
         # is DEST.
