@@ -67,10 +67,10 @@ def check_version(runs: DeployedRuns) -> Answer:
     """Do the functions run the code of this package?"""
     # `runs.environment` may be the name of a stack.
     deploy = f"deploy again: make deploy ENV={runs.outputs.get('Environment', runs.environment)}"
-    deployed = runs.outputs["Version"]
+    deployed = runs.outputs.get("Version")
     if deployed != __version__:
         return Answer(WARNING, f"version {deployed} is deployed, this is {__version__}", deploy)
-    if runs.outputs["Fingerprint"] != source_fingerprint():
+    if runs.outputs.get("Fingerprint") != source_fingerprint():
         return Answer(
             WARNING,
             f"version {deployed} is deployed from source files that differ from this package's",
