@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from s3unzip import rates
 from s3unzip.errors import BudgetError, UsageError
 from s3unzip.model import Request, Requests, Task, TaskKind
-from s3unzip.pricing import Cost, Job, Platform, Work, aws, price
+from s3unzip.pricing import Cost, Job, Platform, aws, price
 from s3unzip.printable import show_count, show_dollars
 from s3unzip.settings import Tuning
 
@@ -106,7 +106,6 @@ def estimate(
     bound = _find_bound(seconds, at_once, requests, platform)
     overhead = _overhead_seconds(tasks, members, platform, tuning)
     billed = _billed_seconds(seconds, bound, overhead, at_once=at_once, platform=platform)
-    work = Work(members=members, requests=requests, seconds=billed, tasks=len(tasks))
     return Estimate(
         title=str(job.source),
         platform=platform.name,
@@ -120,7 +119,9 @@ def estimate(
         seconds=overhead + bound.seconds,
         bound=bound.name,
         requests=requests,
-        cost=price(job, work, platform),
+        cost=price(
+            job, platform, members=members, requests=requests, seconds=billed, tasks=len(tasks)
+        ),
         warnings=_warn_of_timeout(seconds, platform),
     )
 

@@ -88,15 +88,6 @@ class Cost(Struct, frozen=True):
     unavoidable_share: float  # its share of the total; 0 if the total is 0
 
 
-class Work(Struct, frozen=True):
-    """The billed quantities of a run."""
-
-    members: int  # number of members that were written
-    requests: Requests
-    seconds: float  # total duration of all functions
-    tasks: int
-
-
 def price_run(report: Report, platform: Platform | None) -> Cost | None:
     """Return the cost of a run from its counts; None if the run costs nothing or is not priced."""
     if platform is None or not (
@@ -112,13 +103,14 @@ def price_run(report: Report, platform: Platform | None) -> Cost | None:
         if not platform.direct:
             last_writes = report.tasks + rates.RUN_WRITES
         requests = replace(requests, put=requests.put + last_writes)
-    work = Work(
+    return price(
+        report,
+        platform,
         members=report.extracted,
         requests=requests,
         seconds=report.task_seconds + report.plan_seconds,
         tasks=report.tasks,
     )
-    return price(report, work, platform)
 
 
 def price_archives(count: int, size: int) -> float:
@@ -127,16 +119,28 @@ def price_archives(count: int, size: int) -> float:
     return members * rates.PRICE_S3_WRITE + count * rates.USUAL_ARCHIVE_DOLLARS
 
 
-def price(job: Job, work: Work, platform: Platform) -> Cost:
-    """Return the bill for a run; the PUT of each member, in its storage class, is unavoidable."""
-    lines = [
-        *_price_s3(job, work, platform),
-        *_price_services_besides_s3(job, work, platform),
-    ]
+def price(
+    job: Job, platform: Platform, *, members: int, requests: Requests, seconds: float, tasks: int
+) -> Cost:
+    """Return the bill for a run; the PUT of each member, in its storage class, is unavoidable.
+
+    Args:
+        job: the request or report with the source, the destination and the options of the run.
+        platform: the platform of the run.
+        members: number of members that were written.
+        requests: all requests to stores.
+        seconds: total duration of all functions.
+        tasks: number of tasks.
+    """
+    lines = _price_s3(job, platform, members, requests)
+    if platform.memory_gb:  # the run is on AWS; on one machine, only S3 costs money
+        lines += _price_services_besides_s3(
+            job, platform, members=members, seconds=seconds, tasks=tasks
+        )
     total = sum(line.dollars for line in lines)
     unavoidable = 0.0  # writing to a folder costs nothing
     if platform.priced_writes:
-        unavoidable = work.members * rates.PRICES_S3_WRITE[_storage_class(job)]
+        unavoidable = members * rates.PRICES_S3_WRITE[_storage_class(job)]
     share = 0.0
     if total:
         share = unavoidable / total
@@ -156,9 +160,8 @@ def _bill(service: str, item: str, quantity: float, *, unit: str, price: float) 
     )
 
 
-def _price_s3(job: Job, work: Work, platform: Platform) -> list[CostLine]:
+def _price_s3(job: Job, platform: Platform, members: int, requests: Requests) -> list[CostLine]:
     """Return the lines for requests to S3; those to other stores are not billed."""
-    requests = work.requests
     bill = partial(_bill, "S3", unit="request")
     lines = []
     if platform.priced_writes:
@@ -171,33 +174,33 @@ def _price_s3(job: Job, work: Work, platform: Platform) -> list[CostLine]:
         # PUTs beyond one per member write records, which are in the class STANDARD.
         # A multipart upload pays the surcharge for its completion and, in most classes, also for
         # its creation and its parts.
-        count = min(requests.put, work.members) + requests.complete
+        count = min(requests.put, members) + requests.complete
         if storage_class not in rates.PARTS_AS_STANDARD:
             count += requests.create + requests.part + requests.copy
         lines.append(bill(f"more for {storage_class}", count, price=surcharge))
     return lines
 
 
-def _price_services_besides_s3(job: Job, work: Work, platform: Platform) -> list[CostLine]:
+def _price_services_besides_s3(
+    job: Job, platform: Platform, *, members: int, seconds: float, tasks: int
+) -> list[CostLine]:
     """Return the lines for Lambda, Step Functions and the other services of a run on AWS."""
-    if not platform.memory_gb:  # the run is on one machine
-        return []
     invocations = 1  # in a direct run, one function does all the work
     transitions = 0
     if not platform.direct:
-        invocations = work.tasks + 2  # one for each task, one for the plan, one for the report
-        if work.tasks:
-            transitions = rates.TRANSITIONS + rates.TASK_TRANSITIONS * work.tasks
+        invocations = tasks + 2  # one for each task, one for the plan, one for the report
+        if tasks:
+            transitions = rates.TRANSITIONS + rates.TASK_TRANSITIONS * tasks
     events = 1  # for the archive
     # The bucket of the archive sends events for all objects, so also for members written to it.
     if job.source.store.is_billed and job.source.bucket == job.destination.bucket:
-        events += work.members
+        events += members
     logs = invocations * rates.LOG_BYTES + transitions * rates.TRANSITION_LOG_BYTES
     return [
         _bill(
             "Lambda",
             "duration",
-            work.seconds * platform.memory_gb,
+            seconds * platform.memory_gb,
             unit="GB-s",
             price=rates.PRICE_LAMBDA_GB_SECOND,
         ),

@@ -1,6 +1,6 @@
 """Cutting into tasks, and the estimate of time and cost, beside the simulation of before."""
 
-from functools import cache
+from functools import cache, partial
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ from s3unzip.planning.cut import (
     order_tasks,
     small_seconds,
 )
-from s3unzip.pricing import Platform, Work, aws, local, price
+from s3unzip.pricing import Platform, aws, local, price
 from s3unzip.printable import show_dollars, show_quantity
 from s3unzip.settings import MIB, Tuning, machine_tuning, make_tuning
 from s3unzip.zip import Member
@@ -361,13 +361,11 @@ def test_one_machine_has_no_bill_but_that_of_s3() -> None:
 
 def test_the_bill_has_the_events_of_s3_and_the_class_of_the_objects() -> None:
     """One event an archive; one a member too where the bucket sends events; dear classes more."""
-    work = Work(members=1_000, requests=Requests(put=1_010), seconds=1.0, tasks=1)
-    plain = price(ASKED, work, aws())
-    shared = price(replace(ASKED, destination=Location("s3", "in", "x/")), work, aws())
+    bill = partial(price, members=1_000, requests=Requests(put=1_010), seconds=1.0, tasks=1)
+    plain = bill(ASKED, aws())
+    shared = bill(replace(ASKED, destination=Location("s3", "in", "x/")), aws())
     assert shared.total - plain.total == pytest.approx(1_000 * rates.PRICE_S3_EVENT)
-    rare = price(
-        replace(ASKED, options=Options(objects=ObjectProperties("GLACIER_IR"))), work, aws()
-    )
+    rare = bill(replace(ASKED, options=Options(objects=ObjectProperties("GLACIER_IR"))), aws())
     assert rare.total - plain.total == pytest.approx(1_000 * 0.015 / 1_000)
     assert plain.unavoidable == pytest.approx(0.005)
 
