@@ -54,6 +54,7 @@ ANSWERS: list[tuple[Reply, type[S3UnzipError]]] = [
     (Reply(408, b"<html>Request Time-out"), ServiceFaultError),  # HAProxy
     (s3_error(400, "ExpiredToken"), ExpiredKeysError),
     (s3_error(400, "BadDigest"), ServiceFaultError),
+    (s3_error(400, "XAmzContentSHA256Mismatch"), ServiceFaultError),
     (
         s3_error(403, "AccessDenied", "User is not authorized to perform: kms:GenerateDataKey"),
         AccessDeniedError,
@@ -380,6 +381,14 @@ MEANINGS: dict[str, tuple[str, Reply, type[S3UnzipError], str | None]] = {
         Reply(400, b"Client sent an HTTP request to an HTTPS server."),
         StorageError,
         "HTTP 400.*; a server of HTTPS answers so to http://: check the endpoint",
+    ),
+    "part: Scaleway, which accepts 1,000 parts": (
+        "part",
+        s3_error(
+            400, "InvalidArgument", "Part number must be an integer between 1 and 1000, inclusive"
+        ),
+        StorageError,
+        "inclusive; this server accepts fewer parts .*part_bytes",
     ),
     "part: a proxy with a limit below the size of a part": (
         "part",

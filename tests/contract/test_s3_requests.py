@@ -85,10 +85,19 @@ def test_no_client_signs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", READING)
-def test_metadata_that_is_not_ascii(name: str) -> None:
-    """VersityGW sends what it was given; the second attempt reads the object."""
-    odd = {**TOLD, "x-amz-meta-note": "\xc3\xa4", "Content-Range": "bytes 0-8/9"}
-    with scripted(lambda one: Reply(206, b"123456789", odd)) as (stores, _):
+@pytest.mark.parametrize(
+    ("status", "odd"),
+    [
+        (206, {"x-amz-meta-note": "\xc3\xa4"}),  # VersityGW sends what it was given
+        (206, {"Last-Modified": "2015-10-21T07:28:00.000Z"}),  # a date of ISO 8601
+        (200, {}),  # lakeFS: a part has the status of a whole object
+    ],
+    ids=["metadata", "date", "status"],
+)
+def test_answers_that_obstore_cannot_read(name: str, status: int, odd: dict[str, str]) -> None:
+    """The second attempt reads the object, because botocore sends it."""
+    headers = {**TOLD, "Content-Range": "bytes 0-8/9", **odd}
+    with scripted(lambda one: Reply(status, b"123456789", headers)) as (stores, _):
         Calls(Clock(), HANG_SECONDS, 1).run("get", lambda: READING[name](stores))
 
 
@@ -258,6 +267,7 @@ CHECKSUM_REFUSALS = {
     "a server without this checksum": s3_error(
         400, "InvalidRequest", "Checksum algorithm CRC64NVME is not available"
     ),
+    "Garage": s3_error(400, "InvalidDigest", "Invalid digest: Invalid checksum for part 1"),
     "others": s3_error(501, "NotImplemented", S3),
     "no checksums in Complete": s3_error(400, "MalformedXML"),
 }

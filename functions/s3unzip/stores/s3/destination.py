@@ -79,7 +79,7 @@ class S3Destination(Destination):
     """
 
     keeps_metadata = True
-    part_limits = PartLimits()  # limits of Amazon S3; compatible stores are no stricter
+    part_limits = PartLimits()  # limits of Amazon S3; only a few stores accept fewer parts
 
     def __init__(self, session: Session, bucket: str, config: StoreConfig) -> None:
         self._session = session
@@ -178,7 +178,7 @@ class S3Destination(Destination):
                 is_unsupported(answer)
                 or answer.code == "MalformedXML"
                 or (
-                    answer.code in {"InvalidArgument", "InvalidRequest"}
+                    answer.code in {"InvalidArgument", "InvalidDigest", "InvalidRequest"}
                     and "checksum" in answer.message.lower()
                 )
             )

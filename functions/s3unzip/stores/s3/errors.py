@@ -100,6 +100,7 @@ _ERROR_CLASSES: tuple[tuple[type[S3UnzipError], Collection[str], Collection[int]
             "OperationAborted",
             "RequestTimeout",  # sent with status 400
             "XAmzContentChecksumMismatch",
+            "XAmzContentSHA256Mismatch",  # the same for a body that the signature covers
         },
         {408},  # HAProxy and nginx, for a body that arrived too slowly
     ),
@@ -171,7 +172,17 @@ HEADER_OPTIONS = {
     "x-amz-storage-class": "--storage-class",
     "x-amz-tagging": "--tag",
 }
-_CUSTOMER_KEY = "form of Server Side Encryption"  # in S3's message about an object with SSE-C
+# Advice by words in the message, for codes that have many causes.
+_MESSAGE_ADVICE = {
+    "form of Server Side Encryption": (
+        "objects that are encrypted with a customer's key (SSE-C) are not supported: copy it "
+        "with another encryption"
+    ),
+    "Part number must be an integer between": (  # Scaleway accepts 1,000 parts
+        "this server accepts fewer parts of an object than S3: set larger parts, for example "
+        """S3UNZIP_TUNING='{"part_bytes": 134217728}'"""
+    ),
+}
 _DENIED_ACTION = re.compile(r"not authorized to perform: ([a-z0-9-]+:[A-Za-z]+)")
 # obstore calls our credential provider in the thread of the request, and turns any exception of
 # the provider into its own UnauthenticatedError with this text.
@@ -437,11 +448,9 @@ def _advise(answer: ServerAnswer, call: Call) -> str:
             f"{_missing_right(answer, call)} may be missing in the role, the bucket policy or the "
             "key policy"
         )
-    if _CUSTOMER_KEY in answer.message:
-        return (
-            "objects that are encrypted with a customer's key (SSE-C) are not supported: copy it "
-            "with another encryption"
-        )
+    for phrase, advice in _MESSAGE_ADVICE.items():
+        if phrase in answer.message:
+            return advice
     if answer.status == 412 and call.pinned:
         return "the archive was overwritten since it was planned"
     # The advice by status is for other servers. S3's response to a HEAD has no code.

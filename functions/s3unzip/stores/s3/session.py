@@ -306,8 +306,12 @@ class Session:
             error = self._repeat_as_get(call, error)
             answer = read_answer(error)
         fault = translate_error(error, call)
-        # obstore reads ASCII metadata only, and no body in chunks.
-        if re.search("non UTF-8 characters|Content-Length Header missing", answer.message):
+        # obstore reads only ASCII metadata, bodies with a length, ranges with the status 206, and
+        # dates of HTTP.
+        if re.search(
+            "non UTF-8 char|Content-Length Header missing|non-partial response|Invalid last mod",
+            answer.message,
+        ):
             self.keys_for_botocore.add(call.key)
         if answer.code in REFUSED_KEYS:
             return self._renew_keys(fault, answer.code)
