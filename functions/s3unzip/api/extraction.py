@@ -92,10 +92,10 @@ def extract(  # noqa: PLR0913 - options of a public function
         InterruptedRunError: Ctrl-C was pressed; finished members are recorded.
     """
     target = parse_destination(as_text(destination))
+    config = at_endpoint(stores, endpoint_url)
+    policy = make_policy(options or Options(), password, target, limits)
     options = _note_password(options or Options(), password)
     request = make_request(parse_source(as_text(source)), target, options, after_success)
-    config = at_endpoint(stores, endpoint_url)
-    policy = make_policy(options, password, target, limits)
     progress = progress or Progress()
     if delete_extra is not None:  # refuse a run that might delete objects that somebody needs
         check_extra(request, config.work, OpenedStores(config), "delete_extra", naming=str)

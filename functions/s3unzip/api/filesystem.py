@@ -24,6 +24,7 @@ import fsspec
 from fsspec.archive import AbstractArchiveFileSystem
 
 from s3unzip.api.archive import open_archive
+from s3unzip.errors import UsageError
 
 
 class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fsspec has no types
@@ -51,13 +52,15 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
 
     def __init__(
         self,
-        fo: str | os.PathLike[str] | IO[bytes] | fsspec.core.OpenFile,
+        fo: str | os.PathLike[str] | IO[bytes] | fsspec.core.OpenFile | None = None,
         target_protocol: str | None = None,
         target_options: dict[str, Any] | None = None,
         *,
         asynchronous: bool = False,
         **arguments: Any,
     ) -> None:
+        if fo is None:
+            raise UsageError("no archive is named: s3unzip://MEMBER::ARCHIVE, or fo=ARCHIVE")
         super().__init__(asynchronous=asynchronous, **arguments)
         self.fo = fo
         options = target_options or {}

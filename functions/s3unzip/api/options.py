@@ -20,6 +20,14 @@ from s3unzip.zip import Limits, Policy
 LIMITS_VARIABLE = "S3UNZIP_LIMITS"
 
 
+def check_type(name: str, argument: object, kind: type) -> None:
+    """Refuse an argument that is not of its class, such as a dict of JSON; None is allowed."""
+    if argument is not None and not isinstance(argument, kind):
+        raise UsageError(
+            f"{name}: give an s3unzip.{kind.__name__}(...), not a {type(argument).__name__}"
+        )
+
+
 def as_text(location: object) -> str:
     """Return a path or a URL as text; refuse an open file."""
     if not isinstance(location, (str, os.PathLike)):
@@ -39,6 +47,7 @@ def at_endpoint(
         stores: how to reach S3 and web servers. None means the defaults of boto3.
         endpoint_url: URL of the S3 server. None means the URL in `stores`.
     """
+    check_type("stores", stores, StoreConfig)
     if at_once < 1:
         raise UsageError(f"at_once must be at least 1; it is {at_once}")
     config = stores or StoreConfig()
@@ -60,6 +69,8 @@ def make_policy(
     `Limits.key_bytes` limits the part of a key below the destination. In a folder, keys begin with
     the folder's path, so its length is added to the limit.
     """
+    check_type("options", options, Options)
+    check_type("limits", limits, Limits)
     limits = limits or read_limits()
     if destination is not None and destination.store.has_folders:
         limits = replace(limits, key_bytes=limits.key_bytes + len(os.fsencode(destination.key)))

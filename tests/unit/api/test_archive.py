@@ -166,6 +166,7 @@ def test_options_select_members(options: Options, names: list[str]) -> None:
 
 CLOSED = io.BytesIO(RAW)
 CLOSED.close()
+DICT: Any = {"members": 2}  # as from a file of JSON
 REFUSED: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "no ZIP": (lambda: _open(b"not a zip"), RejectedError, "no-eocd"),
     "too many members": (
@@ -198,6 +199,26 @@ REFUSED: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         lambda: s3unzip.verify(CLOSED, "out"),  # type: ignore[arg-type]  # as above
         UsageError,
         "not a BytesIO",
+    ),
+    "no archive": (
+        lambda: fsspec.filesystem("s3unzip"),
+        UsageError,
+        "no archive is named: s3unzip://MEMBER::ARCHIVE",
+    ),
+    "a dict as options": (
+        lambda: s3unzip.open_archive(io.BytesIO(RAW), DICT),
+        UsageError,
+        r"options: give an s3unzip\.Options\(\.\.\.\), not a dict",
+    ),
+    "a dict as limits": (
+        lambda: s3unzip.open_archive(io.BytesIO(RAW), limits=DICT),
+        UsageError,
+        "limits: give an s3unzip.Limits",
+    ),
+    "a dict as stores": (
+        lambda: s3unzip.extract("a.zip", "out", stores=DICT),
+        UsageError,
+        "stores: give an s3unzip.StoreConfig",
     ),
     "a name that nobody has": (
         lambda: _open(RAW, Options(names=("nobody",))),
