@@ -156,6 +156,7 @@ class Account:
             **variables,
         }
         self.outputs |= {
+            "Version": "0.0.0",  # of another package than this
             "IngestBucket": "arrivals",
             "IngestKeys": '[["", ".zip"]]',
             "DestinationBucket": "members",
