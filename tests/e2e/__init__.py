@@ -1,1 +1,0 @@
-"""The deployed pipeline, end to end."""

@@ -1,1 +1,0 @@
-"""Members of any size, scaled down: streamed, copied in the store, split over workers."""

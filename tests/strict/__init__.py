@@ -1,1 +1,0 @@
-"""The rules that the embedded AWS adds to MiniStack."""
