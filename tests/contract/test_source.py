@@ -188,18 +188,8 @@ def bodies(s3: S3Client, bucket: str) -> list[bytes]:
     )
 
 
-def test_one_version_of_several_is_deleted(versions: Versions) -> None:
-    """The newer version stays, and the older one is gone for good."""
-    s3, source, where = versions
-    pin = _put(s3, where, b"first")
-    _put(s3, where, b"second")
-    for _ in range(2):
-        source.delete(where, pin)
-        assert bodies(s3, where.bucket) == [b"second"]
-
-
-def test_one_version_of_several_is_tagged(versions: Versions) -> None:
-    """Tags are added to those of the version that was extracted, and to no other."""
+def test_one_version_of_several_is_tagged_and_deleted(versions: Versions) -> None:
+    """Tags are added to those of the version that was extracted; it is gone for good, no other."""
     s3, source, where = versions
     pins = [_put(s3, where, body) for body in (b"first", b"second")]
     for _ in range(2):
@@ -208,6 +198,9 @@ def test_one_version_of_several_is_tagged(versions: Versions) -> None:
         {"team": "red", "state": "extracted"},
         {"team": "red"},
     ]
+    for _ in range(2):
+        source.delete(where, pins[0])
+        assert bodies(s3, where.bucket) == [b"second"]
 
 
 def test_tagging_is_refused(versions: Versions) -> None:
