@@ -39,10 +39,6 @@ def start_held(pipeline: DeployedPipeline, key: str, body: bytes) -> str:
     return await_value(pipeline, find)
 
 
-def _ended(pipeline: DeployedPipeline, run: str) -> Report:
-    return await_value(pipeline, lambda: pipeline.report(run))
-
-
 def test_run_that_fails_goes_on_with_a_new_event(pipeline: DeployedPipeline) -> None:
     """Tasks that fail in three rounds end the run FAILED; the archive's event again resumes it."""
     with with_variables(pipeline, "intake", STATE_MACHINE):
@@ -91,7 +87,7 @@ def test_replaced_archive(pipeline: DeployedPipeline) -> None:
             run = start_held(pipeline, "replaced.zip", build(*older))
         pipeline.put("replaced.zip", build(*newer))
         await_value(pipeline, lambda: len(pipeline.member_keys("replaced/")) == len(newer))
-    assert _ended(pipeline, run).extracted == 12
+    assert await_value(pipeline, lambda: pipeline.report(run)).extracted == 12
     runs = await_value(pipeline, lambda: [name for name in pipeline.runs() if "again" in name])
     again = await_value(pipeline, lambda: pipeline.find_report(runs[0]))
     assert again.options.on_conflict is OnConflict.SKIP_UNCHANGED

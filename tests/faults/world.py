@@ -17,7 +17,6 @@ from typing import NamedTuple
 import boto3
 from botocore.config import Config
 from msgspec.structs import replace
-from mypy_boto3_s3 import S3Client
 
 from s3unzip.context import Context, Progress
 from s3unzip.local.machine import Machine
@@ -93,22 +92,6 @@ class ContextMaker:
         return Context(stores, clock, self.policy, self.tuning, progress)
 
 
-def open_client(endpoint: str) -> S3Client:
-    """Return a plain S3 client, which asks once: the test's own hand on the store."""
-    return boto3.client(
-        "s3",
-        endpoint_url=endpoint,
-        region_name=REGION,
-        aws_access_key_id=VERSITY["AWS_ACCESS_KEY_ID"],
-        aws_secret_access_key=VERSITY["AWS_SECRET_ACCESS_KEY"],
-        config=Config(
-            s3={"addressing_style": "path"},
-            max_pool_connections=32,
-            retries={"total_max_attempts": 1},
-        ),
-    )
-
-
 class World:
     """A server with three buckets, seen through a proxy by the product."""
 
@@ -116,7 +99,18 @@ class World:
         self.endpoint = endpoint  # past the proxy
         self.objects = objects  # the folder whose folders are the buckets
         self.proxy = proxy
-        self.client = open_client(endpoint)
+        self.client = boto3.client(  # asks once: the test's own hand on the store
+            "s3",
+            endpoint_url=endpoint,
+            region_name=REGION,
+            aws_access_key_id=VERSITY["AWS_ACCESS_KEY_ID"],
+            aws_secret_access_key=VERSITY["AWS_SECRET_ACCESS_KEY"],
+            config=Config(
+                s3={"addressing_style": "path"},
+                max_pool_connections=32,
+                retries={"total_max_attempts": 1},
+            ),
+        )
 
     def clear(self) -> None:
         for bucket in BUCKETS:

@@ -246,8 +246,7 @@ def test_a_run_that_is_resumed_after_the_action_leaves_it(
     bucket = world.buckets.bucket(asked.source.bucket)
     ruled = Request(asked.source, asked.destination, asked.options, after_success=rule)
     report = world.machine.run(ruled)
-    assert report.after_success is not None
-    assert report.after_success.state is SourceState.DONE
+    assert report.after_success == SourceResult(rule.action, SourceState.DONE)
     left = bucket.objects.get(asked.source.key)
     assert (left.facts.metadata if left else {}) == rule.tags
     assert report.pin is not None

@@ -551,8 +551,7 @@ class World:
         return {key.removeprefix(prefix): body for key, body in self.out.bodies.items()}
 
     def content(self, name: str) -> bytes | None:
-        stored = self.out.objects.get(KEY + name)
-        return None if stored is None else stored.body
+        return self.out.bodies.get(KEY + name)
 
     def assert_clean(self, report: Report, **contents: bytes) -> None:
         """Assert that the run completed with these members, and left no upload."""
