@@ -3,8 +3,7 @@
 import pytest
 
 from s3unzip.zip import Policy
-from tests.corpus import core
-from tests.corpus.core import Cut
+from tests.corpus.core import Cut, extract
 from tests.corpus.labels import Archive
 from tests.corpus.larger import (
     ArchiveLabel,
@@ -40,7 +39,7 @@ def test_as_labelled(label: ArchiveLabel, way: str) -> None:
 def test_cut(label: ArchiveLabel, length: int) -> None:
     """Read in small pieces, the end of every archive gives the same."""
     raw = label.read()[-SMALL:]
-    assert core.extract(raw, cut=Cut(length)) == core.extract(raw)
+    assert extract(raw, cut=Cut(length)) == extract(raw)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +69,7 @@ def test_cut(label: ArchiveLabel, length: int) -> None:
 def test_archives_of_others(path: str, password: bytes) -> None:
     """Archives that other programs encrypted open with their passwords."""
     raw = BY_PATH[path].read()
-    results = [core.extract(raw, Policy(password=password), cut) for cut in (Cut(), Cut(997))]
+    results = [extract(raw, Policy(password=password), cut) for cut in (Cut(), Cut(997))]
     assert {member.code for one in results for member in one.members.values()} == {None}
-    wrong = core.extract(raw, Policy(password=password + b"?"))
+    wrong = extract(raw, Policy(password=password + b"?"))
     assert {member.code for member in wrong.members.values()} - {None}

@@ -14,8 +14,7 @@ from s3unzip.model import Location, Options, Request, Status, Verdict
 from s3unzip.settings import Tuning
 from s3unzip.stores.ports import ObjectFacts
 from s3unzip.zip import Disks, Policy
-from tests.corpus import core
-from tests.corpus.core import Cut
+from tests.corpus.core import Cut, extract
 from tests.corpus.labels import Archive, MemberResult, Result, extracted
 from tests.support.memory import OUT, TINY, World
 from tests.support.processes import Program
@@ -28,7 +27,7 @@ STREAMED = replace(Tuning(), small_member=1, copy_from=1 << 40, split_from=1 << 
 def read_in_core(archive: Archive, cut: Cut | None = None, policy: Policy | None = None) -> Result:
     """Read an archive through the core, by its own policy or another one."""
     parts = archive.parts
-    return core.extract(
+    return extract(
         b"".join(parts), policy or archive.policy, cut, Disks([len(part) for part in parts])
     )
 

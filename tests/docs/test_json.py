@@ -15,7 +15,6 @@ from docs.sources import check_described
 from s3unzip import errors, settings
 from s3unzip.cli.main import COMMANDS, load_command
 from s3unzip.model import Verdict
-from s3unzip.settings import Tuning, Variable
 from s3unzip.zip import CHECKS
 from tests.docs.commands import make_archive
 from tests.support.processes import Ended, Program
@@ -142,8 +141,8 @@ def pages() -> dict[str, str]:
         ("errors.md", [f"`{name}`" for name in vars(errors) if name.endswith("Error")]),
         ("errors.md", [f"| `{verdict}` | {verdict.exit_code} |" for verdict in Verdict]),
         ("metrics.md", [f"`{name}`" for name in settings.METRICS]),
-        ("settings.md", [f"| `{name}` |" for name in Tuning.__struct_fields__]),
-        ("settings.md", [f"`{variable.value}`" for variable in Variable]),
+        ("settings.md", [f"| `{name}` |" for name in settings.Tuning.__struct_fields__]),
+        ("settings.md", [f"`{variable.value}`" for variable in settings.Variable]),
     ],
 )
 def test_pages_are_complete(pages: dict[str, str], page: str, names: list[str]) -> None:

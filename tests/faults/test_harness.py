@@ -30,7 +30,6 @@ from s3unzip.runs.records import RunRecords
 from s3unzip.settling.loop import begin_run, settle
 from s3unzip.stores.ports import Clock, StoredObject
 from tests.faults import bombs, killing
-from tests.faults.bombs import TUNING, make_archive
 from tests.faults.proxy import WRITES, Act, Record, Rule
 from tests.faults.world import DESTINATION, KEY, LONG, SOURCE, World, expected_listing
 
@@ -104,7 +103,7 @@ def test_killed_workers_leave_nothing_undone(world: World) -> None:
 @pytest.mark.parametrize("name", ANY)
 def test_no_member_is_lost(world: World, name: str) -> None:
     """With any share of failing requests, all members arrive unchanged."""
-    faults = extract(world, make_archive(small=1_500 if LONG else 20), ANY[name], name)
+    faults = extract(world, bombs.make_archive(small=1_500 if LONG else 20), ANY[name], name)
     assert (faults > 0) is (ANY[name].times != 0)
 
 
@@ -112,12 +111,12 @@ def test_no_member_is_lost(world: World, name: str) -> None:
 def test_ambiguous_complete(world: World, act: Act) -> None:
     """An upload whose Complete was answered by nothing, or by 200 with an error, is settled."""
     rule = Rule(act, kinds=("complete",), times=3, code="InternalError")
-    assert extract(world, make_archive(small=5), rule, f"complete.{act}") == 3
+    assert extract(world, bombs.make_archive(small=5), rule, f"complete.{act}") == 3
 
 
 def test_never_a_mix(world: World) -> None:
     """An archive that is overwritten or deleted is extracted from one version, or not at all."""
-    first, second = make_archive(small=40, seed=1), make_archive(small=40, seed=2)
+    first, second = bombs.make_archive(small=40, seed=1), bombs.make_archive(small=40, seed=2)
     want, dice = expected_listing(first), random.Random(7)
     world.put_archive(first)
     world.run()
@@ -169,7 +168,7 @@ def test_a_missing_right_is_asked_for_a_few_times(
     world: World, rule: Rule, members: int, *, in_mid_run: bool
 ) -> None:
     """The run stops at the first 403 of a kind, says so, and `resume` completes it."""
-    archive = make_archive(small=members, large=False, size=200)
+    archive = bombs.make_archive(small=members, large=False, size=200)
     world.put_archive(archive)
     after = members // 3 if in_mid_run else int(rule is ARCHIVE)
     world.proxy.set_rules(
@@ -195,7 +194,7 @@ def test_a_missing_right_is_asked_for_a_few_times(
 
 def test_tasks_done_twice_at_once(world: World) -> None:
     """Two workers with the same task do not get into each other's way."""
-    archive, done = make_archive(small=300), 0
+    archive, done = bombs.make_archive(small=300), 0
     while done < (200 if LONG else 10):
         world.clear()
         world.put_archive(archive)
@@ -246,7 +245,7 @@ def test_a_bomb_is_refused_within_budget(world: World, name: str) -> None:
 
 def test_two_runs_to_the_same_keys(world: World) -> None:
     """A run that ends does not drop the uploads of another one to the same keys."""
-    old, new = make_archive(small=10, seed=1), make_archive(small=10, seed=2)
+    old, new = bombs.make_archive(small=10, seed=1), bombs.make_archive(small=10, seed=2)
     world.put_archive(old)
     reports = []
 
@@ -307,9 +306,9 @@ def test_counts_of_every_kind_of_task(
     world: World, small: int, kinds: set[str], *, large: bool
 ) -> None:
     """Plan, scans, link, copies of two tasks and report are counted; every object is right."""
-    archive = make_archive(small=small, large=large)
+    archive = bombs.make_archive(small=small, large=large)
     world.put_archive(archive)
-    report = world.run(processes=2, tuning=replace(TUNING, copy_task_bytes=6 * settings.MIB))
+    report = world.run(processes=2, tuning=replace(bombs.TUNING, copy_task_bytes=6 * settings.MIB))
     assert _agree(report, _seen(world))
     check_complete(world, report, archive)
     assert (
@@ -322,7 +321,7 @@ def test_counts_of_a_run_that_finds_all_unchanged(world: World) -> None:
 
     What the first run sent is on the proxy's record, which bounds what a bomb may send.
     """
-    world.put_archive(make_archive(small=1_100, large=False, size=60))
+    world.put_archive(bombs.make_archive(small=1_100, large=False, size=60))
     tuning = settings.Tuning(batch_members=5_000, max_workers=1)
     written = world.run(tuning=tuning)
     assert sum(record.sent for record in world.proxy.take_records()) > written.bytes_out
@@ -346,7 +345,7 @@ def test_counts_of_a_run_that_finds_all_unchanged(world: World) -> None:
 )
 def test_counts_of_a_run_with_faults(world: World, rule: Rule) -> None:
     """Each attempt is counted, also those of records."""
-    world.put_archive(make_archive(small=60))
+    world.put_archive(bombs.make_archive(small=60))
     world.proxy.set_rules(rule)
     report = world.run()
     assert _agree(report, _seen(world))
@@ -355,7 +354,7 @@ def test_counts_of_a_run_with_faults(world: World, rule: Rule) -> None:
 
 def test_requests_of_deleting_what_is_extra(world: World) -> None:
     """Somebody is asked once about all of it; pages of 1,000 are deleted; members stay."""
-    world.put_archive(make_archive(small=20, large=False))
+    world.put_archive(bombs.make_archive(small=20, large=False))
     report = world.run()
     for number in range(1_100):
         world.client.put_object(Bucket=DESTINATION, Key=f"archive/extra/{number}", Body=b"")

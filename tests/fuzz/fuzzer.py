@@ -24,7 +24,6 @@ from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 from random import Random
-from zlib import crc32
 
 from s3unzip.deflate import DeflateError
 from s3unzip.errors import ArchiveError, ConflictError, RejectedError, S3UnzipError, UsageError
@@ -341,7 +340,7 @@ def _operate(target: FolderDestination, root: Path, body: bytes, chance: Random)
                 _check_written(root, key, body)
             case "upload":
                 upload = Upload(key, target.create_upload(key, facts))
-                part = target.upload_part(upload, 1, 0, body, crc32(body))
+                part = target.upload_part(upload, 1, 0, body, zlib.crc32(body))
                 target.complete_upload(upload, [part], if_absent=if_absent)
                 _check_written(root, key, body)
             case "look":

@@ -26,7 +26,6 @@ from infra.account import (
     list_runs,
     stop_runs,
 )
-from infra.cdk_cli import COMMAND
 from infra.environment_file import FOLDER, load_environment
 from s3unzip.model import Location
 from tests.infra.conftest import Synthesized
@@ -60,7 +59,7 @@ def no_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_make_passes_the_words_on(tmp_path: Path) -> None:
     """What `make put` is given reaches the command, and its line the terminal."""
-    if not COMMAND.is_file():
+    if not cdk_cli.COMMAND.is_file():
         pytest.skip("no CDK CLI: make it with `make cdk`")
     words = (
         "ENV=dev",
@@ -517,7 +516,7 @@ def test_cfn_lint(prod: Synthesized) -> None:
 
 def run_cdk(folder: Path, *words: str, **variables: str) -> str:
     """Run ``.venv/bin/cdk`` in a checkout of its own, on a machine with Python and make."""
-    if not COMMAND.is_file():
+    if not cdk_cli.COMMAND.is_file():
         pytest.skip("no CDK CLI: make it with `make cdk`")
     checkout = make_checkout(folder / "checkout")
     cdk = checkout / ".venv" / "bin" / "cdk"

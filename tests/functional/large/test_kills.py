@@ -31,7 +31,6 @@ from tests.support.memory import (
     Stored,
     World,
 )
-from tests.support.zips import log_lines
 
 FREE = {
     "bytes_read",
@@ -110,11 +109,11 @@ class Case:
 
 STORED = random.Random(5).randbytes(60_000)
 CASES = {
-    "stream": Case(zips.Entry("m", log_lines(90_000), zips.DEFLATE), WHOLE),
+    "stream": Case(zips.Entry("m", zips.log_lines(90_000), zips.DEFLATE), WHOLE),
     "copy": Case(zips.Entry("m", STORED), WHOLE),
     "copies": Case(zips.Entry("m", STORED), replace(WHOLE, copy_task_bytes=25_000)),
     "segments": Case(
-        zips.Entry("m", log_lines(400_000), zips.DEFLATE),
+        zips.Entry("m", zips.log_lines(400_000), zips.DEFLATE),
         replace(TINY, read_piece=1 << 20),
         stride=13,
     ),

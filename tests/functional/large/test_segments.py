@@ -30,10 +30,9 @@ from tests.support.memory import (
     check_fields,
 )
 from tests.support.streams import EMPTY_BLOCKS, ENCODERS, END_OF_STREAM, flushed
-from tests.support.zips import log_lines, mixed_files
 
 SEGMENTS = 10
-LOG = log_lines(700_000)
+LOG = zips.log_lines(700_000)
 
 
 def ten_segments(data: bytes) -> settings.Tuning:
@@ -170,7 +169,7 @@ def test_a_false_boundary_makes_a_stream_of_the_member() -> None:
 def test_two_split_members_and_small_ones_make_one_run() -> None:
     """Members of every kind share a run; where they are unchanged, nothing is written again."""
     world = World(replace(TINY, segment_bytes=16 << 10))
-    contents = {"logs": LOG, "files": mixed_files(900_000)}
+    contents = {"logs": LOG, "files": zips.mixed_files(900_000)}
     small = {f"small-{n}": b"%d" % n for n in range(20)}
     archive = zips.build(
         *(zips.Entry(name, content, zips.DEFLATE) for name, content in contents.items()),
@@ -186,7 +185,7 @@ def test_two_split_members_and_small_ones_make_one_run() -> None:
         assert (report.requests.part, world.out.pending) == (0, {})
 
 
-SHORT_LOG = log_lines(200_000)
+SHORT_LOG = zips.log_lines(200_000)
 STORED = random.Random(5).randbytes(60_000)
 SMALL = [zips.Entry(f"s/{n}", b"%d" % n * 200, zips.DEFLATE) for n in range(30)]
 SMALL += [zips.Entry("empty", b"")]

@@ -18,7 +18,6 @@ from botocore.config import Config
 from msgspec.structs import replace
 from mypy_boto3_secretsmanager import SecretsManagerClient
 
-from s3unzip.aws import environment
 from s3unzip.aws.environment import read_config, read_secret
 from s3unzip.aws.events import (
     EVENT_TITLES,
@@ -523,7 +522,7 @@ def test_a_changed_secret_is_read_again(account: Account, monkeypatch: pytest.Mo
     config = read_config({**VARIABLES, Variable.PASSWORD_SECRET: "changed"})
     assert config.context(Invocation()).policy.password == b"old"
     secrets.put_secret_value(SecretId="changed", SecretString="new")
-    monkeypatch.setattr(environment, "PASSWORD_SECONDS", 1e-6)
+    monkeypatch.setattr("s3unzip.aws.environment.PASSWORD_SECONDS", 1e-6)
     assert config.context(Invocation()).policy.password == b"new"
 
 

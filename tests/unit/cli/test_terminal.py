@@ -14,7 +14,6 @@ from rich.console import Console
 
 from s3unzip.cli import progress
 from s3unzip.cli.plan import override_options
-from s3unzip.cli.progress import RunDisplay
 from s3unzip.cli.terminal import Stopping
 from s3unzip.model import HEADER_BYTES, OnConflict, Options, Outcome, Pin, PlanSummary, Run, Status
 from s3unzip.object_properties import ObjectProperties
@@ -64,10 +63,10 @@ def test_names_that_look_alike_are_alike(names: list[str]) -> None:
 
 def display(
     columns: int = 200, *, quiet: bool = False, gone: float | None = None, terminal: bool = False
-) -> tuple[RunDisplay, io.StringIO]:
+) -> tuple[progress.RunDisplay, io.StringIO]:
     """Return a display and what it writes; `gone` seconds ago a thousand members were planned."""
     out = io.StringIO()
-    shown = RunDisplay(
+    shown = progress.RunDisplay(
         Console(file=out, width=columns, force_terminal=terminal, color_system=None), quiet=quiet
     )
     if gone is not None:

@@ -41,7 +41,6 @@ from s3unzip.zip import ByteRange, Member
 from tests.support import zips
 from tests.support.memory import KEY, WHOLE, ManualClock, MemoryBucket, MemoryStores, World
 from tests.support.servers import HANG_SECONDS
-from tests.support.zips import log_lines
 
 DATA = bytes(range(256)) * 8
 
@@ -151,7 +150,7 @@ def test_the_first_error_of_a_put_ends_the_pool() -> None:
     assert len(done) < 5_000
 
 
-BIG = zips.build(zips.Entry("big", log_lines(60_000), zips.DEFLATE))
+BIG = zips.build(zips.Entry("big", zips.log_lines(60_000), zips.DEFLATE))
 
 
 def _begin(world: World) -> tuple[TaskAttempt, PlannedMember]:

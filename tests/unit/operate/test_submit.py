@@ -13,7 +13,6 @@ from s3unzip.aws.environment import load_config
 from s3unzip.cli import deployed
 from s3unzip.errors import ServiceFaultError
 from s3unzip.model import Location, Route, Verdict
-from s3unzip.operate import submit
 from s3unzip.operate.checks import FAILURE, OK, check_route
 from s3unzip.operate.doctor import diagnose
 from s3unzip.operate.submit import ATTEMPTS, LONGEST_WAIT, list_archives, send_events
@@ -154,7 +153,7 @@ def test_archives_that_have_a_verdict(shell: Shell, monkeypatch: pytest.MonkeyPa
         2,
         "nothing is queued: each archive has its verdict: s3unzip runs --env dev\n",
     )
-    monkeypatch.setattr(submit, "MAX_LOOKED_UP", 3)
+    monkeypatch.setattr("s3unzip.operate.submit.MAX_LOOKED_UP", 3)
     shell(BUCKET, "--yes").ends(0)
     assert shell.queued() == ["a.zip", "bad.zip", "new.zip", "running.zip"]
 
