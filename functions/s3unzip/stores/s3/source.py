@@ -123,19 +123,6 @@ def _describe_answer(call: Call, answer: Mapping[str, Any], size: int) -> Object
     }
 
 
-def _until_break(chunks: Iterable[Buffer], call: Call) -> Iterator[Buffer]:
-    """Yield the chunks of a body; raise `ServiceFaultError` if it breaks after its first byte."""
-    size = 0
-    try:
-        for chunk in chunks:
-            size += len(chunk)
-            yield chunk
-    except s3_errors():
-        if not size:
-            raise
-        raise errors.ServiceFaultError(f"{call}: the body broke after {size:,} bytes") from None
-
-
 class S3Source(Source):
     """Reads archives in any bucket that the session can access."""
 
@@ -157,7 +144,7 @@ class S3Source(Source):
                 location.key,
                 options={"range": {"suffix": length}},
             )
-            data = read_until_fault(_until_break(answer.stream(min_chunk_size=1), call))
+            data = read_until_fault(self._read_body(answer.stream(min_chunk_size=1), call))
         except s3_errors() as error:
             if read_answer(error).status not in {416, 501} and not NO_SUFFIX.search(str(error)):
                 raise self._session.adapt_to(error, call) from None
@@ -168,6 +155,11 @@ class S3Source(Source):
         if len(data) > min(length, tail.pin.size):
             raise errors.ServiceFaultError(f"{call}: the server sent more than {length:,} bytes")
         return tail._replace(data=data)
+
+    def _read_body(self, chunks: Iterable[Buffer], call: Call) -> Iterator[Buffer]:
+        """Yield the chunks of a body; if it breaks, translate the exception."""
+        with self._session.explaining(call):
+            yield from chunks
 
     def stat(self, location: Location) -> Tail:
         call = Call("GetObject", location.bucket, location.key)
@@ -229,7 +221,7 @@ class S3Source(Source):
                 raise errors.SourceChangedError(
                     f"{call}: the archive was overwritten since it was planned"
                 )
-            for chunk in _until_break(chunks, call):
+            for chunk in chunks:
                 size += len(chunk)
                 yield chunk
         except s3_errors() as error:
