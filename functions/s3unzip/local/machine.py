@@ -353,8 +353,9 @@ def open_machine(
     # A program that embeds Python, or that PyInstaller made, cannot start a Python process.
     if not sys.executable or hasattr(sys, "frozen"):
         processes = 1
-    # The values of a user's `Tuning` are checked here.
-    tuning = make_tuning(asdict(tuning or make_tuning(machine_tuning(processes))))
+    if tuning is None:
+        tuning = make_tuning(machine_tuning(processes))
+    tuning = make_tuning(asdict(tuning))  # checks the values of a user's `Tuning`
     context = open_context(stores, policy, tuning, clock=Clock(), progress=progress)
     opening = partial(open_context, replace(stores, check_reachable=False), policy, tuning)
     return Machine(context, stores, Workers(processes, context, opening))

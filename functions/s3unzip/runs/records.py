@@ -186,9 +186,12 @@ class RunRecords:
 
     def list_rounds(self) -> list[int]:
         """Return the numbers of all rounds so far."""
-        return sorted(
-            int(match[1]) for match in map(_ROUND.fullmatch, self.store.names(ROUNDS)) if match
-        )
+        numbers = []
+        for name in self.store.names(ROUNDS):
+            match = _ROUND.fullmatch(name)
+            if match is not None:
+                numbers.append(int(match[1]))
+        return sorted(numbers)
 
     def write_round(self, number: int, tasks: Iterable[Task]) -> None:
         """Write the tasks of one round."""
