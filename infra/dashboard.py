@@ -367,9 +367,10 @@ def _price_function(
     call = rates.PRICE_LAMBDA_REQUEST + rates.LOG_BYTES * rates.PRICE_LOG_BYTE
     if name == "extract":
         call += rates.TASK_TRANSITIONS * TRANSITION
+    expression = f"{name}_ms / 1000 * {_price(second)} + {name}_calls * {_price(call)}"
     return _line(
         f"{name} function",
-        f"{name}_ms / 1000 * {_price(second)} + {name}_calls * {_price(call)}",
+        expression,
         {
             f"{name}_ms": function.metric_duration(statistic="Sum"),
             f"{name}_calls": function.metric_invocations(statistic="Sum"),

@@ -76,9 +76,8 @@ class Intake(Construct):
             ],
         )
         if environment.ingest.topic is not None:
-            sns.Topic.from_topic_arn(self, "Arrivals", environment.ingest.topic).add_subscription(
-                subscriptions.SqsSubscription(self.queue)
-            )
+            topic = sns.Topic.from_topic_arn(self, "Arrivals", environment.ingest.topic)
+            topic.add_subscription(subscriptions.SqsSubscription(self.queue))
         intake.add_environment(Variable.QUEUE, self.queue.queue_url)
         intake.add_event_source(
             sources.SqsEventSource(
