@@ -299,10 +299,12 @@ class Archive(Mapping[str, ArchiveMember]):
         if self._positions is None:
             # Refused members are numbered after the sound ones. A name that a sound and a refused
             # member share refers to the sound one.
-            self._positions = {
+            sound_positions = {member.path: position for position, member in enumerate(sound)}
+            refused_positions = {
                 member.path: position
                 for position, (member, _) in enumerate(failures, start=len(sound))
-            } | {member.path: position for position, member in enumerate(sound)}
+            }
+            self._positions = refused_positions | sound_positions
         position = self._positions.get(name)
         if position is None:
             similar = near_names(str(name), self._positions)
@@ -312,18 +314,16 @@ class Archive(Mapping[str, ArchiveMember]):
             raise NoSuchMemberError(f"{name!r}: no such member in {self.source}; {advice}")
         if position < len(sound):
             return ArchiveMember(self._stream, sound[position])
-        return ArchiveMember(self._stream, *failures[position - len(sound)])
+        member, problem = failures[position - len(sound)]
+        return ArchiveMember(self._stream, member, problem)
 
     def members(self) -> Iterator[ArchiveMember]:
         """Yield the selected members, including refused ones, in the order of the directory."""
-        return merge(
-            (ArchiveMember(self._stream, member) for member in self._index.selected.in_order()),
-            (
-                ArchiveMember(self._stream, member, problem)
-                for member, problem in self._index.failures
-            ),
-            key=lambda member: member.index,
+        sound = (ArchiveMember(self._stream, member) for member in self._index.selected.in_order())
+        refused = (
+            ArchiveMember(self._stream, member, problem) for member, problem in self._index.failures
         )
+        return merge(sound, refused, key=lambda member: member.index)
 
     def namelist(self) -> list[str]:
         """Return the names of the selected members, in the order of the directory."""

@@ -326,15 +326,14 @@ def _print_batch(archives: Sequence[ArchiveEnd], stores: StoreConfig) -> None:
             sys.stderr.write(f"  {printable(str(report.after_success))}\n")
         if command:
             sys.stderr.write(f"  next: {printable(command)}\n")
-    done = sum(report.extracted + report.unchanged for report in reports)
+    extracted = sum(end.exit_code == 0 for end in archives)
+    members = sum(report.extracted + report.unchanged for report in reports)
+    size = sum(report.bytes_out for report in reports)
     failed = sum(report.failed + report.missing for report in reports)
     sys.stderr.write(
-        f"{sum(end.exit_code == 0 for end in archives):,} of "
-        f"{show_count(len(archives), 'archive')} "
-        f"{choose_form(len(archives), 'is', 'are')} extracted: "
-        f"{show_count(done, 'member')}, "
-        f"{show_bytes(sum(report.bytes_out for report in reports))}; "
-        f"{show_count(failed, 'member')} failed\n"
+        f"{extracted:,} of {show_count(len(archives), 'archive')} "
+        f"{choose_form(len(archives), 'is', 'are')} extracted: {show_count(members, 'member')}, "
+        f"{show_bytes(size)}; {show_count(failed, 'member')} failed\n"
     )
 
 
