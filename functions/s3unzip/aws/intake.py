@@ -33,7 +33,6 @@ The rules of a run whose records are in memory (`_MemoryRun`):
 """
 
 import time
-from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
@@ -61,9 +60,9 @@ from s3unzip.aws.telemetry import (
 )
 from s3unzip.context import Context
 from s3unzip.extraction.task import ATTEMPT_FAULTS, run_task
-from s3unzip.model import Location, Report, Request, Stop, TaskKind, Verdict
+from s3unzip.model import Report, Request, Stop, TaskKind, Verdict
 from s3unzip.rates import DIRECT_MEMBER_BYTES
-from s3unzip.run_ids import check_same_archive, run_stem
+from s3unzip.run_ids import check_same_archive
 from s3unzip.runs.records import OUTCOMES, PAGE, REPORT, RunRecords
 from s3unzip.settling.loop import (
     NOT_READABLE,
@@ -74,8 +73,7 @@ from s3unzip.settling.loop import (
     settle,
 )
 from s3unzip.settling.nested import has_nested
-from s3unzip.settling.report import may_replace, report_unplanned, write_report
-from s3unzip.stores import Stores
+from s3unzip.settling.report import find_reports, may_replace, report_unplanned, write_report
 from s3unzip.stores.calls import Calls, map_ahead
 from s3unzip.stores.run_store import MemoryRunStore
 
@@ -239,7 +237,7 @@ def _repeat_ends(put: ArchivePut, invocation: Invocation, current_run: str | Non
         current_run: the run of the current version, which is left out; None: the archive is gone.
     """
     until = int(put.time) + 2  # the clocks of S3 and EventBridge may differ
-    find = partial(_find_reports, put.source, invocation.context.stores, invocation.context.calls())
+    find = partial(find_reports, put.source, invocation.context.stores, invocation.context.calls())
     reports = [
         report
         for report in chain.from_iterable(
@@ -250,24 +248,6 @@ def _repeat_ends(put: ArchivePut, invocation: Invocation, current_run: str | Non
     for report in reports:
         end_run(report, invocation.config, invocation.context, is_first=False)
     return bool(reports)
-
-
-def _find_reports(source: Location, stores: Stores, calls: Calls, second: int) -> list[Report]:
-    """Return the reports of archives that have the stem of `source` and were put in one second.
-
-    Args:
-        source: the location of an archive.
-        stores: the stores that contain the records of runs.
-        calls: the object for calls; its retries end before the time of the function is over.
-        second: the time of the PUT, in Unix seconds.
-    """
-    put_at = datetime.fromtimestamp(second, UTC)
-    day = f"{put_at:%Y-%m-%d}"
-    names = stores.run_store(day, calls).names(f"{put_at:%H%M%S}-{run_stem(source)}")
-    # A name is "<run without its day>/report.json".
-    runs = (f"{day}/{name.removesuffix('/' + REPORT)}" for name in names if name.endswith(REPORT))
-    reports = (RunRecords.open(stores, run, calls).find_report() for run in runs)
-    return [report for report in reports if report is not None]
 
 
 def _begin_run(archive: ArrivedArchive, invocation: Invocation) -> None:

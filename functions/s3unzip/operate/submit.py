@@ -45,6 +45,7 @@ from s3unzip.operate.runs import DeployedRuns, translating_errors
 from s3unzip.run_ids import check_same_archive, run_id
 from s3unzip.runs.run_list import RUNNING
 from s3unzip.settling.loop import look_up_run
+from s3unzip.settling.report import find_reports
 from s3unzip.stores.archives import read_whole_tail
 from s3unzip.stores.calls import Calls, map_ahead
 from s3unzip.stores.config import parse_source, split_bucket
@@ -193,7 +194,8 @@ def find_missing(runs: DeployedRuns, since: float, names: Sequence[str] = ()) ->
     """Look up the run of every archive that was put since a given time.
 
     Sends one LIST per thousand objects, and one HEAD and one GET per archive. If the GET finds no
-    report, another GET checks whether the archive is split, and one HEAD is sent for each part.
+    report, another GET checks whether the archive is split, one HEAD is sent for each part, and one
+    LIST looks for runs that earlier settings made.
 
     Args:
         runs: the runs of the environment.
@@ -358,8 +360,9 @@ def _assess_without_report(
 ) -> Unsettled | str | None:
     """Return what is unsettled about an archive if the run id of its last part has no report.
 
-    The id of the run of a split archive is derived from all its parts, so this looks them up.
-    Returns `RUNNING` if the run is at work, or None if the archive is split and has a report.
+    The id of the run of a split archive is derived from all its parts, so this looks them up. A run
+    that began before a change of the settings has another id, and its verdict is one, too.
+    Returns `RUNNING` if the run is at work, or None if another run of this version has a report.
 
     Args:
         runs: the runs of the environment.
@@ -367,11 +370,12 @@ def _assess_without_report(
         last_part: the tail of the last part.
         put: the time when the last part was put, in Unix seconds.
     """
+    calls = Calls(Clock(), runs.defaults.tuning.retry_seconds, at_once=1)
     try:
         tail = read_whole_tail(
             runs.stores.source(request.source),
             request.source,
-            Calls(Clock(), runs.defaults.tuning.retry_seconds, at_once=1),
+            calls,
             length=TAIL_LENGTH,
             max_parts=runs.defaults.limits.parts,  # as many as the planner allows
         )
@@ -379,14 +383,18 @@ def _assess_without_report(
         raise
     except StorageError:  # a part cannot be read, so the archive is taken as one that is not split
         tail = last_part
-    run = run_id(request, tail.pin, tail.modified)
-    records = runs.records(run)
-    if tail.pin.parts and records.find_report() is not None:
+    reports = find_reports(request.source, runs.stores, calls, int(tail.modified or 0.0))
+    if any(
+        (report.source, report.pin) == (request.source, tail.pin)
+        and report.verdict is not Verdict.SOURCE_CHANGED  # the same bytes have been put back
+        for report in reports
+    ):
         return None
+    run = run_id(request, tail.pin, tail.modified)
     state = runs.state(run)
     if state == RUNNING:
         return RUNNING
-    recorded = look_up_run(records)
+    recorded = look_up_run(runs.records(run))
     has_begun = state is not None or recorded.plan is not None or recorded.begins_anew
     problem: State = "not finished" if has_begun else "no run"
     return Unsettled(request.source, tail.pin.size, put, run=run, state=problem)

@@ -28,6 +28,7 @@ import os
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
@@ -36,6 +37,7 @@ from s3unzip.errors import ConflictError, S3UnzipError, ServiceFaultError, Sourc
 from s3unzip.extraction.member_object import with_properties
 from s3unzip.model import (
     AfterSuccess,
+    Location,
     Pin,
     PlanSummary,
     Report,
@@ -53,11 +55,13 @@ from s3unzip.model import (
 from s3unzip.planning.select import MARKER
 from s3unzip.pricing import price_run
 from s3unzip.printable import choose_form, show_count
-from s3unzip.run_ids import check_same_archive
-from s3unzip.runs.records import PAGE, RECORD_UNREADABLE, RunRecords
+from s3unzip.run_ids import check_same_archive, run_stem
+from s3unzip.runs.records import PAGE, RECORD_UNREADABLE, REPORT, RunRecords
 from s3unzip.runs.step import Step
 from s3unzip.settling.page import render_page
 from s3unzip.settling.results import Results
+from s3unzip.stores import Stores
+from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import Kind, ObjectFacts
 
 TASKS_FAILED = "tasks-failed"  # reason code of a run in which some tasks did not end
@@ -66,6 +70,24 @@ MAX_TRIES = 20  # maximum attempts to write a report; an attempt fails if anothe
 FIRST_REQUESTS: dict[SourceAction, Kind] = {SourceAction.DELETE: "delete", SourceAction.TAG: "get"}
 # The message about a run, whose id is inserted.
 OVERTAKEN = f"{{}}: other writers replaced its report before each of {MAX_TRIES} writes"
+
+
+def find_reports(source: Location, stores: Stores, calls: Calls, second: int) -> list[Report]:
+    """Return the reports of archives that have the stem of `source` and were put in one second.
+
+    Args:
+        source: the location of an archive.
+        stores: the stores that contain the records of runs.
+        calls: the object for calls; its retries end before the time of the function is over.
+        second: the time of the PUT, in Unix seconds.
+    """
+    put_at = datetime.fromtimestamp(second, UTC)
+    day = f"{put_at:%Y-%m-%d}"
+    names = stores.run_store(day, calls).names(f"{put_at:%H%M%S}-{run_stem(source)}")
+    # A name is "<run without its day>/report.json".
+    runs = (f"{day}/{name.removesuffix('/' + REPORT)}" for name in names if name.endswith(REPORT))
+    reports = (RunRecords.open(stores, run, calls).find_report() for run in runs)
+    return [report for report in reports if report is not None]
 
 
 def report_unplanned(

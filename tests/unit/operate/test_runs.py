@@ -322,6 +322,17 @@ def test_every_archive_has_its_verdict(site: Site) -> None:
     assert find_missing(site.runs, time.time() + 3_600).archives == 0  # only what was put since
 
 
+def test_a_verdict_under_earlier_settings_counts(site: Site) -> None:
+    """Other options make another run, but the archive has been extracted."""
+    site.extract("done.zip")
+    site.account.client("lambda").update_function_configuration(
+        FunctionName="plan",
+        Environment={"Variables": site.account.variables | {Variable.OPTIONS: '{"marker": true}'}},
+    )
+    site.account.put("lost.zip", GOOD)
+    assert [lost.source.key for lost in find_missing(site.runs, 0.0).unsettled] == ["lost.zip"]
+
+
 def test_a_lost_event_is_queued_again(site: Site) -> None:
     """The intake takes what `start_missing` queues, and then the newest version has a run."""
     site.account.client("s3").put_bucket_versioning(
