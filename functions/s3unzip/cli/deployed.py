@@ -3,7 +3,6 @@
 import sys
 import time
 from collections import Counter
-from itertools import chain
 
 from msgspec.structs import replace
 
@@ -12,7 +11,6 @@ from s3unzip.cli.commands import SERVER_OPTIONS, command
 from s3unzip.cli.terminal import confirm, print_json
 from s3unzip.errors import BudgetError, InterruptedRunError, UsageError
 from s3unzip.model import Location
-from s3unzip.operate.canary import try_canary
 from s3unzip.operate.checks import CheckStatus, Diagnosis
 from s3unzip.operate.doctor import diagnose
 from s3unzip.operate.runs import DeployedRuns
@@ -213,11 +211,8 @@ def doctor(arguments: Arguments) -> int:
     Exit code: 0 all is well or there are only warnings, 1 a check failed.
     """
     runs = arguments.deployed()
-    answers = diagnose(runs)
-    if not arguments.no_canary:
-        answers = chain(answers, try_canary(runs, arguments.wait))
     checks = []
-    for check in answers:
+    for check in diagnose(runs, arguments.wait, with_canary=not arguments.no_canary):
         checks.append(check)
         if not arguments.json:
             sys.stdout.write(f"{check.status:8} {check.name:19} {printable(check.message)}\n")

@@ -30,7 +30,7 @@ RESTORE = "restore what is missing, or destroy the stack and deploy it again"
 NOT_CHECKED: dict[type[S3UnzipError], str] = {  # the advice for each error that prevents a check
     UnsupportedError: "on an emulator, ignore this; on AWS, report it",
     AccessDeniedError: "allow the action to whoever runs this command, or ask somebody who may",
-    NotFoundError: RESTORE,
+    UsageError: "deploy the stack again; undo what somebody changed in the console",
 }
 
 FUNCTION = "AWS::Lambda::Function"
@@ -81,9 +81,15 @@ class Diagnosis(Struct, frozen=True):
 
 
 def run_check(name: str, check: Callable[[], Answer]) -> CheckResult:
-    """Return the result of a check; if it cannot be carried out, the result is a warning."""
+    """Return the result of a check.
+
+    If a resource that the check asks for is gone, the result is a failure. If the check cannot be
+    carried out for another reason, it is a warning.
+    """
     try:
         answer = check()
+    except NotFoundError as error:
+        answer = Answer(FAILURE, str(error), RESTORE)
     except S3UnzipError as error:
         answer = Answer(
             WARNING,

@@ -2,7 +2,8 @@
 
 To add a check, write a function and add a line to `ACCOUNT_CHECKS`; the canary is the last check. A
 check that cannot be made is not a failed check. If the operator lacks a permission, or an emulator
-lacks a service, the answer is a warning that contains the name of the action.
+lacks a service, the answer is a warning that contains the name of the action. If somebody has
+deleted what a check asks for, the answer is a failure.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -11,6 +12,7 @@ from typing import Any
 
 from s3unzip import __version__, source_fingerprint
 from s3unzip.errors import NotFoundError, S3UnzipError
+from s3unzip.operate.canary import try_canary
 from s3unzip.operate.checks import (
     FAILURE,
     FUNCTION,
@@ -29,7 +31,7 @@ from s3unzip.operate.checks import (
 )
 from s3unzip.operate.runs import DeployedRuns
 from s3unzip.operate.submit import count_messages
-from s3unzip.printable import choose_form
+from s3unzip.printable import choose_form, show_count
 
 ALARM = "AWS::CloudWatch::Alarm"
 MAX_NAMES = 100  # maximum number of alarms in one DescribeAlarms request
@@ -199,8 +201,9 @@ def check_scan(runs: DeployedRuns) -> Answer:
 
 
 def check_trigger(runs: DeployedRuns) -> Answer:
-    """Does the queue invoke the intake function?"""
+    """Does the queue exist, and does it invoke the intake function?"""
     function = runs.outputs["IntakeFunction"]
+    waiting = count_messages(runs, runs.outputs["QueueUrl"])
     answer = runs.ask("lambda:ListEventSourceMappings", FunctionName=function)
     states = [source.get("State", "unknown") for source in answer["EventSourceMappings"]]
     if not states:
@@ -211,7 +214,7 @@ def check_trigger(runs: DeployedRuns) -> Answer:
             f"the trigger from the queue to {function} is {', '.join(states)}",
             "enable it in the configuration of the function, under Triggers",
         )
-    return Answer(OK, f"the queue invokes {function}")
+    return Answer(OK, f"the queue, which has {show_count(waiting, 'message')}, invokes {function}")
 
 
 def check_machine(runs: DeployedRuns) -> Answer:
@@ -373,8 +376,16 @@ ACCOUNT_CHECKS: Mapping[str, Callable[[DeployedRuns], Answer]] = {
 }
 
 
-def diagnose(runs: DeployedRuns) -> Iterator[CheckResult]:
-    """Run all checks of an environment, and one check per route."""
+def diagnose(
+    runs: DeployedRuns, canary_seconds: float = 0.0, *, with_canary: bool = False
+) -> Iterator[CheckResult]:
+    """Run all checks of an environment, one check per route, and with `with_canary` the canary.
+
+    Args:
+        runs: the runs of the environment.
+        canary_seconds: maximum time to wait for the report of the canary's run.
+        with_canary: whether to send the canary through the pipeline.
+    """
     for name, check in ACCOUNT_CHECKS.items():
         yield run_check(name, partial(check, runs))
     try:
@@ -384,6 +395,8 @@ def diagnose(runs: DeployedRuns) -> Iterator[CheckResult]:
     for number, defaults in enumerate(routes):
         if defaults.route is not None:  # always true here, but the type checker does not know
             yield run_check(f"route {defaults.route.name}", partial(check_route, runs, number))
+    if with_canary:
+        yield from try_canary(runs, canary_seconds)
 
 
 def _read_alarms(runs: DeployedRuns) -> list[Any]:
