@@ -172,7 +172,7 @@ def test_a_run_is_listed_and_shown(pipeline: DeployedPipeline, operator: Program
 
 
 def test_failures_are_retried(pipeline: DeployedPipeline, operator: Program) -> None:
-    """A retry is a separate execution for the failed members only."""
+    """A retry is a separate execution for the failed members only; its records may expire."""
     archive = bytearray(build(*members_of(40), Entry("bad", b"x" * 500)))
     archive[archive.index(b"x" * 500)] ^= 1
     first = pipeline.extract("retried.zip", bytes(archive))
@@ -188,6 +188,13 @@ def test_failures_are_retried(pipeline: DeployedPipeline, operator: Program) -> 
     failed = [failure.key for failure in again.failures]
     assert (again.extracted, again.failed, failed) == (40, 1, ["retried/bad"])
     assert again.finished > first.finished
+    for record in pipeline.client("s3").list_objects_v2(
+        Bucket=pipeline.outputs["WorkBucket"], Prefix=f"runs/{first.run}/"
+    )["Contents"]:
+        pipeline.client("s3").delete_object(
+            Bucket=pipeline.outputs["WorkBucket"], Key=record["Key"]
+        )
+    operator.run("watch", first.run, "--env", "dev").ends(6, "its records are gone: they expire")
 
 
 def test_a_local_run_writes_with_a_key(pipeline: DeployedPipeline, operator: Program) -> None:

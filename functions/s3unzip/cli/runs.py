@@ -47,6 +47,7 @@ RUN_COLUMNS = (
 LATEST = {"metavar": "[RUN]", "required": False, "default": "latest"}
 # Mutually exclusive options: a typed option replaces a recorded one.
 EXCLUSIVE = {"unsigned": "request_payer", "request_payer": "unsigned"}
+SUCCEEDED = "SUCCEEDED"  # state of an execution; it ends only after the report was written
 REPORT_SECONDS = 90.0  # time within which a failed execution gets its report
 BEGIN_SECONDS = 5.0  # time within which a planned run on this machine begins its first task
 FAULT_SECONDS = 120.0  # time after which an unresponsive service ends the command
@@ -83,7 +84,13 @@ def _open_runs(arguments: Arguments) -> RunList:
 
 def _missing_report(run: str, runs: RunList) -> NotFoundError:
     """Return the error for a run without a report: the reason, and what to do."""
-    if runs.state(run) == RUNNING:
+    state = runs.state(run)
+    if state == SUCCEEDED:
+        return NotFoundError(
+            f"{run} has ended, and its records are gone: they expire after work.expire_days; to "
+            f"extract its archive again: s3unzip resume {run}{runs.env_options}"
+        )
+    if state == RUNNING:
         return NotFoundError(
             f"{run} has no report yet; follow it: s3unzip watch {run}{runs.env_options}"
         )
@@ -542,11 +549,10 @@ def _check_end(run: str, state: str | None, run_list: RunList, seconds: float) -
 
     The state of a run on this machine is also `ENDED` between its plan and its first task.
     """
-    if state == ENDED and seconds > BEGIN_SECONDS:
-        raise _missing_report(run, run_list)
+    is_final = state in {ENDED, SUCCEEDED}
     # Any other state is that of a failed execution, which gets its report within this time.
-    if seconds > REPORT_SECONDS:
-        raise NotFoundError(f"{run}: its execution ended and left no report")
+    if (is_final and seconds > BEGIN_SECONDS) or seconds > REPORT_SECONDS:
+        raise _missing_report(run, run_list)
 
 
 def _describe_tasks(plan: PlanSummary, progress: RunProgress) -> str:
