@@ -61,14 +61,19 @@ def check_stack(runs: DeployedRuns) -> Answer:
         FAILURE,
         state,
         "read the stack's events, fix the cause, deploy; if the rollback of an update failed, "
-        f"first aws cloudformation continue-update-rollback --stack-name {runs.stack['StackName']}",
+        f"first aws cloudformation continue-update-rollback --stack-name {runs.stack['StackName']}"
+        f"; if its deletion failed, first make destroy ENV={_name_of(runs)}",
     )
+
+
+def _name_of(runs: DeployedRuns) -> str:
+    """Return the name of the environment for `make`; `runs.environment` may be that of a stack."""
+    return str(runs.outputs.get("Environment", runs.environment))
 
 
 def check_version(runs: DeployedRuns) -> Answer:
     """Do the functions run the code of this package?"""
-    # `runs.environment` may be the name of a stack.
-    deploy = f"deploy again: make deploy ENV={runs.outputs.get('Environment', runs.environment)}"
+    deploy = f"deploy again: make deploy ENV={_name_of(runs)}"
     deployed = runs.outputs.get("Version")
     if deployed != __version__:
         return Answer(WARNING, f"version {deployed} is deployed, this is {__version__}", deploy)

@@ -52,21 +52,22 @@ def test_a_result_begins_with_its_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "expected"),
+    ("status", "expected", "advice"),
     [
-        ("UPDATE_COMPLETE", OK),
-        ("UPDATE_IN_PROGRESS", WARNING),
-        ("UPDATE_ROLLBACK_COMPLETE", WARNING),
-        ("ROLLBACK_COMPLETE", FAILURE),
-        ("UPDATE_ROLLBACK_FAILED", FAILURE),
+        ("UPDATE_COMPLETE", OK, ""),
+        ("UPDATE_IN_PROGRESS", WARNING, ""),
+        ("UPDATE_ROLLBACK_COMPLETE", WARNING, ""),
+        ("ROLLBACK_COMPLETE", FAILURE, ""),
+        ("UPDATE_ROLLBACK_FAILED", FAILURE, "first aws cloudformation continue-update-rollback"),
+        ("DELETE_FAILED", FAILURE, "if its deletion failed, first make destroy ENV=dev"),
     ],
 )
 def test_the_status_of_the_stack_is_checked(
-    runs: DeployedRuns, status: str, expected: CheckStatus
+    runs: DeployedRuns, status: str, expected: CheckStatus, advice: str
 ) -> None:
-    """A stack that is not whole is told by its status."""
+    """A stack that is not whole is told by its status, with what to do first."""
     runs.stack["StackStatus"] = status
-    check(runs, "stack", expected, status, "123456789012")
+    check(runs, "stack", expected, status, "123456789012", advice)
 
 
 @pytest.mark.parametrize(
