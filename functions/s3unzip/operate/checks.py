@@ -80,16 +80,17 @@ class Diagnosis(Struct, frozen=True):
     checks: tuple[CheckResult, ...]
 
 
-def run_check(name: str, check: Callable[[], Answer]) -> CheckResult:
-    """Return the result of a check.
+def run_check(
+    name: str, check: Callable[[], Answer], missing: CheckStatus = FAILURE
+) -> CheckResult:
+    """Return the result of a check; if the check cannot be carried out, it is a warning.
 
-    If a resource that the check asks for is gone, the result is a failure. If the check cannot be
-    carried out for another reason, it is a warning.
+    If what the check asks for is gone, the result has the status `missing`.
     """
     try:
         answer = check()
     except NotFoundError as error:
-        answer = Answer(FAILURE, str(error), RESTORE)
+        answer = Answer(missing, str(error), RESTORE)
     except S3UnzipError as error:
         answer = Answer(
             WARNING,
