@@ -234,6 +234,7 @@ def test_a_server_has_regions_of_its_own(login: Login, by: str) -> None:
     login.program.variables["AWS_REGION"] = "auto"
     if by == "variable":
         login.program.variables["AWS_ENDPOINT_URL_S3"] = url
+        login.program.variables["AWS_ENDPOINT_URL"] = "http://127.0.0.1:9"  # of other services
     else:
         (login.program.folder / "no-config").write_text(f"[profile kept]\nendpoint_url = {url}\n")
     login.program.start("ls", SOURCE, "--profile", "kept").ends(0)

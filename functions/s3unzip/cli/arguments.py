@@ -285,16 +285,22 @@ class Arguments(Struct, frozen=True):
 
     def config(self) -> StoreConfig:
         """Return the configuration of the stores; raise `UsageError` if its options are invalid."""
+        values = self._values_of(StoreConfig)
+        # As in botocore, the variable for S3 alone wins. An environment has other services, too.
+        s3_endpoint = os.environ.get("AWS_ENDPOINT_URL_S3")
+        is_variable = values.get("endpoint_url") == os.environ.get("AWS_ENDPOINT_URL")
+        if s3_endpoint and is_variable and not self.env:
+            values["endpoint_url"] = s3_endpoint
         config = StoreConfig(
             runs_home(),
-            **self._values_of(StoreConfig),
+            **values,
             other_hosts=OTHER_HOSTS in self.allow,
             check_reachable=True,
         )
         check_access(config)
         for name, url in (
+            ("AWS_ENDPOINT_URL_S3", s3_endpoint),
             ("--endpoint-url", config.endpoint_url),
-            ("AWS_ENDPOINT_URL_S3", os.environ.get("AWS_ENDPOINT_URL_S3")),  # botocore uses this
             ("--dest-endpoint-url", config.destination_endpoint_url),
         ):
             if url is not None:

@@ -30,7 +30,13 @@ _ALMOST_ENDPOINT = re.compile(
 STARTUP_SECONDS = 30.0  # an endpoint that is unreachable this early is probably wrong
 S3_CONNECTIONS = 64  # number of connections that are kept open
 # Environment variables that set options of a `StoreConfig`.
-VARIABLES = ("AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE")
+VARIABLES = (
+    "AWS_ENDPOINT_URL",
+    "AWS_ENDPOINT_URL_S3",
+    "AWS_REGION",
+    "AWS_DEFAULT_REGION",
+    "AWS_PROFILE",
+)
 # The kinds of buckets whose ARNs are refused, by service.
 OTHER_ARNS = {
     "s3-object-lambda": "an Object Lambda access point",
