@@ -350,8 +350,9 @@ def open_machine(
         processes = len(available_processors())
     if processes < 1:
         raise UsageError(f"workers must be at least 1; it is {processes}")
-    # A program that embeds Python, or that PyInstaller made, cannot start a Python process.
-    if not sys.executable or hasattr(sys, "frozen"):
+    # A program that embeds Python, such as uWSGI, or that PyInstaller made, cannot start a Python
+    # process: its executable is no Python.
+    if "py" not in (sys.executable or "").rpartition("/")[2].lower() or hasattr(sys, "frozen"):
         processes = 1
     if tuning is None:
         tuning = make_tuning(machine_tuning(processes))

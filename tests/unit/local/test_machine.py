@@ -367,6 +367,7 @@ print(s3unzip.extract(sys.argv[1], sys.argv[2], workers=2, stores=stores, tuning
         "import sys",
         "import sys, pathlib; sys.path.insert(0, pathlib.Path())",
         "import sys; sys.executable = None",  # a program that embeds Python
+        "import sys; sys.executable = '/bin/false'",  # as uWSGI sets it
         "import sys; sys.executable, sys.frozen = '/bin/false', True",  # as PyInstaller makes it
     ],
 )
