@@ -38,6 +38,7 @@ def aws_variables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         *("AWS_PROFILE", "AWS_ENDPOINT_URL", "AWS_SESSION_TOKEN", "AWS_REGION"),
         *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
         *("http_proxy", "https_proxy", "all_proxy", "no_proxy"),
+        *("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "SSL_CERT_DIR"),
     ):
         monkeypatch.delenv(name, raising=False)
     variables = VERSITY | {
@@ -45,6 +46,9 @@ def aws_variables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none"),
         "AWS_DEFAULT_REGION": "us-east-1",
         "AWS_EC2_METADATA_DISABLED": "true",
+        # Other programs with obstore need them; ours must not heed them.
+        "AWS_CONDITIONAL_PUT": "disabled",
+        "AWS_S3_EXPRESS": "true",
     }
     for name, value in variables.items():
         monkeypatch.setenv(name, value)

@@ -71,7 +71,11 @@ def scripted(
 def untrusted_context(folder: Path) -> ssl.SSLContext:
     """Return the TLS of a server with a certificate of its own."""
     key, cert = str(folder / "key.pem"), str(folder / "cert.pem")
-    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost"]
+    made = [
+        *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost"),
+        *("-addext", "basicConstraints=critical,CA:FALSE"),
+        *("-addext", f"subjectAltName=IP:{servers.HOST}"),
+    ]
     subprocess.run([*made, "-keyout", key, "-out", cert], check=True, capture_output=True)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(cert, key)

@@ -315,11 +315,20 @@ def test_later_it_is_a_fault_that_may_pass(by: str, words: str) -> None:
     assert "SECRET" not in f"{fault}{fault.trouble}"
 
 
-@pytest.mark.parametrize("proxy", ["", "http://127.0.0.1:9"])
-def test_a_server_that_answers_is_reachable(monkeypatch: pytest.MonkeyPatch, proxy: str) -> None:
+@pytest.mark.parametrize(
+    ("variable", "proxy", "direct"),
+    [
+        ("http_proxy", "", "*"),
+        ("http_proxy", "http://127.0.0.1:9", "*"),
+        ("ALL_PROXY", "socks5://127.0.0.1:9", ""),  # botocore does not use it
+    ],
+)
+def test_a_server_that_answers_is_reachable(
+    monkeypatch: pytest.MonkeyPatch, variable: str, proxy: str, direct: str
+) -> None:
     """A broken answer at the beginning is a fault that may pass; no proxy is asked with "*"."""
-    monkeypatch.setenv("http_proxy", proxy)
-    monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.setenv(variable, proxy)
+    monkeypatch.setenv("no_proxy", direct)
     with HttpServer(lambda asked: Reply(500, b"x", cut=0)) as server:
         assert "cannot reach" not in str(_ask(server.url, by="obstore"))
         session.Session(
@@ -434,6 +443,18 @@ def test_an_untrusted_certificate_is_named(
         refusal = _ask(f"https://{host}", by=by, beginning=beginning)
     assert type(refusal) is StorageError
     assert re.search(f"ertificate.*{variable}", str(refusal))
+
+
+@pytest.mark.parametrize("by", ["obstore", "boto3"])
+@pytest.mark.parametrize("variable", ["AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"])
+def test_a_certificate_that_a_variable_names_is_trusted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str, by: str
+) -> None:
+    """Both clients trust it: large members are written where small ones are."""
+    context = untrusted_context(tmp_path)
+    monkeypatch.setenv(variable, str(tmp_path / "cert.pem"))
+    with raw_server(_refuse_tunnel("403 Forbidden"), context) as host:
+        assert isinstance(_ask(f"https://{host}", by=by), AccessDeniedError)
 
 
 @pytest.mark.parametrize(

@@ -539,7 +539,7 @@ SETTINGS: dict[str, tuple[dict[str, str | None], str | None, type[S3UnzipError],
         {"AWS_CA_BUNDLE": "/none.pem"},
         None,
         UsageError,
-        "AWS_CA_BUNDLE /none.pem: No such file",
+        "AWS_CA_BUNDLE or REQUESTS_CA_BUNDLE: /none.pem: No such file",
     ),
     "no certificates": ({"AWS_CA_BUNDLE": __file__}, None, UsageError, "[Nn]o certificates"),
     "no such mode": (

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from getpass import GetPassWarning
+from ssl import get_default_verify_paths
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_plus
 from xml.etree import ElementTree as ET
@@ -227,6 +229,12 @@ def create_client(
             service,
             region_name=region,
             endpoint_url=endpoint_url,
+            # Without a variable for botocore, trust what obstore trusts. True stands for botocore's
+            # own certificates; without it, an empty variable would be an error.
+            verify=session.get_config_variable("ca_bundle")
+            or os.environ.get("REQUESTS_CA_BUNDLE")
+            or get_default_verify_paths().cafile
+            or True,
             config=Config(**settings),
         )
     except ValueError as error:  # the endpoint from ~/.aws/config or a variable is invalid

@@ -163,6 +163,8 @@ class Session:
             "virtual_hosted_style_request": has_bucket,
             "skip_signature": self.access.unsigned,
             "request_payer": self.access.request_payer,
+            "conditional_put": "etag",
+            "s3_express": False,
         }
         options = self._http_options(url)
         if writes:
@@ -200,22 +202,25 @@ class Session:
             "allow_http": url.startswith("http://"),
             "user_agent": "s3unzip",
         }
-        variables = set(map(str.lower, os.environ))
-        if not PROXIES.isdisjoint(variables):  # `find_proxy` refuses an invalid proxy
-            if find_proxy(url) is None and f"{url.partition(':')[0]}_proxy" in variables:
-                # obstore does not support all forms of NO_PROXY, such as "*" in an IP address.
-                options |= {"proxy_url": url, "proxy_excludes": urlsplit(url).hostname or ""}
+        if not PROXIES.isdisjoint(map(str.lower, os.environ)):
+            # obstore reads these variables in its own way: unlike botocore, it uses ALL_PROXY, and
+            # it does not support all forms of NO_PROXY. `find_proxy` refuses an invalid proxy.
+            options["proxy_url"] = find_proxy(url) or url
+            if options["proxy_url"] == url:  # no proxy
+                options["proxy_excludes"] = urlsplit(url).hostname or ""
         elif url.startswith("http://"):
             # Without TLS there are no certificates to check. With this setting, the client does not
             # parse the root certificates, which takes 3 ms.
             options["allow_invalid_certificates"] = True
-        certificates = self._aws.settings.ca_bundle
+        certificates = self._aws.settings.ca_bundle or os.environ.get("REQUESTS_CA_BUNDLE")
         # An empty value stands for the default certificates. botocore may also return a section.
         if isinstance(certificates, str) and certificates:
             try:
                 options["root_certificate"] = Path(certificates).read_bytes()
             except OSError as error:
-                raise errors.UsageError(f"AWS_CA_BUNDLE {certificates}: {error.strerror}") from None
+                raise errors.UsageError(
+                    f"AWS_CA_BUNDLE or REQUESTS_CA_BUNDLE: {certificates}: {error.strerror}"
+                ) from None
         return options
 
     def confirm_owner(self, bucket: str, owner: str | None) -> None:
