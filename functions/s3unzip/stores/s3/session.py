@@ -203,9 +203,7 @@ class Session:
             "user_agent": "s3unzip",
         }
         if not PROXIES.isdisjoint(map(str.lower, os.environ)):
-            # obstore reads these variables in its own way: unlike botocore, it uses ALL_PROXY, and
-            # it does not support all forms of NO_PROXY. `find_proxy` refuses an invalid proxy.
-            options["proxy_url"] = find_proxy(url) or url
+            options["proxy_url"] = find_proxy(url) or url  # obstore would read them in its own way
             if options["proxy_url"] == url:  # no proxy
                 options["proxy_excludes"] = urlsplit(url).hostname or ""
         elif url.startswith("http://"):
@@ -213,14 +211,13 @@ class Session:
             # parse the root certificates, which takes 3 ms.
             options["allow_invalid_certificates"] = True
         certificates = self._aws.settings.ca_bundle or os.environ.get("REQUESTS_CA_BUNDLE")
-        # An empty value stands for the default certificates. botocore may also return a section.
+        # "" stands for the default certificates. botocore may also return a section.
         if isinstance(certificates, str) and certificates:
             try:
                 options["root_certificate"] = Path(certificates).read_bytes()
             except OSError as error:
-                raise errors.UsageError(
-                    f"AWS_CA_BUNDLE or REQUESTS_CA_BUNDLE: {certificates}: {error.strerror}"
-                ) from None
+                where = f"AWS_CA_BUNDLE or REQUESTS_CA_BUNDLE: {certificates}"
+                raise errors.UsageError(f"{where}: {error.strerror}") from None
         return options
 
     def confirm_owner(self, bucket: str, owner: str | None) -> None:
