@@ -25,8 +25,8 @@ from infra.functions import Functions
 from infra.intake import Intake
 from infra.storage import Storage
 from infra.workflow import Workflow
-from s3unzip import __version__, source_fingerprint
 from s3unzip.settings import SERVICE
+from s3unzip.version import __version__, source_fingerprint
 
 # Context value of the CLI: the stacks whose assets are needed; empty for `ls` and `destroy`.
 BUNDLING_STACKS = "aws:cdk:bundling-stacks"

@@ -27,7 +27,7 @@ def release_notes(tag: str, version: str, changelog: str) -> str:
     if tag != f"v{version}":
         raise ReleaseError(
             f"the tag is {tag}, but the version is {version}: tag v{version}, or change "
-            "__version__ in functions/s3unzip/__init__.py"
+            "__version__ in functions/s3unzip/version.py"
         )
     heading = rf"^## \[{re.escape(version)}\] - \d{{4}}-\d\d-\d\d$"
     found = re.search(heading + r"(.*?)(?=^## |\Z)", changelog, re.MULTILINE | re.DOTALL)

@@ -44,7 +44,7 @@ def run_program() -> None:
         if sys.argv[1:] == ["--version"]:  # this needs no other module
             from contextlib import suppress
 
-            from s3unzip import __version__
+            from s3unzip.version import __version__
 
             with suppress(OSError):  # after an error, `run_command` tries again and reports it
                 sys.stdout.write(f"s3unzip {__version__}\n")

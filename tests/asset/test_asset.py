@@ -19,7 +19,7 @@ from infra.bundle import (
     find_python,
     find_uv,
 )
-from s3unzip import source_fingerprint
+from s3unzip.version import source_fingerprint
 from tests.support.assemblies import make_once
 
 
@@ -180,10 +180,10 @@ def test_imports_use_the_byte_code(asset: Asset, tmp_path: Path) -> None:
     """A module whose source is changed after the build is imported as it was built."""
     copy = tmp_path / "s3unzip"
     shutil.copytree(asset.folder / "s3unzip", copy)
-    module = copy / "__init__.py"
+    module = copy / "version.py"
     module.write_text(module.read_text() + "\nCHANGED = True\n")
 
-    code = "import s3unzip as e; print(hasattr(e, 'CHANGED'), e.__doc__ is not None)"
+    code = "import s3unzip.version as e; print(hasattr(e, 'CHANGED'), e.__doc__ is not None)"
     assert _run_python(asset.python, tmp_path, code) == "False True\n"
     compile_folder(copy, asset.python)
     assert _run_python(asset.python, tmp_path, code) == "True True\n"

@@ -10,9 +10,9 @@ from typing import NoReturn
 
 import click
 
-from s3unzip import __version__
 from s3unzip.cli.terminal import OUTPUT_LOST, OutputLostError, Stopping, drop_output
 from s3unzip.printable import printable
+from s3unzip.version import __version__
 
 INTERNAL_ERROR = 70  # EX_SOFTWARE in sysexits.h
 COMPLETION = "_S3UNZIP_COMPLETE"  # set by a shell's completion script

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from s3unzip import __version__, source_fingerprint
 from s3unzip.errors import NotFoundError, S3UnzipError
 from s3unzip.operate.canary import try_canary
 from s3unzip.operate.checks import (
@@ -32,6 +31,7 @@ from s3unzip.operate.checks import (
 from s3unzip.operate.runs import DeployedRuns
 from s3unzip.operate.submit import count_messages
 from s3unzip.printable import choose_form, show_count
+from s3unzip.version import __version__, source_fingerprint
 
 ALARM = "AWS::CloudWatch::Alarm"
 MAX_NAMES = 100  # maximum number of alarms in one DescribeAlarms request

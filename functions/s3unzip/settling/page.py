@@ -18,7 +18,6 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
-from s3unzip import __version__
 from s3unzip.context import Context
 from s3unzip.explanations import advise
 from s3unzip.model import Report, Verdict
@@ -45,6 +44,7 @@ from s3unzip.settling.page_sections import (
     facts,
     failures,
 )
+from s3unzip.version import __version__
 
 VERDICTS = {  # the CSS class and the text for each verdict
     Verdict.COMPLETED: ("good", "✓ Completed."),

@@ -8,7 +8,6 @@ from urllib.parse import unquote
 import msgspec
 import pytest
 
-from s3unzip import __version__, source_fingerprint
 from s3unzip.errors import AccessDeniedError
 from s3unzip.operate.canary import Canary, remove_versions, try_canary
 from s3unzip.operate.checks import (
@@ -25,6 +24,7 @@ from s3unzip.operate.checks import (
 from s3unzip.operate.doctor import ACCOUNT_CHECKS
 from s3unzip.operate.runs import DeployedRuns
 from s3unzip.settings import Variable
+from s3unzip.version import __version__, source_fingerprint
 from tests.support.account import Account
 from tests.support.servers import Asked, Reply
 from tests.unit.operate.site import (
