@@ -67,6 +67,15 @@ def test_a_glob_of_a_bucket_needs_one_list(program: Program, s3: memory_server.M
     ]
 
 
+def test_a_fault_while_a_glob_is_looked_up(program: Program, s3: memory_server.MemoryS3) -> None:
+    """The HEAD for the key that looks like a glob is sent again after a 503."""
+    faults = [servers.s3_error(503, "SlowDown")]
+    s3.spoil = lambda asked: faults.pop() if asked.method == "HEAD" and faults else None
+    program.run("run", "s3://from/*.zip", "out", "--endpoint-url", s3.url).ends(
+        6, "no archive matches"
+    )
+
+
 @pytest.mark.parametrize("source", ["s3://from/", "s3://from/in/", "s3://from/*.zip"])
 def test_archives_of_a_bucket_in_aws(program: Program, source: str) -> None:
     """A prefix and a glob name a bucket that AWS may have: only the credentials are missing."""

@@ -170,8 +170,9 @@ def names_object(word: str, stores: Stores) -> bool:
     if not has_wildcards(key):
         return False
     location = Location("s3", bucket, key)
+    source = stores.source(location)
     try:
-        stores.source(location).stat(location)
+        _make_calls().run("head", partial(source.stat, location), "source")
     except StorageError:  # there is no such object, or the listing of the glob is refused, too
         return False
     return True
@@ -206,7 +207,7 @@ def _list_archives(word: str, stores: Stores) -> list[Location]:
         pages = list_pages(
             stores.destination(parse_destination(f"s3://{bucket}/")),
             prefix,
-            partial(Calls(Clock(), Tuning().retry_seconds, at_once=1).paced, "list"),
+            partial(_make_calls().paced, "list"),
         )
         archives = [
             Location("s3", bucket, listed.key)
@@ -297,6 +298,10 @@ def select_keys(word: str) -> tuple[str, Callable[[str], object]]:
 def is_object(key: str) -> bool:
     """Return whether a listed key is not that of a folder, which ends in a slash."""
     return not key.endswith("/")
+
+
+def _make_calls() -> Calls:
+    return Calls(Clock(), Tuning().retry_seconds, at_once=1)
 
 
 def fixed_part(key: str) -> str:
