@@ -21,6 +21,7 @@ import io
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from functools import partial
 from heapq import merge
 from typing import IO, Literal, Self, TypeVar
@@ -240,7 +241,8 @@ class Archive(Mapping[str, ArchiveMember]):
         calls = self._context.calls()
         tail = read_tail(self._adapter, self._location, self._context, calls)
         self.pin = tail.pin  # the version, which `open_archive` accepts
-        self._check_pin(pin or tail.pin)
+        if pin is not None:
+            self._check_pin(pin)
         self._index = read_directory(
             self._adapter,
             tail,
@@ -435,14 +437,14 @@ class Archive(Mapping[str, ArchiveMember]):
         content = self.getinfo(name).stream()
         if check == "last":
             return io.BufferedReader(_MemberFile(content))
-        # Readers such as `gzip.GzipFile` take a file whose mode begins with "w" for an output.
-        file = tempfile.SpooledTemporaryFile(HELD_BYTES, "r+b")  # noqa: SIM115 - `reader` closes it
-        reader = io.BufferedReader(file)  # read-only; closes the file when freed
-        with explaining("TMPDIR, the folder for temporary files"):
+        with explaining("TMPDIR, the folder for temporary files"), ExitStack() as stack:
+            # Readers such as `gzip.GzipFile` take a file whose mode begins with "w" for an output.
+            file = stack.enter_context(tempfile.SpooledTemporaryFile(HELD_BYTES, "r+b"))
             for chunk in content:  # `writelines` looks at the limit only after the last one
                 file.write(chunk)
-        reader.seek(0)
-        return reader
+            stack.pop_all()  # no error, so the caller gets the file and closes it
+        file.seek(0)
+        return io.BufferedReader(file)  # read-only; closes the file when it is freed
 
     @property
     def source(self) -> str:

@@ -148,6 +148,16 @@ def test_a_member_is_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
         _open().open("large.bin")
 
 
+def test_a_member_that_fails_leaves_no_file_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The temporary file of `open` is closed at once, also while the caller keeps the error."""
+    monkeypatch.setattr("s3unzip.api.archive.HELD_BYTES", 1000)
+    archive = _open(build(Entry("bad.bin", bytes(9_999), local={"crc32": 1}, central={"crc32": 1})))
+    before = len([*Path("/dev/fd").iterdir()])
+    with pytest.raises(MemberError, match="crc-mismatch") as caught:
+        archive.open("bad.bin")
+    assert (len([*Path("/dev/fd").iterdir()]), caught.tb is None) == (before, False)
+
+
 @pytest.mark.parametrize(
     ("options", "names"),
     [
