@@ -40,6 +40,13 @@ _DEFLATE64_SLICE = 256
 # A zstd block of 4 bytes yields up to 128 KiB, so a slice of 512 bytes yields at most 16 MiB.
 _ZSTD_SLICE = 512
 
+# The error messages of ISA-L begin with these codes, which are meaningless to a user.
+_IGZIP_FAULTS = {
+    "Error -1": "deflate: a block has an impossible header",
+    "Error -2": "deflate: a code has no symbol",
+    "Error -3": "deflate: a match points before the beginning of the data",
+}
+
 # When a stream ends, its decompressor copies the unused input. Short slices limit the cost of this
 # copy for members that consist of many streams of a few bytes.
 _SLICE = 16 * 1024
@@ -81,6 +88,11 @@ class _Stored:
         self._input = self._input[max_length:]
         self._input_left -= len(output)
         return output
+
+
+def explain_igzip(error: Exception) -> str:
+    """Return a message that describes what is wrong with a deflate stream (RFC 1951)."""
+    return _IGZIP_FAULTS.get(str(error)[: len("Error -1")], f"deflate: {error}")
 
 
 class _SlicedStream:
@@ -252,6 +264,8 @@ class _StreamChain:
 
 def _fail(member: Member, error: Exception) -> NoReturn:
     """Fail a member whose decompressor raised `error`."""
+    if isinstance(error, IGZIP_ERROR):
+        member.fail("corrupt-stream", explain_igzip(error))  # raises an error
     code = "corrupt-stream"
     if "memory" in str(error).lower():  # liblzma or libzstd needs more memory than the limit
         code = "memory-bound"

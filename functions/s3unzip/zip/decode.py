@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from s3unzip.errors import MemberError
 from s3unzip.zip import records
 from s3unzip.zip.checks import Policy
-from s3unzip.zip.codecs import CODECS, IGZIP_ERROR
+from s3unzip.zip.codecs import CODECS, IGZIP_ERROR, explain_igzip
 from s3unzip.zip.local import OpenedMember
 from s3unzip.zip.values import WRAP, Buffer, Cipher, Member
 
@@ -240,7 +240,7 @@ def _inflate_whole(member: Member, data: Buffer, policy: Policy) -> Decoded:
     try:
         content = stream.decompress(data, member.size + 1)  # one more byte, to detect an overrun
     except IGZIP_ERROR as error:
-        raise MemberError(member.finding("corrupt-stream", f"deflate: {error}")) from error
+        raise MemberError(member.finding("corrupt-stream", explain_igzip(error))) from error
     if len(content) > member.size:  # a member that `is_wrapped` is streamed after this error
         member.fail("size-overrun", f"more than {member.size} bytes")
     warnings = check_end(
