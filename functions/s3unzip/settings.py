@@ -193,11 +193,18 @@ def make_tuning(changes: Mapping[str, object], base: Tuning | None = None) -> Tu
     values: dict[str, int | float] = {}
     for name, value in changes.items():
         if name not in NUMBER_TYPES:
-            raise UsageError(
-                f"tuning {name!r} is unknown; see docs/reference/settings.md#tuning for all names"
-            )
+            raise UsageError(f"tuning {name!r} is unknown; {_advise_name(name)}")
         values[name] = NUMBER_TYPES[name](_check_number(name, value))
     return replace(base or Tuning(), **values)
+
+
+def _advise_name(name: str) -> str:
+    import difflib  # noqa: PLC0415 - needed only for a mistake
+
+    near = difflib.get_close_matches(name, NUMBER_TYPES, n=3, cutoff=0.5)
+    if near:
+        return f"near: {', '.join(near)}"
+    return "see docs/reference/settings.md#tuning for all names"
 
 
 def _check_number(name: str, value: object) -> int | float:

@@ -447,7 +447,13 @@ def test_the_next_command_opens_encrypted_members(sealed: Program) -> None:
 @pytest.mark.parametrize(
     ("variable", "value", "code", "said"),
     [
-        ("TUNING", '{"nope": 1}', 2, "tuning 'nope' is unknown"),
+        (
+            "TUNING",
+            '{"nope": 1}',
+            2,
+            "tuning 'nope' is unknown; see docs/reference/settings.md#tuning",
+        ),
+        ("TUNING", '{"part_byte": 1}', 2, "tuning 'part_byte' is unknown; near: part_bytes"),
         ("TUNING", '{"puts_in_flight": "many"}', 2, "must be a positive number, not 'many'"),
         ("TUNING", '{"puts_in_flight": 0.5}', 2, "must be at least 1, not 0.5"),
         ("TUNING", '{"put_seconds": 1e-320}', 2, "must be at least 1e-06, not 1e-320"),
