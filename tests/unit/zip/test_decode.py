@@ -107,6 +107,23 @@ def test_a_corrupt_stream_is_named(method: int) -> None:
         _decode(_member_of(method, data, TEXT), data, len(data))
 
 
+@pytest.mark.parametrize(
+    ("start", "words"),
+    [
+        (b"\x07", "a block has an impossible header"),
+        (b"\x1b\x03", "a code has no symbol"),
+        (b"\x03\x42\x02\x10", "a match points before the beginning of the data"),
+    ],
+)
+def test_a_corrupt_deflate_stream_is_described(start: bytes, words: str) -> None:
+    """The message says what is wrong, without the library's code, also where it is streamed."""
+    data = start + bytes(300)
+    member = _member_of(DEFLATE, data, bytes(500))
+    for step in (0, 9):
+        with pytest.raises(MemberError, match=f"corrupt-stream.*: deflate: {words}$"):
+            _decode(member, data, step)
+
+
 def test_feeding_too_little_is_found() -> None:
     """A member that was not fed to its end is not whole."""
     data = compress(DEFLATE, TEXT)
