@@ -16,8 +16,10 @@ CRC-32 of the whole output from the CRC-32s of its parts.
 >>> layout = deflate.cut(len(stream), len(stream) // 3)
 >>> scans = [deflate.scan_segment(layout, number, read) for number in range(layout.count)]
 >>> segments = deflate.link_segments(filter(None, scans), layout.size)
->>> parts = [part for one in segments for part in deflate.inflate_segment(one, read(*one.span))]
->>> b"".join(parts) == content
+>>> output = b""
+>>> for segment in segments:
+...     output += b"".join(deflate.inflate_segment(segment, read(*segment.span)))
+>>> output == content
 True
 
 All errors are instances of `DeflateError`.

@@ -35,7 +35,6 @@ Buffer = bytes | memoryview
 # and finds nothing.
 SEARCH_BYTES: Final = 2 << 20
 
-
 # Reads bytes [start, stop) of a member's compressed data in chunks.
 Read = Callable[[int, int], Iterable[Buffer]]
 
