@@ -92,6 +92,17 @@ def test_many_archives_need_few_descriptors(program: Program, words: str) -> Non
     assert _shell(program, f"ulimit -n 64; s3unzip run {words} -w 1 -q") == (0, "")
 
 
+def test_refused_files_need_few_descriptors(program: Program) -> None:
+    """The folder of a refused file does not stay open until the task ends."""
+    written = [Entry(f"f{number}") for number in range(40)]
+    refused = [Entry(f"d{number}/f") for number in range(100)]
+    program.add("both.zip", *written, *refused)
+    for entry in refused:
+        (program.folder / "out/both" / str(entry.name) / "folder").mkdir(parents=True)
+    code, told = _shell(program, "ulimit -n 64; s3unzip run both.zip out -w 1")
+    assert (code, "40 extracted, 100 failed" in told) == (1, True), told
+
+
 def test_the_same_run_twice_at_once(program: Program) -> None:
     """Two processes: one of them does it, and what it leaves is right."""
     program.add("many.zip", *(Entry(f"f{n}", b"%d" % n * 1000, method=8) for n in range(600)))

@@ -322,13 +322,14 @@ class _Writer:
         self._attempt = attempt
         self._if_absent = attempt.run.options.on_conflict is OnConflict.NEVER
         self._has_success = False  # whether the store has accepted any member
-        self._refused: list[tuple[PlannedMember, errors.StorageError]] = []
+        # Findings, because the traceback of an error would keep the folder of its member open.
+        self._refused: list[tuple[PlannedMember, errors.Finding]] = []
         self._lock = threading.Lock()
 
     def note_refusals(self) -> None:
         """After the last PUT of the batch, note the refused members as failed."""
-        for row, refusal in self._refused:
-            self._fail(row, refusal)
+        for row, finding in self._refused:
+            self._attempt.note_failed(row, finding)
 
     def put(self, ready: Ready, body: Buffer) -> None:
         """PUT a member and note its outcome; raise an error only if it ends the whole batch."""
@@ -345,10 +346,10 @@ class _Writer:
         except errors.UnsupportedError:  # the store would refuse every member
             raise
         except errors.NameRefusedError as refusal:
-            self._fail(row, refusal)
+            attempt.note_failed(row, _describe_refusal(row, refusal))
         except errors.StorageError as refusal:
             with self._lock:
-                self._refused.append((row, refusal))
+                self._refused.append((row, _describe_refusal(row, refusal)))
                 # No PUT has succeeded yet, so the store probably refuses every member.
                 if not self._has_success and len(self._refused) >= MAX_REFUSALS:
                     raise
@@ -356,5 +357,6 @@ class _Writer:
             self._has_success = True
             attempt.note_extracted(row, attempt.context.clock.now() - started, len(body), etag)
 
-    def _fail(self, row: PlannedMember, refusal: errors.StorageError) -> None:
-        self._attempt.note_failed(row, errors.Finding(refusal.reason, str(refusal), member=row.key))
+
+def _describe_refusal(row: PlannedMember, refusal: errors.StorageError) -> errors.Finding:
+    return errors.Finding(refusal.reason, str(refusal), member=row.key)
