@@ -5,6 +5,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from zlib import crc32
 
 import pytest
@@ -166,6 +167,21 @@ def test_bytes_of_another_range_are_not_taken(call: str, reply: str) -> None:
         CALLS[call](stores)
 
 
+@pytest.mark.parametrize("call", ["tail", "read", "read odd"])
+def test_a_body_beyond_its_range_is_refused(call: str) -> None:
+    """It may be the whole object, so none of its bytes are taken for those of the range."""
+
+    def answer(asked: Asked) -> Reply:
+        return replace(serve_range(BODY, asked.headers["range"], ETAG), body=BODY)
+
+    with (
+        scripted(answer) as (stores, asked),
+        pytest.raises(StorageError, match="more than the 10 bytes of the requested range"),
+    ):
+        CALLS[call](stores)
+    assert len(asked) == 1
+
+
 @pytest.mark.parametrize("call", ["read", "read odd", "copy"])
 def test_a_version_that_may_not_be_read(call: str) -> None:
     """The attempt after the denied one is pinned by the ETag alone, and so are all others."""
@@ -209,7 +225,7 @@ def test_a_body_that_breaks(where: Location, stall: float, soon: dict[str, float
     """Half a body, or one that stops coming, is a fault that can be retried where it broke."""
     headers = ETAG | {"Content-Range": "bytes 0-999/1000"}
     with scripted(lambda _: Reply(206, BODY, headers, 500, stall), **soon) as (stores, _):
-        with pytest.raises(ServiceFaultError):
+        with pytest.raises(ServiceFaultError, match=r"after 500 of 1,000 bytes|Read timeout"):
             list(stores.source(where).pinned(where, PIN).stream(ByteRange(0, 1_000)))
         if not stall:
             tail = stores.source(where).tail(where, 1_000)

@@ -45,6 +45,7 @@ NO_VERSION = "null"  # version id of objects without versioning, or while it is 
 NO_SUFFIX = re.compile("non-partial response|CONTENT_RANGE|InvalidRange|NotImplemented")
 _ODD = re.compile(r"(?:^|/)\.{0,2}(?:/|$)|[\x00-\x1f\x7f]")
 _LENGTH = re.compile(r"[0-9]{1,19}")  # int() refuses thousands of digits
+CHECK_ENDPOINT = "check that the endpoint is an S3 server, or copy the object elsewhere"
 NO_DATE = datetime.fromtimestamp(0, UTC)  # used if a response contains no date
 
 
@@ -104,10 +105,12 @@ def get_object(
     )
     size = 0  # without a span, no caller needs the size
     if span is not None:
-        content_range = response.get("ContentRange", "no range")
+        content_range = response.get("ContentRange", "the whole object")
         sent_range = re.fullmatch(rf"bytes {start}-[0-9]+/([0-9]{{1,19}})", content_range)
         if sent_range is None:  # obstore also refuses such a response
-            raise errors.ServiceFaultError(f"{call}: {NOT_S3}: {request['Range']}: {content_range}")
+            raise errors.ServiceFaultError(
+                f"{call}: {NOT_S3}: it is {content_range}, not {request['Range']}; {CHECK_ENDPOINT}"
+            )
         size = int(sent_range[1])
     return _describe_answer(call, response, size), read_pieces(response)
 
@@ -121,6 +124,32 @@ def _describe_answer(call: Call, answer: Mapping[str, Any], size: int) -> Object
         "last_modified": answer.get("LastModified", NO_DATE).astimezone(UTC),
         "version": answer.get("VersionId"),
     }
+
+
+def _read_body(chunks: Iterable[Buffer], length: int, call: Call) -> Iterator[Buffer]:
+    """Yield the chunks of a body of `length` bytes.
+
+    An exception before the first byte is not translated.
+
+    Raises:
+        ServiceFaultError: the body broke after its first byte, or has fewer bytes.
+        StorageError: the body has more bytes, so none of its bytes can be trusted.
+    """
+    size = 0
+    try:
+        for chunk in chunks:
+            size += len(chunk)
+            if size > length:
+                raise errors.StorageError(
+                    f"{call}: {NOT_S3}: it has more than the {length:,} bytes of the requested "
+                    f"range; {CHECK_ENDPOINT}"
+                )
+            yield chunk
+    except s3_errors():
+        if not size:
+            raise
+    if size < length:
+        raise errors.ServiceFaultError(f"{call}: the body broke after {size:,} of {length:,} bytes")
 
 
 class S3Source(Source):
@@ -144,22 +173,15 @@ class S3Source(Source):
                 location.key,
                 options={"range": {"suffix": length}},
             )
-            data = read_until_fault(self._read_body(answer.stream(min_chunk_size=1), call))
+            span = min(length, answer.meta["size"])
+            data = read_until_fault(_read_body(answer.stream(min_chunk_size=1), span, call))
         except s3_errors() as error:
             if read_answer(error).status not in {416, 501} and not NO_SUFFIX.search(str(error)):
                 raise self._session.adapt_to(error, call) from None
             # `super().tail` counts only its HEAD. For an empty archive, this is one GET too many.
             count_request("get")
             return super().tail(location, length)
-        tail = self._make_tail(call, answer.meta)
-        if len(data) > min(length, tail.pin.size):
-            raise errors.ServiceFaultError(f"{call}: the server sent more than {length:,} bytes")
-        return tail._replace(data=data)
-
-    def _read_body(self, chunks: Iterable[Buffer], call: Call) -> Iterator[Buffer]:
-        """Yield the chunks of a body; if it breaks, translate the exception."""
-        with self._session.explaining(call):
-            yield from chunks
+        return self._make_tail(call, answer.meta)._replace(data=data)
 
     def stat(self, location: Location) -> Tail:
         call = Call("GetObject", location.bucket, location.key)
@@ -191,8 +213,7 @@ class S3Source(Source):
         if not (etag or modified or version):
             raise errors.StorageError(
                 f"{call}: the store gives neither an ETag nor a version nor a date, so a change "
-                "during a run could not be detected; check that the endpoint is an S3 server, or "
-                "copy the archive elsewhere"
+                f"during a run could not be detected; {CHECK_ENDPOINT}"
             )
         if not etag and modified is not None:  # the date replaces the ETag
             from email.utils import format_datetime
@@ -207,7 +228,6 @@ class S3Source(Source):
         # discover that the credentials do not allow reading versions.
         version = self._session.readable_version(location.bucket, pin)
         call = Call(get_action(version), location.bucket, location.key, pinned=True)
-        size = 0
         try:
             meta, chunks = get_object(
                 self._session,
@@ -221,9 +241,7 @@ class S3Source(Source):
                 raise errors.SourceChangedError(
                     f"{call}: the archive was overwritten since it was planned"
                 )
-            for chunk in chunks:
-                size += len(chunk)
-                yield chunk
+            yield from _read_body(chunks, want.length, call)
         except s3_errors() as error:
             refusal = self._session.adapt_to(error, call)
             if read_answer(error).status == 412:  # SeaweedFS 3.97 refuses its own ETags
@@ -233,10 +251,6 @@ class S3Source(Source):
                         self._session.accepts_if_match = False
                         refusal = errors.ServiceFaultError(str(refusal))
             raise refusal from None
-        if size != want.length:
-            raise errors.ServiceFaultError(
-                f"{call}: {size:,} bytes came, not {want.length:,} from {want.start:,}"
-            )
 
     def delete(self, location: Location, pin: Pin) -> None:
         """Delete the version, or do nothing if it no longer exists."""
