@@ -17,6 +17,7 @@ next to the runs, that contains the id of its run.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -90,11 +91,13 @@ def lock_run(home: str, run: str) -> BufferedWriter:
 
 @contextmanager
 def _explaining_records(folder: Path) -> Iterator[None]:
-    """Translate any `OSError` in the block; advise to keep the records elsewhere."""
+    """Translate any `OSError` in the block; advise to keep the records elsewhere if that helps."""
     try:
         yield
     except OSError as error:
         explained = translate_error(error, str(error.filename or folder))
+        if error.errno in {errno.EMFILE, errno.ENFILE}:  # no other folder would help
+            raise explained from error
         raise type(explained)(f"{explained}; {HOME_ADVICE}") from error
 
 
