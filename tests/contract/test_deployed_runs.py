@@ -18,7 +18,11 @@ from tests.support.servers import Asked, HttpServer, Reply, s3_error
 MACHINE = "arn:aws:states:us-east-1:000000000000:stateMachine:Runs"
 RUN = "2026-11-23/203532-a-fcee8280"
 OUTPUT = "<member><OutputKey>{}</OutputKey><OutputValue>{}</OutputValue></member>"
-OUTPUTS = OUTPUT.format("StateMachineArn", MACHINE) + OUTPUT.format("WorkBucket", "work")
+OUTPUTS = (
+    OUTPUT.format("StateMachineArn", MACHINE)
+    + OUTPUT.format("WorkBucket", "work")
+    + OUTPUT.format("PlanFunction", "plan")
+)
 STACK = f"""<DescribeStacksResponse xmlns="http://cloudformation.amazonaws.com/doc/2010-05-15/">
 <DescribeStacksResult><Stacks><member><StackName>s3unzip-dev</StackName>
 <CreationTime>2026-01-01T00:00:00Z</CreationTime><StackStatus>CREATE_COMPLETE</StackStatus>

@@ -429,5 +429,5 @@ def test_an_environment_that_is_not_found_leaves_the_file_of_proofs(
     program.run(
         *("verify", "a.zip", "out", "--objects", "lines"),
         *("--env", "none", "--region", "eu-west-1", "--profile", "none"),
-    ).ends(2, "environment none: ")
+    ).ends(2, "The config profile (none) could not be found")
     assert program.files()["lines"] == b"earlier"
