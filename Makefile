@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # selenium brings trio, which each import of hypothesis would import: 0.35 s for each process.
 export HYPOTHESIS_NO_PLUGINS := 1
 
-.PHONY: help demo test coverage check format bench bench-small bench-sizes bench-plan bench-memory bench-cloud \
+.PHONY: help demo test test-oldest coverage check format bench bench-small bench-sizes bench-plan bench-memory bench-cloud \
 	bench-large bench-verify bench-everyday bench-burst acceptance faults \
 	simulate simulate-mutants fuzz corpus mutants audit docs pictures site site-links dist clean \
 	local-aws cdk bootstrap synth package diff deploy put unprotect destroy
@@ -56,6 +56,10 @@ endif
 
 coverage:  ## `make test COVERAGE=1`
 	$(MAKE) test COVERAGE=1
+
+test-oldest: build/oldest-venv/ready embedded/.venv/ready  ## the tests of the package with the oldest releases that the wheel allows; Python 3.11
+	build/oldest-venv/bin/pytest -n $(or $(JOBS),4) --dist loadscope --no-loadscope-reorder \
+		$(or $(TESTS_BELOW),tests/unit tests/contract tests/functional)
 
 check: .venv/ready  ## format, lint, types, layers, workflows, reference, and how the code reads
 	$(RUN) ruff format --check
@@ -145,6 +149,15 @@ clean:
 
 .venv/bin/cdk: package.json package-lock.json | .venv/ready
 	$(RUN) python -m infra.cdk_cli
+
+# The oldest releases that pyproject.toml allows replace those that the tools of the tests ask for.
+build/oldest-venv/ready: pyproject.toml | $(UV)
+	$(UV) venv --quiet --clear --python $(PYTHON) build/oldest-venv
+	$(UV) pip compile --quiet --python build/oldest-venv --resolution lowest-direct --all-extras \
+		--no-annotate --no-header pyproject.toml --output-file build/oldest.txt
+	$(UV) pip install --quiet --python build/oldest-venv --override build/oldest.txt --group dev \
+		--editable .
+	@touch $@
 
 # MkDocs has an environment of its own: neither the demo nor the tests install it.
 build/site-venv/ready: pyproject.toml uv.lock | $(UV)

@@ -334,7 +334,7 @@ def test_every_python_that_is_declared_is_tested() -> None:
 def test_each_part_of_ci_is_a_job_with_a_cache() -> None:
     """A typo costs the job of two minutes; macOS, which the README promises, has a job too."""
     jobs = _read("ci.yml")["jobs"]
-    assert jobs.keys() == {"check", "test", "macos", "site"}
+    assert jobs.keys() == {"check", "test", "oldest", "macos", "site"}
     used = {
         name: {step.get("uses", "").partition("@")[0] for step in job["steps"]}
         for name, job in jobs.items()
