@@ -193,7 +193,8 @@ class HttpServer:
     def __init__(self, answer: Callable[[Asked], Reply]) -> None:
         self.asked: list[Asked] = []
         self.make_reply = answer
-        self._server = ThreadingHTTPServer((HOST, 0), type("Handler", (_Handler,), {"owner": self}))
+        handler = type("Handler", (_Handler,), {"owner": self})
+        self._server = ThreadingHTTPServer((HOST, 0), handler)
         self._server.daemon_threads = True
         self._server.socket.listen(1024)  # clients that come at once
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))

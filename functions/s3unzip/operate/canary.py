@@ -13,7 +13,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from s3unzip.errors import AccessDeniedError, S3UnzipError
+from s3unzip.errors import AccessDeniedError, NotFoundError, S3UnzipError
 from s3unzip.model import Report, Status, Verdict
 from s3unzip.operate.checks import FAILURE, OK, WARNING, Answer, CheckResult, run_check
 from s3unzip.operate.runs import IAM_ACTIONS, DeployedRuns, find_final_report, translating_errors
@@ -24,6 +24,10 @@ from s3unzip.runs.records import RUNS
 POLL_SECONDS = 0.5
 MAX_DELETED = 1_000  # maximum number of objects in one DeleteObjects request
 GZIP_MAGIC = b"\x1f\x8b"
+LEFT_ALONE = (
+    "run the command again; if a program or a rule takes objects away at once, let it leave those "
+    "whose keys contain s3unzip-doctor-"
+)
 
 
 def canary_members(token: str) -> dict[str, bytes]:
@@ -47,14 +51,24 @@ def try_canary(runs: DeployedRuns, seconds: float) -> Iterator[CheckResult]:
         seconds: maximum time to wait for the report of the run.
     """
     canary = Canary(runs)
-    # Somebody may take the archive or its members away: that is no failure of the environment.
-    result = run_check("canary", canary.put, missing=WARNING)
+    result = run_check("canary", partial(_attempt, canary.put))
     if result.status is OK:  # the result of the extraction replaces it
-        result = run_check("canary", partial(canary.check, seconds), missing=WARNING)
+        result = run_check("canary", partial(_attempt, canary.check, seconds))
     yield result
     if canary.is_put:
         keep_run = result.status is FAILURE or not canary.has_ended
         yield run_check("canary removal", partial(canary.remove, keep_run=keep_run))
+
+
+def _attempt(check: Callable[..., Answer], *arguments: float) -> Answer:
+    """Return the answer of a check; a warning if the archive, a member or a record is gone.
+
+    Somebody else may delete or move them, so this is no failure of the environment.
+    """
+    try:
+        return check(*arguments)
+    except NotFoundError as error:
+        return Answer(WARNING, f"not checked: {error}", LEFT_ALONE)
 
 
 class Canary:

@@ -80,17 +80,16 @@ class Diagnosis(Struct, frozen=True):
     checks: tuple[CheckResult, ...]
 
 
-def run_check(
-    name: str, check: Callable[[], Answer], missing: CheckStatus = FAILURE
-) -> CheckResult:
-    """Return the result of a check; if the check cannot be carried out, it is a warning.
+def run_check(name: str, check: Callable[[], Answer]) -> CheckResult:
+    """Return the result of a check.
 
-    If what the check asks for is gone, the result has the status `missing`.
+    If a resource that the check asks for is gone, the result is a failure. If the check cannot be
+    carried out for another reason, it is a warning.
     """
     try:
         answer = check()
     except NotFoundError as error:
-        answer = Answer(missing, str(error), RESTORE)
+        answer = Answer(FAILURE, str(error), RESTORE)
     except S3UnzipError as error:
         answer = Answer(
             WARNING,
@@ -202,7 +201,7 @@ def check_rights(runs: DeployedRuns, defaults: RunDefaults | None = None) -> Ans
     arn = f"arn:{runs.partition}:s3:::{destination.bucket}/{destination.key}*"
     roles: list[str] = [
         runs.ask("lambda:GetFunctionConfiguration", FunctionName=name)["Role"]
-        for name in runs.resource_names(FUNCTION, WRITERS)
+        for name in runs.resource_names(FUNCTION, *WRITERS)
     ]
     refusal = _simulate(runs, roles, actions, arn)
     if refusal is not None:

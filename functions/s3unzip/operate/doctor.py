@@ -2,8 +2,8 @@
 
 To add a check, write a function and add a line to `ACCOUNT_CHECKS`; the canary is the last check. A
 check that cannot be made is not a failed check. If the operator lacks a permission, or an emulator
-lacks a service, the answer is a warning that contains the name of the action. If somebody has
-deleted what a check asks for, the answer is a failure.
+lacks a service, the answer is a warning that contains the name of the action. If a resource that
+archives need is gone, the answer is a failure.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -57,24 +57,26 @@ def check_stack(runs: DeployedRuns) -> Answer:
             state,
             "the last update was rolled back: read the stack's events, then deploy again",
         )
-    return Answer(
-        FAILURE,
-        state,
-        "read the stack's events, fix the cause, deploy; if the rollback of an update failed, "
-        f"first aws cloudformation continue-update-rollback --stack-name {runs.stack['StackName']}"
-        f"; if its deletion failed, first make destroy ENV={_name_of(runs)}",
-    )
+    commands = {  # CloudFormation updates no stack with one of these statuses
+        "UPDATE_ROLLBACK_FAILED": "aws cloudformation continue-update-rollback --stack-name "
+        f"{runs.stack['StackName']}",
+        "DELETE_FAILED": f"make destroy ENV={_environment_name(runs)}",
+    }
+    advice = "read the stack's events, fix the cause, deploy"
+    if status in commands:
+        advice = f"read the stack's events, fix the cause, {commands[status]}, then deploy"
+    return Answer(FAILURE, state, advice)
 
 
-def _name_of(runs: DeployedRuns) -> str:
+def _environment_name(runs: DeployedRuns) -> str:
     """Return the name of the environment for `make`; `runs.environment` may be that of a stack."""
     return str(runs.outputs.get("Environment", runs.environment))
 
 
 def check_version(runs: DeployedRuns) -> Answer:
     """Do the functions run the code of this package?"""
-    deploy = f"deploy again: make deploy ENV={_name_of(runs)}"
-    deployed = runs.outputs.get("Version")
+    deploy = f"deploy again: make deploy ENV={_environment_name(runs)}"
+    deployed = runs.outputs.get("Version", "unknown")
     if deployed != __version__:
         return Answer(WARNING, f"version {deployed} is deployed, this is {__version__}", deploy)
     if runs.outputs.get("Fingerprint") != source_fingerprint():
@@ -150,9 +152,9 @@ def check_events(runs: DeployedRuns) -> Answer:
 def _check_topic(runs: DeployedRuns, topic: str) -> Answer:
     """Is the queue subscribed to the topic from which the events of archives come?"""
     try:
-        (subscription,) = runs.resource_names("AWS::SNS::Subscription", "IntakeQueue")
+        subscription = runs.resource_names("AWS::SNS::Subscription", "IntakeQueue")[0]
         runs.ask("sns:GetSubscriptionAttributes", arn=subscription, SubscriptionArn=subscription)
-    except (NotFoundError, ValueError):  # ValueError: the stack has no subscription
+    except NotFoundError:
         return Answer(
             FAILURE, f"the queue is not subscribed to {topic}: no archive will start a run", RESTORE
         )
@@ -237,6 +239,8 @@ def check_dead_letters(runs: DeployedRuns) -> Answer:
     queues = [
         url for url in runs.resource_names("AWS::SQS::Queue") if url != runs.outputs["QueueUrl"]
     ]
+    if not queues:
+        raise NotFoundError("the stack has no dead-letter queue: a failed event would be lost")
     counts = {url.rsplit("/", 1)[-1]: count_messages(runs, url) for url in queues}
     names = [name for name, count in counts.items() if count]
     if names:
@@ -406,6 +410,7 @@ def diagnose(
 
 def _read_alarms(runs: DeployedRuns) -> list[Any]:
     """Return the alarms of the stack, at most as many as fit into one request."""
+    # Without names, CloudWatch would describe all alarms of the account: `resource_names` raises.
     names = runs.resource_names(ALARM)[:MAX_NAMES]
     answer = runs.ask("cloudwatch:DescribeAlarms", AlarmNames=names, MaxRecords=MAX_NAMES)
     return list(answer["MetricAlarms"])

@@ -222,19 +222,25 @@ class DeployedRuns(RunList):
                 and summary.get("ResourceStatus") != "DELETE_COMPLETE"
             )
 
-    def resource_names(self, kind: str, logical: str | tuple[str, ...] = "") -> list[str]:
+    def resource_names(self, kind: str, *logical: str) -> list[str]:
         """Return the names that the resources of one kind have in AWS; for a queue, its URL.
 
         Args:
             kind: a CloudFormation resource type, such as "AWS::Lambda::Function".
-            logical: the prefix of their names in the template, or several prefixes, one of which
-                must match; empty: all resources of this kind.
+            logical: prefixes of their names in the template, of which one must match.
+
+        Raises:
+            NotFoundError: the stack has none: CloudFormation has begun to delete it.
         """
-        return [
+        names = [
             summary["PhysicalResourceId"]
             for summary in self.resources
-            if summary["ResourceType"] == kind and summary["LogicalResourceId"].startswith(logical)
+            if summary["ResourceType"] == kind
+            and summary["LogicalResourceId"].startswith(logical or "")
         ]
+        if not names:
+            raise NotFoundError(f"{self.stack['StackName']} has no {' '.join((kind, *logical))}")
+        return names
 
     @cached_property
     def variables(self) -> dict[str, str]:

@@ -541,8 +541,10 @@ def report_of(verdict: Verdict) -> Report:
 
 
 @pytest.fixture(autouse=True)
-def clean() -> None:
-    """No test has metrics of the one before."""
+def clean() -> Iterator[None]:
+    """No test leaves metrics to the next one."""
+    metrics.clear_metrics()
+    yield
     metrics.clear_metrics()
 
 

@@ -57,9 +57,13 @@ def test_a_result_begins_with_its_name() -> None:
         ("UPDATE_COMPLETE", OK, ""),
         ("UPDATE_IN_PROGRESS", WARNING, ""),
         ("UPDATE_ROLLBACK_COMPLETE", WARNING, ""),
-        ("ROLLBACK_COMPLETE", FAILURE, ""),
-        ("UPDATE_ROLLBACK_FAILED", FAILURE, "first aws cloudformation continue-update-rollback"),
-        ("DELETE_FAILED", FAILURE, "if its deletion failed, first make destroy ENV=dev"),
+        ("ROLLBACK_COMPLETE", FAILURE, "fix the cause, deploy"),
+        (
+            "UPDATE_ROLLBACK_FAILED",
+            FAILURE,
+            "aws cloudformation continue-update-rollback --stack-name s3unzip-dev, then deploy",
+        ),
+        ("DELETE_FAILED", FAILURE, "make destroy ENV=dev, then deploy"),
     ],
 )
 def test_the_status_of_the_stack_is_checked(
@@ -568,6 +572,7 @@ def test_a_disabled_trigger_is_named(runs: DeployedRuns, account: Account) -> No
 def test_dead_letters_are_counted(runs: DeployedRuns, account: Account) -> None:
     """Messages in any queue but the intake want a person."""
     runs.resources = (resource("IntakeQueue1", "AWS::SQS::Queue", account.outputs["QueueUrl"]),)
+    check(runs, "dead letters", FAILURE, "no dead-letter queue", RESTORE)
     dead = account.outputs["DeadLettersUrl"]
     runs.resources += (resource("IntakeDeadLetters1", "AWS::SQS::Queue", dead),)
     check(runs, "dead letters", OK, "no messages in dead")
@@ -683,13 +688,14 @@ REMOVED = (
 )
 
 
-def test_a_stack_whose_resources_may_not_be_listed(runs: DeployedRuns) -> None:
-    """Other checks are as they were; of a resource that an update removed nothing is said."""
+def test_a_stack_whose_resources_are_not_listed(runs: DeployedRuns) -> None:
+    """They may not be listed, or CloudFormation deleted them and then failed to delete the rest."""
     with answering(runs, deny, "cloudformation"):
         check(runs, "rules", WARNING, "cloudformation:ListStackResources")
         check(runs, "trigger", FAILURE)
     with answering(runs, lambda _: Reply(200, REMOVED), "cloudformation"):
-        assert not runs.resources
+        for name in ("rights", "rules", "dead letters", "logs", "alarms", "notifications"):
+            check(runs, name, FAILURE, "s3unzip-dev has no AWS::", RESTORE)
     del runs.resources
     assert [one["ResourceType"] for one in runs.resources] == ["AWS::SNS::Topic"]
 
@@ -827,7 +833,7 @@ def test_a_canary_whose_run_cannot_be_followed(
     """The archive is removed; the run may be at work, so its records stay."""
     results = try_canary(runs, 1.0)
     with answering(runs, answer, service):
-        expect(next(results), WARNING)
+        expect(next(results), WARNING, "not checked")
     expect(next(results), OK, f"; {run}", "is kept for diagnosis")
 
 

@@ -13,15 +13,16 @@ from s3unzip.aws.environment import load_config
 from s3unzip.cli import deployed
 from s3unzip.errors import ServiceFaultError
 from s3unzip.model import Location, Route, Verdict
-from s3unzip.operate.checks import FAILURE, OK, check_route
+from s3unzip.operate.checks import FAILURE, FUNCTION, OK, check_route
 from s3unzip.operate.doctor import diagnose
 from s3unzip.operate.submit import ATTEMPTS, LONGEST_WAIT, list_archives, send_events
 from s3unzip.printable import show_count
 from s3unzip.settings import Variable
 from tests.docs.test_json import check_lines
 from tests.support.processes import Ended, Program
+from tests.support.servers import Reply
 from tests.support.zips import Entry, build
-from tests.unit.operate.site import GOOD, Site
+from tests.unit.operate.site import GOOD, Site, answering, resource
 
 BUCKET = "s3://arrivals/"
 ARCHIVE = build(Entry("a", b"a" * 500))
@@ -386,7 +387,15 @@ def test_missing_archives_of_routes(traveller: Shell) -> None:
 
 def test_doctor_checks_each_route(routed: Site) -> None:
     """A route whose bucket is gone is a failure with its name."""
-    answers = {result.name: (result.status, result.message) for result in diagnose(routed.runs)}
+    runs = routed.runs
+    runs.resources = (resource("FunctionsPlan1", FUNCTION, "plan"),)
+    allowed = (
+        b"<SimulatePrincipalPolicyResponse><SimulatePrincipalPolicyResult><EvaluationResults>"
+        b"<member><EvalDecision>allowed</EvalDecision></member></EvaluationResults>"
+        b"</SimulatePrincipalPolicyResult></SimulatePrincipalPolicyResponse>"
+    )
+    with answering(runs, lambda _: Reply(200, allowed), "iam"):
+        answers = {result.name: (result.status, result.message) for result in diagnose(runs)}
     assert (answers["route acme"], answers["route globex"][0]) == (
         (OK, "s3://arrivals/acme/*.zip -> s3://acme-members/in/"),
         OK,
