@@ -4,6 +4,7 @@ from functools import lru_cache
 from typing import Any
 
 from aws_lambda_powertools.utilities.typing import LambdaContext
+from msgspec import Struct
 
 from s3unzip.aws.environment import convert_input, load_config
 from s3unzip.aws.telemetry import bind_run, lambda_function, measure_task
@@ -12,16 +13,20 @@ from s3unzip.model import Run, Task
 from s3unzip.runs.records import RunRecords
 
 
+class TaskInput(Struct, frozen=True):
+    """The input of the function."""
+
+    run: str  # id of the run
+    task: Task
+
+
 @lambda_function
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
-    """Extract the members of a task; after an error, the state machine retries the task.
-
-    The event has the id of the run (``run``) and the task (``task``).
-    """
-    bind_run(event["run"])
-    run = _read_run(event["run"])
-    task = convert_input(event["task"], Task)
-    measure_task(run_task(run, task, load_config().context(context, run)))
+    """Extract the members of a task; after an error, the state machine retries the task."""
+    task_input = convert_input(event, TaskInput)
+    bind_run(task_input.run)
+    run = _read_run(task_input.run)
+    measure_task(run_task(run, task_input.task, load_config().context(context, run)))
     return {}
 
 

@@ -33,7 +33,7 @@ from s3unzip.aws.executions import (
 )
 from s3unzip.aws.telemetry import add_metrics, bind_run, lambda_function, logger
 from s3unzip.context import Context
-from s3unzip.errors import UnreadableRecordError
+from s3unzip.errors import UnreadableRecordError, UsageError
 from s3unzip.model import Next, Stop, Verdict, decode
 from s3unzip.run_ids import execution_name, execution_number, run_of_execution
 from s3unzip.runs.records import RECORD_UNREADABLE, RunRecords
@@ -60,6 +60,8 @@ def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
         context = config.context(invocation, find_routed_run(config, run_input.run))
         _end_failed(run_input, event["detail"], config, context)
         return {}
+    if not {"state", "execution"} <= event.keys():
+        raise UsageError(f"the input has no state or no execution; it has {sorted(event)}")
     if "wait" in event["state"]:
         return _compare_again(
             convert_input(event["state"], RunInput).run, config, config.context(invocation)

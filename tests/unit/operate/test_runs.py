@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from msgspec import structs
 
 from infra import deployment
 from infra.environment_file import load_environment
+from s3unzip.aws import extract, plan, settle
 from s3unzip.aws.telemetry import logger
 from s3unzip.errors import NotFoundError, S3UnzipError, StorageError, UsageError
 from s3unzip.model import Location, NestedRun, Verdict, decode
@@ -270,6 +272,13 @@ def test_a_failed_execution_that_has_handed_over_is_no_end(site: Site) -> None:
     site.end(execution_name(run, 2))
     site.fail(run, number=2)
     assert site.report(run).verdict is Verdict.FAILED
+
+
+@pytest.mark.parametrize("function", [plan, extract, settle])
+def test_an_input_of_another_form_is_refused(site: Site, function: ModuleType) -> None:
+    """Somebody may call a function by hand, as with the sample event of the console."""
+    with pytest.raises(UsageError, match="the input"):
+        function.handler({"key1": "value1"}, site.invocation)
 
 
 def _start_missing(site: Site, count: int) -> dict[str, tuple[str, bool]]:
