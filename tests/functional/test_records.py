@@ -16,9 +16,9 @@ from s3unzip.model import Report, TaskReport, decode
 from s3unzip.runs.run_list import ListedRun, RunWatcher
 from s3unzip.settling.loop import begin_run
 from s3unzip.stores.config import StoreConfig, parse_destination
-from tests.support import memory, servers
+from tests.support import memory, memory_server, servers
 from tests.support.processes import Program
-from tests.support.zips import Entry, build
+from tests.support.zips import Entry, build, seal_aes
 
 MEMBERS = [Entry(f"f{n:03}.txt", b"#%03d" % n * (n + 1)) for n in range(100)]
 WRONG = {"crc32": 1}
@@ -116,7 +116,7 @@ def test_an_unreadable_record_does_not_end_the_list(program: Program) -> None:
 
 
 def test_the_report_of_an_ended_run_is_shown(program: Program, run: str) -> None:
-    """Its report, also by `watch`, and its page, which may be made; nothing is left to resume."""
+    """Its report, also by `watch`, and its page; nothing is left to resume or to abort."""
     assert program.run("show", "latest").out.startswith("COMPLETED")
     failures = f"{run}: COMPLETED, no member failed\n"
     assert program.run("show", "--failures") == (0, failures, "")
@@ -127,14 +127,20 @@ def test_the_report_of_an_ended_run_is_shown(program: Program, run: str) -> None
     page = Path(program.run("show", "latest", "--html").out.strip())
     assert page.name == "report.html"
     assert "Completed." in page.read_text(encoding="utf-8")
-    page.unlink()  # as if the process had been killed before it wrote the page
-    made = Path(program.run("show", "latest", "--html").out.strip())
-    assert "Completed." in made.read_text(encoding="utf-8")
     for words in ((), ("--failed",)):
         program.run("resume", "latest", *words).ends(0, "COMPLETED already, nothing is left to do")
     assert program.run("abort", "latest").out == (
         f"{run}: it has ended COMPLETED; 0 incomplete uploads dropped\n"
     )
+
+
+def test_a_page_that_was_not_written_is_made(program: Program, s3: memory_server.MemoryS3) -> None:
+    """As after a kill; its next command reaches the stores as the run did."""
+    program.add("sealed.zip", seal_aes(Entry("a.txt", b"a"), b"secret"))
+    program.extract("sealed.zip", "s3://out/to", "--endpoint-url", s3.url).ends(1)
+    Path(program.run("show", "latest", "--html").out.strip()).unlink()
+    made = Path(program.run("show", "latest", "--html").out.strip())
+    assert f"--endpoint-url {s3.url}" in made.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

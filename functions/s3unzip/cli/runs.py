@@ -278,17 +278,21 @@ def _find_page(report: Report, run_list: RunList) -> Path:
     from s3unzip.settling.page import render_page
 
     run = report.run
-    page = Path(runs_home().key, "runs", run, PAGE)
-    if run_list.environment is None and page.is_file():
-        return page
+    written_page = Path(runs_home().key, "runs", run, PAGE)
+    if run_list.environment is None and written_page.is_file():
+        return written_page
     page = Path(runs_home().key, "pages", f"{run}.html")
     make_folders(page.parent, PRIVATE)
     try:
         body = run_list.records(run).store.read(PAGE)
     except NotFoundError:  # as of a small archive in an environment, or after a kill
-        body = render_page(
-            report, Context(run_list.stores, Clock(), environment=run_list.environment or "")
+        context = Context(
+            run_list.stores,
+            Clock(),
+            environment=run_list.environment or "",
+            reached=run_list.connections(run).without_environment(),
         )
+        body = render_page(report, context)
     with explaining(str(page)):
         page.write_bytes(body)
     return page
