@@ -142,7 +142,10 @@ def read_puts(body: str, config: LambdaConfig) -> tuple[list[ArchivePut], list[E
     for event in events:
         try:
             put = _read_event(event)
-            if put is None or not config.covers(put.source):
+            if put is None:
+                continue
+            if not config.covers(put.source):  # by `ingest.topic`, or from before a deployment
+                logger.info("archive is not one of this environment", source=str(put.source))
                 continue
             _check_put(put)
         except MALFORMED as error:

@@ -170,7 +170,13 @@ def _submit_missing(arguments: Arguments, runs: DeployedRuns) -> int:
         count=count,
         dollars=price_archives(count, sum(archive.size for archive in startable)),
     ):
-        start_missing(runs, startable)
+        try:
+            start_missing(runs, startable)
+        except KeyboardInterrupt:
+            raise InterruptedRunError(
+                f"stopped; some of {count:,} archives may have been started: the same command "
+                "lists and starts the others"
+            ) from None
         missing = replace(missing, started=count)
         sys.stderr.write(f"{count:,} started: s3unzip runs{runs.env_options}\n")
     if arguments.json:

@@ -297,7 +297,7 @@ class DeployedRuns(RunList):
             parameters: further arguments of the operation.
         """
         action = "ListBucketVersions" if operation == "list_object_versions" else "ListBucket"
-        with translating_errors(f"s3:{action}"):
+        with translating_errors(f"s3:{action} s3://{bucket}/{prefix}"):
             yield from bound_pages(
                 self.client("s3")
                 .get_paginator(operation)

@@ -503,5 +503,5 @@ def test_a_missing_queue_or_bucket_is_named(site: Site) -> None:
     s3 = site.account.client("s3")
     s3.delete_object(Bucket="arrivals", Key="lost.zip")
     s3.delete_bucket(Bucket="arrivals")
-    with pytest.raises(StorageError, match="s3:ListBucket: NoSuchBucket"):
+    with pytest.raises(StorageError, match="s3:ListBucket s3://arrivals/: NoSuchBucket"):
         find_missing(runs, 0.0)
