@@ -192,9 +192,11 @@ class Stopping:
         try:
             yield
         finally:
-            sys.unraisablehook = report_lost
             lost = False
-            if signal.SIGALRM in self._handlers:  # a signal has arrived, and `_stop` set the timer
+            if signal.SIGALRM not in self._handlers:  # no signal has arrived
+                # Otherwise, the program ends and frees its objects, and another one may arrive.
+                sys.unraisablehook = report_lost
+            else:  # `_stop` set the timer
                 _, interval = signal.setitimer(signal.ITIMER_REAL, *self._replaced_timer)
                 lost = interval > 0  # the timer still runs, so the exception was not handled
             for signal_number, handler in self._handlers.items():

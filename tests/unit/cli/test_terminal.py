@@ -3,6 +3,7 @@
 import io
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -325,6 +326,16 @@ def test_only_a_second_signal_interrupts_the_clean_up(record: Callable[[list[boo
     with pytest.raises(KeyboardInterrupt), Stopping().like_ctrl_c():
         record(waited)
     assert waited == [True]
+
+
+def test_a_second_signal_at_the_end_is_not_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user presses Ctrl-C twice, and the program frees its objects after the first one."""
+    printed = list[object]()
+    monkeypatch.setattr(sys, "unraisablehook", printed.append)
+    with pytest.raises(KeyboardInterrupt), Stopping().like_ctrl_c():
+        signal.raise_signal(signal.SIGINT)
+    Freed(signal.SIGINT)
+    assert printed == []
 
 
 def test_an_ignored_signal_stays_ignored() -> None:
