@@ -148,8 +148,11 @@ def _read_body(chunks: Iterable[Buffer], length: int, call: Call) -> Iterator[Bu
     except s3_errors():
         if not size:
             raise
+        raise errors.ServiceFaultError(
+            f"{call}: the body broke after {size:,} of {length:,} bytes"
+        ) from None
     if size < length:
-        raise errors.ServiceFaultError(f"{call}: the body broke after {size:,} of {length:,} bytes")
+        raise errors.ServiceFaultError(f"{call}: {size:,} of {length:,} bytes came")
 
 
 class S3Source(Source):
