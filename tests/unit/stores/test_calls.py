@@ -9,11 +9,14 @@ from functools import partial
 import pytest
 
 from s3unzip.errors import ServiceFaultError, ThrottledError
+from s3unzip.model import Pin
 from s3unzip.stores.calls import CUT, AimdLimiter, Calls
 from s3unzip.stores.fault_budget import FIRST_DELAY, LONGEST_DELAY, FaultBudget, draw_delay
-from s3unzip.stores.ports import PinnedArchive
-from s3unzip.zip import ByteRange
+from s3unzip.stores.ports import PinnedArchive, Tail
+from s3unzip.zip import ByteRange, Policy, drive, locate_directory
+from s3unzip.zip.directory import DirectoryLocation
 from tests.support.memory import ManualClock
+from tests.support.zips import Entry, Shape, build
 
 
 def _end(pace: AimdLimiter, error: Exception | None = None, times: int = 1) -> int:
@@ -301,6 +304,27 @@ def test_each_part_takes_a_request_and_an_end_in_memory_none(calls: Calls) -> No
         calls.requests.retries,
         archive.bytes_read,
     ) == (whole[27:], 4, 1, 21)
+
+
+@pytest.mark.parametrize("zip64", [False, True])
+def test_every_length_of_an_end_gives_the_same_directory(calls: Calls, *, zip64: bool) -> None:
+    """No byte in memory is read again; without a request, members are counted."""
+    shape = Shape(zip64=zip64, prefix=b"stub", comment=b"a comment")
+    raw = build(Entry("a"), Entry("b"), Entry("c"), shape=shape)
+
+    def locate(length: int) -> DirectoryLocation:
+        def read(want: ByteRange) -> Iterator[bytes]:
+            assert want.stop <= len(raw) - length
+            yield raw[want.start : want.stop]
+
+        archive = PinnedArchive([read], [len(raw)], raw[len(raw) - length :])
+        return drive(locate_directory(len(raw), Policy()), partial(calls.read, archive))
+
+    whole = locate(len(raw))
+    assert (whole.prefix, whole.entries) == (4, 3)
+    assert {locate(length) for length in range(len(raw))} == {whole}
+    pin = Pin(len(raw))
+    assert [Tail(end, pin).count_members(Policy()) for end in (raw, raw[1:])] == [3, None]
 
 
 def _dripping(clock: ManualClock, size: int) -> PinnedArchive:
