@@ -10,12 +10,14 @@ from unittest.mock import ANY
 
 import pytest
 
+from s3unzip.errors import ServiceFaultError
 from s3unzip.extraction.task import run_task
 from s3unzip.local.runs import BOOT, ENDED, LOCK, LocalRuns, is_at_work, known_runs, lock_run
 from s3unzip.model import Report, TaskReport, decode
 from s3unzip.runs.run_list import ListedRun, RunWatcher
 from s3unzip.settling.loop import begin_run
 from s3unzip.stores.config import StoreConfig, parse_destination
+from s3unzip.stores.ports import Buffer
 from tests.support import memory, memory_server, servers
 from tests.support.processes import Program
 from tests.support.zips import Entry, build, seal_aes
@@ -289,6 +291,33 @@ def test_tasks_add_up_as_they_end(world: memory.World) -> None:
         assert (len(seen.failures), watcher.read().counts) == (3 * (done == 1), seen.counts)
     assert seen.counts["bytes_written"] == sum(len(one.content) for one in MEMBERS[10:])
     assert seen.progress.first_object is not None
+
+
+class _UnreadableBucket(memory.MemoryBucket):
+    """A bucket whose objects cannot be read by `read` while `is_down` is set."""
+
+    is_down = False
+
+    def read(self, key: str, span: tuple[int, int] | None = None) -> Iterator[Buffer]:
+        if self.is_down:
+            raise ServiceFaultError("no answer")
+        return super().read(key, span)
+
+
+def test_a_fault_costs_no_failure_of_a_watched_run(world: memory.World) -> None:
+    """The look after the one that met the fault tells the failures of all tasks."""
+    bucket = world.buckets.records = _UnreadableBucket()
+    archive = build(Entry("bad", b"x", local=WRONG, central=WRONG))
+    step = begin_run(world.request(archive), world.context)
+    records = world.records(step.next.run)
+    watcher = RunWatcher(records)
+    assert not watcher.read().failures
+    run_task(records.read_plan().run, step.next.tasks[0], world.context)
+    bucket.is_down = True
+    with pytest.raises(ServiceFaultError):
+        watcher.read()
+    bucket.is_down = False
+    assert [failure.key for failure in watcher.read().failures] == ["archive/bad"]
 
 
 @pytest.mark.usefixtures("run")

@@ -194,6 +194,8 @@ class RunWatcher:
         plan = self._summary
         if plan is None:  # the run is still being planned
             return RunSnapshot(RunProgress(self._records.run))
+        # Read before the failures, because a fault after them would cost them.
+        rounds = len(self._records.list_rounds())
         failures = self._add_new_reports()
         reports = self._finished.values()
         times = [report.first_object for report in reports if report.first_object is not None]
@@ -208,7 +210,7 @@ class RunWatcher:
             tasks=plan.tasks,
             # Settling, not a task, writes the records of stage DONE: one for each split member.
             tasks_done=sum(report.stage is not Stage.DONE for report in reports),
-            rounds=len(self._records.list_rounds()),
+            rounds=rounds,
             throttled=sum(report.requests.throttled for report in reports),
             retries=sum(report.requests.retries for report in reports),
             first_object=min(times, default=None),
@@ -223,13 +225,13 @@ class RunWatcher:
             for task in self._records.recorded_task_ids()
             if task != PLAN_TASK and task not in self._finished
         ]
-        # All reports are read first: a fault must not cost the failures of those read before it.
-        reports = list(map_ahead(self._records.find_task_report, tasks, READERS))
+        finished: dict[str, TaskReport] = {}
+        reports = map_ahead(self._records.find_task_report, tasks, READERS)
         for task, report in zip(tasks, reports, strict=True):
             # A record can vanish after it was listed, or be of an attempt that was cut off.
             if report is None or report.unfinished:  # the next reading tries again
                 continue
-            self._finished[task] = report
+            finished[task] = report
             if report.failed and gives_outcome(report.stage) and len(failures) < self._max_failures:
                 recorded = self._records.find_outcomes(task)
                 if recorded is not None:
@@ -238,4 +240,6 @@ class RunWatcher:
                         for outcome in recorded.outcomes
                         if outcome.status is Status.FAILED
                     }
+        # After a fault, the next reading loads these reports and their failures again.
+        self._finished |= finished
         return tuple(failures.values())[: self._max_failures]
