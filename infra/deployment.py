@@ -37,7 +37,7 @@ from infra.environment_file import FOLDER, SETTING, load_environment
 from infra.sections import BUCKET_NAME, IP_ADDRESS, StackSection
 from s3unzip.model import Location
 from s3unzip.printable import show_count
-from s3unzip.settings import STACK, spellings
+from s3unzip.settings import STACK_PREFIX, spellings
 
 BEGIN_SECONDS = 300.0  # maximum time from a PUT to its run: event, queue, plan of a large archive
 QUALIFIER = StackSection.model_fields["qualifier"].default
@@ -237,8 +237,8 @@ def put(arguments: Arguments) -> int:
             )
         time.sleep(1)
     _say(
-        f"run {min(begun)} began: .venv/bin/s3unzip watch --env {stack.name.removeprefix(STACK)} "
-        f"--region {account.region}"
+        f"run {min(begun)} began: .venv/bin/s3unzip watch "
+        f"--env {stack.name.removeprefix(STACK_PREFIX)} --region {account.region}"
     )
     return 0
 

@@ -60,7 +60,7 @@ class UploadNotes(Protocol):
     """Notes, kept on this machine, about which run began an upload."""
 
     def note(self, upload_id: str, run: str) -> None:
-        """Note that `run` began an upload."""
+        """Record that `run` has begun an upload."""
 
     def forget(self, upload_id: str) -> None:
         """Forget an upload that has been completed or aborted."""
@@ -79,7 +79,7 @@ class Context(Struct, frozen=True):
     progress: Progress | None = None
     platform: Platform | None = None  # used for estimates and costs; None: neither is computed
     environment: str = ""  # name of the deployed environment; empty: this machine
-    reached: StoreConfig | None = None  # how its stores are reached, for records and commands
+    connections: StoreConfig | None = None  # how its stores are reached, for records and commands
     max_cost: float | None = None  # maximum estimated cost of a run in dollars; None: no limit
     faults: FaultBudget | None = None  # shared by all calls of the process; None: a new budget
     first_calls: int = FIRST_CALLS  # number of concurrent paced requests at the beginning of a step

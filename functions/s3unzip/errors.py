@@ -146,7 +146,7 @@ class LinkRefusedError(AccessDeniedError):
 
 
 class RangesUnsupportedError(StorageError):
-    """The HTTP server does not answer range requests."""
+    """The HTTP server does not support range requests."""
 
 
 class ConflictError(StorageError):

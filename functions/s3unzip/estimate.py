@@ -215,7 +215,9 @@ def _warn_of_timeout(seconds: Sequence[float], platform: Platform) -> tuple[str,
     limit = rates.LAMBDA_SECONDS
     if not platform.memory_gb or slow_seconds <= limit:  # a process has no time limit
         return ()
-    return (f"the longest task may take {slow_seconds:.0f} s; a function ends after {limit:.0f}",)
+    return (
+        f"the longest task may take {slow_seconds:.0f} s, but functions stop after {limit:.0f} s",
+    )
 
 
 def _find_bound(

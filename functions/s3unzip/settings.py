@@ -73,7 +73,8 @@ class Variable(StrEnum):
     MAX_COST = "S3UNZIP_MAX_COST"  # maximum cost per run in dollars, or empty
 
 
-STACK = "s3unzip-"  # the name of an environment's stack begins so, unless its file says otherwise
+# The name of a stack is this prefix and the environment, unless the environment's file names it.
+STACK_PREFIX = "s3unzip-"
 NAMESPACE = "s3unzip"  # namespace of the metrics
 SERVICE = "s3unzip"  # value of the metrics' dimension `service`
 # The unit of each metric, as CloudWatch spells it (StandardUnit of MetricDatum).

@@ -397,7 +397,7 @@ def test_a_proxy_without_a_valid_url_is_refused(
     monkeypatch.setenv("https_proxy", proxy)
     refusal = _ask("https://store.invalid", by=by)
     assert isinstance(refusal, UsageError)
-    assert str(refusal) == "https_proxy: the proxy has no valid URL, such as http://host:port"
+    assert str(refusal) == "https_proxy: not a valid URL; it should look like http://host:port"
 
 
 NOT_AS_S3 = "{} answers, but not as S3 does"

@@ -131,7 +131,7 @@ def test_a_key_that_is_not_unicode_is_a_mistake(
     """A shell can type such a key, and an event can hold it; S3 has none, so nothing is retried."""
     with (
         scripted(lambda _: Reply(500)) as (stores, asked),
-        pytest.raises(UsageError, match="not Unicode"),
+        pytest.raises(UsageError, match="not valid Unicode"),
     ):
         call(stores, key)
     assert asked == []

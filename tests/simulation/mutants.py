@@ -132,7 +132,11 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
     ],
     "settling/report.py": [
         ("worse-verdict-replaces-a-better-one", "if rank > earlier_rank:", "if rank >= 0:"),
-        ("late-verdict-replaces-a-newer-one", "earlier.finished <= since", "since >= 0"),
+        (
+            "late-verdict-replaces-a-newer-one",
+            "earlier.finished <= outdated_until",
+            "outdated_until >= 0",
+        ),
         ("archive-of-a-failed-run-deleted", "is not Verdict.COMPLETED:", "is Verdict.REJECTED:"),
         (
             "premature-verdict",

@@ -221,7 +221,7 @@ class Archive(Mapping[str, ArchiveMember]):
     ) -> None:
         """Open an archive and read its directory; callers use `open_archive`.
 
-        `pin` is the version that must be there. None means any version.
+        `pin` is the version that the archive must have. None means any version.
 
         Raises:
             SourceChangedError: the version of the archive is not `pin`.
@@ -523,7 +523,7 @@ def open_archive(  # noqa: PLR0913 - options of a public function
         endpoint_url: URL of the S3 server. None means the variable ``AWS_ENDPOINT_URL``, or AWS.
         stores: how to reach S3 and web servers. None means the defaults of boto3.
         warn: function called with a sentence for each glob that matches no member.
-        pin: the version that must be there: `Archive.pin`; another raises `SourceChangedError`.
+        pin: the required version, from `Archive.pin`; another version raises `SourceChangedError`.
 
     Raises:
         RejectedError: the archive is not a ZIP, is broken, or is ambiguous.

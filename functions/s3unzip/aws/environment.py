@@ -30,7 +30,7 @@ from s3unzip.model import (
 )
 from s3unzip.pricing import Platform, aws
 from s3unzip.rates import LAMBDA_VCPU_MB
-from s3unzip.settings import STACK, Tuning, Variable, make_tuning, spellings
+from s3unzip.settings import STACK_PREFIX, Tuning, Variable, make_tuning, spellings
 from s3unzip.stores.config import StoreConfig, parse_destination
 from s3unzip.stores.open import OpenedStores
 from s3unzip.stores.ports import Clock
@@ -127,7 +127,7 @@ class LambdaConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @property
     def command_name(self) -> str:
         """The name by which commands find the environment: that of its stack, or the end of it."""
-        return self.stack.removeprefix(STACK) or self.environment
+        return self.stack.removeprefix(STACK_PREFIX) or self.environment
 
     def covers(self, source: Location) -> bool:
         """Return whether an object at this place starts a run."""

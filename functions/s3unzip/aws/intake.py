@@ -288,7 +288,8 @@ def _plan_in_memory(archive: ArrivedArchive, context: Context, calls: Calls) -> 
             if settled_run is not None and settled_run.report is None:
                 add_metrics(DirectHandovers=1)  # the state machine must finish the archive
             return settled_run
-    # Plan for many workers: the archive is too large, or its plan for one worker was not small.
+    # The archive is too large for this function, or its plan for one worker is. Plan it for many
+    # workers.
     run = _MemoryRun(archive, context, has_one_worker=False)
     return run.write_records(run.begin(calls))
 

@@ -51,8 +51,9 @@ def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
 
     - With ``detail``: EventBridge's "Step Functions Execution Status Change".
     - With ``state`` and ``execution``: the data of the state machine, and the name of the
-      execution. If the state has ``wait``, the execution has waited until the functions of another
-      execution had ended. Then the archive is only compared with the version that was extracted.
+      execution. A state with ``wait`` is that of an execution that has only waited, until the
+      functions of a failed execution have ended. They could still overwrite objects of a newer
+      version of the archive. Therefore, if there is a newer version, it is extracted again.
     """
     config = load_config()
     if "detail" in event:

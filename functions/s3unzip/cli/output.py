@@ -36,7 +36,7 @@ def print_report(
     *,
     environment: str | None = None,
     rates: bool = True,
-    reached: StoreConfig | None = None,
+    connections: StoreConfig | None = None,
 ) -> None:
     """Print the verdict, the totals, the reasons for failures, the page and the next command.
 
@@ -45,9 +45,9 @@ def print_report(
         out: the stream to print to.
         environment: the environment of the run. None means this machine.
         rates: whether to print the duration, and members and bytes per second.
-        reached: the connections to the run's stores, or to the environment.
+        connections: how the run's stores, or the environment, are reached.
     """
-    env_options = environment_options(environment, reached)
+    env_options = environment_options(environment, connections)
     _print_verdict(report, _title(report), out)
     _print_advice(report, out, env_options)
     if report.verdict is not Verdict.REJECTED:
@@ -61,7 +61,7 @@ def print_report(
     page = Path(runs_home().key, "runs", report.run, PAGE)
     if not environment and page.is_file():
         out.write(f"  page {printable(str(page))}\n")
-    command = next_command(report, environment, reached)
+    command = next_command(report, environment, connections)
     if command:
         out.write(f"  next: {printable(command)}\n")
 
@@ -244,7 +244,7 @@ class RunOutput(RunDisplay):
     It also decides whether to delete the objects that are not members.
 
     Args:
-        reached: the connections to the run's stores, for the printed command that repeats the run.
+        connections: how the run's stores are reached, for the printed command that repeats the run.
         rates: whether to print the rates of the run.
         max_extra: maximum number of objects that ``--delete-extra`` may delete.
     """
@@ -254,7 +254,7 @@ class RunOutput(RunDisplay):
         *,
         quiet: bool,
         json: bool,
-        reached: StoreConfig | None,
+        connections: StoreConfig | None,
         rates: bool = True,
         max_extra: int = 0,
     ) -> None:
@@ -262,7 +262,7 @@ class RunOutput(RunDisplay):
         self.nested_runs: list[NestedRun] = []
         self.objection = ""  # why extra objects are kept
         self._json = json
-        self._reached = reached
+        self._connections = connections
         self._rates = rates
         self._max_extra = max_extra
 
@@ -300,7 +300,7 @@ class RunOutput(RunDisplay):
         if self._json:
             print_json(report)
         if not self._quiet:
-            print_report(report, sys.stderr, rates=self._rates, reached=self._reached)
+            print_report(report, sys.stderr, rates=self._rates, connections=self._connections)
         else:
             print_problem(report)
 

@@ -146,7 +146,7 @@ def _extract_one(request: Request, arguments: Arguments, stores: StoreConfig) ->
     output = RunOutput(
         quiet=arguments.quiet,
         json=arguments.json,
-        reached=shown_connections(stores, request.source, request.destination),
+        connections=shown_connections(stores, request.source, request.destination),
         max_extra=arguments.delete_extra or 0,
     )
     may_delete = None
@@ -317,12 +317,12 @@ def _print_batch(archives: Sequence[ArchiveEnd], stores: StoreConfig) -> None:
     reports = [end.report for end in archives if end.report is not None]
     for report in reports:
         command = next_command(
-            report, reached=shown_connections(stores, report.source, report.destination)
+            report, connections=shown_connections(stores, report.source, report.destination)
         )
         if report.failed or command:
             sys.stderr.write(f"{printable(str(report.source))}\n")
             print_failures(report, sys.stderr, "")
-        if report.archive_left:
+        if report.archive_left:  # then there is also a command, so the heading is printed
             sys.stderr.write(f"  {printable(str(report.after_success))}\n")
         if command:
             sys.stderr.write(f"  next: {printable(command)}\n")

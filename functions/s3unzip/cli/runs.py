@@ -243,7 +243,7 @@ def show(arguments: Arguments) -> int:
             report,
             sys.stdout,
             environment=run_list.environment,
-            reached=run_list.connections(run).without_environment(),
+            connections=run_list.connections(run).without_environment(),
         )
     return report.verdict.exit_code
 
@@ -290,7 +290,7 @@ def _find_page(report: Report, run_list: RunList) -> Path:
             run_list.stores,
             Clock(),
             environment=run_list.environment or "",
-            reached=run_list.connections(run).without_environment(),
+            connections=run_list.connections(run).without_environment(),
         )
         body = render_page(report, context)
     with explaining(str(page)):
@@ -339,7 +339,7 @@ def _resume_here(arguments: Arguments) -> int:
     check_buckets(stores, run.source, run.destination)
     with (
         RunOutput(  # without rates: the run was not active all the time from its start to its end
-            quiet=False, json=arguments.json, reached=stores.without_environment(), rates=False
+            quiet=False, json=arguments.json, connections=stores.without_environment(), rates=False
         ) as output,
         open_machine(
             stores,
@@ -495,7 +495,7 @@ def watch(arguments: Arguments) -> int:
         report,
         sys.stderr,
         environment=run_list.environment,
-        reached=run_list.connections(run).without_environment(),
+        connections=run_list.connections(run).without_environment(),
     )
     return report.verdict.exit_code
 
@@ -532,7 +532,8 @@ def _follow(run: str, run_list: RunList, display: RunDisplay, arguments: Argumen
             return report
         if state not in {RUNNING, None}:  # None: the run has not begun
             ended_at = ended_at or now
-            _check_end(run, state, run_list, now - ended_at)
+            # The report may follow some time after the end.
+            _raise_if_overdue(run, state, run_list, seconds_since_end=now - ended_at)
         time.sleep(arguments.interval)
 
 
@@ -548,14 +549,17 @@ def _update_display(display: RunDisplay, snapshot: RunSnapshot, progress: RunPro
     display.note = _describe_tasks(plan, progress)
 
 
-def _check_end(run: str, state: str | None, run_list: RunList, seconds: float) -> None:
-    """Raise `NotFoundError` if a run that ended `seconds` ago will no longer get a report.
+def _raise_if_overdue(
+    run: str, state: str | None, run_list: RunList, *, seconds_since_end: float
+) -> None:
+    """Raise `NotFoundError` if a run that has ended will no longer get a report.
 
     The state of a run on this machine is also `ENDED` between its plan and its first task.
     """
-    is_final = state in {ENDED, SUCCEEDED}
-    # Any other state is that of a failed execution, which gets its report within this time.
-    if (is_final and seconds > BEGIN_SECONDS) or seconds > REPORT_SECONDS:
+    limit = REPORT_SECONDS
+    if state in {ENDED, SUCCEEDED}:  # any other state is that of a failed execution
+        limit = BEGIN_SECONDS
+    if seconds_since_end > limit:
         raise _missing_report(run, run_list)
 
 

@@ -232,7 +232,7 @@ class SegmentInflater:
         # Positions are in bytes, relative to the start of the member's data.
         self._position = self._start  # position of the next chunk
         self._stop: int | None = None  # end of the bytes to feed, or None without a stop bit
-        self._last_bit = 0  # number of bits of the last byte in the segment, or 0 for all 8 bits
+        self._last_bit = 0  # how many bits of the last byte belong to the segment; 0: all 8
         if stop_bit is not None:
             self._stop = -(-stop_bit // 8)
             self._last_bit = stop_bit % 8

@@ -118,20 +118,20 @@ def complete_once(
     options = run_step.run.options
     destination = run_step.destination
     if_absent = options.on_conflict is OnConflict.NEVER
-    may_be_done = is_repeated  # whether an earlier try may have completed the upload
+    was_tried = is_repeated  # whether an earlier try may have completed the upload
 
     def complete() -> str | None:
-        nonlocal may_be_done
+        nonlocal was_tried
         try:
             return destination.complete_upload(upload, parts, if_absent=if_absent)
         except (errors.NotFoundError, errors.UnconfirmedError) as error:
-            # If the response is not confirmed, this try may have succeeded, too.
-            may_be_done |= isinstance(error, errors.UnconfirmedError)
+            # An unconfirmed response means that this try may have succeeded.
+            may_be_done = was_tried or isinstance(error, errors.UnconfirmedError)
             if may_be_done and is_member(row, options, destination, run_step.calls):
                 return None
             raise
         finally:
-            may_be_done = True  # for a later try: this one may have succeeded despite its fault
+            was_tried = True  # for the next try: this one may have succeeded despite its fault
 
     etag = run_step.calls.run("complete", complete)
     _forget(run_step, upload)

@@ -48,7 +48,7 @@ def open_context(
     stores = OpenedStores(config, ask=ask)
     uploads = OpenUploads(config.work.key) if config.work.store.is_local else None
     return Context(
-        stores, clock, policy, tuning, progress=progress, reached=config, uploads=uploads
+        stores, clock, policy, tuning, progress=progress, connections=config, uploads=uploads
     )
 
 
@@ -121,8 +121,8 @@ def _report_silence(run: Run, context: Context, is_over: threading.Event) -> Non
     if faults is None or progress is None:
         return
     options = ""
-    if context.reached is not None:
-        options = f" ({' '.join(context.reached.recorded().command_options())})"
+    if context.connections is not None:
+        options = f" ({' '.join(context.connections.recorded().command_options())})"
     while not is_over.wait(1.0):
         for store in faults.find_silent(context.clock.now()):
             location = run.source if store == "source" else run.destination

@@ -216,11 +216,12 @@ def clear_extra(
         members.add(run.key_prefix + MARKER)
     objects = _list_objects(run.destination, run.key_prefix, context, calls)
     extra = [objects[key] for key in sorted(objects.keys() - members)]
-    if extra and context.reached is not None:  # a run that has begun since may have written them
+    if extra and context.connections is not None:
+        # A run that has begun since may have written them.
         _check_runs(
             run,
             replace(run.destination, key=run.key_prefix),
-            context.reached.work,
+            context.connections.work,
             context.stores,
         )
     if extra and confirm(extra):

@@ -202,7 +202,7 @@ class OpenUploads:
         self._folder = Path(home, "uploads")
 
     def note(self, upload_id: str, run: str) -> None:
-        """Note that `run` began an upload."""
+        """Record that `run` has begun an upload."""
         path = self._path_of(upload_id)
         with explaining(str(path)):
             make_folders(self._folder, PRIVATE)

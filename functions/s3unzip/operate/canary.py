@@ -187,8 +187,8 @@ class Canary:
             return Answer(
                 WARNING,
                 f"not everything could be deleted: {error}",
-                f"delete every object with {self._token} in its key from {self._archive} and "
-                f"{destination}",
+                f"delete every object in {self._archive} and {destination} whose key contains "
+                f"{self._token}",
             )
         remains = ", nothing is left"
         if keep_run:

@@ -40,7 +40,7 @@ from s3unzip.run_ids import (
 )
 from s3unzip.runs.records import RUNS
 from s3unzip.runs.run_list import RUNNING, ListedRun, RunList
-from s3unzip.settings import STACK
+from s3unzip.settings import STACK_PREFIX
 from s3unzip.settling.loop import look_up_run
 from s3unzip.settling.next_command import environment_options
 from s3unzip.stores.config import StoreConfig
@@ -159,8 +159,9 @@ class DeployedRuns(RunList):
 
     def _find_stack(self) -> Any:
         """Return the stack that has the name of the environment, with or without "s3unzip-"."""
-        # Without a name, CloudFormation would describe any stack.
-        names = (STACK + self.environment, self.environment or STACK)
+        names = [STACK_PREFIX + self.environment]
+        if self.environment:  # without a name, CloudFormation would describe any stack
+            names.append(self.environment)
         refusal: S3UnzipError = NotFoundError(
             f"environment {self.environment}: no stack {names[0]} here; "
             "check --env, --profile and --region"
@@ -173,9 +174,8 @@ class DeployedRuns(RunList):
             except AccessDeniedError as error:  # the user may have the right for the other name
                 refusal = error
                 continue
-            if {"PlanFunction", "StateMachineArn", "WorkBucket"} <= {
-                output["OutputKey"] for output in stack.get("Outputs", ())
-            }:
+            outputs = {output["OutputKey"] for output in stack.get("Outputs", ())}
+            if outputs >= {"PlanFunction", "StateMachineArn", "WorkBucket"}:
                 return stack
             raise NotFoundError(f"stack {name} has no outputs of s3unzip; is it deployed?")
         raise refusal

@@ -78,7 +78,8 @@ PAGE = "report.html"
 
 RECORD_UNREADABLE = "record-unreadable"  # reason of a run that is planned anew when it is resumed
 PLAN_TASK = "plan"  # task id in the record of the members that the plan refuses
-# All records except the lock on one machine. `RUN` is first: a run without it has no plan.
+# All records except the lock, which only runs on one machine have. `RUN` is first: a run without
+# it has no plan.
 RECORDS = (RUN, MEMBERS, FOLDERS, ROUNDS, OUTCOMES, SPLIT, STOP, NESTED, REPORT, PAGE)
 READERS = 32  # maximum number of records to read concurrently
 _ROUND = re.compile(r"rounds/(\d\d+)\.jsonl")

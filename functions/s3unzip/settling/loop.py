@@ -235,8 +235,8 @@ def _write_plan(plan: Plan, context: Context, calls: Calls) -> Settled:
         tasks += [task for task in plan.copies if task.member not in linked_members]
     records.write_round(0, tasks)
     stores = {}  # how the stores are reached, for later commands
-    if context.reached is not None:
-        stores = to_builtins(context.reached.recorded())
+    if context.connections is not None:
+        stores = to_builtins(context.connections.recorded())
     records.write_plan(replace(plan.summary, requests=calls.requests, stores=stores))
     if not tasks:  # the first round is empty, so it ends now
         return settle(Next(run.id, "few"), context)
@@ -368,10 +368,10 @@ def settle_failed(  # noqa: PLR0913 - all known facts
         if recorded is None:
             return None
         return recorded, False
-    # A FAILED report replaces a FAILED report that is older than the execution. Any other verdict
-    # is based on the records, and replaces only a worse one: 0.0 is before all reports.
-    since = began if report.verdict is Verdict.FAILED else 0.0
-    return write_report(replace(report, finished=ended), records, since, page_for=context)
+    # A FAILED report replaces a FAILED report from before the execution. Any other verdict is based
+    # on the records, and replaces only a worse one, so no report is outdated.
+    outdated_until = began if report.verdict is Verdict.FAILED else 0.0
+    return write_report(replace(report, finished=ended), records, outdated_until, page_for=context)
 
 
 def _finish_round(step: Step, plan: PlanSummary, results: Results, state: Next) -> Settled:

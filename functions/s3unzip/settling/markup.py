@@ -32,7 +32,7 @@ class Column(NamedTuple):
 
     title: str
     style: str = ""  # CSS classes of the column's cells
-    is_header: bool = False  # whether the cells of the column name their rows
+    is_header: bool = False  # whether the column's cells are the headers of their rows
 
 
 def text(value: str) -> Markup:

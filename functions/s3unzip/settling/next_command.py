@@ -20,68 +20,68 @@ MAX_COMMAND = 2_000  # maximum length in characters; a longer command is not sug
 
 
 def next_command(
-    report: Report, environment: str | None = None, reached: StoreConfig | None = None
+    report: Report, environment: str | None = None, connections: StoreConfig | None = None
 ) -> str | None:
     """Return the command to type after `report`; None if no command is needed.
 
     Args:
         report: the report of the run.
         environment: the run's environment; None or empty for a run on this machine.
-        reached: how the environment is reached or, for a run on this machine, how its stores are
-            reached. None: by the defaults. A `resume` command on this machine does not repeat these
-            options, because the records of the run contain them.
+        connections: how the environment is reached or, for a run on this machine, how its stores
+            are reached. None: by the defaults. A `resume` command on this machine does not repeat
+            these options, because the records of the run contain them.
     """
     continuation: str | None = (
-        f"s3unzip resume {report.run}{environment_options(environment, reached)}"
+        f"s3unzip resume {report.run}{environment_options(environment, connections)}"
     )
     # This message of `RunRecords` says that a record is damaged or lost. On this machine, `resume`
     # needs this record.
     if f"its record {RUN} is" in (report.message or "") and not environment:
-        continuation = _run_again(report, reached)
+        continuation = _run_again(report, connections)
     match report.verdict:
         case Verdict.COMPLETED_WITH_ERRORS:
-            return _command_after_failures(report, environment, reached)
+            return _command_after_failures(report, environment, connections)
         case Verdict.FAILED if report.reason == "link-refused":  # `resume` would use the old link
-            return _run_again(report, reached, source="NEW-URL")
+            return _run_again(report, connections, source="NEW-URL")
         case Verdict.FAILED if report.reason != "not-implemented":  # else: other options are needed
             return continuation
         case Verdict.COMPLETED if report.archive_left:
             return continuation
         # An environment extracts the new archive without a command.
         case Verdict.SOURCE_CHANGED if not report.source.store.is_local and not environment:
-            return _run_again(report, reached)
+            return _run_again(report, connections)
     return None
 
 
-def environment_options(environment: str | None, reached: StoreConfig | None = None) -> str:
+def environment_options(environment: str | None, connections: StoreConfig | None = None) -> str:
     """Return the options that select an environment, with a leading space.
 
     Args:
         environment: None or empty: this machine, which needs no options, so the result is empty.
-        reached: the options that reach the environment; None: the defaults.
+        connections: the options that reach the environment; None: the defaults.
     """
     if not environment:
         return ""
     options = ["--env", environment]
-    if reached is not None:
-        options += reached.command_options()
+    if connections is not None:
+        options += connections.command_options()
     return f" {shlex.join(options)}"
 
 
 def _command_after_failures(
-    report: Report, environment: str | None, reached: StoreConfig | None
+    report: Report, environment: str | None, connections: StoreConfig | None
 ) -> str | None:
     """Return a command that may extract the failed members, or else a command that lists them.
 
     Returns None if no command can extract the failed members and the report names all of them.
     """
     codes = report.reasons.keys()
-    options = environment_options(environment, reached)
+    options = environment_options(environment, connections)
     retry: str | None = f"s3unzip resume {report.run} --failed{options}"
     # The plan refuses encrypted members if it has no password, so `resume` does not read them. An
     # environment has its password in a secret, not in an option, so only `RETRYABLE` counts there.
     if "encrypted" in codes and not (report.options.password_ref or environment):
-        retry = _run_again(report, reached, PASSWORD)
+        retry = _run_again(report, connections, PASSWORD)
     elif codes & MAY_HAVE_WRONG_PASSWORD and not environment:
         retry = f"{retry} {PASSWORD}"
     elif not codes & RETRYABLE:
@@ -93,17 +93,20 @@ def _command_after_failures(
 
 
 def _run_again(
-    report: Report, reached: StoreConfig | None, more_options: str = "", source: str | None = None
+    report: Report,
+    connections: StoreConfig | None,
+    more_options: str = "",
+    source: str | None = None,
 ) -> str | None:
     """Return the command that runs the archive again; None if it is too long or unprintable."""
-    command = f"{repeat_command(report, reached, source)} {more_options}".rstrip()
+    command = f"{repeat_command(report, connections, source)} {more_options}".rstrip()
     if len(command) > MAX_COMMAND or not command.isprintable():
         return None
     return command
 
 
 def repeat_command(
-    run: Report | Run, reached: StoreConfig | None = None, source: str | None = None
+    run: Report | Run, connections: StoreConfig | None = None, source: str | None = None
 ) -> str:
     """Return the command that extracts an archive again, with the options of the run.
 
@@ -111,13 +114,13 @@ def repeat_command(
 
     Args:
         run: the run or its report.
-        reached: how the stores of the run are reached; None: by the defaults.
+        connections: how the stores of the run are reached; None: by the defaults.
         source: what to type for the archive; None: its location.
     """
     command = ["s3unzip", "run", source or str(run.source), str(run.destination)]
     command += _list_options(run.options)
-    if reached is not None:
-        command += reached.command_options()
+    if connections is not None:
+        command += connections.command_options()
     return shlex.join(command)
 
 

@@ -59,7 +59,7 @@ STOPPED_BANNER = ("warn", "■ Stopped.")
 def render_page(report: Report, context: Context) -> bytes:
     """Return ``report.html`` in UTF-8: self-contained, with the same bytes for the same report."""
     cost = price_run(report, context.platform)
-    command = next_command(report, context.environment, context.reached)
+    command = next_command(report, context.environment, context.connections)
     options = environment_options(context.environment)
     archive = clip(report.source.name.rsplit("/", 1)[-1], MAX_NAME)
     style, verdict = VERDICTS[report.verdict]

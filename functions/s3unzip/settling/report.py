@@ -210,7 +210,7 @@ def write_marker(step: Step, report: Report) -> None:
 def write_report(
     report: Report,
     records: RunRecords,
-    since: float,
+    outdated_until: float,
     *,
     looked_up: tuple[bytes | None, Report | None] | None = None,
     page_for: Context | None = None,
@@ -221,7 +221,8 @@ def write_report(
     Args:
         report: the report of the run that has ended.
         records: the records of the run.
-        since: when the step that reports began to read the records, in Unix seconds.
+        outdated_until: when the step that reports began to read the records, in Unix seconds. An
+            equal verdict replaces a report only if that report was finished by then.
         looked_up: the result of `RunRecords.look_up_report`; None: the report is read here.
         page_for: the context that renders the page; None: no page is written.
         reopened: whether a user resumed the run to extract the failed members again.
@@ -237,7 +238,9 @@ def write_report(
         report = _keep_done_action(report, earlier)
         if earlier == report:  # this step has written it, but the answer was lost
             return report, True
-        if earlier is not None and not may_replace(report, earlier, since, reopened=reopened):
+        if earlier is not None and not may_replace(
+            report, earlier, outdated_until, reopened=reopened
+        ):
             if has_page and page_for is not None:  # replace the page of the report that lost
                 records.store.write(PAGE, [render_page(earlier, page_for)])
             return earlier, False
@@ -250,10 +253,12 @@ def write_report(
     raise ServiceFaultError(OVERTAKEN.format(records.run))
 
 
-def may_replace(report: Report, earlier: Report, since: float, *, reopened: bool = False) -> bool:
-    """Return whether a report whose step began at `since` may replace an earlier report.
+def may_replace(
+    report: Report, earlier: Report, outdated_until: float, *, reopened: bool = False
+) -> bool:
+    """Return whether a report may replace an earlier report.
 
-    A better verdict always may. If the step began after the earlier report was finished, an equal
+    A better verdict always may. If the earlier report was finished by `outdated_until`, an equal
     verdict may too, and so may a worse one if the run was resumed to extract its failed members
     again (`reopened`).
     """
@@ -262,7 +267,7 @@ def may_replace(report: Report, earlier: Report, since: float, *, reopened: bool
     if rank > earlier_rank:
         return True
     may_be_worse = reopened and earlier.verdict is Verdict.COMPLETED_WITH_ERRORS
-    return (rank == earlier_rank or may_be_worse) and earlier.finished <= since
+    return (rank == earlier_rank or may_be_worse) and earlier.finished <= outdated_until
 
 
 def amend_report(report: Report, change: Callable[[Report], Report], records: RunRecords) -> Report:

@@ -443,7 +443,7 @@ def map_ahead(
             pending.extend(pool.submit(call, value) for value in islice(remaining, 1))
             yield result
     finally:
-        # Do not wait, which could deadlock: the garbage collector may close an abandoned generator
-        # in a thread that is just starting, while that thread holds the lock of `threading` that
-        # waiting takes.
+        # Do not wait: this could deadlock. The garbage collector may close an abandoned generator
+        # in a thread that is just starting. That thread may hold the `threading` lock that a wait
+        # needs.
         pool.shutdown(wait=False, cancel_futures=True)

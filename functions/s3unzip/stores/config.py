@@ -259,7 +259,7 @@ def find_proxy(url: str) -> str | None:
     The proxy's URL may contain a password.
 
     Raises:
-        UsageError: the proxy has no valid URL. obstore would ignore this proxy, and the messages of
+        UsageError: the URL is not valid. obstore would ignore this proxy, and the messages of
             botocore and urllib3 may contain the password.
     """
     from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415 - needed for few requests
@@ -275,7 +275,7 @@ def find_proxy(url: str) -> str | None:
         check_endpoint(proxy)
     except UsageError:
         raise UsageError(
-            f"{scheme}_proxy: the proxy has no valid URL, such as http://host:port"
+            f"{scheme}_proxy: not a valid URL; it should look like http://host:port"
         ) from None
     return proxy
 

@@ -86,14 +86,14 @@ class FaultBudget:
     def note_fault(
         self, store: Store, kind: Kind, fault: ServiceFaultError, now: float, began: float
     ) -> float:
-        """Note that a call that began at the time `began` failed at the time `now`.
+        """Record that a call that began at the time `began` failed at the time `now`.
 
         Returns the time when the outage began: that of the store or of this kind of request,
         whichever is earlier.
         """
         outages = []
         with self._lock:
-            for scope in (store, None), (store, kind):
+            for scope in (store, None), (store, kind):  # all requests, then those of this kind
                 outage = self._outages.get(scope)
                 if outage is None or now - outage.latest > FORGET * self.seconds:
                     # The outage began after the last success, even if this call began before it.
@@ -105,12 +105,12 @@ class FaultBudget:
         return min(outage.since for outage in outages)
 
     def find_spent(self, store: Store, kind: Kind, now: float) -> ServiceFaultError | None:
-        """Return the latest fault of a store that has spent its budget.
+        """Return the latest fault if a store or this kind of its requests has spent its budget.
 
-        Returns None if the budget is not spent, or if there was no fault for `LONGEST_DELAY`
-        seconds: the store may be working again.
+        Returns None if no budget is spent, or if there was no fault for `LONGEST_DELAY` seconds:
+        the store may be working again.
         """
-        for scope in (store, None), (store, kind):
+        for scope in (store, None), (store, kind):  # all requests, then those of this kind
             outage = self._outages.get(scope)
             if outage is None or now - outage.latest >= LONGEST_DELAY:
                 continue

@@ -155,24 +155,25 @@ class PinnedArchive:
     Args:
         readers: readers for the parts, in order.
         sizes: sizes of the parts, in bytes.
-        end: last bytes of the archive, if they are in memory.
+        tail: last bytes of the archive, if they are in memory.
 
     Attributes:
         bytes_read: number of bytes that all threads have read so far, without those in memory.
     """
 
     def __init__(
-        self, readers: Sequence[RangeReader], sizes: Sequence[int], end: bytes = b""
+        self, readers: Sequence[RangeReader], sizes: Sequence[int], tail: bytes = b""
     ) -> None:
         stops = list(accumulate(sizes))  # the last one is the size of the archive
-        self._tail = memoryview(end)
+        starts = [0, *stops[:-1]]
+        self._tail = memoryview(tail)
         self._tail_start = sys.maxsize  # means that no bytes are in memory
-        if end:
-            self._tail_start = stops[-1] - len(end)
+        if tail:
+            self._tail_start = stops[-1] - len(tail)
         # Bytes beyond the archive's size are requested from the last part, so that the store
         # refuses the request.
         stops[-1] = sys.maxsize
-        self._parts = list(zip(readers, map(ByteRange, [0, *stops[:-1]], stops), strict=True))
+        self._parts = list(zip(readers, map(ByteRange, starts, stops), strict=True))
         self._lock = threading.Lock()
         self.bytes_read = 0
 

@@ -339,11 +339,14 @@ class _LzmaStream:
         header = bytes(self._input[:_LZMA_HEADER_LENGTH])
         if int.from_bytes(header[2:4], "little") != 5:  # length of the properties
             self._member.fail("corrupt-stream", f"lzma: invalid header {header.hex()}")
-        # This byte is lc + 9 * lp + 45 * pb (5.8.8). liblzma decodes only streams with an lc + lp
-        # of at most 4, and refuses an invalid byte, from 225 = 9 * 5 * 5 on.
-        if header[4] < 225 and header[4] % 9 + header[4] // 9 % 5 > 4:
+        properties = header[4]  # lc + 9 * lp + 45 * pb (5.8.8)
+        lc = properties % 9
+        lp = properties // 9 % 5
+        # liblzma does not support an lc + lp above 4. Properties from 225 = 9 * 5 * 5 on are
+        # invalid: liblzma refuses them.
+        if properties < 225 and lc + lp > 4:
             self._member.fail(
-                "unsupported-method", f"lzma: properties 0x{header[4]:02x}: lc + lp is above 4"
+                "unsupported-method", f"lzma: properties 0x{properties:02x}: lc + lp is above 4"
             )
         dictionary = min(
             int.from_bytes(header[5:9], "little"), max(self._member.size, _MIN_DICTIONARY)
@@ -354,8 +357,7 @@ class _LzmaStream:
                 f"lzma: a dictionary of {dictionary} bytes, the limit is {self._memory_limit}",
             )
         size = _UNKNOWN_SIZE if self._has_marker else self._member.size
-        # header[4] contains the literal and position bits. The dictionary size and the size of the
-        # output follow.
+        # The header of a `.lzma` file: the properties, and the sizes of the dictionary and output.
         lzma_header = header[4:5] + dictionary.to_bytes(4, "little") + size.to_bytes(8, "little")
         self._input = b"".join((lzma_header, self._input[_LZMA_HEADER_LENGTH:]))
         return lzma.LZMADecompressor(

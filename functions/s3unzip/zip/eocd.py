@@ -36,9 +36,10 @@ _ZIP64_EOCD = Struct("<16xIIQQQQ")
 # The disk and the offset of the ZIP64 end record, and the number of disks (4.3.15).
 _ZIP64_LOCATOR = Struct("<4xIQI")
 ZIP64_LEAD = 12  # bytes at the start of a ZIP64 end record that its length excludes (4.3.14.1)
-# The ZIP64 end record of an encrypted directory contains the offset of the directory. It is longer
-# than a plain record by at least 28 bytes, and the algorithm is in these bytes (7.3.4).
+# The ZIP64 end record of an encrypted directory contains the offset of the directory. The algorithm
+# is in its extensible data (7.3.4).
 _ENCRYPTED_EOCD = Struct("<48xQ18xH")
+_MIN_ENCRYPTION_LENGTH = 28  # minimum length in bytes of that extensible data
 _ALGORITHMS = range(0x6601, 0x6802)  # ids of encryption algorithms (7.2.3.2)
 
 _MAX_PADDING = MIB  # maximum number of trailing NULs to skip when searching for an end record
@@ -394,10 +395,11 @@ def _find_zip64_record(archive: ArchiveBytes, declared: int, locator_at: int) ->
         message = f"it points to {declared}, but no record from there ends at {locator_at}"
         reject("zip64-locator-mismatch", message, locator_at)
     _check_zip64_length(archive, raw, record_at, locator_at)
-    if record_at < plain_at:  # the record is longer than a plain record
-        yield from _refuse_encrypted(archive, record_at, plain_at)
+    extensible_length = plain_at - record_at
+    if extensible_length:
+        yield from _refuse_encrypted(archive, record_at, extensible_length)
         archive.warn_or_refuse(
-            "zip64-extensible-data", f"{plain_at - declared} bytes of extensible data", declared
+            "zip64-extensible-data", f"{extensible_length} bytes of extensible data", record_at
         )
     elif declared < plain_at:  # the declared offset is too low, or there are two records
         raw = yield from archive.read(declared, declared + 4)
@@ -424,7 +426,7 @@ def _check_zip64_length(archive: ArchiveBytes, raw: bytes, record_at: int, locat
         )
 
 
-def _refuse_encrypted(archive: ArchiveBytes, record_at: int, plain_at: int) -> Reads[None]:
+def _refuse_encrypted(archive: ArchiveBytes, record_at: int, extensible_length: int) -> Reads[None]:
     """Refuse an encrypted central directory (7.3.4), because no part of it can be read.
 
     The extensible data of other records can look like that of an encrypted directory. Therefore a
@@ -433,9 +435,9 @@ def _refuse_encrypted(archive: ArchiveBytes, record_at: int, plain_at: int) -> R
     Args:
         archive: the archive.
         record_at: offset of the ZIP64 end record.
-        plain_at: offset of the record if it had no extensible data.
+        extensible_length: length in bytes of the record's extensible data.
     """
-    if plain_at - record_at < 28:  # the extensible data is too short
+    if extensible_length < _MIN_ENCRYPTION_LENGTH:
         return
     raw = yield from archive.read(record_at, record_at + _ENCRYPTED_EOCD.size)
     offset, algorithm = _ENCRYPTED_EOCD.unpack(raw)
@@ -485,10 +487,11 @@ def _follows_directory(window: bytes, at: int) -> bool:
 def count_disks(tail: bytes) -> int:
     """Return the number of disks of an archive, according to the end record in its last bytes.
 
-    If there are several end records, the function uses the one whose comment ends last. An end
-    record that other bytes follow counts only directly after a directory: programs that read or
-    write archives contain the signature of an end record as a constant. If there is no complete
-    end record, the function returns 1, and `locate_directory` refuses the archive.
+    If there are several end records, the function uses the one whose comment ends last. If other
+    bytes follow an end record, the record counts only if it is directly after a directory. The
+    reason is that programs for archives contain the signature of an end record as a constant. If
+    there is no complete end record, the function returns 1, and `locate_directory` refuses the
+    archive.
     """
     window = tail[-EOCD_ROOM:]
     stops = {

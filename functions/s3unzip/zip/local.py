@@ -229,7 +229,11 @@ def _check_coding(member: Member, header: LocalHeader, extras: records.Extras) -
 
 
 def _check_extras(member: Member, extras: records.Extras, policy: Policy) -> Iterator[str]:
-    """Refuse several ZIP64 fields, or the Unicode path of a different file; yield warnings."""
+    """Refuse several ZIP64 fields, or the Unicode path of a different file; yield warnings.
+
+    With several Unicode path fields, a different path causes only a warning: readers disagree on
+    which field counts, and most readers ignore all of them.
+    """
     if extras.overrun:
         yield "lfh-extra-malformed"
     zip64_fields = len(extras.of(records.ZIP64))
@@ -242,12 +246,12 @@ def _check_extras(member: Member, extras: records.Extras, policy: Policy) -> Ite
         path = read_name(raw, is_utf8=is_utf8, policy=policy).path
         if path == member.path:
             continue
-        if len(payloads) > 1:  # readers disagree on which one counts, most ignore all
+        if len(payloads) > 1:
             yield "lfh-unicode-path-duplicate"
             return
         member.fail_unless_tolerated(
             "lfh-unicode-path-mismatch",
-            f"its local Unicode path field names {cut_name(path)!r}",
+            f"its local Unicode path field contains the name {cut_name(path)!r}",
             policy,
         )
         yield "lfh-unicode-path-mismatch"

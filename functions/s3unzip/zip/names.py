@@ -119,7 +119,7 @@ def check_name(text: str, policy: Policy) -> Name:
     """Check and normalise a decoded name: remove `.`, empty segments and a drive letter.
 
     A name such as ``./`` is the destination folder itself. Its path is empty, and its failure is
-    `name-empty`, although a directory is allowed to have such a name.
+    `name-empty`. `central` reports this failure only for a file: a directory may have such a name.
     """
     slashed = text.replace("\\", "/")
     relative = slashed.lstrip("/")

@@ -84,7 +84,7 @@ class ProfileKeys:
         self._answered = -math.inf  # time of the last response from the program
         self._looked = -math.inf  # time when `find_new_keys` last looked for other keys
         self._found_new_keys = False  # whether that lookup found other keys
-        self._refusal: errors.S3UnzipError | None = None  # error raised by that lookup
+        self._lookup_error: errors.S3UnzipError | None = None  # error raised by that lookup
         self.renewals = 0  # number of times that `find_new_keys` found other keys
         # The error from the latest lookup. obstore passes on only the text of this error.
         self.failure: errors.S3UnzipError | None = None
@@ -140,17 +140,17 @@ class ProfileKeys:
             # other threads signed with the old keys may still arrive.
             valid_seconds = RENEWAL_SECONDS if self._found_new_keys else RELOOK_SECONDS
             if time.monotonic() - self._looked <= valid_seconds:
-                if self._refusal is not None:
-                    raise self._refusal
+                if self._lookup_error is not None:
+                    raise self._lookup_error
                 return self._found_new_keys
             self._looked = time.monotonic()
             self._found_new_keys = False
-            self._refusal = None
+            self._lookup_error = None
             try:
                 with self._explaining():
                     new = self._repeat_lookup()
-            except errors.S3UnzipError as refusal:
-                self._refusal = refusal
+            except errors.S3UnzipError as error:
+                self._lookup_error = error
                 raise
             # There may be no keys while the file is being written; a later lookup will find them.
             if new is not None and (self._keys is None or new.access_key != self._keys.access_key):

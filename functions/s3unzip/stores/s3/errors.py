@@ -355,7 +355,9 @@ def translate_error(error: Exception, call: Call) -> S3UnzipError:
     if isinstance(error, UnauthenticatedError) and _INTERRUPTED.match(str(error)):
         raise KeyboardInterrupt from error
     if isinstance(error, UnicodeError):
-        return UsageError(f"{call.bucket!r}, {call.key!r}: not Unicode, so S3 has no such name")
+        return UsageError(
+            f"{call.bucket!r}, {call.key!r}: not valid Unicode, so nothing in S3 can have this name"
+        )
     if isinstance(error, botocore_errors()):
         refusal = _explain_setting(error, call)
         if refusal is not None:

@@ -187,6 +187,7 @@ class S3Source(Source):
         return self._make_tail(call, answer.meta)._replace(data=data)
 
     def stat(self, location: Location) -> Tail:
+        # The request is a HEAD, which requires the permission s3:GetObject.
         call = Call("GetObject", location.bucket, location.key)
         with self._session.explaining(call):
             if needs_botocore(self._session, location.key):
