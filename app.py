@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
-from infra import RefusedError
-from infra.application import synthesize
+# Ctrl-C ends the program at once: jsii would print tracebacks of many lines.
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+from infra import RefusedError  # noqa: E402 - the imports take seconds, too
+from infra.application import synthesize  # noqa: E402
 
 try:
     synthesize()

@@ -273,6 +273,7 @@ def destroy(arguments: Arguments) -> int:
     if stopped:
         _say(f"{show_count(stopped, 'run')} stopped")
     for bucket in stack.buckets:
+        _say(f"emptying {bucket}")  # many objects take long, and an error names no bucket
         _say(f"{bucket}: {empty_bucket(account, bucket):,} objects deleted")
     return run_cdk(["destroy", *arguments.context, "--force"], account.variables)
 

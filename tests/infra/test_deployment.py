@@ -558,6 +558,14 @@ def test_the_cli_builds_what_the_tests_build(
     assert (staged / "s3unzip" / "aws" / "plan.py").is_file()
 
 
+def test_ctrl_c_during_synthesis_prints_no_traceback(tmp_path: Path) -> None:
+    """The CDK CLI, which starts the app, gets the same signal and ends."""
+    (tmp_path / "jsii.py").write_text("import os\nos.kill(os.getpid(), 2)\n")
+    variables = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    ended = run_process([sys.executable, "app.py"], bundle.ROOT, variables)
+    assert (ended.returncode, ended.stderr) == (-2, b"")
+
+
 def test_listing_builds_no_asset(tmp_path: Path) -> None:
     """`cdk ls` needs no asset and no uv, and answers with the stack of the environment."""
     said = run_cdk(tmp_path, *("ls", "-c", "env=prod"), UV="/nowhere/uv", CDK_VALIDATION="false")
