@@ -433,6 +433,20 @@ def test_leftovers_are_removed_below_the_folder_only(tmp_path: Path) -> None:
     assert [(tmp_path / name).exists() for name in names] == [True, False, False]
 
 
+def test_folders_that_errors_hold_are_closed_with_the_others(tmp_path: Path) -> None:
+    """A batch keeps the errors of its members until it ends, and they keep their tracebacks."""
+    target = FolderDestination(str(tmp_path))
+    _put(tmp_path, f"{tmp_path}/a/file")
+    errors = []
+    for number in range(5):
+        with pytest.raises(StorageError, match="a file is where a folder is needed") as refused:
+            target.put(f"{tmp_path}/a/file/{number}", b"body", FACTS, if_absent=False)
+        errors.append(refused.value)
+    assert count_open_folders(tmp_path) > len(errors)
+    target.release()
+    assert count_open_folders(tmp_path) == 0
+
+
 def test_a_folder_swapped_for_a_link_within_one_write(
     folder: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -245,7 +245,7 @@ class FolderDestination(Destination):
         self._unlink(probe)
 
     def release(self) -> None:
-        self._folders.forget()
+        self._folders.close()
 
     def put(self, key: str, body: Buffer, facts: ObjectFacts, *, if_absent: bool) -> None:
         """Write one whole file, with its time and mode."""

@@ -9,8 +9,9 @@ folder with a symbolic link between the check and the use. The following rules a
 2. Up to `MAX_OPEN` folders stay open. An open folder is reused only if its path still leads to it.
    If another program moves the folder right after this check, the file is written to the moved
    folder, and never through a link that has taken the place of the folder.
-3. A descriptor is closed when nothing refers to its `OpenFolder` any more. `forget` drops the
-   references to folders that are kept open.
+3. A descriptor is closed when nothing refers to its `OpenFolder` any more. `close` closes all
+   descriptors, also of folders that the traceback of an error still refers to. No thread may be
+   using a folder by then.
 4. The root is opened only once. If it was deleted or replaced, a write fails, `forget` is called,
    and the next attempt reopens everything.
 """
@@ -22,6 +23,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from weakref import WeakSet
 
 from s3unzip import errors
 from s3unzip.model import NO_NAMES
@@ -33,6 +35,7 @@ from s3unzip.stores.ports import Buffer
 # opened for reading.
 FOLDER_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 MAX_OPEN = 16  # number of folders kept open: macOS lets a process open 256 files
+CLOSED = -1  # value of the descriptor after `close`
 NO_HARD_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 # The function renameat2(2) and its flag RENAME_NOREPLACE, or the equivalents on macOS.
 _EXCLUSIVE_RENAME = {"darwin": ("renameatx_np", 4)}.get(sys.platform, ("renameat2", 1))
@@ -45,8 +48,13 @@ class OpenFolder:
         self.file = file
         self.facts = os.fstat(file)  # device and inode identify the folder
 
-    def __del__(self) -> None:
-        os.close(self.file)
+    def close(self) -> None:
+        """Close the descriptor; do nothing if it is already closed."""
+        if self.file != CLOSED:
+            os.close(self.file)
+            self.file = CLOSED
+
+    __del__ = close
 
 
 class OpenFolders:
@@ -63,6 +71,8 @@ class OpenFolders:
         self._root: OpenFolder | None = None
         self._is_made = False  # whether `_root` was opened with `create`
         self._open: dict[str, OpenFolder] = {}  # open folders by path
+        # All open folders, including those referenced only by threads or errors.
+        self._all: WeakSet[OpenFolder] = WeakSet()
 
     def get(self, path: str, *, create: bool = False) -> OpenFolder:
         """Return the open folder at `path`, relative to the root; "" is the root itself.
@@ -90,6 +100,12 @@ class OpenFolders:
         self._is_made = False
         self._open.clear()
 
+    def close(self) -> None:
+        """Close all folders; `get` reopens them. No thread may be using a folder."""
+        self.forget()
+        for folder in list(self._all):
+            folder.close()
+
     def _open_root(self, *, create: bool) -> OpenFolder:
         """Return the open root; the first call with `create` makes the root if it is missing."""
         root = self._root
@@ -100,6 +116,7 @@ class OpenFolders:
             if create:
                 make_folders(Path(self._path), self._mode)
             root = OpenFolder(os.open(self._path, FOLDER_FLAGS))
+        self._all.add(root)
         self._root = root
         self._is_made = create
         return root
@@ -114,6 +131,7 @@ class OpenFolders:
                 raise errors.StorageError(f"{whole}: not a path below {self._path}")
             try:
                 folder = OpenFolder(self._open_below(folder, name, whole, create=create))
+                self._all.add(folder)
             except OSError as error:
                 # With `create`, only a deleted parent is missing: forget the folders that are open.
                 if create and error.errno == errno.ENOENT:
