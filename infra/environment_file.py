@@ -115,7 +115,7 @@ _EXPECTED = {
     **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "must be a whole number"),
     **dict.fromkeys(("float_type", "float_parsing", "finite_number"), "must be a number"),
     **dict.fromkeys(("bool_type", "bool_parsing"), "must be true or false"),
-    **dict.fromkeys(("tuple_type", "list_type"), "must be a list"),
+    **dict.fromkeys(("tuple_type", "list_type"), "must be a list such as ['a','b']"),
     **dict.fromkeys(("dict_type", "model_type"), "must be a table"),
     "string_type": "must be text",
     "string_too_short": "must have at least {min_length} characters",

@@ -90,6 +90,10 @@ def test_a_wrong_file_is_one_line(tmp_path: Path, before: str, after: str, line:
         ({"runs.max_workers": "many"}, "-c runs.max_workers must be a whole number; it is 'many'"),
         ({"options.marker": "yes"}, "-c options.marker must be true or false; it is 'yes'"),
         (
+            {"network.subnets": "s"},
+            "-c network.subnets must be a list such as ['a','b']; it is 's'",
+        ),
+        (
             {"alarms.also": '["any"]'},
             "-c alarms.also.0 must be 'AbortedRuns', 'RejectedArchives' or",
         ),

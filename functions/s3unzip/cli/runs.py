@@ -118,7 +118,8 @@ def runs(arguments: Arguments) -> int:
         except UnreadableRecordError as error:  # truncated, foreign or from another version
             folder = f"{run_list.work_location}runs/{recent.run}/"
             warn(f"{folder}: {error}")
-            listed = replace(recent, state="UNREADABLE", source=folder)
+            state = RUNNING if recent.state == RUNNING else "UNREADABLE"
+            listed = replace(recent, state=state, source=folder)
         if listed is not None and arguments.json:
             print_json(listed)
         elif listed is not None:

@@ -204,6 +204,14 @@ def test_missing_archives_are_listed_and_started(shell: Shell) -> None:
     assert (ended.code, ended.out) == (0, "0 archives: 0 running, 0 without a verdict\n")
 
 
+def test_a_run_at_work_is_running_whatever_its_records_are(shell: Shell) -> None:
+    """After a deployment that changed their format, an execution is still at work."""
+    run = shell.site.begin("a.zip")
+    shell.site.account.put(f"runs/{run}/run.json", b"{}", "work")
+    ended = shell(command="runs").ends(0, f"runs/{run}/: {run}: another version of s3unzip wrote")
+    assert ended.out.splitlines()[1].split()[2] == "RUNNING"
+
+
 @pytest.mark.parametrize(
     ("words", "keys"),
     [
