@@ -11,6 +11,7 @@ HOST_VARIABLES = {
     "AWS_PROFILE": "Profile of `~/.aws`; the same as `--profile`.",
     "AWS_ENDPOINT_URL": "URL of an S3-compatible server; the same as `--endpoint-url`.",
     "AWS_ENDPOINT_URL_S3": "The same, for S3 alone; it wins over `AWS_ENDPOINT_URL`.",
+    "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS": "`true`: no variable or profile sets an endpoint.",
     "REQUESTS_CA_BUNDLE": "File of certificates to trust for S3 and AWS, without `AWS_CA_BUNDLE`.",
     "S3UNZIP_LIMITS": 'JSON object of limits of archives, such as `{"members": 20000000}`.',
     "S3UNZIP_TUNING": 'JSON object of tuning settings, such as `{"part_bytes": 33554432}`.',

@@ -197,6 +197,9 @@ def test_plan_test_and_dry_run_write_nothing(program: Program, words: str) -> No
     assert program.files().keys() == {"a.zip", "damaged.zip"}
 
 
+IGNORED = {"AWS_IGNORE_CONFIGURED_ENDPOINT_URLS": "true"}
+
+
 @pytest.mark.parametrize(
     ("destination", "variables", "options", "code"),
     [
@@ -206,6 +209,7 @@ def test_plan_test_and_dry_run_write_nothing(program: Program, words: str) -> No
         ("s3://bucket/prefix", {"AWS_ENDPOINT_URL_S3": "http://127.0.0.1:9"}, (), 0),
         ("s3://bucket/prefix", {}, ("--dest-endpoint-url", "http://127.0.0.1:9"), 0),
         ("s3://bucket/prefix", {"AWS_CONFIG_FILE": "config"}, (), 0),
+        ("s3://bucket/prefix", {"AWS_ENDPOINT_URL": "http://127.0.0.1:9", **IGNORED}, (), 2),
         ("s3://bucket/prefix", {}, ("--endpoint-url", "https://s3.eu-west-1.amazonaws.com"), 2),
         ("out", {}, (), 0),
     ],

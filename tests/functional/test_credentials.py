@@ -415,3 +415,20 @@ def test_an_archive_without_a_date_has_runs_of_the_first_day(program: Program) -
     (run,) = program.runs()
     assert not run.startswith("1970")
     assert run in ended.err
+
+
+@pytest.mark.parametrize("words", ["ls s3://from/a.zip", "run a.zip s3://out/to"])
+def test_an_endpoint_of_one_region_in_aws(program: Program, words: str) -> None:
+    """No other attempt helps where the bucket is in another region."""
+    program.add("a.zip")
+    with HttpServer(lambda _: Reply(301, headers={"x-amz-bucket-region": "eu-west-1"})) as proxy:
+        program.variables["http_proxy"] = proxy.url
+        program.run(*words.split(), "--endpoint-url", "http://s3.us-east-1.amazonaws.com").ends(
+            6, "the bucket is in another region; check --endpoint-url"
+        )
+
+
+def test_a_profile_with_a_region_that_is_none(program: Program) -> None:
+    """The line names the region, and how one looks."""
+    (program.folder / "no-config").write_text("[default]\nregion = eu west 1\n")
+    program.run("ls", "s3://from/a.zip").ends(2, "'eu west 1'", "a region looks like eu-west-1")

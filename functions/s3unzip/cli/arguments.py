@@ -33,6 +33,7 @@ from s3unzip.stores.open import check_names, reaches_aws
 if TYPE_CHECKING:
     from s3unzip.operate.runs import DeployedRuns
 
+IGNORE_VARIABLE = "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"  # if "true", variables set no endpoints
 PASSWORD_VARIABLE = "S3UNZIP_PASSWORD"  # noqa: S105 - the name of a variable, not a password
 TUNING_VARIABLE = "S3UNZIP_TUNING"
 OTHER_HOSTS = "other-hosts"
@@ -289,7 +290,9 @@ class Arguments(Struct, frozen=True):
         # As in botocore, the variable for S3 alone wins. An environment has other services, too.
         s3_endpoint = os.environ.get("AWS_ENDPOINT_URL_S3")
         is_variable = values.get("endpoint_url") == os.environ.get("AWS_ENDPOINT_URL")
-        if s3_endpoint and is_variable and not self.env:
+        if is_variable and os.environ.get(IGNORE_VARIABLE, "").lower() == "true":
+            values["endpoint_url"] = None
+        elif s3_endpoint and is_variable and not self.env:
             values["endpoint_url"] = s3_endpoint
         config = StoreConfig(
             runs_home(),

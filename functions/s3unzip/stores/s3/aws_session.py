@@ -100,6 +100,14 @@ class AwsSession:
         # Without an endpoint URL there is no host, and requests go to AWS.
         return host is None or host.endswith((".amazonaws.com", ".amazonaws.com.cn", ".api.aws"))
 
+    def is_out_of_reach(self, status: int | None) -> bool:
+        """Return whether the endpoint of one region in AWS is set for a bucket in another one.
+
+        Args:
+            status: HTTP status of a response.
+        """
+        return status == 301 and self.endpoint_url is not None and self.reaches_aws
+
     @cached_property
     def style(self) -> str:
         """Where the bucket name is in a URL: "path", "virtual" (in the host name), or "auto".
@@ -144,7 +152,10 @@ class AwsSession:
         ):
             return server.geturl(), False
         _refuse_ip_address(server, "--addressing-style path reaches the bucket")
-        return server._replace(netloc=f"{bucket}.{server.netloc}").geturl(), True
+        url = server._replace(netloc=f"{bucket}.{server.netloc}").geturl()
+        if "xn--" in url:  # obstore panics if this is not the prefix of Punycode
+            check_endpoint(url, f"s3://{bucket}:")
+        return url, True
 
     def _access_point_url(self, arn: str) -> str:
         """Return the URL of an access point, which only botocore can derive from an ARN."""

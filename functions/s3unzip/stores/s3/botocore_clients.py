@@ -237,8 +237,10 @@ def create_client(
             or True,
             config=Config(**settings),
         )
-    except ValueError as error:  # the endpoint from ~/.aws/config or a variable is invalid
-        raise errors.UsageError(f"{error}: it must begin with http:// or https://") from None
+    except ValueError as error:  # a setting from ~/.aws/config or a variable is invalid
+        raise errors.UsageError(
+            f"{error}: a region looks like eu-west-1, and an endpoint begins with http:// or https://"
+        ) from None
     find_proxy(client.meta.endpoint_url)  # refuses an invalid proxy
     return client
 

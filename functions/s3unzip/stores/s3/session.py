@@ -265,8 +265,8 @@ class Session:
                 f"s3://{bucket}: there is no such bucket; check its name, the region and the "
                 "endpoint"
             )
-        if answer.message.startswith(NOT_S3):
-            raise errors.StorageError(f"s3://{bucket}: {NOT_S3}; {self._advice}")
+        if answer.message.startswith(NOT_S3) or self._aws.is_out_of_reach(answer.status):
+            raise errors.StorageError(f"s3://{bucket}: {answer.message}; {self._advice}")
         unreachable = self._explain_unreachable(answer, bucket, f"s3://{bucket}")
         if unreachable is not None:
             raise unreachable
@@ -321,7 +321,7 @@ class Session:
             self._unversioned.add(call.bucket)  # the next attempt specifies no version
             return errors.ServiceFaultError(str(fault))
         if is_misplaced(answer):  # `fault` allows a retry, which goes to the region of the bucket
-            if not self._switch_region(call.bucket):
+            if self._aws.is_out_of_reach(answer.status) or not self._switch_region(call.bucket):
                 return errors.NotFoundError(f"{fault}; {self._advice}")
         elif isinstance(fault, errors.ServiceFaultError):
             return self._explain_fault(fault, answer, call)
