@@ -242,17 +242,29 @@ def _put_same_stems(world: World, rng: random.Random, services: Services) -> Non
 
 
 def put_archive(
-    world: World, services: Services, recipe: Recipe, key: str = KEY, prefix: str = PREFIX
+    world: World,
+    services: Services,
+    recipe: Recipe,
+    key: str = KEY,
+    prefix: str = PREFIX,
+    *,
+    upload_seconds: int = 0,
 ) -> None:
-    """Put an archive whose members go below a prefix; its event follows."""
-    buckets = {"ingest": world.ingest, "members": world.members}
-    world.ingest.neighbours = world.members.neighbours = buckets
+    """Put an archive whose members go below a prefix; its event follows.
+
+    The Last-Modified of the archive is the time at which its upload began.
+    """
+    world.ingest.neighbours = world.members.neighbours = {
+        "ingest": world.ingest,
+        "members": world.members,
+    }
     data, facts = make_archive(recipe, prefix)
     world.ingest.add(key, data)
     stored = world.ingest.objects[key]
     stored.modified = world.scheduler.now
     world.promises.archive_put(key, stored.etag, facts)
     services.send(event_of(world, key))
+    stored.modified -= upload_seconds
 
 
 def event_of(world: World, key: str) -> str:
@@ -428,8 +440,10 @@ class Stage:
         )
         return found
 
-    def put(self, recipe: Recipe, key: str = KEY, prefix: str = PREFIX) -> None:
-        put_archive(self.world, self.services, recipe, key, prefix)
+    def put(
+        self, recipe: Recipe, key: str = KEY, prefix: str = PREFIX, *, upload_seconds: int = 0
+    ) -> None:
+        put_archive(self.world, self.services, recipe, key, prefix, upload_seconds=upload_seconds)
 
     def replace(self, recipe: Recipe) -> None:
         """Put another archive, and let everybody else go on."""

@@ -89,7 +89,10 @@ def test_the_better_of_two_simultaneous_attempts_is_on_record(call: str) -> None
 
 @pytest.mark.parametrize(("call", "kind"), [("put events", DELETED), ("stat", PLAIN)])
 @pytest.mark.parametrize("after", ["deleted", "replaced", "there"])
-def test_an_end_that_is_cut_off_is_repeated(after: str, call: str, kind: int) -> None:
+@pytest.mark.parametrize("upload_seconds", [0, 120])
+def test_an_end_that_is_cut_off_is_repeated(
+    upload_seconds: int, after: str, call: str, kind: int
+) -> None:
     """The function is killed between report and event: its message comes again, and sends it."""
     with staged(kind, tail_bytes=WHOLE_TAIL) as stage:
         steps: dict[str, list[Callable[[], object]]] = {
@@ -99,7 +102,7 @@ def test_an_end_that_is_cut_off_is_repeated(after: str, call: str, kind: int) ->
         }
         stage.at("intake", 1, "put out/", partial(stage.wait, 2.0))  # not brief: it looks again
         stage.at("intake", 1, call, *steps[after], stage.kill)
-        stage.play(partial(stage.put, SMALL))
+        stage.play(partial(stage.put, SMALL, upload_seconds=upload_seconds))
         run = stage.run_of(SMALL.version)
         assert run.told == [COMPLETED]
         if kind == DELETED:

@@ -130,7 +130,7 @@ def read_puts(body: str, config: LambdaConfig) -> tuple[list[ArchivePut], list[E
     """Return the archives in the body of one queue message, and the faults of its other events.
 
     Archives that no trigger covers, or that wait for the result of their scan, are left out. S3's
-    other events, such as deletions, contain no archives. It is a fault if the message or a part of
+    other events, such as deletions, announce no archives. It is a fault if the message or a part of
     it is not an event, or if an event cannot refer to an archive.
     """
     puts: list[ArchivePut] = []

@@ -271,7 +271,7 @@ def next_execution_name(
                 archive.tail.pin,
                 ArchiveVersion(earlier.request.source, earlier.pin),
             )
-        # An execution from before `since` is ending, unless the failed execution started it.
+        # An execution that began before `since` is about to end, unless the failed one started it.
         if execution.status == RUNNING and (execution.began >= since or number > failed_number):
             return None
     raise UsageError(f"{run}: {TOO_MANY}")

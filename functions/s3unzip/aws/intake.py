@@ -42,7 +42,14 @@ from msgspec.structs import replace
 
 from s3unzip import errors
 from s3unzip.aws.environment import LambdaConfig, load_config
-from s3unzip.aws.events import ArchivePut, passes_scan, read_puts, read_scan_tag, redeliver_later
+from s3unzip.aws.events import (
+    CLOCK_SECONDS,
+    ArchivePut,
+    passes_scan,
+    read_puts,
+    read_scan_tag,
+    redeliver_later,
+)
 from s3unzip.aws.executions import (
     ArrivedArchive,
     end_run,
@@ -230,19 +237,17 @@ def _resume_or_repeat_end(
 def _repeat_ends(put: ArchivePut, invocation: Invocation, current_run: str | None) -> bool:
     """Repeat the end of each run of an older version; return whether there is such a run.
 
-    The id of a run begins with the Last-Modified of its archive. This time is at most
-    `UPLOAD_SECONDS` before the time of the event.
+    An earlier attempt may have stopped after it wrote the report. The id of a run begins with the
+    Last-Modified of its archive, which is at most `UPLOAD_SECONDS` before the time of the event.
 
     Args:
         current_run: the run of the current version, which is left out; None: the archive is gone.
     """
-    until = int(put.time) + 2  # the clocks of S3 and EventBridge may differ
+    upload_times = range(int(put.time) - UPLOAD_SECONDS, int(put.time) + CLOCK_SECONDS + 1)
     find = partial(find_reports, put.source, invocation.context.stores, invocation.context.calls())
     reports = [
         report
-        for report in chain.from_iterable(
-            map_ahead(find, range(until - UPLOAD_SECONDS, until), REPORT_READERS)
-        )
+        for report in chain.from_iterable(map_ahead(find, upload_times, REPORT_READERS))
         if report.source == put.source.public and report.run != current_run
     ]
     for report in reports:

@@ -185,7 +185,8 @@ def scan_segment(
     boundaries = (bit for bit in stop_bits if bit is not None)
     for _ in range(_MAX_SCANS):
         stop_bit = next(boundaries, None)
-        # No boundary is left, so all later segments would join this one: are these too many?
+        # The allowed segments have no boundary left, so the scan would go on to the end of the
+        # stream. If there are later segments, it would cover too many.
         if stop_bit is None and segment + max_segments < layout.count:
             return None
         chunks = read(*segment_span(start_bit, stop_bit, layout.size))

@@ -228,7 +228,7 @@ class PutPool(Generic[T]):
         self._max_in_flight = 4 * threads
         self._in_flight = 0
         self._bytes = 0  # total size of the bodies in flight
-        self._awaited: int | None = None  # size of the body for which `submit` waits
+        self._awaited_size: int | None = None  # size of the body for which `submit` waits
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._error: BaseException | None = None
@@ -257,10 +257,10 @@ class PutPool(Generic[T]):
         Waking after each PUT would cost two thread switches per member, which take longer than the
         member itself.
         """
-        self._awaited = size
+        self._awaited_size = size
         while not self._may_submit(size):
             self._changed.wait()
-        self._awaited = None
+        self._awaited_size = None
 
     def _may_submit(self, size: int) -> bool:
         """Return whether a waiting `submit` may continue: after an error, or if there is room."""
@@ -306,7 +306,7 @@ class PutPool(Generic[T]):
             with self._lock:
                 self._bytes -= size
                 self._in_flight -= 1
-                if self._awaited is not None and self._may_submit(self._awaited):
+                if self._awaited_size is not None and self._may_submit(self._awaited_size):
                     self._changed.notify()
 
 
@@ -314,8 +314,8 @@ class _Writer:
     """Writes members, following the run's `on_conflict`; each thread does one PUT at a time.
 
     If the store accepts other members, a refusal is a fault of the refused member alone. If the
-    bucket refuses every member, the refusal ends the run; otherwise a million members would be
-    refused one by one.
+    bucket refuses every member, the refusal ends the run, so that a million members are not refused
+    one by one.
     """
 
     def __init__(self, attempt: TaskAttempt) -> None:

@@ -34,7 +34,7 @@ from s3unzip.stores.ports import Buffer, Destination, StoredObject
 from s3unzip.zip import Member
 from s3unzip.zip.decode import PIECE_LENGTH
 
-LIST_PRICE = 12  # a LIST costs as much as so many HEADs: https://aws.amazon.com/s3/pricing/
+LIST_PRICE = 12  # a LIST costs as much as this many HEADs: https://aws.amazon.com/s3/pricing/
 
 
 def is_member(row: PlannedMember, options: Options, destination: Destination, calls: Calls) -> bool:
@@ -50,7 +50,7 @@ def is_same_object(
     stored = find_object(outcome.key, options, destination, calls)
     if stored is None or stored.size != outcome.size:
         return False
-    # The metadata of a streamed AE-2 member has no CRC-32: then only the sizes are compared.
+    # The metadata of a streamed AE-2 member has no CRC-32, so only the sizes are compared.
     if stored.crc32 is None and destination.keeps_metadata:
         return True
     return stored.crc32 == outcome.crc32

@@ -49,7 +49,7 @@ from s3unzip.stores.ports import Buffer, Upload
 from s3unzip.zip import AFTER_LENGTH, ByteRange, Member, OpenedMember, close_member
 from s3unzip.zip.decode import largest_size
 
-COPY_TRIES = 4  # if the copy of a part has had so many faults, the member is streamed
+COPY_TRIES = 4  # if the copy of a part has had this many faults, the member is streamed
 CHECKSUM_LENGTH = 8  # length of a CRC-32 in base64
 
 

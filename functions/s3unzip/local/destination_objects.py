@@ -264,7 +264,7 @@ def _check_runs(request: Request, cleared: Location, home: Location, stores: Sto
             plan = RunRecords.open(stores, name).find_plan()
         except UnreadableRecordError as damage:  # the run may have written to `cleared`
             raise UnreadableRecordError(
-                f"{OPTION}: which objects are extra depends on all runs on record: {damage}; if "
+                f"{OPTION} needs the records of all runs to find the extra objects: {damage}; if "
                 f"that run is no longer needed, remove {home}runs/{name}/"
             ) from None
         if plan is None or plan.run.source.public == request.source.public:

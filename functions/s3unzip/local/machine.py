@@ -85,7 +85,8 @@ class Machine:
         self._home = stores.work.key
         self._progress = context.progress or Progress()
         self._workers = workers
-        self.outer: RunRecords | None = None  # the run that extracted the archives of this machine
+        # The outermost run, if the archives are nested. A stop of that run stops this machine, too.
+        self.outermost: RunRecords | None = None
         self._resources = ExitStack()  # the workers, the lock, and the machine for nested archives
         self._locked = self._resources.enter_context(ExitStack())  # the latest run
         self._resources.callback(workers.close)
@@ -145,7 +146,7 @@ class Machine:
 
     def _begin_anew(self, run: str) -> None:
         """Lock a run, and delete the records and uploads of any earlier run with the same id."""
-        if self.outer is not None and is_stopped(self.outer):
+        if self.outermost is not None and is_stopped(self.outermost):
             raise KeyboardInterrupt  # handled in the same way as Ctrl-C
         self._lock(run)
         note_start(self._home, run)
@@ -213,7 +214,7 @@ class Machine:
         """
         if not has_nested(report):
             return
-        self._inner.outer = RunRecords.open(self.context.stores, report.run)
+        self._inner.outermost = RunRecords.open(self.context.stores, report.run)
         budget = report.options.nested_budget or first_budget(self.context.tuning)
         outer_reports = deque([report])
         ended: list[tuple[RunRecords, list[NestedRun]]] = []
@@ -282,8 +283,7 @@ class Machine:
         """Do the rounds of a run one after another; return the report of the run.
 
         Raises:
-            InterruptedRunError: the user pressed Ctrl-C or a stop is on record. The finished
-                members are on record.
+            InterruptedRunError: after Ctrl-C or a recorded stop; finished members are on record.
         """
         context = self.context
         records = RunRecords.open(context.stores, settled.next.run)
@@ -300,8 +300,9 @@ class Machine:
                 tasks = state.tasks or list(records.read_round(state.round))
                 has_scans = any(task.kind is TaskKind.SCAN for task in tasks)
                 self._progress.phase("scan" if has_scans else "extract")
+                new_run = state.round == first
                 fault = self._workers.do_all(
-                    run, tasks, state.workers, self.outer or records, new_run=state.round == first
+                    run, tasks, state.workers, self.outermost or records, new_run=new_run
                 )
                 self._progress.phase("link" if has_scans else "report")
                 settled = _settle_round(state, records, context, fault)

@@ -1,4 +1,4 @@
-"""Set up a process of this machine: its logging, its thread scheduling and its memory allocator.
+"""Set up a process on this machine: its logging, its thread scheduling and its memory allocator.
 
 A worker has tens of threads that wait for the interpreter's lock or for a PUT, each for
 microseconds. Linux moves each woken thread to an idle processor, where it preempts the running

@@ -302,7 +302,8 @@ class LocalRuns(RunList):
                 return records.find_plan() is not None  # without a plan, nothing can be resumed
         except UnreadableRecordError:
             return True
-        # `archive_left` means that the action on the archive has not been done yet.
+        # A run that was stopped is FAILED. `archive_left` means that the action on the archive has
+        # not been done yet.
         return report.verdict is Verdict.FAILED or report.archive_left
 
     def connections(self, run: str) -> StoreConfig:

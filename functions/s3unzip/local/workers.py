@@ -137,7 +137,7 @@ class Workers:
         self._workers = []
 
     def do_all(
-        self, run: Run, tasks: Sequence[Task], at_once: int, outer: RunRecords, *, new_run: bool
+        self, run: Run, tasks: Sequence[Task], at_once: int, outermost: RunRecords, *, new_run: bool
     ) -> ServiceFaultError | None:
         """Attempt each task once; members without an outcome are left for the next round.
 
@@ -147,7 +147,7 @@ class Workers:
             run: the run.
             tasks: the tasks of one round.
             at_once: the maximum number of concurrent workers.
-            outer: the records of the run that extracted this archive, or else of this run.
+            outermost: the records of the outermost run, whose stop stops this run, or of this run.
             new_run: whether this is the first round since the run began or was resumed.
 
         Returns:
@@ -170,7 +170,7 @@ class Workers:
                 ended, running = wait(running, LOOK_SECONDS, FIRST_COMPLETED)
                 for future in ended:
                     future.result()  # raises the error from the thread
-                if running and outer.run != run.id and is_stopped(outer):  # stop this run, too
+                if running and outermost.run != run.id and is_stopped(outermost):
                     records.write_stop(
                         Stop(Verdict.FAILED, STOPPED, "the run was stopped by s3unzip abort")
                     )
@@ -263,7 +263,7 @@ class _PendingTasks:
     def __init__(self, tasks: Sequence[Task], *, max_faults: int) -> None:
         # In reverse order, because `take` pops the last task; None after `drop`.
         self._tasks: list[Task] | None = list(reversed(tasks))
-        self._max_faults = max_faults  # so many consecutive faults end the run
+        self._max_faults = max_faults  # this many consecutive faults end the run
         self._faults = 0  # number of consecutive faults
         self._deaths = 0  # number of consecutive worker deaths
         self._lock = threading.RLock()  # `note_end` calls `drop`

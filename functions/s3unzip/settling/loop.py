@@ -15,7 +15,7 @@ The rules of the loop:
 - If records cannot be read, the run ends as FAILED, with that reason. When such a run is resumed,
   it begins anew: its records except the report are deleted, and it is planned again. Members that
   were written are written again, with the same bytes.
-- If the records under a run's id belong to another archive, two runs have one id. That is an error.
+- If the records under a run's id belong to another archive, two runs share the id. It is an error.
 """
 
 from collections.abc import Callable, Sequence

@@ -86,7 +86,7 @@ def _tile(
         value: a figure or a word.
         note: the text below the value.
         tone: a CSS class.
-        has_note: whether the note is shown.
+        has_note: False if the note would say nothing, such as "0 failed"; then it is not shown.
     """
     if not has_note:
         note = ""

@@ -136,7 +136,7 @@ def read_whole_tail(
     tail = read_end(source, location, calls, length)
     count = count_disks(tail.data)  # number of parts according to the end record
     if count > max_parts:
-        return _refuse(tail, "too-many-parts", f"{count:,} parts, the limit is {max_parts:,}")
+        return _refuse(tail, "too-many-parts", f"{count:,} parts; the limit is {max_parts:,}")
     if count > 1:
         return _join_parts(source, location, calls, tail=tail, count=count)
     if EOCD_SIGNATURE in tail.data:

@@ -213,9 +213,9 @@ def check_endpoint(url: str, name: str = "--endpoint-url") -> None:
             )
             # A label with this prefix must be the Punycode of a lower-case name beyond ASCII.
             and all(
-                name.isprintable() and not name.isascii() and name == name.lower()
+                label.isprintable() and not label.isascii() and label == label.lower()
                 for encoded in re.findall(r"(?<![^.])xn--([^.]*)", parts.hostname)
-                for name in [encoded.encode().decode("punycode")]
+                for label in [encoded.encode().decode("punycode")]
             )
             and parts.port != 0
             # A slash in a password ends the host early, so that the "@" is in the path.
@@ -231,10 +231,9 @@ def check_endpoint(url: str, name: str = "--endpoint-url") -> None:
         if "@" in url:  # a user and a password
             url = f"...@{url.rpartition('@')[2]}"
         elif almost:
-            example = (
-                f"{almost['query'] and ' and has no query'}, like "
-                f"{almost['scheme'] or 'http'}://{almost['server']}"
-            )
+            example = f", like {almost['scheme'] or 'http'}://{almost['server']}"
+            if almost["query"]:
+                example = f" and has no query{example}"
         raise UsageError(f"{name} {url}: not a URL that begins with http:// or https://{example}")
 
 
@@ -371,7 +370,8 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
     # Maximum time for a PUT of a few MiB, including sending the body. For a part, the limit applies
     # to each 128 KiB that is sent, and to the wait for the response.
     put_seconds: float = 80.0
-    slow_seconds: float = 600.0  # for UploadPartCopy and Complete, during which S3 sends nothing
+    # For UploadPartCopy and CompleteMultipartUpload, during which S3 sends nothing.
+    slow_seconds: float = 600.0
 
     def startup_ends(self) -> float:
         """Return the monotonic time when the startup ends, or 0.0 if it is over."""

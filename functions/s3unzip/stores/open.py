@@ -226,7 +226,7 @@ class OpenedStores:
                     keys = self._keys.setdefault(
                         access.profile, ProfileKeys(access.profile, self._ask)
                     )
-                option = "--endpoint-url"  # the advice for an unreachable server names it
+                option = "--endpoint-url"  # the advice for an unreachable server names this option
                 is_destination = key == _session_key(self._config.at_destination())
                 if is_destination and self._config.destination_endpoint_url is not None:
                     option = "--dest-endpoint-url"

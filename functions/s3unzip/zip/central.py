@@ -100,7 +100,7 @@ def _read_form(raw: bytes) -> _HeaderForm:
         findings.append(("fifo-mode", "FIFO mode bits, treated as an ordinary file"))
     if needed & 0xFF > records.MAX_VERSION:  # the upper byte is not part of the version
         findings.append(
-            ("version-needed", f"it requires version {needed}, the latest is {records.MAX_VERSION}")
+            ("version-needed", f"it requires version {needed}; the latest is {records.MAX_VERSION}")
         )
     if flags & records.FLAG_PATCH:
         findings.append(("patch-data", "compressed patch data"))
@@ -197,7 +197,7 @@ class DirectoryReader:
         limit = self._policy.limits.total_size
         if self._declared_size > limit:
             reject(
-                "bomb-total", f"{self._declared_size} bytes declared so far, the limit is {limit}"
+                "bomb-total", f"{self._declared_size} bytes declared so far; the limit is {limit}"
             )
 
     def _read_header(
@@ -280,7 +280,7 @@ class DirectoryReader:
 
     def _report_out_of_bounds(self, stop: int, *, lacks_value: bool) -> None:
         """Report that a member ends at `stop`, after the start of the directory."""
-        message = f"it would end at {stop}, the directory begins at {self._location.start}"
+        message = f"it would end at {stop}, but the directory begins at {self._location.start}"
         if lacks_value:
             message += "; a ZIP64 value is missing"
         code = wrapped.UNPROVEN if self._location.is_wrapped else "member-out-of-bounds"
@@ -446,7 +446,7 @@ class DirectoryReader:
             )
         if size > limits.member_size:
             self._warn_or_fail(
-                "bomb-member-size", f"declares {size} bytes, the limit is {limits.member_size}"
+                "bomb-member-size", f"declares {size} bytes; the limit is {limits.member_size}"
             )
         if member.method != records.METHOD_STORED and size > member.compressed_size * limits.ratio:
             code = "bomb-ratio" if member.method == records.METHOD_DEFLATE else "high-ratio"
@@ -507,7 +507,7 @@ class DirectoryReader:
                 table.fail_header(
                     number,
                     "bomb-member-size",
-                    f"it has at least {table.sizes[number]} bytes, the limit is {limit}",
+                    f"it has at least {table.sizes[number]} bytes; the limit is {limit}",
                 )
         # Compute the total again from the corrected sizes.
         self._declared_size = 0

@@ -354,7 +354,7 @@ class _LzmaStream:
         if dictionary > self._memory_limit:
             self._member.fail(
                 "memory-bound",
-                f"lzma: a dictionary of {dictionary} bytes, the limit is {self._memory_limit}",
+                f"lzma: a dictionary of {dictionary} bytes; the limit is {self._memory_limit}",
             )
         size = _UNKNOWN_SIZE if self._has_marker else self._member.size
         # The header of a `.lzma` file: the properties, and the sizes of the dictionary and output.

@@ -450,6 +450,6 @@ class GzipMember(MemberDecoder):
                 yield bytes(waiting[start : start + _MAX_BLOCK])
             del waiting[:full_length]
             content_left -= full_length
-        # The final block. An exclusive OR with 16 set bits produces the complement of its length.
+        # The final block. An exclusive OR with 16 set bits gives the complement of the length.
         yield _STORED_BLOCK.pack(1, content_left, content_left ^ _MAX_BLOCK)
         yield bytes(waiting)

@@ -118,9 +118,9 @@ def _check_limits(end: DirectoryEnd, policy: Policy) -> None:
             end.stop,
         )
     if size > limits.directory_size:
-        reject("cd-too-large", f"{size} bytes, the limit is {limits.directory_size}", start)
+        reject("cd-too-large", f"{size} bytes; the limit is {limits.directory_size}", start)
     if entries > limits.members:
-        reject("too-many-entries", f"{entries} declared, the limit is {limits.members}")
+        reject("too-many-entries", f"{entries} declared; the limit is {limits.members}")
     if entries * records.CENTRAL_LENGTH > size:
         reject("cd-size", f"{entries} members declared in {size} bytes", start)
 
@@ -171,7 +171,8 @@ def _find_prefix(archive: ArchiveBytes, end: DirectoryEnd) -> Reads[int]:
     if gap == 0:
         return 0
     can_have_prefix = not end.disks.is_split  # nothing precedes the parts of a split archive
-    # The directory is either at its declared offset or directly before its end record.
+    # The gap is accepted only as a prefix: the directory must be directly before its end record,
+    # not at its declared offset.
     at_declared = yield from archive.read(declared, min(declared + 4, end.stop))
     at_adjusted = b""
     if can_have_prefix and size >= records.CENTRAL_LENGTH:
@@ -196,7 +197,8 @@ def _check_prefix(archive: ArchiveBytes, prefix: int, code: str) -> Reads[None]:
     Such bytes are not the program of a self-extractor.
     """
     if (yield from archive.read(0, 4)) == records.LOCAL_SIGNATURE:
-        yield from _refuse_stacked(archive, prefix)  # reports a whole archive more clearly
+        # If these bytes end with a complete archive, the message of this check is clearer.
+        yield from _refuse_stacked(archive, prefix)
         reject(
             code,
             f"the directory is {prefix} bytes after its declared offset, "

@@ -101,7 +101,7 @@ class KeyChecker:
                     table.fail_header(
                         number,
                         "key-too-long",
-                        f"the key would have {utf8_length(key)} bytes, the limit is {max_bytes}",
+                        f"the key would have {utf8_length(key)} bytes; the limit is {max_bytes}",
                         KEYLESS,
                     )
                     table.cut_path(number)
@@ -123,7 +123,7 @@ class KeyChecker:
         limit = self._policy.limits.names_size
         if self._names_size > limit:
             reject(
-                "names-too-large", f"{self._names_size} bytes of names so far, the limit is {limit}"
+                "names-too-large", f"{self._names_size} bytes of names so far; the limit is {limit}"
             )
 
     def _selects(self, number: int) -> bool:
@@ -236,19 +236,20 @@ class KeyChecker:
         depend on the order in which members are written.
         """
         table = self._table
-        # `clashes` contains hashes of folded keys. From here on, keys are compared without folding.
-        clashing: dict[int, int] = {}  # numbers of members by the hashes of their keys
+        # `clashes` contains hashes of folded keys. From here on, keys are compared without folding,
+        # because only equal keys clash in every file system.
+        numbers_by_hash: dict[int, int] = {}  # numbers of members by the hashes of their keys
         for number in table.numbers(SELECTED):
             key = self._selection.key_of(table.path(number))
             if hash(fold_key(key)) in clashes:
-                clashing[hash(key)] = number
+                numbers_by_hash[hash(key)] = number
         # First find the folders that contain other members, then add those that the archive lists.
         memory = self._policy.limits.folder_memory
         parents = (key.rpartition("/")[0] for key in self._keys(SELECTED))
-        used_folders = set(clashing).intersection(_hash_folders(parents, memory))
+        used_folders = set(numbers_by_hash).intersection(_hash_folders(parents, memory))
         listed_folders = filter(None, map(folder_key, self._selected_folders()))
         folders = used_folders.union(_hash_folders(listed_folders, memory))
-        for key_hash, number in clashing.items():
+        for key_hash, number in numbers_by_hash.items():
             if not table.sizes[number] and key_hash in folders:
                 table.kinds[number] = FOLDER
             elif key_hash in used_folders:  # a listed folder without members causes no failure

@@ -145,7 +145,7 @@ class Member(Struct, frozen=True, array_like=True, gc=False):
         return size == self.size or (self.is_wrapped and (size - self.size) % WRAP == 0)
 
     def with_crc(self, crc32: int) -> Member:
-        """Return the member with the given CRC-32, as if the directory declared that CRC-32."""
+        """Return a copy with the given CRC-32, as if the directory had declared that CRC-32."""
         cipher = self.cipher
         if cipher is not None and cipher.version == 2:
             cipher = cipher._replace(version=1)  # AE-1, which declares the CRC-32

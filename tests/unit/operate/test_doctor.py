@@ -770,7 +770,7 @@ def test_a_run_that_is_refused(deploy: Callable[..., Site], account: Account) ->
     site = deploy(**{Variable.LIMITS: '{"members": 2}'})
     canary = _put(site.runs)
     assert not begin(site)
-    expect(canary.check(PATIENCE), FAILURE, "REJECTED", "5 declared, the limit is 2")
+    expect(canary.check(PATIENCE), FAILURE, "REJECTED", "5 declared; the limit is 2")
     assert "is kept for diagnosis" in canary.remove(keep_run=True).message
     left = _left(account)
     assert {key.partition("/")[0] for key in left} == {"runs"}

@@ -46,6 +46,7 @@ class AwsSession:
     def __init__(self, access: StoreConfig, keys: ProfileKeys | None = None) -> None:
         self.access = access
         self.keys = keys or shared_keys(access.profile)
+        # A service that issues keys has a region. The first session with these keys sets it.
         if self.keys.region is None:
             self.keys.region = access.region
         self._lock = threading.RLock()  # threads cannot share `_botocore_session`

@@ -207,6 +207,7 @@ def explain_missing_keys(error: Exception, profile: str) -> errors.S3UnzipError:
         case exceptions.RefreshWithMFAUnsupportedError():
             cause = "they have expired, and new ones need a code"
             advice = "start the command again, or s3unzip resume"
+        # From data of credential_process, or of a cache file, that botocore does not check.
         case AttributeError() | LookupError() | TypeError() | ValueError():
             cause = f"a program or a file gives unexpected data: {cause}"
         case EOFError():

@@ -455,7 +455,8 @@ def _advise(answer: ServerAnswer, call: Call) -> str:
             return advice
     if answer.status == 412 and call.pinned:
         return "the archive was overwritten since it was planned"
-    # The advice by status is for other servers. S3's response to a HEAD has no code.
+    # The advice by status is for responses without a code. S3's response to a HEAD has none either,
+    # but the advice for 400 is only for other servers.
     if answer.code or (answer.status == 400 and answer.request_id):
         return ""
     return _STATUS_ADVICE.get(answer.status, "")

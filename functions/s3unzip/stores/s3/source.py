@@ -267,7 +267,9 @@ class S3Source(Source):
                     f"{location}: the store gives neither versions nor strong ETags, so a newer "
                     "archive could be taken for the one that was extracted"
                 )
-            count_request("head")  # some servers ignore IfMatch, so the ETag is compared here, too
+            # Some servers ignore IfMatch, so the ETag is compared here, too. A HEAD needs the right
+            # GetObject.
+            count_request("head")
             try:
                 with self._session.explaining(Call("GetObject", location.bucket, location.key)):
                     current = self._session.client("control").head_object(**request)
