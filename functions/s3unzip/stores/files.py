@@ -103,7 +103,8 @@ def _near_names(path: Path) -> str:
 
     try:
         # Comparing all the names in a huge folder would take too long.
-        entries = list(itertools.islice(os.scandir(path.parent), 10_000))
+        with os.scandir(path.parent) as folder:
+            entries = list(itertools.islice(folder, 10_000))
     except OSError:
         return ""
     # A symbolic link to a missing file has the name of `path` itself.
