@@ -108,7 +108,7 @@ SAYS = {
     "make diff": "Number of stacks with differences: 0",
     "make deploy ENV=prod": "s3unzip-prod.IngestBucket = ",
     "make deploy": "s3unzip-dev.IngestBucket = ",
-    "make destroy ENV=dev": r"emptying (\S+)\n\1: [1-9]\d* [^✅]*✅ +s3unzip-dev: destroyed",
+    "make destroy ENV=dev": r"emptying (\S+)\s+\1: [1-9]\d* [^✅]*✅ +s3unzip-dev: destroyed",
     "make destroy ENV=prod": "make unprotect ENV=prod|s3unzip-prod: destroyed",
     "make unprotect": "can now be destroyed",
     "cdk ls": "s3unzip-dev",

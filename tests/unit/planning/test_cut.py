@@ -393,7 +393,7 @@ def test_a_task_that_outlasts_a_function_is_named() -> None:
     """A huge member that cannot be split has a warning; its task writes one record."""
     huge = Task("stream-0", TaskKind.STREAM, (0, 100), 1, (0, 80 * rates.GB), 90 * rates.GB, 0.0)
     made = estimate(ASKED, [huge], aws(), TUNING)
-    assert ("ends after 900" in made.warnings[0], made.requests.put) == (True, PLAN_PUTS + 1)
+    assert ("stop after 900 s" in made.warnings[0], made.requests.put) == (True, PLAN_PUTS + 1)
 
 
 def test_sizes_are_counted_in_bins_that_double() -> None:
