@@ -1,12 +1,9 @@
 """The places that the contract suite runs over: what a port's implementations have in common."""
 
 import itertools
-import ssl
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from s3unzip.model import Location
@@ -66,20 +63,6 @@ def scripted(
     """Run a scripted S3; yield stores on it, and the requests that it gets."""
     with servers.HttpServer(answer) as server:
         yield stores_at(server.url, **settings), server.asked
-
-
-def untrusted_context(folder: Path) -> ssl.SSLContext:
-    """Return the TLS of a server with a certificate of its own."""
-    key, cert = str(folder / "key.pem"), str(folder / "cert.pem")
-    made = [
-        *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost"),
-        *("-addext", "basicConstraints=critical,CA:FALSE"),
-        *("-addext", f"subjectAltName=IP:{servers.HOST}"),
-    ]
-    subprocess.run([*made, "-keyout", key, "-out", cert], check=True, capture_output=True)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(cert, key)
-    return context
 
 
 def list_all(

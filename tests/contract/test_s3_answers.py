@@ -17,9 +17,18 @@ from s3unzip.errors import (
 from s3unzip.model import Location, Part
 from s3unzip.stores import config, ports, web
 from s3unzip.stores.s3 import aws_session, session
-from tests.contract.places import list_all, scripted, stores_at, untrusted_context
+from tests.contract.places import list_all, scripted, stores_at
 from tests.contract.test_s3_faults import CALLS, LINE
-from tests.support.servers import HOST, Asked, HttpServer, Reply, nobody, raw_server, s3_error
+from tests.support.servers import (
+    HOST,
+    Asked,
+    HttpServer,
+    Reply,
+    make_tls,
+    nobody,
+    raw_server,
+    s3_error,
+)
 
 WHERE = Location("s3", "bucket", "")
 XMLNS = 'xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
@@ -439,22 +448,10 @@ def test_an_untrusted_certificate_is_named(
     tmp_path: Path, by: str, variable: str, *, beginning: bool
 ) -> None:
     """The error is final, because retries cannot help; it has the cause and advice."""
-    with raw_server(lambda _: None, untrusted_context(tmp_path)) as host:
+    with raw_server(lambda _: None, make_tls(tmp_path)) as host:
         refusal = _ask(f"https://{host}", by=by, beginning=beginning)
     assert type(refusal) is StorageError
     assert re.search(f"ertificate.*{variable}", str(refusal))
-
-
-@pytest.mark.parametrize("by", ["obstore", "boto3"])
-@pytest.mark.parametrize("variable", ["AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"])
-def test_a_certificate_that_a_variable_names_is_trusted(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str, by: str
-) -> None:
-    """Both clients trust it: large members are written where small ones are."""
-    context = untrusted_context(tmp_path)
-    monkeypatch.setenv(variable, str(tmp_path / "cert.pem"))
-    with raw_server(_refuse_tunnel("403 Forbidden"), context) as host:
-        assert isinstance(_ask(f"https://{host}", by=by), AccessDeniedError)
 
 
 @pytest.mark.parametrize(

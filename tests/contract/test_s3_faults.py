@@ -437,23 +437,6 @@ def test_an_answer_to_one_call_has_its_meaning(meaning: str) -> None:
         (CALLS | MORE_CALLS)[call](stores)
 
 
-@pytest.mark.parametrize("call", ["read", "put"])  # botocore follows by itself
-def test_a_bucket_in_another_region(call: str) -> None:
-    """The first attempt learns where the bucket is, the next one goes there."""
-
-    def answer(asked: Asked) -> Reply:
-        if "/eu-west-1/s3/" not in asked.headers["authorization"]:
-            return s3_error(301, "PermanentRedirect", x_amz_bucket_region="eu-west-1")
-        if asked.method == "HEAD":
-            return Reply(200, headers={"x-amz-bucket-region": "eu-west-1"})
-        return TEN_BYTES
-
-    with scripted(answer) as (stores, _):
-        with pytest.raises(ServiceFaultError):
-            CALLS[call](stores)
-        CALLS[call](stores)
-
-
 @pytest.fixture
 def recursion(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ignore errors of destructors: at the limit of recursion they cannot run either."""

@@ -1,4 +1,4 @@
-"""How the command line reaches servers: credentials, host names of buckets, links."""
+"""How the command line reaches servers: credentials, regions, links."""
 
 import itertools
 import json
@@ -7,15 +7,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import NamedTuple
-from urllib.parse import urlsplit
 from xml.sax.saxutils import escape
 
 import pytest
 
-from tests.functional.test_places import ARCHIVE, CONTENT, LARGE, NAMES, SOURCE, TARGET, signers
-from tests.support import memory, memory_server, zips
+from tests.functional.test_places import SOURCE, TARGET, signers
+from tests.support import memory_server, zips
 from tests.support.processes import COMMAND, Ended, Program
 from tests.support.servers import (
     HANG_SECONDS,
@@ -289,95 +286,6 @@ def test_an_answer_that_is_no_answer_of_sts_names_the_profile(login: Login) -> N
     )
 
 
-SERVER = "s3.example"
-ACCOUNT = "123456789012"
-POINT = f"arn:aws:s3:eu-west-1:{ACCOUNT}:accesspoint"
-HOSTS = {f"{bucket}.{SERVER}": bucket for bucket in ("from", "out")} | {
-    f"{bucket}-{ACCOUNT}.{SERVER}": bucket for bucket in ("from", "out")
-}
-
-
-class Hosts(memory_server.MemoryS3):
-    """A store behind a proxy that knows buckets by their host names only."""
-
-    def answer(self, asked: Asked) -> Reply:
-        url = urlsplit(asked.path)
-        bucket = HOSTS.get(url.hostname or "")
-        if bucket is None:
-            return s3_error(403, "SecondLevelDomainForbidden")
-        headers = {
-            name: text.replace(f"{POINT}:from/object/", "from/")
-            for name, text in asked.headers.items()
-        }
-        return super().answer(
-            replace(asked, path=f"/{bucket}{url.path}?{url.query}", headers=headers)
-        )
-
-
-class Site(NamedTuple):
-    """The command line, and the store."""
-
-    program: Program
-    s3: Hosts
-
-    @property
-    def out(self) -> memory.MemoryBucket:
-        return self.s3.buckets["out"]
-
-    def extract(self, *words: str, source: str = "from", target: str = "out") -> Ended:
-        return self.program.start(
-            "run", f"s3://{source}/in/a.zip", f"s3://{target}/to", "-w", "2", *words
-        )
-
-
-@pytest.fixture
-def site(program: Program) -> Iterator[Site]:
-    with Hosts("from", "out") as s3:
-        s3.buckets["from"].add("in/a.zip", ARCHIVE)
-        program.variables |= {
-            "http_proxy": s3.url,
-            "no_proxy": "",
-            "NO_PROXY": "",
-            "AWS_ENDPOINT_URL": f"http://{SERVER}",
-            "AWS_REGION": "us-east-1",
-            "S3UNZIP_TUNING": '{"small_member": 100000, "copy_from": 5242880}',
-        }
-        yield Site(program, s3)
-
-
-@pytest.mark.parametrize(
-    ("words", "configuration"),
-    [
-        (("--addressing-style", "virtual"), ""),
-        ((), "[default]\ns3 =\n  addressing_style = virtual\n"),
-    ],
-    ids=["option", "configuration"],
-)
-def test_a_server_that_wants_buckets_in_host_names(
-    site: Site, words: tuple[str, ...], configuration: str
-) -> None:
-    """The option or the configuration reaches it; without both, the message names the option."""
-    site.extract().ends(6, "add --addressing-style virtual")
-    (site.program.folder / "no-config").write_text(configuration)
-    site.extract(*words).ends(0)
-    assert site.out.bodies == {"to/a/small.txt": CONTENT, "to/a/large.bin": LARGE}
-    assert {asked.method for asked in site.s3.asked} == {"GET", "POST", "PUT"}
-    site.program.start("verify", "s3://from/in/a.zip", "s3://out/to", *words).ends(0)
-    site.program.start("resume", "latest").says("COMPLETED already")
-
-
-@pytest.mark.parametrize("mark", [":", "/"])
-def test_access_points_are_places_like_buckets(site: Site, mark: str) -> None:
-    """Both forms of an ARN name one; requests go to its host, and are signed for its region."""
-    site.extract(source=f"{POINT}{mark}from", target=f"{POINT}{mark}out").ends(0)
-    assert (
-        {*site.out.objects},
-        {asked.headers["authorization"].split("/")[2] for asked in site.s3.asked},
-    ) == (NAMES, {"eu-west-1"})
-    site.program.start("run", f"s3://{POINT}{mark}from/in/", "out").ends(0)
-    assert site.program.files("out/a")["large.bin"] == LARGE
-
-
 NAME = "my%20report.zip"
 
 
@@ -415,17 +323,6 @@ def test_an_archive_without_a_date_has_runs_of_the_first_day(program: Program) -
     (run,) = program.runs()
     assert not run.startswith("1970")
     assert run in ended.err
-
-
-@pytest.mark.parametrize("words", ["ls s3://from/a.zip", "run a.zip s3://out/to"])
-def test_an_endpoint_of_one_region_in_aws(program: Program, words: str) -> None:
-    """No other attempt helps where the bucket is in another region."""
-    program.add("a.zip")
-    with HttpServer(lambda _: Reply(301, headers={"x-amz-bucket-region": "eu-west-1"})) as proxy:
-        program.variables["http_proxy"] = proxy.url
-        program.run(*words.split(), "--endpoint-url", "http://s3.us-east-1.amazonaws.com").ends(
-            6, "the bucket is in another region; check --endpoint-url"
-        )
 
 
 def test_a_profile_with_a_region_that_is_none(program: Program) -> None:

@@ -83,6 +83,20 @@ def run_versitygw() -> Iterator[tuple[str, Path]]:
             process.wait()
 
 
+def make_tls(folder: Path, *hosts: str) -> ssl.SSLContext:
+    """Return the TLS of a server at 127.0.0.1 and `hosts` with a certificate of its own."""
+    key, cert = str(folder / "key.pem"), str(folder / "cert.pem")
+    names = ",".join([f"IP:{HOST}", *(f"DNS:{host}" for host in hosts)])
+    made = [
+        *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost"),
+        *("-addext", f"subjectAltName={names}", "-addext", "basicConstraints=critical,CA:FALSE"),
+    ]
+    subprocess.run([*made, "-keyout", key, "-out", cert], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, key)
+    return context
+
+
 @contextlib.contextmanager
 def nobody() -> Iterator[str]:
     """Yield a URL at which nobody listens: its port is taken all the time, so no server gets it."""
@@ -193,6 +207,7 @@ class HttpServer:
     def __init__(self, answer: Callable[[Asked], Reply]) -> None:
         self.asked: list[Asked] = []
         self.make_reply = answer
+        self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # of the server behind a proxy
         handler = type("Handler", (_Handler,), {"owner": self})
         self._server = ThreadingHTTPServer((HOST, 0), handler)
         self._server.daemon_threads = True
@@ -224,6 +239,16 @@ class _Handler(BaseHTTPRequestHandler):
         going_on = super().handle_expect_100()
         self.wfile.flush()
         return going_on
+
+    def do_CONNECT(self) -> None:
+        """Be the server to which this proxy would connect."""
+        self.send_response(HTTPStatus.OK)
+        self.end_headers()
+        self.wfile.flush()
+        with self.owner.tls.wrap_socket(self.connection, server_side=True) as self.request:
+            self.setup()
+            self.handle()
+        self.close_connection = True
 
     def handle_any(self) -> None:
         length = int(self.headers.get("Content-Length") or 0)

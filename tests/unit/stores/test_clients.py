@@ -91,16 +91,6 @@ def test_a_client_is_as_boto3_makes_it(
     )
 
 
-def test_a_region_of_one_client_wins_over_the_session() -> None:
-    """A bucket may be in another region than its session."""
-    assert (
-        AwsSession(StoreConfig(profile="keys", region="us-west-2"))
-        .client("s3", region="ap-south-1")
-        .meta.region_name
-        == "ap-south-1"
-    )
-
-
 def test_keys_are_looked_for_in_the_region_of_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there are no plain keys, botocore's chain has the region that an option names."""
     monkeypatch.setattr(
@@ -216,7 +206,9 @@ def test_what_is_read_without_botocore_is_what_botocore_reads(
     assert settings.keys.is_fixed is (keys.method == "env")
 
 
-@pytest.mark.parametrize("region", ["us-east-1", "eu-west-1", "us-gov-west-1", "cn-north-1"])
+@pytest.mark.parametrize(
+    "region", ["us-east-1", "eu-west-1", "us-gov-west-1", "cn-north-1", "eusc-de-east-1"]
+)
 @pytest.mark.parametrize(
     "settings_of_endpoint",
     [
