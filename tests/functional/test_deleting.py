@@ -125,7 +125,7 @@ def test_another_archives_prefix_is_left_alone(place: Place) -> None:
     (run,) = place.runs()
     (place.home / "runs" / run / RUN).write_text("damaged")
     place.site("--delete-extra", "1000").ends(
-        6, "--delete-extra: ", f"remove {place.home}/runs/{run}/"
+        6, "--delete-extra needs the records of all runs", f"remove {place.home}/runs/{run}/"
     )
     assert place.names == {"site/x/theirs.txt"}
 
