@@ -172,13 +172,15 @@ class S3Destination(Destination):
             return send()
         except s3_errors() as error:
             answer = read_answer(error)
-            # MalformedXML is the refusal of checksums in the XML of Complete. The other codes have
-            # many causes, so their message must name the checksum.
+            # MalformedXML is the refusal of checksums in the XML of Complete. Not all servers name
+            # the header in an InvalidArgument, which Scaleway also returns for too many parts. The
+            # last two codes have many causes, so their message must name the checksum.
             is_refused = (
                 is_unsupported(answer)
                 or answer.code == "MalformedXML"
+                or (answer.code == "InvalidArgument" and "Part number" not in answer.message)
                 or (
-                    answer.code in {"InvalidArgument", "InvalidDigest", "InvalidRequest"}
+                    answer.code in {"InvalidDigest", "InvalidRequest"}
                     and "checksum" in answer.message.lower()
                 )
             )
