@@ -558,6 +558,17 @@ class PlannedMember(Struct, frozen=True, array_like=True, gc=False):
             etag=etag,
         )
 
+    def failed(self, finding: Finding) -> Outcome:
+        """Return the outcome of a member that failed with `finding`."""
+        return Outcome(
+            index=self.member.index,
+            key=self.key,
+            status=Status.FAILED,
+            reason=finding.code,
+            message=finding.message,
+            offset=finding.offset,
+        )
+
     @property
     def work(self) -> int:
         """What the member adds to the progress of its run, in bytes of the archive."""
@@ -618,18 +629,6 @@ class Outcome(Struct, frozen=True, omit_defaults=True, gc=False):
     message: str | None = None
     offset: int | None = None
     etag: str | None = None  # the ETag of the PUT, without quotes; None: not known
-
-    @staticmethod
-    def failed(index: int, key: str, finding: Finding) -> Outcome:
-        """Return the outcome of a member that failed with `finding`."""
-        return Outcome(
-            index=index,
-            key=key,
-            status=Status.FAILED,
-            reason=finding.code,
-            message=finding.message,
-            offset=finding.offset,
-        )
 
 
 class Part(Struct, frozen=True, omit_defaults=True):

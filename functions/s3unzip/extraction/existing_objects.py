@@ -183,10 +183,8 @@ def explain_refusal(row: PlannedMember, run_step: Step) -> Outcome:
 
 
 def _fail_existing(row: PlannedMember) -> Outcome:
-    return Outcome.failed(
-        row.member.index,
-        row.key,
-        row.finding("exists", "the key exists with other content, and --on-conflict is never"),
+    return row.failed(
+        row.finding("exists", "the key exists with other content, and --on-conflict is never")
     )
 
 

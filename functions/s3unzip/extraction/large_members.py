@@ -41,7 +41,7 @@ from s3unzip.extraction.uploads import (
     send_part,
     upload_parts,
 )
-from s3unzip.model import Outcome, Part, PlannedMember
+from s3unzip.model import Part, PlannedMember
 from s3unzip.planning.reading import open_local
 from s3unzip.runs.step import RUN_FAULTS, Step, TaskAttempt
 from s3unzip.stores.calls import read_ahead
@@ -140,7 +140,7 @@ def _write_or_note(
             read_crc=partial(_read_crc, attempt, row),
         )
     except errors.MemberError as error:
-        outcome = Outcome.failed(row.member.index, row.key, error.finding)
+        outcome = row.failed(error.finding)
     if outcome is None:
         write(attempt, row)
     else:

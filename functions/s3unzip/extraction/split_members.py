@@ -158,7 +158,7 @@ def link_member(run_step: Step, tasks: Sequence[Task]) -> list[Task] | Outcome:
         data = open_data(run_step, row)
         data.check_after_data()
     except MemberError as error:
-        return Outcome.failed(row.member.index, row.key, error.finding)
+        return row.failed(error.finding)
     if first.kind is TaskKind.COPY:
         return _begin_slices(data, TaskKind.COPY, first, _plan_copies(run_step, row, tasks))
     try:

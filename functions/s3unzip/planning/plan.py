@@ -17,7 +17,7 @@ from s3unzip.contradictions import check_options
 from s3unzip.errors import RejectedError
 from s3unzip.explanations import describe
 from s3unzip.model import (
-    Outcome,
+    PlannedMember,
     PlanSummary,
     Report,
     Request,
@@ -111,7 +111,7 @@ def _write_members(
         key_of = reading.template.key_of()
         # Names that cannot be keys may begin with slashes.
         outcomes = (
-            Outcome.failed(member.index, key_of(member.path.lstrip("/")), finding)
+            PlannedMember(member, key_of(member.path.lstrip("/"))).failed(finding)
             for member, finding in reading.index.failures
         )
         records.write_outcomes(report, outcomes)

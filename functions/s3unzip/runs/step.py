@@ -114,7 +114,7 @@ class TaskAttempt(Step):
 
     def note_failed(self, row: PlannedMember, finding: errors.Finding) -> None:
         """Add the outcome of a member that could not be extracted."""
-        self.note(row, Outcome.failed(row.member.index, row.key, finding))
+        self.note(row, row.failed(finding))
 
     def resume(self, earlier: TaskOutcomes) -> None:
         """Take over the outcomes and the cost of an earlier attempt at the task."""
