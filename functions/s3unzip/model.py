@@ -541,6 +541,12 @@ class PlannedMember(Struct, frozen=True, array_like=True, gc=False):
         """Return a finding about the member, with the offset of the member in the archive."""
         return Finding(code, message, self.member.offset, self.key)
 
+    def with_crc(self, crc32: int) -> PlannedMember:
+        """Return the row, with the CRC-32 of the content if the archive does not declare one."""
+        if self.member.declares_crc:
+            return self
+        return PlannedMember(self.member.with_crc(crc32), self.key)
+
     def outcome(self, status: Status, size: int | None = None, etag: str | None = None) -> Outcome:
         """Return the outcome of a member whose object is correct.
 

@@ -20,7 +20,7 @@ from queue import SimpleQueue
 from typing import Generic, TypeVar
 
 from s3unzip import errors
-from s3unzip.extraction.existing_objects import explain_refusal, resolve_conflicts, with_crc
+from s3unzip.extraction.existing_objects import explain_refusal, resolve_conflicts
 from s3unzip.extraction.large_members import stream_whole
 from s3unzip.extraction.member_object import make_object, object_facts
 from s3unzip.model import OnConflict, PlannedMember
@@ -131,7 +131,7 @@ def _extract_neighbours(
             else:
                 attempt.note_failed(row, error.finding)
         else:
-            verified = with_crc(row, decoded.crc32)
+            verified = row.with_crc(decoded.crc32)
             # Made here because the same code is slower in the pool's thread, which has just woken.
             facts = object_facts(verified.key, verified.member, attempt.run)
             pool.submit((verified, facts), decoded.content)

@@ -22,7 +22,6 @@ from functools import partial
 from os.path import commonprefix
 
 from isal.isal_zlib import crc32
-from msgspec.structs import replace
 
 from s3unzip.errors import NotFoundError
 from s3unzip.extraction.member_object import has_stored_size
@@ -157,7 +156,7 @@ def resolve_conflict(
         if not row.member.declares_crc:
             if read_crc is None:
                 return None
-            row = with_crc(row, read_crc())
+            row = row.with_crc(read_crc())
         if row.member.cipher is not None and stored.crc32 is None:
             # A large AE-2 member was written before the CRC-32 of its content was known, so read
             # the object to compute it. If the object was deleted since, the CRC-32 stays unknown.
@@ -186,13 +185,6 @@ def _fail_existing(row: PlannedMember) -> Outcome:
     return row.failed(
         row.finding("exists", "the key exists with other content, and --on-conflict is never")
     )
-
-
-def with_crc(row: PlannedMember, crc: int) -> PlannedMember:
-    """Return `row`, with the CRC-32 of the content added if the archive does not declare it."""
-    if row.member.declares_crc:
-        return row
-    return replace(row, member=row.member.with_crc(crc))
 
 
 def resolve_conflicts(

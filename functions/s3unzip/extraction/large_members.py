@@ -26,7 +26,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from s3unzip import errors
-from s3unzip.extraction.existing_objects import resolve_conflict, with_crc
+from s3unzip.extraction.existing_objects import resolve_conflict
 from s3unzip.extraction.member_object import open_content, stored_size
 from s3unzip.extraction.uploads import (
     CopyRefusedError,
@@ -219,7 +219,7 @@ def _upload(
 
     parts = upload_parts(attempt, upload, content(), [part_size])
     attempt.warnings.update(decoder.warnings)
-    row = with_crc(row, decoder.crc32)
+    row = row.with_crc(decoder.crc32)
     if options.as_gzip is None:
         return check_whole(parts, row), parts
     declared_size = stored_size(row.member, options)
