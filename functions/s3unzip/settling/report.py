@@ -25,7 +25,6 @@ The rules:
 """
 
 import os
-from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -138,7 +137,7 @@ def make_report(
     elif plan.excluded and not plan.selected:
         message = f"nothing is selected: the options exclude all {plan.excluded:,} members"
     report = replace(
-        _sum_up(plan, results, verdict),
+        results.sum_up(plan, verdict),
         reason=reason,
         message=message,
         missing=missing,
@@ -150,33 +149,6 @@ def make_report(
     if cost is not None:
         report = replace(report, cost=cost.total)
     return replace(report, after_success=_plan_source_action(plan.run, report))
-
-
-def _sum_up(plan: PlanSummary, results: Results, verdict: Verdict) -> Report:
-    return Report.of(
-        plan.run.id,
-        plan.run,
-        plan.run.pin,
-        verdict,
-        members=plan.members,
-        directories=plan.directories,
-        excluded=plan.excluded,
-        # Each status is the name of a field of the report.
-        **{status.value: results.counts[status] for status in Status},
-        reasons=dict(results.reasons.most_common()),
-        warnings=dict(results.warnings + Counter(plan.warnings)),
-        failures=tuple(results.failures),
-        tasks=plan.tasks,
-        workers=plan.workers,
-        # The members of the waiting tasks have no outcome, so these tasks count as failed.
-        tasks_failed=len(results.unfinished) + len(results.waiting),
-        bytes_in=results.bytes_read + plan.bytes_read,
-        bytes_out=results.bytes_written,
-        started=plan.started,
-        plan_seconds=plan.plan_seconds,
-        task_seconds=round(results.task_seconds, 6),
-        first_object=results.first_object,
-    )
 
 
 def _explain_missing(run: Run, results: Results, stop: Stop | None, missing: int) -> Stop | None:

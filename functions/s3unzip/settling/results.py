@@ -25,12 +25,14 @@ from s3unzip.model import (
     Failure,
     Outcome,
     PlanSummary,
+    Report,
     Requests,
     Status,
     Stop,
     Task,
     TaskKind,
     TaskReport,
+    Verdict,
 )
 from s3unzip.runs.records import PLAN_TASK, RunRecords, TaskOutcomes
 from s3unzip.runs.step import Step, stop_for
@@ -121,6 +123,33 @@ class Results(Struct):
                         task=task,
                     )
                 )
+
+    def sum_up(self, plan: PlanSummary, verdict: Verdict) -> Report:
+        """Return the report of the run with these totals and those of its plan."""
+        return Report.of(
+            plan.run.id,
+            plan.run,
+            plan.run.pin,
+            verdict,
+            members=plan.members,
+            directories=plan.directories,
+            excluded=plan.excluded,
+            # Each status is the name of a field of the report.
+            **{status.value: self.counts[status] for status in Status},
+            reasons=dict(self.reasons.most_common()),
+            warnings=dict(self.warnings + Counter(plan.warnings)),
+            failures=tuple(self.failures),
+            tasks=plan.tasks,
+            workers=plan.workers,
+            # The members of the waiting tasks have no outcome, so these tasks count as failed.
+            tasks_failed=len(self.unfinished) + len(self.waiting),
+            bytes_in=self.bytes_read + plan.bytes_read,
+            bytes_out=self.bytes_written,
+            started=plan.started,
+            plan_seconds=plan.plan_seconds,
+            task_seconds=round(self.task_seconds, 6),
+            first_object=self.first_object,
+        )
 
 
 def read_results(step: Step, plan: PlanSummary) -> Results:
