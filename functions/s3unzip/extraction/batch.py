@@ -37,7 +37,7 @@ from s3unzip.zip import (
 from s3unzip.zip.decode import Decoded
 
 T = TypeVar("T")
-Ready = tuple[PlannedMember, ObjectFacts]  # what a PUT needs in addition to the bytes of the object
+RowAndFacts = tuple[PlannedMember, ObjectFacts]  # what a PUT needs besides the bytes of the object
 
 MAX_REFUSALS = 20  # refused PUTs without a single success after which the run ends
 
@@ -50,7 +50,7 @@ def extract_batch(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
     tuning = attempt.context.tuning
     rows = _drop_existing(attempt, rows)
     writer = _Writer(attempt)
-    pool: PutPool[Ready] = PutPool(
+    pool: PutPool[RowAndFacts] = PutPool(
         writer.put,
         threads=min(tuning.puts_in_flight, max(1, len(rows))),
         max_bytes=tuning.bytes_in_flight,
@@ -60,7 +60,7 @@ def extract_batch(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
         for neighbours in _group_neighbours(rows, tuning.gap_bytes):
             oversized += _extract_neighbours(attempt, neighbours, pool)
         pool.close()
-        writer.note_refusals()
+        writer.note_refusals()  # only now: if the store refuses every member, an error ends the run
     except BaseException:
         attempt.calls.end()  # from now on, a PUT that fails is not retried
         pool.abandon()
@@ -112,7 +112,7 @@ def _read_stop(member: Member) -> int:
 
 
 def _extract_neighbours(
-    attempt: TaskAttempt, rows: list[PlannedMember], pool: PutPool[Ready]
+    attempt: TaskAttempt, rows: list[PlannedMember], pool: PutPool[RowAndFacts]
 ) -> list[PlannedMember]:
     """Extract members that are read with one range; return the members that must be streamed.
 
@@ -157,7 +157,7 @@ def _decode_verified(attempt: TaskAttempt, row: PlannedMember, window: Window) -
     member = row.member
     raw = window.take(member.offset, _read_stop(member))
     opened = open_member(member, raw, policy)
-    if isinstance(opened, int):  # the length that the header needs: `raw` is too short
+    if isinstance(opened, int):  # the header needs this many bytes, more than `raw` has
         raise errors.ServiceFaultError(f"the local header at {member.offset} was cut short")
     stop = opened.data_start + member.compressed_size
     decoded = make_object(
@@ -228,7 +228,7 @@ class PutPool(Generic[T]):
         self._max_in_flight = 4 * threads
         self._in_flight = 0
         self._bytes = 0  # total size of the bodies in flight
-        self._awaited_size: int | None = None  # size of the body for which `submit` waits
+        self._awaited_size: int | None = None  # size of the body that waits in `submit`
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._error: BaseException | None = None
@@ -239,24 +239,23 @@ class PutPool(Generic[T]):
         for thread in self._threads:
             thread.start()
 
-    def submit(self, ready: T, body: Buffer) -> None:
-        """Wait until there is room for a body, then queue its PUT."""
+    def submit(self, subject: T, body: Buffer) -> None:
+        """Wait until there is room for a body, then queue the call of `put` for it.
+
+        `put` also gets `subject`, which says what the body is.
+        """
         size = len(body)
         with self._lock:
             if self._in_flight >= self._max_in_flight or self._bytes + size > self._max_bytes:
-                self._wait_for_room(size)
+                self._wait_for_room(size)  # releases the lock while it waits
             if self._error is not None:
                 raise self._error
             self._bytes += size
             self._in_flight += 1
-        self._queue.put((ready, body))
+        self._queue.put((subject, body))
 
     def _wait_for_room(self, size: int) -> None:
-        """Wait until at most half of the bytes and bodies are in flight.
-
-        Waking after each PUT would cost two thread switches per member, which take longer than the
-        member itself.
-        """
+        """Wait until a body of `size` bytes may be submitted; the caller holds the lock."""
         self._awaited_size = size
         while not self._may_submit(size):
             self._changed.wait()
@@ -264,7 +263,8 @@ class PutPool(Generic[T]):
 
     def _may_submit(self, size: int) -> bool:
         """Return whether a waiting `submit` may continue: after an error, or if there is room."""
-        # The thread waits until half is free, so that it wakes less often.
+        # Waking after each PUT would cost two thread switches per member, which take longer than
+        # the member itself, so `submit` waits until half of the room is free.
         has_free_bytes = self._bytes + size <= self._max_bytes // 2
         has_room = has_free_bytes and self._in_flight <= self._max_in_flight // 2
         # If no body is in flight, there is room for any body.
@@ -294,10 +294,10 @@ class PutPool(Generic[T]):
     def _work(self) -> None:
         """PUT queued bodies until the pool ends; each thread runs this loop."""
         for queued in iter(self._queue.get, None):  # `_end_threads` puts None into the queue
-            ready, body = queued
+            subject, body = queued
             try:
                 if self._error is None:  # otherwise the body is dropped
-                    self._put(ready, body)
+                    self._put(subject, body)
             except BaseException as error:  # noqa: BLE001 - re-raised in the thread that submits
                 with self._lock:
                     self._error = self._error or error
@@ -322,7 +322,7 @@ class _Writer:
         self._attempt = attempt
         self._if_absent = attempt.run.options.on_conflict is OnConflict.NEVER
         self._has_success = False  # whether the store has accepted any member
-        # Findings, because the traceback of an error would keep the folder of its member open.
+        # Findings, not errors: the traceback of an error refers to the open folder of the member.
         self._refused: list[tuple[PlannedMember, errors.Finding]] = []
         self._lock = threading.Lock()
 
@@ -331,9 +331,9 @@ class _Writer:
         for row, finding in self._refused:
             self._attempt.note_failed(row, finding)
 
-    def put(self, ready: Ready, body: Buffer) -> None:
+    def put(self, row_and_facts: RowAndFacts, body: Buffer) -> None:
         """PUT a member and note its outcome; raise an error only if it ends the whole batch."""
-        row, facts = ready
+        row, facts = row_and_facts
         attempt = self._attempt
         started = attempt.context.clock.now()
         try:

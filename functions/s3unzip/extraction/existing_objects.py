@@ -49,7 +49,8 @@ def is_same_object(
     stored = find_object(outcome.key, options, destination, calls)
     if stored is None or stored.size != outcome.size:
         return False
-    # The metadata of a streamed AE-2 member has no CRC-32, so only the sizes are compared.
+    # The metadata of a streamed AE-2 member has no CRC-32, so only the sizes are compared. Without
+    # metadata, None means that the file is not the gzip file that the run wrote.
     if stored.crc32 is None and destination.keeps_metadata:
         return True
     return stored.crc32 == outcome.crc32
@@ -80,11 +81,10 @@ def find_object(
     is_gzip = options.as_gzip is not None
 
     def find() -> StoredObject | None:
-        # The CRC-32 of the content is in the metadata, unless the store's own checksum replaces it.
-        if is_gzip and not destination.keeps_metadata:
+        if is_gzip and not destination.keeps_metadata:  # `head` would not inflate the file
             return read_stored(destination, key, is_gzip=True)
         stored = destination.head(key)
-        # The store's checksum of a gzip file is not the CRC-32 of the content.
+        # The store's checksum is that of the object, which is not the content if it is a gzip file.
         if stored is None or stored.checksum is None or is_gzip:
             return stored
         return stored._replace(crc32=stored.checksum)
@@ -103,7 +103,7 @@ def read_stored(destination: Destination, key: str, *, is_gzip: bool) -> StoredO
     try:
         for chunk in destination.read(key):
             size += len(chunk)
-            if crc is None:  # not a single gzip file: the rest is only read for its size
+            if crc is None:  # not a single gzip file: read the rest only to learn the size
                 continue
             crc = _extend_crc(inflater, chunk, crc) if is_gzip else crc32(chunk, crc)
     except NotFoundError:
@@ -155,11 +155,11 @@ def resolve_conflict(
     if has_stored_size(stored.size, row.member, options):
         if not row.member.declares_crc:
             if read_crc is None:
-                return None
+                return None  # with `never`, the store then refuses the conditional write
             row = row.with_crc(read_crc())
         if row.member.cipher is not None and stored.crc32 is None:
             # A large AE-2 member was written before the CRC-32 of its content was known, so read
-            # the object to compute it. If the object was deleted since, the CRC-32 stays unknown.
+            # the object to compute it. After a deletion since `find_object`, it stays unknown.
             stored = (
                 calls.paced(
                     "get",
@@ -171,7 +171,7 @@ def resolve_conflict(
         return row.outcome(Status.UNCHANGED, stored.size)
     if options.on_conflict is OnConflict.NEVER:
         return _fail_existing(row)
-    return None
+    return None  # `skip-unchanged` overwrites an object with other content
 
 
 def explain_refusal(row: PlannedMember, run_step: Step) -> Outcome:
@@ -215,14 +215,15 @@ def resolve_conflicts(
 def _find_possible_conflicts(
     rows: Sequence[PlannedMember], options: Options, destination: Destination, calls: Calls
 ) -> Iterator[PlannedMember]:
-    """Yield the rows under whose keys there may be an object that must be kept.
+    """Yield the rows whose keys may have an object that must be kept.
 
     A page of a listing costs as much as `LIST_PRICE` HEADs. If the keys are far apart, the listing
     has many pages of other keys. The listing therefore stops after `max_pages`, and all rows after
     the last listed key are yielded.
     """
     by_key = sorted(rows, key=lambda row: row.key)  # code points sort in the order of their UTF-8
-    # Twice as many pages as the rows alone fill, plus two; but never above the price of HEADs.
+    # Twice the pages that the rows alone would fill, plus two, but no more than a HEAD for each row
+    # would cost.
     max_pages = min(2 + 2 * len(rows) // PAGE_KEYS, len(rows) // LIST_PRICE)
     if not max_pages:  # a single page of LIST costs more than a HEAD for each row
         yield from by_key

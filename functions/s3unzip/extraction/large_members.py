@@ -10,8 +10,9 @@ Rules:
 * The declared size of a member may be too small by a multiple of 4 GiB (`is_wrapped`). If the
   member turns out to be larger, it is uploaded again with room for its maximum size.
 * A failed upload is aborted.
-* Before Complete, the CRC-32 of a copy is compared with the one in the directory. It is computed
-  from the checksums of the parts if the store returns them, otherwise by reading the pinned range.
+* Before the upload of a copy is completed, its CRC-32 is compared with the one in the directory. It
+  is computed from the checksums of the parts if the store returns them, otherwise by reading the
+  pinned range.
 * If the store refuses to copy, or its checksums show wrong bytes, the member is streamed.
 * The `COPY_TRIES`-th fault of a part counts as a refusal; throttling does not count as a fault.
 """
@@ -113,24 +114,24 @@ def open_data(run_step: Step, row: PlannedMember) -> MemberData:
 def open_part(attempt: TaskAttempt, row: PlannedMember) -> MemberData:
     """Open a member for one of its tasks; only its first task reports the member's warnings."""
     data = open_data(attempt, row)
-    if attempt.task.part:  # not the first task, which reports the same warnings
-        attempt.warnings.clear()
+    if attempt.task.part == 0:
+        data.check_after_data()  # may add warnings to those of `open_data`
     else:
-        data.check_after_data()
+        attempt.warnings.clear()
     return data
 
 
 def stream_member(attempt: TaskAttempt, row: PlannedMember) -> None:
     """Extract one member, unless it must not be written."""
-    _write_or_note(attempt, row, stream_whole)
+    _write_unless_conflict(attempt, row, stream_whole)
 
 
-def _write_or_note(
+def _write_unless_conflict(
     attempt: TaskAttempt,
     row: PlannedMember,
     write: Callable[[TaskAttempt, PlannedMember], None],
 ) -> None:
-    """Write a large member with `write`, or note its outcome if it must not be written."""
+    """Write a large member with `write`; if `on_conflict` forbids it, note the outcome instead."""
     try:
         outcome = resolve_conflict(
             row,
@@ -217,7 +218,7 @@ def _upload(
         yield from decoder.decode(attempt.count_pieces(read_range(attempt, data.data_range)))
         data.check_after_data()
 
-    parts = upload_parts(attempt, upload, content(), [part_size])
+    parts = upload_parts(attempt, upload, content(), sizes=[part_size])  # the size of all parts
     attempt.warnings.update(decoder.warnings)
     row = row.with_crc(decoder.crc32)
     if options.as_gzip is None:
@@ -234,13 +235,13 @@ def _upload(
 def copy_member(attempt: TaskAttempt, row: PlannedMember) -> None:
     """Copy one member, or the slice of it that belongs to this task."""
     if attempt.task.slice is not None:
-        _copy_slice(attempt, row)
+        _copy_slice(attempt, row)  # settling resolved conflicts before it began the upload
     else:
-        _write_or_note(attempt, row, _copy_whole)
+        _write_unless_conflict(attempt, row, _copy_whole)
 
 
 def _copy_whole(attempt: TaskAttempt, row: PlannedMember) -> None:
-    """Copy a member with one upload; stream it if the copy is refused or has other bytes."""
+    """Copy a member with one upload; stream it if the copy is refused or its bytes differ."""
     sizes = copy_sizes(
         row.member.size,
         attempt.context.tuning.copy_part_bytes,
@@ -252,7 +253,7 @@ def _copy_whole(attempt: TaskAttempt, row: PlannedMember) -> None:
         with open_upload(attempt, row) as upload:
             parts = _copy_parts(attempt, upload, data, sizes)
             _check_copy(parts, data)
-    except errors.MemberError as error:
+    except errors.MemberError as error:  # the archive's own bytes are wrong
         attempt.note_failed(row, error.finding)
         return
     except CopyRefusedError:
@@ -271,16 +272,16 @@ def _check_copy(parts: tuple[Part, ...], data: MemberData) -> None:
 
     Raises:
         MemberError: the store returned no checksums, and the archive's bytes are wrong.
-        CopyRefusedError: the checksums of the store show that it copied other bytes. Streaming the
+        CopyRefusedError: the store's checksums show that the copy has wrong bytes. Streaming the
             member shows whether the copy or the archive is wrong.
     """
     member = data.row.member
     size_and_crc = combine_parts(parts)
     if size_and_crc is None:  # the store returned no checksums: check the archive's bytes
-        check_whole(_compute_crcs(parts, data, 0), data.row)
+        check_whole(_compute_crcs(parts, data, start=0), data.row)
     elif size_and_crc != (member.size, member.crc32):
         raise CopyRefusedError(
-            f"{data.row.key}: the checksums in the store differ from the directory"
+            f"{data.row.key}: the store's checksums differ from the CRC-32 in the directory"
         )
 
 
@@ -301,7 +302,7 @@ def _copy_slice(attempt: TaskAttempt, row: PlannedMember) -> None:
         attempt.note_failed(row, row.finding("slice-refused", str(refusal)))
         return
     if any(part.crc32 is None for part in parts):
-        parts = _compute_crcs(parts, data, member_slice.offset)
+        parts = _compute_crcs(parts, data, start=member_slice.offset)
     attempt.uploaded = parts  # settling completes the member with the parts of all slices
 
 
@@ -351,7 +352,9 @@ def _run_copy(attempt: TaskAttempt, request: Callable[[], Part]) -> Part:
     """Copy one part with `request`, which is called for each try.
 
     Raises:
-        CopyRefusedError: the store refuses the copy, or its response contains a wrong checksum.
+        CopyRefusedError: the store refuses the copy, or its response contains a wrong checksum. The
+            member is then streamed.
+        ThrottledError: the store throttles the copy even after the retries; this is no refusal.
         UploadGoneError: another process aborted the upload.
     """
     faults = 0  # number of faults of this part, without throttling
@@ -370,7 +373,7 @@ def _run_copy(attempt: TaskAttempt, request: Callable[[], Part]) -> Part:
 
     try:
         part = send_part(attempt, "copy", copy_once)
-    except errors.StorageError as refusal:  # if the archive has changed, streaming will show it
+    except errors.StorageError as refusal:  # also if the archive has changed: streaming reports it
         raise CopyRefusedError(str(refusal)) from refusal
     # VersityGW returns the checksum of the whole archive, which ends in "-3" if the archive was
     # uploaded in three parts. No store accepts such a checksum in CompleteMultipartUpload.

@@ -1,7 +1,7 @@
 """A member that is split among several tasks: scan, link, extract in slices, finish.
 
-1. *Scan*: one task finds one segment and its last bytes of output while the bytes before the
-   segment are unknown. Scans run concurrently, in any order, and may be repeated: a repeated scan
+1. *Scan*: one task finds one segment and the last bytes of its output, while the output before the
+   segment is unknown. Scans run concurrently, in any order, and may be repeated: a repeated scan
    writes the same record.
 2. *Link*: when all scans are done, settling gives each segment its window and its offset in the
    object, begins one multipart upload and makes the tasks of the slices. A stored member that
@@ -13,8 +13,8 @@
 
 Rules:
 
-* Linking may be repeated, late or concurrently. Each repetition begins its own upload, and the ids
-  of the tasks of the slices name the upload, so that slices of two uploads do not mix.
+* Linking may happen more than once, late or concurrently. Each time it begins an upload of its own,
+  and the ids of the tasks of the slices name the upload, so that slices of two uploads do not mix.
 * Each slice except the last has at least the minimum part size of the store.
 * A slice has an outcome only if it failed. Settling then streams the member, which reveals the
   fault.
@@ -83,8 +83,9 @@ def scan_member(attempt: TaskAttempt, row: PlannedMember) -> None:
     except MemberError:  # linking also opens the member, and reports the finding
         return
     segmentation = _segmentation_of(task, row)
-    # Each segment is inflated twice, by its scan and by its slice. If a scan covers more than half
-    # of the member, inflating this part twice takes longer than inflating the member once.
+    # A scan goes on through later segments that have no boundary. If it would cover more than half
+    # of the member, there is no record: its bytes would be inflated twice, by the scan and by a
+    # slice, which takes longer than inflating the member once.
     max_segments = max(1, segmentation.count // 2)
     segment = deflate.scan_segment(segmentation, task.part, _ScanReader(data).read, max_segments)
     if segment is not None:
@@ -107,8 +108,8 @@ def _segmentation_of(scan: Task, row: PlannedMember) -> deflate.Segmentation:
 class _ScanReader:
     """Reads the data of a member for one scan.
 
-    The reader keeps the bytes of the first read (at most 1.5 MiB, in which the scan searches for a
-    boundary), because the scan reads them again.
+    The scan first reads at most 1.5 MiB, to search them for a boundary. It then reads again, from
+    the boundary on, so the reader keeps the bytes of the first read.
     """
 
     def __init__(self, data: MemberData) -> None:
@@ -123,7 +124,7 @@ class _ScanReader:
             held_bytes = self._first_bytes[start - self._start : stop - self._start]
             start += len(held_bytes)
             yield held_bytes
-        pieces = self._data.read(ByteRange(start, stop))
+        pieces = self._data.read(ByteRange(start, stop))  # none, if all of the bytes are held
         if self._first_bytes:  # not the first read
             yield from pieces
         else:
@@ -149,8 +150,8 @@ def link_member(run_step: Step, tasks: Sequence[Task]) -> list[Task] | Outcome:
         tasks: all scans, or all copies, of the member.
     """
     tasks = sorted(tasks, key=lambda task: task.part)
-    first = tasks[0]
-    row = run_step.read_rows(first.rows)[0]
+    first_task = tasks[0]
+    row = run_step.read_rows(first_task.rows)[0]
     outcome = resolve_conflict(row, run_step.run.options, run_step.destination, run_step.calls)
     if outcome is not None:
         return outcome
@@ -159,19 +160,19 @@ def link_member(run_step: Step, tasks: Sequence[Task]) -> list[Task] | Outcome:
         data.check_after_data()
     except MemberError as error:
         return row.failed(error.finding)
-    if first.kind is TaskKind.COPY:
-        return _begin_slices(data, TaskKind.COPY, first, _plan_copies(run_step, row, tasks))
+    if first_task.kind is TaskKind.COPY:
+        return _begin_slices(data, TaskKind.COPY, first_task, _plan_copies(run_step, row, tasks))
     try:
-        slices = _link_segments(run_step, row, first)
+        slices = _link_segments(run_step, row, first_task)
     except ArchiveError:  # the segments do not make up the member: streaming it shows why
-        return [_stream_task(first, row)]
-    return _begin_slices(data, TaskKind.SLICE, first, slices)
+        return [_stream_task(first_task, row)]
+    return _begin_slices(data, TaskKind.SLICE, first_task, slices)
 
 
 def _plan_copies(run_step: Step, row: PlannedMember, copies: Sequence[Task]) -> list[_SlicePlan]:
     """Return the slices of a stored member, one for each task in `copies`."""
     limits = run_step.destination.part_limits
-    # Each slice rounds up its number of parts, so keep one part per slice in reserve.
+    # Each slice may round up its number of parts, so reserve one part for each slice.
     min_size = math.ceil(row.member.size / (limits.max_parts - len(copies)))
     part_size = max(run_step.context.tuning.copy_part_bytes, min_size)
     sizes = [stop - start for start, stop in (task.span for task in copies)]
@@ -179,19 +180,22 @@ def _plan_copies(run_step: Step, row: PlannedMember, copies: Sequence[Task]) -> 
 
 
 def _begin_slices(
-    data: MemberData, kind: TaskKind, first: Task, slices: Sequence[_SlicePlan]
+    data: MemberData, kind: TaskKind, first_task: Task, slices: Sequence[_SlicePlan]
 ) -> list[Task]:
-    """Begin the upload of a member; return the tasks of its slices, the longest first."""
+    """Begin the upload of a member; return the tasks of its slices, the longest first.
+
+    `first_task` is the first of the tasks that together scanned, or will copy, the whole member.
+    """
     row = data.row
     upload_id = begin_upload(data.run_step, row).upload_id
     # Part of the ids of the tasks, so that slices of two uploads do not mix.
     upload_mark = f"{zlib.crc32(upload_id.encode()):08x}"
-    # `first` is one of several equal tasks that scanned or will copy the whole member.
-    seconds_per_byte = first.seconds * first.parts / max(1, row.member.size)
+    # The tasks take about equally long.
+    seconds_per_byte = first_task.seconds * first_task.parts / max(1, row.member.size)
     tasks: list[Task] = []
     offset = 0  # offset of the slice in the object
     number = 1  # number of the next part of the upload
-    for part, plan in enumerate(slices):
+    for slice_number, plan in enumerate(slices):
         member_slice = Slice(
             upload_id=upload_id,
             offset=offset,
@@ -202,14 +206,14 @@ def _begin_slices(
         )
         tasks.append(
             Task(
-                id=f"{kind}-{row.member.index:08d}-{part:04d}-{upload_mark}",
+                id=f"{kind}-{row.member.index:08d}-{slice_number:04d}-{upload_mark}",
                 kind=kind,
-                rows=first.rows,
+                rows=first_task.rows,
                 members=1,
                 span=(offset, offset + plan.size),
                 size=plan.size,
                 seconds=round(seconds_per_byte * plan.size, 3),
-                part=part,
+                part=slice_number,  # of the member; `Slice.parts` are those of the upload
                 parts=len(slices),
                 member=row.member.index,
                 slice=member_slice,
@@ -220,7 +224,7 @@ def _begin_slices(
     return sorted(tasks, key=lambda task: -task.size)
 
 
-def _link_segments(run_step: Step, row: PlannedMember, first: Task) -> list[_SlicePlan]:
+def _link_segments(run_step: Step, row: PlannedMember, first_scan: Task) -> list[_SlicePlan]:
     """Write the linked segments; return the slices that they form.
 
     Raises:
@@ -228,17 +232,18 @@ def _link_segments(run_step: Step, row: PlannedMember, first: Task) -> list[_Sli
         MemberError: the stream and the member differ in size.
     """
     limits = run_step.destination.part_limits
-    groups = _group_segments(_write_linked(run_step, row, first), limits.min_bytes)
+    groups = _group_segments(_write_linked(run_step, row, first_scan), limits.min_bytes)
     total = sum(size for _, size in groups)
     if not row.member.has_size(total) or total > allowed_size(run_step, row.member):
         raise MemberError(
             row.finding(
                 "size-mismatch",
-                f"the segments have {total} bytes, the directory declares {row.member.size}",
+                f"the segments have {total} bytes, but the directory declares {row.member.size}",
             )
         )
-    # Each of the `first.parts` slices rounds up its number of parts, so keep one part for each.
-    reduced_limits = limits._replace(max_parts=limits.max_parts - first.parts)
+    # There are at most as many slices as scans. Each slice may round up its number of parts, so
+    # reserve one part of the upload for each slice.
+    reduced_limits = limits._replace(max_parts=limits.max_parts - first_scan.parts)
     part_size = choose_part_size(total, run_step.context.tuning.part_bytes, reduced_limits)
     return [
         # Round up, but not so far that a part is below the store's minimum.
@@ -271,34 +276,33 @@ def _group_segments(
             size = 0
     if size or not groups:
         groups.append((segments, size))
-    else:  # segments without bytes may be left
+    else:  # segments without bytes may remain
         last_segments, _ = groups[-1]
         last_segments.extend(segments)
     return groups
 
 
 def _write_linked(
-    run_step: Step, row: PlannedMember, first: Task
+    run_step: Step, row: PlannedMember, first_scan: Task
 ) -> Iterator[tuple[int, deflate.LinkedSegment]]:
     """Link the scanned segments; yield the number and the record of each after writing it."""
     index = row.member.index
-    segmentation = _segmentation_of(first, row)
+    segmentation = _segmentation_of(first_scan, row)
 
     def read_scan(number: int) -> deflate.ScannedSegment | None:
         record = run_step.records.find_segment(index, number, "scanned")
         try:
             return deflate.ScannedSegment.from_bytes(record or b"")
-        # The record is missing or damaged: the segment joins another, or linking will fail.
-        except DeflateError:
+        except DeflateError:  # missing or damaged: the preceding scan covers it, or linking fails
             return None
 
     def write_linked(segment: deflate.LinkedSegment) -> tuple[int, deflate.LinkedSegment]:
-        # Segment N begins before the multiple N + 1 of the distance between segments.
+        # Segment N begins at N times the distance between segments, or later within this distance.
         number = segment.start_bit // (8 * segmentation.distance)
         run_step.records.write_segment(index, number, "linked", segment.to_bytes())
         return number, segment
 
-    segments = map_ahead(read_scan, range(first.parts), SEGMENTS_AT_ONCE, SEGMENTS_AHEAD)
+    segments = map_ahead(read_scan, range(first_scan.parts), SEGMENTS_AT_ONCE, SEGMENTS_AHEAD)
     linked = deflate.link_segments(filter(None, segments), segmentation.size)
     yield from map_ahead(write_linked, linked, SEGMENTS_AT_ONCE, SEGMENTS_AHEAD)
 
@@ -307,7 +311,7 @@ def extract_slice(attempt: TaskAttempt, row: PlannedMember) -> None:
     """Inflate the segments of this task, upload their parts, and note the parts in the attempt."""
     task = attempt.task
     member_slice = attempt.slice
-    # The span of a slice is in the content of the member. Only the last slice shows whether the
+    # The span of a slice counts bytes of the content, so only the last slice shows whether the
     # content is larger than its 32-bit size field.
     is_last = task.part + 1 == task.parts
     if row.member.is_wrapped and is_last and task.span[1] >= WRAP:
@@ -342,16 +346,19 @@ def _inflate_slice(attempt: TaskAttempt, row: PlannedMember) -> Iterator[bytes]:
             position += len(content)
 
 
-def _stream_task(first: Task, row: PlannedMember) -> Task:
-    """Return the task that streams a member whose segments or slices are incomplete."""
+def _stream_task(first_task: Task, row: PlannedMember) -> Task:
+    """Return the task that streams a member whose segments or slices are incomplete.
+
+    `first_task` is the first of the equal tasks among which the member was split.
+    """
     return Task(
         id=f"stream-{row.member.index:08d}",
         kind=TaskKind.STREAM,
-        rows=first.rows,
+        rows=first_task.rows,
         members=1,
         span=(0, row.member.compressed_size),
         size=row.member.size,
-        seconds=first.seconds * first.parts,
+        seconds=first_task.seconds * first_task.parts,
         member=row.member.index,
     )
 
@@ -362,30 +369,31 @@ def finish_member(
     """Complete the upload of a member whose slices are all done.
 
     Returns:
-        The outcome of the member. If a slice failed, or the parts do not make up the member, the
-        upload is aborted, and the task that streams the member is returned.
+        The outcome of the member, also if `on_conflict` keeps another object under its key. If a
+        slice failed, or the parts do not make up the member, the upload is aborted, and the task
+        that streams the member is returned.
     """
-    first, _ = slices[0]
-    row = run_step.read_rows(first.rows)[0]
+    first_task, _ = slices[0]
+    row = run_step.read_rows(first_task.rows)[0]
     # Each of these tasks has a slice; `else` is only for the type checker.
-    upload = Upload(row.key, first.slice.upload_id if first.slice else "")
+    upload = Upload(row.key, first_task.slice.upload_id if first_task.slice else "")
     parts = tuple(part for _, recorded in slices for part in recorded.report.uploaded)
     if any(recorded.outcomes for _, recorded in slices):  # a slice has an outcome only if it failed
         abort_upload(run_step, upload)
-        return [_stream_task(first, row)]
+        return [_stream_task(first_task, row)]
     try:
         row = check_whole(parts, row)
         # An earlier settling may have completed the upload.
         etag = complete_once(run_step, row, upload, parts, is_repeated=True)
-    except ConflictError:
+    except ConflictError:  # streaming would be refused too
         outcome = explain_refusal(row, run_step)
         abort_upload(run_step, upload)
         return outcome
     except NotFoundError:  # another process aborted the upload
-        return [_stream_task(first, row)]
+        return [_stream_task(first_task, row)]
     except RUN_FAULTS:
         raise
     except (MemberError, StorageError):  # the parts are wrong or refused: streaming may succeed
         abort_upload(run_step, upload)
-        return [_stream_task(first, row)]
+        return [_stream_task(first_task, row)]
     return row.outcome(Status.EXTRACTED, etag=etag)

@@ -75,7 +75,8 @@ def _do_attempt(attempt: TaskAttempt) -> TaskReport:
     except ATTEMPT_FAULTS as fault:
         if isinstance(fault, RUN_FAULTS):
             attempt.records.write_stop(stop_for(fault))
-        if isinstance(fault, errors.SourceChangedError):  # its stop, just written, ends the run
+        # A changed archive is a verdict, not a fault to report: the stop just written ends the run.
+        if isinstance(fault, errors.SourceChangedError):
             return attempt.write()
         # Another attempt may have done the whole task in the meantime.
         concurrent = attempt.records.find_outcomes(task.id)
@@ -91,7 +92,7 @@ def _do_remaining(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
     """Extract the members of `rows` that have no outcome.
 
     If the store refuses one large member, the refusal becomes the outcome of the member. A batch
-    notes refusals of single members itself, so a refusal that a batch raises stops the run.
+    notes refusals of single members itself, so a refusal that it raises stops the run.
     """
     done = {outcome.index for outcome in attempt.outcomes}
     remaining = [row for row in rows if row.member.index not in done]
@@ -104,7 +105,7 @@ def _do_remaining(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
         else:
             for row in remaining:  # the only member, or nothing if it already has an outcome
                 extract(attempt, row)
-    except RUN_FAULTS:  # they stop the run as they are
+    except RUN_FAULTS:  # these stop the run, whichever the task
         raise
     except errors.StorageError as refusal:
         if is_batch and isinstance(refusal, errors.UnsupportedError):

@@ -6,8 +6,8 @@ Rules:
 * Whoever begins an upload completes it or aborts it. Settling (`abort_uploads`) and the lifecycle
   rule of the bucket abort the uploads that a crash leaves behind.
 * Another process may abort an upload at any time. Then calls for the upload raise
-  `UploadGoneError`, and the task begins a new upload. Runs on one machine note their uploads and do
-  not abort the uploads of other runs.
+  `UploadGoneError`, and the task begins a new upload. Runs on the same machine note their uploads,
+  so that they do not abort each other's.
 * The response to CompleteMultipartUpload may be lost. A later try then fails because there is no
   such upload, and the object under the key determines whether the member has been written.
 * Parts have the numbers and sizes that were planned; only the last part may be shorter.
@@ -43,7 +43,7 @@ class UploadGoneError(errors.ServiceFaultError):
 
 
 class CopyRefusedError(errors.StorageError):
-    """The store does not copy a member; the member is streamed instead."""
+    """The store cannot copy a member, or copied it wrongly, so the member is streamed."""
 
 
 def begin_upload(run_step: Step, row: PlannedMember) -> Upload:
@@ -66,7 +66,7 @@ def open_upload(run_step: Step, row: PlannedMember) -> Iterator[Upload]:
     except (errors.MemberError, CopyRefusedError):  # the task continues after this error
         abort_upload(run_step, upload)
         raise
-    except BaseException:  # the error ends the attempt; if the abort fails, it must not hide this
+    except BaseException:  # the error ends the attempt, and a failed abort must not hide it
         abort_quietly(run_step, upload)
         raise
 
@@ -175,7 +175,8 @@ def abort_uploads(run_step: Step, keys: Iterable[str], spared: Collection[str] =
             return False
         return notes is None or not notes.is_of_another(upload.upload_id, run_step.run.id)
 
-    # The prefix for a single key is the key itself: MinIO lists uploads only below a whole key.
+    # The prefix for a single key is the key itself. MinIO lists the uploads of one whole key only:
+    # with several keys it lists nothing, and aborts the uploads itself after 24 hours.
     prefix = commonprefix(list(keys))  # noqa: RUF071 - a prefix of characters
     uploads = run_step.calls.run(
         "list", lambda: list(filter(is_abandoned, run_step.destination.uploads(prefix)))
@@ -206,16 +207,16 @@ def choose_part_size(size: int, min_part: int, limits: PartLimits) -> int:
 
 
 def copy_sizes(size: int, preferred: int, limits: PartLimits) -> list[int]:
-    """Return the part sizes for a copy of `size` bytes, near `preferred` if possible.
+    """Return the part sizes for a copy of `size` bytes (at least 1), near `preferred` if possible.
 
-    Cloudflare R2 requires parts of one size; only the last part may be smaller.
+    Cloudflare R2 requires parts of equal size; only the last part may be smaller.
     """
     smallest_size = max(limits.min_bytes, math.ceil(size / limits.max_parts))
     usual_size = max(smallest_size, min(preferred, limits.max_bytes))
-    # Parts of equal size must not be below `min_bytes` or above `max_bytes`.
-    max_count = size // limits.min_bytes
-    min_count = max(1, math.ceil(size / limits.max_bytes))
-    part_count = max(min_count, min(max_count, math.ceil(size / usual_size)))
+    # Equal parts are smaller than `usual_size`. With more than `max_count` of them, they would be
+    # smaller than `min_bytes`.
+    max_count = max(1, size // limits.min_bytes)
+    part_count = min(max_count, math.ceil(size / usual_size))
     part_size = math.ceil(size / part_count)
     return [min(part_size, size - start) for start in range(0, size, part_size)]
 
@@ -255,7 +256,7 @@ def check_whole(parts: Iterable[Part], row: PlannedMember) -> PlannedMember:
             row.finding(
                 "crc-mismatch",
                 f"the parts have {size} bytes with CRC-32 {crc:08x}, "
-                f"the directory declares {row.member.size} and {row.member.crc32:08x}",
+                f"but the directory declares {row.member.size} and {row.member.crc32:08x}",
             )
         )
     return replace(row, member=replace(row.member, size=size))
@@ -339,7 +340,7 @@ def _cut_parts(
             crc = crc32(fitting, crc)
             filled += len(fitting)
             data = data[len(fitting) :] or next(chunks, None)
-        # botocore accepts a bytearray, but the S3 destination must copy a memoryview.
+        # botocore accepts a bytearray, but no memoryview: the S3 destination must copy that.
         yield (buffer if filled == len(buffer) else view[:filled]), crc
         if data is None:
             return
