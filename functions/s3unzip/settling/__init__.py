@@ -1,4 +1,4 @@
-"""Decides the next round of a run, or ends the run: its report, its page and nested archives.
+"""Decides the next round of a run, or ends it: writes the report and page, finds nested archives.
 
 `loop` is the entry point; the functions on AWS and `local.machine` call it.
 """

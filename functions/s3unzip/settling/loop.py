@@ -115,13 +115,13 @@ def begin_run(
             return resume(archive.run, context, calls)
         report = recorded.report
         if report is not None and report.verdict is not Verdict.FAILED:
-            # Small and refused archives leave only a report. Unless it is FAILED, they are done.
+            # A small or refused archive leaves only a report. Unless it is FAILED, the run is over.
             return Settled(Next(archive.run, "done"), report, is_first=False)
     plan = _plan_archive(request, archive, context, calls, begins_anew=begins_anew, check=check)
     if isinstance(plan, Report):
         records = RunRecords.open(context.stores, plan.run, calls)
         report, is_first = write_report(plan, records, began, page_for=context)
-        if archive.run is None:  # the caller knew no run: return this refusal, not a better report
+        if archive.run is None:  # the caller asks about this request, not about an earlier attempt
             report = plan
         return Settled(Next(plan.run, "done"), report, is_first=is_first)
     if planned is not None:
@@ -145,8 +145,7 @@ def _plan_archive(
 ) -> Plan | Report:
     """Return the plan of an archive, or the report of a run that cannot begin.
 
-    Records that an interrupted plan left behind are deleted. If `begins_anew` is true, all records
-    except the report are deleted.
+    All records except the report are deleted if `begins_anew`, or if an interrupted plan left some.
     """
     try:
         tail = archive.tail or _read_tail(request, archive.pin, context, calls)
@@ -158,7 +157,7 @@ def _plan_archive(
         )
     run = archive.run or run_id(request, tail.pin, tail.modified)
     records = RunRecords.open(context.stores, run, calls)
-    # Outcomes without a plan were left by a plan that was interrupted.
+    # `begin_run` found no plan of this run, so any outcomes were left by an interrupted plan.
     if archive.run is not None and (begins_anew or records.recorded_task_ids()):
         records.delete_records(keep=(REPORT, PAGE))
     return make_plan(request, tail, records=records, context=context, calls=calls, check=check)
@@ -178,7 +177,7 @@ def _read_tail(request: Request, pin: Pin | None, context: Context, calls: Calls
         raise SourceChangedError(str(gone)) from gone
     if pin is not None and pin != tail.pin:
         raise SourceChangedError(
-            f"{request.source}: it has another version now, whose own event starts a run"
+            f"{request.source}: it now has another version, and that version's event starts a run"
         )
     return tail
 
@@ -223,7 +222,8 @@ def _write_plan(plan: Plan, context: Context, calls: Calls) -> Settled:
     tasks = list(plan.tasks)
     done = plan.summary.failed  # number of members with an outcome
     try:
-        for _, copies in groupby(plan.copies, key=lambda task: task.rows):  # of each member
+        # The copies of one member have the same rows.
+        for _, copies in groupby(plan.copies, key=lambda task: task.rows):
             linked = link_copies(Step(run, context, calls), list(copies))
             tasks += linked
             if not linked:  # the member already has its outcome
@@ -238,7 +238,7 @@ def _write_plan(plan: Plan, context: Context, calls: Calls) -> Settled:
     if context.connections is not None:
         stores = to_builtins(context.connections.recorded())
     records.write_plan(replace(plan.summary, requests=calls.requests, stores=stores))
-    if not tasks:  # the first round is empty, so it ends now
+    if not tasks:  # the first round, of "few" tasks, is empty, so it ends now
         return settle(Next(run.id, "few"), context)
     return Settled(replace(_state_for_round(records, tasks, number=0, context=context), done=done))
 
@@ -282,9 +282,9 @@ def resume(
     except UnreadableRecordError as damage:
         results = read_results(step, plan)  # raises nothing: it leaves out damaged records
         results.stop = stop_for(damage)
-        results.must_begin_anew = failed
+        results.must_begin_anew = failed  # otherwise, the failed members would stay failed
     last_round = len(records.list_rounds()) - 1  # rounds are numbered from 0
-    state = Next(run, "few", last_round, done=NOTHING_DONE, reopened=failed)
+    state = Next(run, "few", last_round, done=NOTHING_DONE, reopened=failed)  # "few" is not read
     return _finish_round(step, plan, results, state)
 
 
@@ -298,8 +298,8 @@ def repeat_request(run: Run | Report, after_success: AfterSuccess | None) -> Req
     """
     if isinstance(run, Run):
         after_success = run.after_success
-    elif run.options.nested_budget is not None:  # a nested archive is a member and must be kept
-        after_success = None
+    elif run.options.nested_budget is not None:
+        after_success = None  # the archive is a member of another archive, so it must be kept
     return Request(
         run.source,
         run.destination,
@@ -360,6 +360,7 @@ def settle_failed(  # noqa: PLR0913 - all known facts
         step = Step(plan.run, context, calls)
         results = read_results(step, plan)
         stop = results.stop or records.find_stop() or stop
+        # The requests of settling and the number of rounds were in the execution's state.
         report = make_report(step, plan, results, stop, requests=Requests(), rounds=0)
     elif request is not None:
         report = report_unplanned(run, request, pin, stop, now=began)
@@ -368,8 +369,8 @@ def settle_failed(  # noqa: PLR0913 - all known facts
         if recorded is None:
             return None
         return recorded, False
-    # A FAILED report replaces a FAILED report from before the execution. Any other verdict is based
-    # on the records, and replaces only a worse one, so no report is outdated.
+    # A FAILED report replaces a FAILED report that was finished before the execution began. Any
+    # other verdict is based on the records and replaces only a worse one, whatever its time.
     outdated_until = began if report.verdict is Verdict.FAILED else 0.0
     return write_report(replace(report, finished=ended), records, outdated_until, page_for=context)
 
@@ -378,7 +379,7 @@ def _finish_round(step: Step, plan: PlanSummary, results: Results, state: Next) 
     """Write the next round if tasks remain; otherwise, write the report and end the run.
 
     Before that, split members are linked or finished, which adds tasks and outcomes to `results`.
-    The run also ends if it has a stop, or after `MAX_IDLE_ROUNDS` rounds without progress.
+    The run also ends if a stop is recorded, or after `MAX_IDLE_ROUNDS` rounds without progress.
 
     Args:
         step: the step that settles the run.
@@ -425,9 +426,10 @@ def _end_run(
         stop: why the run ends early; None: nothing stopped it.
     """
     # In a second round, tasks are repeated, so their first attempts may have left uploads behind.
+    # After a stop, `resume` aborts these, but continues the uploads of split members.
     if state.round and stop is None:
         abort_leftover_uploads(step, results.large, results.uploads)
-    if stop is not None and stop.verdict is Verdict.SOURCE_CHANGED:
+    if stop is not None and stop.verdict is Verdict.SOURCE_CHANGED:  # cannot be resumed
         abort_split_uploads(step, results)
     report = make_report(step, plan, results, stop, requests=state.requests, rounds=state.round + 1)
     if report.verdict is Verdict.COMPLETED and plan.run.options.marker:

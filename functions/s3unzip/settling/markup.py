@@ -36,7 +36,11 @@ class Column(NamedTuple):
 
 
 def text(value: str) -> Markup:
-    """Return text of unknown origin as markup."""
+    """Return text of unknown origin as markup.
+
+    Invisible characters are spelled out. ``bdi`` keeps a right-to-left name from reordering the
+    text around it.
+    """
 
     def spell(character: re.Match[str]) -> str:
         return element("span", {"class": "escape"}, Markup(_spell(character)))
@@ -45,7 +49,7 @@ def text(value: str) -> Markup:
 
 
 def title_text(value: str) -> Markup:
-    """Return text of unknown origin as markup without elements, for places that cannot have any."""
+    """Return text of unknown origin as markup without elements, for places that allow none."""
     return plain(_HIDDEN.sub(_spell, value))
 
 

@@ -1,8 +1,8 @@
 """Nested archives: which archives to extract, below which prefix and within which budget.
 
 A nested archive has a run of its own, which other modules start after the run that extracted it. A
-member is taken for an archive if its name ends in ``.zip``; the plan of its run shows whether it is
-one. The members of a nested archive are written below its key without the ``.zip``. `Options`
+member is treated as an archive if its name ends in ``.zip``; the plan of its run shows whether it
+is one. The members of a nested archive are written below its key without the ``.zip``. `Options`
 limits the depth. All runs below one archive share a `Budget`, so the archive cannot cause more runs
 or more data than the settings allow.
 """
@@ -83,10 +83,9 @@ def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], 
         for outcome in records.all_outcomes()
         if outcome.status is not Status.FAILED and outcome.key.lower().endswith(SUFFIX)
     )
-    max_archives = limit + 1  # one archive more shows that there are too many
-    # Outcomes are on record in the order in which their PUTs ended. They are sorted by index here,
-    # because the indexes are the same in each run. An archive is on record twice if a late stream
-    # recorded it again.
+    max_archives = limit + 1  # one more archive shows that there are too many
+    # Sort by index: it is the same in each run, unlike the order in which outcomes are recorded. A
+    # repeated task that ends late can record an archive again, so take two outcomes for each.
     first_outcomes = nsmallest(2 * max_archives, candidates, key=attrgetter("index"))
     by_index = {outcome.index: outcome for outcome in first_outcomes}
     archives = list(by_index.values())[:max_archives]
@@ -102,7 +101,7 @@ def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], 
             message = f"the budget of {limit} nested archives is spent"
         elif not prefix:
             reason = "nested-no-stem"
-            message = "its members have no prefix: nothing is left of its name without .zip"
+            message = "nothing is left of its name without .zip, so its members have no prefix"
         elif prefix in taken_messages:
             reason = "nested-prefix-taken"
             message = taken_messages[prefix]
@@ -117,7 +116,10 @@ def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], 
 
 
 def _nested_prefix(key: str) -> str:
-    """Return the prefix of a nested archive's members; empty for a name such as "..zip"."""
+    """Return the prefix of a nested archive's members; empty if it would end in a folder of dots.
+
+    `find_nested` refuses an archive with an empty prefix. Its name is, for example, "..zip".
+    """
     name = key.rpartition("/")[2]
     if not name[: -len(SUFFIX)].strip("."):
         return ""
@@ -160,7 +162,7 @@ def nested_requests(run: Run, report: Report, context: Context) -> Iterator[Requ
     """
     budget = first_budget(context.tuning)
     own_budget = run.options.nested_budget
-    if own_budget is not None:  # its budget does not contain its own archive, so do not subtract it
+    if own_budget is not None:  # the outer run has already subtracted this run's archive
         budget = replace(subtract_run(own_budget, report, context), archives=own_budget.archives)
     archives, refused = find_nested(run, context, budget.archives)
     if refused:

@@ -47,7 +47,7 @@ def next_command(
             return continuation
         case Verdict.COMPLETED if report.archive_left:
             return continuation
-        # An environment extracts the new archive without a command.
+        # In an environment, the new archive is extracted without a command.
         case Verdict.SOURCE_CHANGED if not report.source.store.is_local and not environment:
             return _run_again(report, connections)
     return None
@@ -57,7 +57,7 @@ def environment_options(environment: str | None, connections: StoreConfig | None
     """Return the options that select an environment, with a leading space.
 
     Args:
-        environment: None or empty: this machine, which needs no options, so the result is empty.
+        environment: None or empty for this machine, which needs no options: the result is empty.
         connections: the options that reach the environment; None: the defaults.
     """
     if not environment:
@@ -78,10 +78,10 @@ def _command_after_failures(
     codes = report.reasons.keys()
     options = environment_options(environment, connections)
     retry: str | None = f"s3unzip resume {report.run} --failed{options}"
-    # The plan refuses encrypted members if it has no password, so `resume` does not read them. An
-    # environment has its password in a secret, not in an option, so only `RETRYABLE` counts there.
+    # The plan refuses encrypted members if it has no password, so `resume` does not read them.
     if "encrypted" in codes and not (report.options.password_ref or environment):
         retry = _run_again(report, connections, PASSWORD)
+    # An environment has its password in a secret, so no option can give it another password.
     elif codes & MAY_HAVE_WRONG_PASSWORD and not environment:
         retry = f"{retry} {PASSWORD}"
     elif not codes & RETRYABLE:
@@ -115,7 +115,7 @@ def repeat_command(
     Args:
         run: the run or its report.
         connections: how the stores of the run are reached; None: by the defaults.
-        source: what to type for the archive; None: its location.
+        source: the word that stands for the archive in the command; None: its location.
     """
     command = ["s3unzip", "run", source or str(run.source), str(run.destination)]
     command += _list_options(run.options)
@@ -125,12 +125,15 @@ def repeat_command(
 
 
 def _list_options(options: Options) -> Iterator[str]:
-    """Yield the arguments for a run's options; `SKIP_UNCHANGED` replaces `OVERWRITE`."""
+    """Yield the arguments for a run's options; `SKIP_UNCHANGED` replaces `OVERWRITE`.
+
+    The repeated run then does not write unchanged objects again.
+    """
     on_conflict = options.on_conflict
     if on_conflict is OnConflict.OVERWRITE:
         on_conflict = OnConflict.SKIP_UNCHANGED
     yield from ("--on-conflict", on_conflict.value)
-    # OVERWRITE is the default, which `option_words` leaves out. So the option appears once.
+    # `option_words` leaves out OVERWRITE, the default, so it does not yield --on-conflict again.
     yield from option_words(replace(options, on_conflict=OnConflict.OVERWRITE))
     if options.objects is not None:
         yield from option_words(options.objects)

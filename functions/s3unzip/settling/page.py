@@ -163,7 +163,7 @@ def _describe_verdict(report: Report, next_command: str | None) -> str:
 
 
 def _explain_end(report: Report, environment_options: str) -> Markup:
-    """Return the message, the reason code and the advice of the report; empty without a reason."""
+    """Return the report's message, reason code and advice; empty if it has no message or code."""
     if not (report.reason or report.message):
         return NOTHING
     content = [text(clip(report.message or "", MAX_TEXT)), Markup(" ")]

@@ -1,7 +1,7 @@
 """The sections of a report's page: facts, failures, the bill, and the details of the run.
 
-Limits bound the size of the page for every archive. Codes need no limit, because they are a fixed
-set.
+Limits bound the size of the page, whatever the archive. Codes need no limit, because they are a
+fixed set.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -108,14 +108,15 @@ def _member_tiles(report: Report) -> Iterator[Markup]:
     yield _tile(
         "Members extracted", figure(f"{report.extracted:,}"), note or f"of {report.members:,}"
     )
-    # A failed member may be a directory; a share is at most 100 %.
-    files = max(report.members - report.directories, report.failed + report.missing)
+    # Directories do not count as members here. But a failed member may be a directory: without
+    # `max`, its share could be more than 100 %.
+    member_count = max(report.members - report.directories, report.failed + report.missing)
     # "Failed 0" next to members without an outcome would suggest that all is well.
     if not (report.failed or report.missing):
         yield _tile("Failed", figure("0"), "none")
     for name, count in {"Failed": report.failed, "No outcome": report.missing}.items():
         if count:
-            share = show_share(count, files).replace(" ", NO_BREAK_SPACE)
+            share = show_share(count, member_count).replace(" ", NO_BREAK_SPACE)
             yield _tile(name, figure(f"{count:,}"), f"{share} of the members", "bad")
 
 
@@ -199,19 +200,19 @@ def failures(report: Report, environment_options: str) -> Markup:
     if not report.reasons or report.verdict is Verdict.REJECTED:
         return NOTHING
     rows = list(_failure_rows(report))
-    listed = [failure.reason for failure in report.failures[: len(rows)]]
-    reasons_table = _reasons_table(report, listed, environment_options)
+    row_reasons = [failure.reason for failure in report.failures[: len(rows)]]
+    reasons_table = _reasons_table(report, row_reasons, environment_options)
     content = [element("div", {"id": "reasons"}, reasons_table)]
     if rows:
-        content.append(_filter(listed))
+        content.append(_filter(row_reasons))
         content.append(
             element("div", {"id": "failed"}, _failed_members(report, rows, environment_options))
         )
     return Markup("".join(content))
 
 
-def _reasons_table(report: Report, listed: list[str], environment_options: str) -> Markup:
-    """Return the table of reasons; `listed` contains the reason of each row of failures."""
+def _reasons_table(report: Report, row_reasons: list[str], environment_options: str) -> Markup:
+    """Return the table of reasons; `row_reasons` has the reason of each row of failures."""
     columns = (
         Column("Reason", is_header=True),
         Column("Members", "number"),
@@ -223,7 +224,7 @@ def _reasons_table(report: Report, listed: list[str], environment_options: str) 
             columns,
             [
                 Markup(
-                    f"{text(explain(code).sentence)} {_code_button(code, listed)}"
+                    f"{text(explain(code).sentence)} {_code_button(code, row_reasons)}"
                     f"{aside(advise(code, report.run, environment_options))}"
                 ),
                 figure(f"{members:,}"),
@@ -235,9 +236,9 @@ def _reasons_table(report: Report, listed: list[str], environment_options: str) 
     return table("Failures by reason", columns, rows)
 
 
-def _code_button(code: str, listed: list[str]) -> Markup:
+def _code_button(code: str, row_reasons: list[str]) -> Markup:
     """Return a button that filters the rows by a reason; only its code, if no row has it."""
-    if code not in listed:
+    if code not in row_reasons:
         return element("span", {"class": "mono"}, text(code))
     return element(
         "button",
@@ -251,11 +252,14 @@ def _code_button(code: str, listed: list[str]) -> Markup:
     )
 
 
-def _filter(listed: list[str]) -> Markup:
-    """Return the form that filters the rows; it stays hidden if the page's script does not run."""
+def _filter(row_reasons: list[str]) -> Markup:
+    """Return the form that filters the rows; it stays hidden if the page's script does not run.
+
+    `row_reasons` has the reason of each row.
+    """
     choices = [
-        element("option", {"value": reason}, plain(f"{reason} ({listed.count(reason):,})"))
-        for reason in sorted(set(listed))
+        element("option", {"value": reason}, plain(f"{reason} ({row_reasons.count(reason):,})"))
+        for reason in sorted(set(row_reasons))
     ]
     return Markup(
         '<form id="filter" role="search" aria-label="Failures" hidden="hidden">'

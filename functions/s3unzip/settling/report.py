@@ -5,19 +5,20 @@ The rules:
 - A report counts the requests until it is written, without the request that writes it.
 - Every step that ends a run writes its report with this module: settling, the intake function for a
   small archive, a plan that refuses the archive, and the step after a failed execution. Later steps
-  amend the report with this module.
+  use this module to amend the report.
 - A verdict never replaces a better verdict. The best verdict is COMPLETED, followed by
   COMPLETED_WITH_ERRORS, then REJECTED, and finally FAILED and SOURCE_CHANGED. Of two equally good
   verdicts, the new one wins if its step began to read the records after the old one was written.
 - If a user resumes a run to extract its failed members again, any newer verdict may replace
   COMPLETED_WITH_ERRORS.
-- A writer can be repeated, concurrent with other writers, or late: hours after its execution was
-  stopped. A write therefore succeeds only if the report has not changed since the writer read it
-  (If-None-Match, If-Match). If the report has changed, the writer reads it again. If the answer to
-  a successful write is lost, the writer finds its own report.
+- A writer can be repeated, concurrent with other writers, or late, even hours after its execution
+  was stopped. A write therefore succeeds only if the report has not changed since the writer read
+  it (If-None-Match, If-Match). If the report has changed, the writer reads it again. If the answer
+  to a successful write is lost, the writer finds its own report.
 - The page is written just before its report. If another writer stores its report first, the page is
   written again for that report.
-- A report that cannot be read is treated as missing. A report on another archive is an error.
+- A report that cannot be read is treated as missing. It is an error if the report on record is
+  about another archive.
 - If an archive is to be deleted or tagged after success, the first report says "pending". Then the
   archive is deleted or tagged, and the report is written again with the result. A failure does not
   change the verdict. A resumed run or a repeated event repeats the action, unless the report on
@@ -77,13 +78,13 @@ def find_reports(source: Location, stores: Stores, calls: Calls, second: int) ->
     Args:
         source: the location of an archive.
         stores: the stores that contain the records of runs.
-        calls: the object for calls; its retries end before the time of the function is over.
+        calls: sends the requests, and retries those that fail.
         second: the time of the PUT, in Unix seconds.
     """
     put_at = datetime.fromtimestamp(second, UTC)
     day = f"{put_at:%Y-%m-%d}"
     names = stores.run_store(day, calls).names(f"{put_at:%H%M%S}-{run_stem(source)}")
-    # A name is "<run without its day>/report.json".
+    # Each name is "<run id without its day>/report.json".
     runs = (f"{day}/{name.removesuffix('/' + REPORT)}" for name in names if name.endswith(REPORT))
     reports = (RunRecords.open(stores, run, calls).find_report() for run in runs)
     return [report for report in reports if report is not None]
@@ -124,7 +125,9 @@ def make_report(
         requests: the requests of the earlier settling steps.
         rounds: the number of rounds of the run.
     """
-    missing = plan.failed + plan.selected - results.members  # number of members without an outcome
+    # The number of members without an outcome. The plan did not select members that it refused, but
+    # they have outcomes.
+    missing = plan.failed + plan.selected - results.members
     cause = _explain_missing(plan.run, results, stop, missing)
     verdict = Verdict.COMPLETED
     reason = message = None
@@ -152,10 +155,10 @@ def make_report(
 
 
 def _explain_missing(run: Run, results: Results, stop: Stop | None, missing: int) -> Stop | None:
-    """Return why a run is FAILED; None: each member has an outcome, and none was to be repeated."""
+    """Return why a run is FAILED, or None if it is not, because each member has its outcome."""
     if not (missing or results.must_begin_anew):  # then a stop does not matter
         return None
-    if stop is not None:
+    if stop is not None:  # always, if the run must begin anew
         return stop
     if not (results.unfinished or results.waiting):  # all tasks on record have ended
         return Stop(
@@ -209,7 +212,7 @@ def write_report(
         check_same_archive(report.run, report.source, report.pin, earlier)
         report = _keep_done_action(report, earlier)
         if earlier == report:  # this step has written it, but the answer was lost
-            return report, True
+            return report, True  # it may not be the first: what it replaced is gone
         if earlier is not None and not may_replace(
             report, earlier, outdated_until, reopened=reopened
         ):
@@ -230,9 +233,10 @@ def may_replace(
 ) -> bool:
     """Return whether a report may replace an earlier report.
 
-    A better verdict always may. If the earlier report was finished by `outdated_until`, an equal
-    verdict may too, and so may a worse one if the run was resumed to extract its failed members
-    again (`reopened`).
+    A report with a better verdict always may. Any other report may only if the earlier one was
+    finished by `outdated_until`, when the step of the new report began to read the records. The two
+    verdicts must then be equal, or the earlier one must be COMPLETED_WITH_ERRORS, of a run that a
+    user resumed to extract its failed members again (`reopened`).
     """
     rank = report.verdict.rank
     earlier_rank = earlier.verdict.rank

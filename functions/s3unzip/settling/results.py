@@ -55,14 +55,15 @@ class Results(Struct):
     bytes_read: int = 0
     bytes_written: int = 0
     task_seconds: float = 0.0
-    first_object: float | None = None  # when the earliest object was finished, in Unix seconds
+    first_object_time: float | None = None  # end of the first object, in Unix seconds
     fault: str | None = None  # the last fault that ended an attempt too early
     unfinished: list[Task] = field(default_factory=list)  # tasks for the next round
     large: list[Task] = field(default_factory=list)  # all tasks except batches
-    # For each split member that settling must link or finish: its scans or copies, or its slices.
+    # For each split member that settling must link: its scans or its copies.
     to_link: list[list[Task]] = field(default_factory=list)
+    # For each split member that settling must finish: its slices.
     to_finish: list[list[tuple[Task, TaskOutcomes]]] = field(default_factory=list)
-    done: int = 0  # ended tasks and members with an outcome; a round with progress raises it
+    done: int = 0  # ended tasks plus members with an outcome: each round with progress raises it
     stop: Stop | None = None  # set if records cannot be read
     # Whether failed members were to be extracted again, but records cannot be read.
     must_begin_anew: bool = False
@@ -90,21 +91,21 @@ class Results(Struct):
         }
 
     def add_task(self, recorded: TaskOutcomes) -> None:
-        """Add the cost of a task; also its outcomes, if its stage sets the outcomes of members."""
+        """Add the cost of a task, and its outcomes if its stage decides the outcomes of members."""
         report = recorded.report
-        self.requests = self.requests + report.requests
+        self.requests += report.requests
         self.bytes_read += report.bytes_read
         self.bytes_written += report.bytes_written
         self.task_seconds += report.seconds
         self.warnings.update(report.warnings)
         self.fault = report.fault or self.fault
-        self.first_object = min(
-            filter(None, (self.first_object, report.first_object)), default=None
+        self.first_object_time = min(
+            filter(None, (self.first_object_time, report.first_object)), default=None
         )
         if gives_outcome(report.stage):
             self.add_outcomes(recorded.outcomes, report.task)
 
-    def add_outcomes(self, outcomes: Iterable[Outcome], task: str) -> None:
+    def add_outcomes(self, outcomes: Iterable[Outcome], task_id: str) -> None:
         """Add the outcomes of one task's members."""
         for outcome in outcomes:
             self.counts[outcome.status] += 1
@@ -120,7 +121,7 @@ class Results(Struct):
                         outcome.message or "",
                         index=outcome.index,
                         offset=outcome.offset,
-                        task=task,
+                        task=task_id,
                     )
                 )
 
@@ -148,14 +149,15 @@ class Results(Struct):
             started=plan.started,
             plan_seconds=plan.plan_seconds,
             task_seconds=round(self.task_seconds, 6),
-            first_object=self.first_object,
+            first_object=self.first_object_time,
         )
 
 
 def read_results(step: Step, plan: PlanSummary) -> Results:
     """Read the outcomes of all tasks in all rounds.
 
-    If the records of the plan or of a round cannot be read, the results contain a stop.
+    If the records of the plan or of a round cannot be read, the results contain a stop, and only
+    the outcomes that can be read.
     """
     results = Results(step.context.tuning.failures_listed)
     try:
@@ -163,7 +165,7 @@ def read_results(step: Step, plan: PlanSummary) -> Results:
     except UnreadableRecordError as damage:
         results = Results(step.context.tuning.failures_listed, stop=stop_for(damage))
         for _, recorded in step.records.read_outcomes(step.records.recorded_task_ids()):
-            if recorded is not None:
+            if recorded is not None:  # None if the record is damaged
                 results.add_task(recorded)
     return results
 
@@ -178,29 +180,29 @@ def _read_rounds(records: RunRecords, plan: PlanSummary, results: Results) -> No
         task_id for task_id in sorted(records.recorded_task_ids()) if task_id != PLAN_TASK
     ]
     unrecorded = dict.fromkeys(sorted(tasks.keys() - set(recorded_ids)))  # tasks without outcomes
-    members: defaultdict[int | None, _Stages] = defaultdict(dict)
+    split_members: defaultdict[int | None, _Stages] = defaultdict(dict)  # by index
     for task_id, outcomes in chain(records.read_outcomes(recorded_ids), unrecorded.items()):
         task = tasks.get(task_id)
         if task is None:  # settling recorded the outcome of a split member under an id of its own
             if outcomes is not None and outcomes.report.stage is Stage.DONE:
                 results.add_task(outcomes)
-                members[outcomes.report.member][Stage.DONE] = []
+                split_members[outcomes.report.member][Stage.DONE] = []  # a stage without tasks
             continue
         if outcomes is not None:
             # If settling has recorded the outcome of the member, that of a late stream does not
             # count. Settling's record is read first, because "member-" sorts before "stream-".
             counted = outcomes
-            if Stage.DONE in members.get(task.member, {}):
+            if Stage.DONE in split_members.get(task.member, {}):
                 counted = replace(outcomes, outcomes=[])
             results.add_task(counted)
             results.done += outcomes.is_complete  # True counts as 1
         if task.stage is not None:  # the stage of the member decides, once all tasks are read
-            members[task.member].setdefault(task.stage, []).append((task, outcomes))
+            split_members[task.member].setdefault(task.stage, []).append((task, outcomes))
         elif outcomes is None or not outcomes.is_complete:
             results.unfinished.append(task)
-    for stages in members.values():
+    for stages in split_members.values():
         _sort_member(results, stages)
-    results.done += results.members
+    results.done += results.members  # a batch that does not end makes progress, too
 
 
 # The tasks of one member in each stage, with their outcomes if they are on record.
@@ -247,19 +249,19 @@ def do_split_members(step: Step, results: Results) -> None:
         del (results.to_link or results.to_finish)[0]
         if isinstance(tasks_or_outcome, Outcome):
             outcome = tasks_or_outcome
-            results.add_outcomes([outcome], _record_member(step, outcome))
+            results.add_outcomes([outcome], task_id=_record_member(step, outcome))
             results.done += 1
-            if outcome.status is Status.EXTRACTED and results.first_object is None:
-                results.first_object = step.context.clock.now()
+            if outcome.status is Status.EXTRACTED and results.first_object_time is None:
+                results.first_object_time = step.context.clock.now()
         else:
             results.unfinished += tasks_or_outcome
 
 
 def link_copies(step: Step, copies: Sequence[Task]) -> Sequence[Task]:
-    """Return the tasks that copy a stored member in slices.
+    """Link a stored member: begin its upload, and return the tasks that copy it in slices.
 
-    If the member has an outcome already, the outcome is recorded, and there are no tasks. If
-    linking failed, a single task copies the whole member.
+    If an existing object is the member already, this outcome is recorded, and there are no tasks.
+    If the member cannot be linked, the result is a single task that copies the whole member.
     """
     linked = link_member(step, copies)
     if not isinstance(linked, Outcome):
@@ -323,7 +325,7 @@ def forget_outcomes(step: Step, is_forgotten: Callable[[Outcome], bool]) -> int:
         count += forgotten
         if not forgotten:
             continue
-        if recorded.report.stage is Stage.DONE:  # this record has a single outcome
+        if recorded.report.stage is Stage.DONE:  # written by settling for one split member
             records.delete_outcomes(task_id)
             continue
         if task_id not in rows:
