@@ -56,7 +56,7 @@ class AttemptEnd(Struct, frozen=True):
     """How one attempt at a task ended."""
 
     error: S3UnzipError | None = None
-    lost: bool = False  # the counts of the attempt might not be on record
+    lost: bool = False  # ended by this machine, not by a store; its counts may not be on record
     died: bool = False  # the worker process died
 
 
@@ -87,8 +87,8 @@ class SendingProgress(Progress):
 def do_attempt(run: Run, task: Task, context: Context) -> AttemptEnd:
     """Attempt a task once; return the error instead of raising it, so that other tasks continue.
 
-    An error that is neither an `S3UnzipError` nor caused by a lack of memory is a bug, and is
-    raised.
+    After a lack of memory, the attempt is lost: its outcomes may not be on record. An error that is
+    neither an `S3UnzipError` nor caused by a lack of memory is a bug, and is raised.
     """
     is_over = threading.Event()
     try:
@@ -101,8 +101,8 @@ def do_attempt(run: Run, task: Task, context: Context) -> AttemptEnd:
             raise
         return AttemptEnd(
             ServiceFaultError(
-                f"{task.id}: its worker has no memory left, or no more threads: use fewer "
-                "--workers, or raise the limit (ulimit -v, or -u for threads)"
+                f"{task.id}: its worker has no memory left, or cannot start another thread: use "
+                "fewer --workers, or raise the limit (ulimit -v, or -u for threads)"
             ),
             lost=True,
         )
@@ -120,12 +120,13 @@ def _report_silence(run: Run, context: Context, is_over: threading.Event) -> Non
     progress = context.progress
     if faults is None or progress is None:
         return
-    options = ""
+    options = ""  # such as --endpoint-url, which the location does not name
     if context.connections is not None:
         options = f" ({' '.join(context.connections.recorded().command_options())})"
     while not is_over.wait(1.0):
         for store in faults.find_silent(context.clock.now()):
             location = run.source if store == "source" else run.destination
             progress.trouble(
-                f"no answer from {location}{options} for seconds: a slow link, or a dead store"
+                f"no answer from {location}{options} for several seconds: the link is slow, or the "
+                "store is down"
             )

@@ -124,9 +124,10 @@ def _decide_members(
     )
     for row in rows:
         outcome = outcomes.get(row.member.index)
+        # Any other outcome is the refusal by `OnConflict.NEVER`, which is decided below.
         if outcome is not None and outcome.status is Status.UNCHANGED:
             yield Decision(row.key, row.member.size, "unchanged")
-        elif request.destination.store.has_folders and _is_taken(row.key):
+        elif request.destination.store.has_folders and _is_blocked(row.key):
             yield Decision(
                 row.key,
                 row.member.size,
@@ -142,10 +143,14 @@ def _decide_members(
             yield Decision(row.key, row.member.size, "overwrite")
 
 
-def _is_taken(path: str) -> bool:
-    """Return whether `path` is a folder, or a file is in the place of a folder above it."""
+def _is_blocked(path: str) -> bool:
+    """Return whether a run cannot write a file at `path`, because of a folder or a file.
+
+    There may be a folder at `path`, or a file in the place of a folder above it. A file or a
+    symbolic link at `path` is no obstacle, because a run replaces it.
+    """
     try:
-        return S_ISDIR(Path(path).lstat().st_mode)  # a run replaces a symbolic link
+        return S_ISDIR(Path(path).lstat().st_mode)
     except OSError as error:
         return isinstance(error, NotADirectoryError)
 
@@ -157,14 +162,14 @@ def check_extra(
     option: str = OPTION,
     naming: Naming = name_typed,
 ) -> None:
-    """Refuse a request whose run might delete objects that somebody needs.
+    """Refuse a request with ``--delete-extra`` whose run might delete objects that somebody needs.
 
     Args:
         request: archive, destination and options.
         home: the location of the records of this machine's runs.
         stores: used to read these records.
-        option: the name of the option that deletes, for messages about the selection.
-        naming: returns the name of another option for these messages.
+        option: what the caller calls ``--delete-extra``, for `check_delete_extra`.
+        naming: returns what the caller calls any other option, also for `check_delete_extra`.
 
     Raises:
         UsageError: not all members are extracted, the prefix is missing, or the objects below the
@@ -189,7 +194,7 @@ def check_extra(
     for name, location in {"the archive": request.source, "the records of runs": home}.items():
         if _is_within(location, cleared):
             raise UsageError(f"{OPTION}: {name} ({location}) is below {prefix}")
-    _check_runs(request, cleared, home, stores)
+    _refuse_other_archives(request, cleared, home, stores)
 
 
 def clear_extra(
@@ -211,14 +216,15 @@ def clear_extra(
     run = records.read_plan().run
     members = {outcome.key for outcome in records.all_outcomes()}
     if len(members) != report.extracted + report.unchanged:  # an extra object might be a member
-        raise ServiceFaultError(f"{OPTION}: the records of {run.id} do not have all members")
+        raise ServiceFaultError(f"{OPTION}: the records of {run.id} lack some of its members")
     if run.options.marker:
         members.add(run.key_prefix + MARKER)
     objects = _list_objects(run.destination, run.key_prefix, context, calls)
     extra = [objects[key] for key in sorted(objects.keys() - members)]
     if extra and context.connections is not None:
-        # A run that has begun since may have written them.
-        _check_runs(
+        # A run that began after `check_extra` may have written these objects. Without
+        # `connections`, there is no list of the other runs.
+        _refuse_other_archives(
             run,
             replace(run.destination, key=run.key_prefix),
             context.connections.work,
@@ -249,16 +255,22 @@ def _list_objects(
 
 
 def _is_within(location: Location, above: Location) -> bool:
-    """Return whether `location` is `above` or below it, after links are resolved."""
+    """Return whether `location` is below `above`, or is the same; links are resolved first."""
     if (location.scheme, location.bucket) != (above.scheme, above.bucket):
         return False
     if not location.store.is_local:
-        return location.key.startswith(above.key)
+        return location.key.startswith(above.key)  # `above.key` ends with a slash
     return Path(location.key).resolve().is_relative_to(Path(above.key).resolve())
 
 
-def _check_runs(request: Request, cleared: Location, home: Location, stores: Stores) -> None:
-    """Raise an error if a recorded run of another archive wrote at, above or below `cleared`."""
+def _refuse_other_archives(
+    request: Request, cleared: Location, home: Location, stores: Stores
+) -> None:
+    """Raise an error if a run of another archive than `request` wrote at, above or below `cleared`.
+
+    `cleared` is the prefix whose extra objects are to be deleted. The records of the runs are below
+    `home`, and `stores` reads them.
+    """
     for name in known_runs(home):
         try:
             plan = RunRecords.open(stores, name).find_plan()

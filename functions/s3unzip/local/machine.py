@@ -85,10 +85,11 @@ class Machine:
         self._home = stores.work.key
         self._progress = context.progress or Progress()
         self._workers = workers
-        # The outermost run, if the archives are nested. A stop of that run stops this machine, too.
-        self.outermost: RunRecords | None = None
+        # The outermost run, if this machine extracts nested archives. A stop of that run also stops
+        # this machine.
+        self.outermost_run: RunRecords | None = None
         self._resources = ExitStack()  # the workers, the lock, and the machine for nested archives
-        self._locked = self._resources.enter_context(ExitStack())  # the latest run
+        self._run_lock = self._resources.enter_context(ExitStack())  # of the latest run
         self._resources.callback(workers.close)
 
     def __enter__(self) -> Self:
@@ -117,12 +118,12 @@ class Machine:
         sign_in(self._config, request.destination)
         self._progress.phase("plan")
         # A web server might not report when the archive was modified. In that case, the time of its
-        # first run is used, so that all runs of this version have the same id.
+        # first run is used. All runs of this version then have this time, and so the same id.
         if tail.modified is None:
-            first_time = find_latest_time(
+            recorded_time = find_latest_time(
                 self._config.work, run_id(request, tail.pin, modified=None)
             )
-            tail = tail._replace(modified=first_time or context.clock.now())
+            tail = tail._replace(modified=recorded_time or context.clock.now())
         run = run_id(request, tail.pin, tail.modified)
 
         def prepare(reading: Reading) -> None:
@@ -146,7 +147,7 @@ class Machine:
 
     def _begin_anew(self, run: str) -> None:
         """Lock a run, and delete the records and uploads of any earlier run with the same id."""
-        if self.outermost is not None and is_stopped(self.outermost):
+        if self.outermost_run is not None and is_stopped(self.outermost_run):
             raise KeyboardInterrupt  # handled in the same way as Ctrl-C
         self._lock(run)
         note_start(self._home, run)
@@ -195,7 +196,8 @@ class Machine:
             note_start(self._home, run)
         except UnreadableRecordError as damage:
             # Without all records, lost members cannot be determined. A report of the damage makes
-            # `loop.resume` plan the run again and extract all its members.
+            # `loop.resume` plan the run again and extract all its members. `put_report` writes it
+            # only if there is no report.
             run_step.records.store.delete([REPORT])
             run_step.records.put_report(
                 report_unplanned(
@@ -214,14 +216,15 @@ class Machine:
         """
         if not has_nested(report):
             return
-        self._inner.outermost = RunRecords.open(self.context.stores, report.run)
+        self._inner.outermost_run = RunRecords.open(self.context.stores, report.run)
         budget = report.options.nested_budget or first_budget(self.context.tuning)
         outer_reports = deque([report])
         ended: list[tuple[RunRecords, list[NestedRun]]] = []
         try:
             while outer_reports:
                 records = RunRecords.open(self.context.stores, outer_reports.popleft().run)
-                records.store.delete([NESTED])  # `resume` may repeat nested archives
+                # An earlier attempt's record says that all nested archives have ended.
+                records.store.delete([NESTED])
                 run = records.read_plan().run
                 # The results begin with those of the archives that are refused.
                 outcomes, results = find_nested(run, self.context, budget.archives)
@@ -257,16 +260,17 @@ class Machine:
 
     @cached_property
     def _inner(self) -> Machine:
-        """A machine that reads nested archives from the destination; it locks one run at a time.
+        """The machine for the nested archives, which it reads from the destination.
 
-        It shares the workers if the same options are used to reach source and destination.
+        This machine keeps the lock of the outermost run meanwhile. The workers are shared if the
+        same options are used to reach source and destination.
         """
-        stores = self._config.at_destination()
-        if stores == self._config:
-            return self._resources.enter_context(Machine(self.context, stores, self._workers))
+        config = self._config.at_destination()
+        if config == self._config:
+            return self._resources.enter_context(Machine(self.context, config, self._workers))
         return self._resources.enter_context(
             open_machine(
-                stores,
+                config,
                 self.context.policy,
                 self.context.tuning,
                 processes=self._workers.processes,
@@ -276,8 +280,8 @@ class Machine:
 
     def _lock(self, run: str) -> None:
         """Unlock the latest run, and lock a run against other processes."""
-        self._locked.close()
-        self._locked.enter_context(lock_run(self._home, run))
+        self._run_lock.close()
+        self._run_lock.enter_context(lock_run(self._home, run))
 
     def _do_rounds(self, settled: loop.Settled) -> Report:
         """Do the rounds of a run one after another; return the report of the run.
@@ -290,7 +294,7 @@ class Machine:
         if settled.report is not None and records.find_plan() is None:
             return settled.report  # the archive was refused
         run = records.require_plan().run
-        first = settled.next.round
+        first_round = settled.next.round  # not 0 if the run was resumed
         context.stores.end_startup()
         started = context.clock.now()
         try:
@@ -300,9 +304,9 @@ class Machine:
                 tasks = state.tasks or list(records.read_round(state.round))
                 has_scans = any(task.kind is TaskKind.SCAN for task in tasks)
                 self._progress.phase("scan" if has_scans else "extract")
-                new_run = state.round == first
+                is_first = state.round == first_round
                 fault = self._workers.do_all(
-                    run, tasks, state.workers, self.outermost or records, new_run=new_run
+                    run, tasks, state.workers, self.outermost_run or records, new_run=is_first
                 )
                 self._progress.phase("link" if has_scans else "report")
                 settled = _settle_round(state, records, context, fault)
@@ -351,16 +355,19 @@ def open_machine(
         processes = len(available_processors())
     if processes < 1:
         raise UsageError(f"workers must be at least 1; it is {processes}")
-    # A program that embeds Python, such as uWSGI, or that PyInstaller made, cannot start a Python
-    # process: its executable is no Python.
+    # The executable may not be Python, but a program that embeds it, such as uWSGI or a program
+    # made by PyInstaller. Such a program cannot start a Python process.
     if "py" not in (sys.executable or "").rpartition("/")[2].lower() or hasattr(sys, "frozen"):
         processes = 1
     if tuning is None:
         tuning = make_tuning(machine_tuning(processes))
     tuning = make_tuning(asdict(tuning))  # checks the values of a user's `Tuning`
     context = open_context(stores, policy, tuning, clock=Clock(), progress=progress)
-    opening = partial(open_context, replace(stores, check_reachable=False), policy, tuning)
-    return Machine(context, stores, Workers(processes, context, opening))
+    # Only this process checks that the stores can be reached.
+    open_worker_context = partial(
+        open_context, replace(stores, check_reachable=False), policy, tuning
+    )
+    return Machine(context, stores, Workers(processes, context, open_worker_context))
 
 
 def _settle_round(
@@ -396,7 +403,7 @@ def _report_interruption(
     if not is_stopped(records):
         records.write_stop(Stop(Verdict.FAILED, STOPPED, "the run was stopped by a signal"))
     if settled.report is None:
-        # This writes the report, because a stop was recorded for the run.
+        # The recorded stop makes this call write the report.
         loop.settle(settled.next, context)
     report = records.read_report()
     return InterruptedRunError(

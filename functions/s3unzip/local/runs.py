@@ -58,7 +58,7 @@ DAY_FOLDER = re.compile(r"\d{4}-\d\d-\d\d")  # holds the runs of archives stored
 # Another process that calls `is_at_work` holds the lock of an idle run for a moment, so the lock is
 # tried several times.
 TRIES = 5
-PAUSE = 0.02  # seconds between two tries
+PAUSE = 0.02  # seconds between two attempts
 ENDED = "ENDED"  # state of a run that no process is working on
 STOP_SECONDS = 60.0  # maximum time to wait for a stopped run to end
 
@@ -122,7 +122,7 @@ def note_start(home: str, run: str) -> None:
 
 
 def make_latest(home: str, run: str) -> None:
-    """Make `run` the latest one; file systems give runs that end in the same moment one time."""
+    """Make `run` the latest one: runs that end at one moment could otherwise have equal times."""
     folder = Path(home, "runs", run)
     with _explaining_records(folder):
         os.utime(folder, ns=(time.time_ns(), time.time_ns()))
@@ -342,6 +342,7 @@ class LocalRuns(RunList):
         report = records.find_report()
         return report is not None and (
             report.reason == STOPPED
-            # This record is written when the runs of the archives inside have ended.
+            # The runs of nested archives come after the report, and this record comes after them:
+            # without it, the stop ended one of these runs.
             or (has_nested(report) and not any(records.store.names(NESTED)))
         )

@@ -56,8 +56,8 @@ class WorkerProcess:
     def __init__(self, open_context: OpenContext) -> None:
         self._open_context = open_context
         self._process: subprocess.Popen[bytes] | None = None
-        # One end of a pipe, which only this program holds open. The worker, which has the other
-        # end, ends when this end is closed.
+        # One end of a pipe, which only this program holds open. When it is closed, at the latest
+        # when this program ends, the kernel ends the worker, which holds the other end.
         self._lifeline = -1
 
     def do_attempt(self, run: Run, task: Task, take: Callable[[TaskMessage], object]) -> AttemptEnd:
@@ -80,7 +80,10 @@ class WorkerProcess:
     def _request_attempt(
         self, run: Run, task: Task
     ) -> Iterator[TaskMessage | KeysRequest | AttemptEnd]:
-        """Send a task; yield the messages about it. The messages end only if the process dies."""
+        """Start the process if necessary, send it a task, and yield the messages about the task.
+
+        The messages end only if the process dies.
+        """
         with contextlib.suppress(*PIPE_ERRORS):
             if self._process is None:
                 workers_end, self._lifeline = os.pipe()
@@ -106,7 +109,7 @@ class WorkerProcess:
             _send(cast("subprocess.Popen[bytes]", self._process), answer)
 
     def _explain_death(self) -> str:
-        """Return why the process died, as the end of a message; an empty text if it is unknown."""
+        """Return why the process died, as the end of a message; empty if that is unknown."""
         if self._process is None:  # the process could not be started
             return ""
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -180,7 +183,7 @@ def work(lifeline: int) -> None:
     clock = Clock()
     progress = SendingProgress()
     keys_lock = threading.Lock()
-    keys: queue.SimpleQueue[KeysAnswer] = queue.SimpleQueue()
+    key_answers: queue.SimpleQueue[KeysAnswer] = queue.SimpleQueue()
     tasks: queue.SimpleQueue[tuple[Run, Task]] = queue.SimpleQueue()
 
     def send(message: TaskMessage | KeysRequest | AttemptEnd) -> None:
@@ -190,9 +193,9 @@ def work(lifeline: int) -> None:
 
     def ask(request: KeysRequest) -> Keys | None:
         with keys_lock:  # one thread asks at a time, so the next answer is for that thread
-            with progress.lock:
+            with progress.lock:  # the counts of a task are sent through the same pipe
                 send(request)
-            answer = keys.get()
+            answer = key_answers.get()
         if isinstance(answer, S3UnzipError):
             raise answer
         return answer
@@ -200,9 +203,9 @@ def work(lifeline: int) -> None:
     progress.send = send
     open_context: OpenContext = _receive()  # the first message of the program
     context = open_context(clock, progress, ask)
-    threading.Thread(target=_queue_messages, args=(tasks, keys, clock), daemon=True).start()
+    threading.Thread(target=_queue_messages, args=(tasks, key_answers, clock), daemon=True).start()
     gc.freeze()  # the garbage collector ignores all objects that exist now
-    while True:
+    while True:  # `_receive` ends the process when standard input is closed
         run, task = tasks.get()
         end = do_attempt(run, task, context)
         with progress.lock:  # a thread of the task might still be sending
@@ -219,10 +222,13 @@ def _receive() -> Any:
 
 def _queue_messages(
     tasks: queue.SimpleQueue[tuple[Run, Task]],
-    keys: queue.SimpleQueue[KeysAnswer],
+    key_answers: queue.SimpleQueue[KeysAnswer],
     clock: Clock,
 ) -> None:
-    """Put the program's tasks and keys into their queues; stop the clock if the task must end."""
+    """Put the tasks and the access keys from the program into their queues.
+
+    If the program asks for the end of the task, the clock is stopped: the task has no time left.
+    """
     while True:
         message = _receive()
         if message == END_TASK:
@@ -230,4 +236,4 @@ def _queue_messages(
         elif isinstance(message, tuple):
             tasks.put(message)
         else:
-            keys.put(message)
+            key_answers.put(message)

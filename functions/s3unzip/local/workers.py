@@ -47,7 +47,7 @@ _log = logging.getLogger("s3unzip.workers")
 
 MAX_DEATHS = 5  # maximum number of worker deaths in a row without a finished task
 TROUBLE_SECONDS = 30.0  # minimum time before the same line is shown again
-LOOK_SECONDS = 0.5  # time between two checks for a stop by another process
+LOOK_SECONDS = 0.5  # time between two checks whether another process has stopped the run
 WORKER_STOP_SECONDS = 20.0  # maximum time for a stopped worker to write its outcomes
 SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}  # the signals that end the program
 
@@ -104,7 +104,7 @@ class WorkerTally:
             self._progress.finished(increase)
 
     def _show_trouble(self, message: str) -> None:
-        """Show a line unless another worker has just reported the same trouble."""
+        """Show a line unless another worker has just reported the same problem."""
         # Remove the cause and the time of the next try, which differ between workers.
         trouble = message.partition(" (")[0].partition(", retrying")[0]
         now = time.monotonic()
@@ -147,17 +147,17 @@ class Workers:
             run: the run.
             tasks: the tasks of one round.
             at_once: the maximum number of concurrent workers.
-            outermost: the records of the outermost run, whose stop stops this run, or of this run.
+            outermost: the records of the outermost run, which may be `run`; its stop stops `run`.
             new_run: whether this is the first round since the run began or was resumed.
 
         Returns:
-            The fault that must end the run, if any: a store does not answer, or workers keep dying.
+            The fault that ends the run: a store is down, workers keep dying, or no task has memory.
 
         Raises:
             KeyboardInterrupt: Ctrl-C was pressed or the run was stopped; the workers have ended.
         """
         records = RunRecords.open(self._context.stores, run.id)
-        self._show_recorded(records, tasks, new_run=new_run)
+        self._show_recorded(records, tasks, new_run=new_run)  # what earlier attempts did
         pending = _PendingTasks(tasks, max_faults=max(2, self.processes))
         workers = self._take_workers(max(1, min(self.processes, len(tasks), at_once)))
         futures: list[Future[None]] = []
@@ -203,7 +203,10 @@ class Workers:
         self.close()
 
     def _take_workers(self, count: int) -> list[_ThreadWorker | WorkerProcess]:
-        """Return at most `count` workers; a process starts when it gets its first task."""
+        """Return `count` workers: a thread of this process, then processes.
+
+        A process starts when it gets its first task.
+        """
         if not self._workers:
             self._workers = [_ThreadWorker(self._context)]
         if len(self._workers) < count:
@@ -217,12 +220,13 @@ class Workers:
     def _do_pending(
         self, worker: _ThreadWorker | WorkerProcess, run: Run, pending: _PendingTasks
     ) -> None:
+        """Do pending tasks with one worker, one after another, until none is left."""
         while (task := pending.take()) is not None:
             counts = Counter[str]()  # the counts of this attempt
             end = worker.do_attempt(run, task, partial(self._tally.take, counts))
             if end.lost:  # the next attempt counts the same members again
                 self._tally.subtract(counts)
-            if end.died:  # `|=` in two threads at once could lose the value
+            if end.died:  # not `|=`: two threads at once could lose the value
                 self.has_lost_process = True
             pending.note_end(task, end)
 
@@ -269,7 +273,8 @@ class _PendingTasks:
         self._lock = threading.RLock()  # `note_end` calls `drop`
         self.ending_fault: ServiceFaultError | None = None  # ends the run immediately
         self.deferred_fault: ServiceFaultError | None = None  # ends the run after this round
-        self.memory_fault: ServiceFaultError | None = None  # likewise; None if any task ended
+        # Lack of memory: ends the run after this round if no task ended.
+        self.memory_fault: ServiceFaultError | None = None
         self._has_ended_task = False
 
     def take(self) -> Task | None:
@@ -283,6 +288,7 @@ class _PendingTasks:
     def note_end(self, task: Task, end: AttemptEnd) -> None:
         """Note how an attempt at a task ended; if its worker died, the task is pending again.
 
+        A lost attempt was ended by this machine, not by a store: its worker died or lacked memory.
         All pending tasks are dropped after an error that ends the run, if a store is down, and
         after too many consecutive faults or deaths.
         """
@@ -306,7 +312,7 @@ class _PendingTasks:
                     self._tasks.append(task)
             if not end.lost:  # a lost attempt is no evidence about the store
                 self._faults += 1
-            elif not end.died and not self._has_ended_task:  # lost for lack of memory
+            elif not end.died and not self._has_ended_task:  # no task has had enough memory yet
                 self.memory_fault = error
             if self._deaths > MAX_DEATHS or self._faults >= self._max_faults or error.is_down:
                 self.ending_fault = error

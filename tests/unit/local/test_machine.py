@@ -127,7 +127,7 @@ def test_nothing_is_asked_where_nothing_is_extra(world: World) -> None:
 def test_records_that_lack_a_member_delete_nothing(world: World) -> None:
     """Lost outcomes must not make a member extra."""
     report = world.run(TWO_MEMBERS)
-    with pytest.raises(ServiceFaultError, match="do not have all members"):
+    with pytest.raises(ServiceFaultError, match="lack some of its members"):
         clear_extra(replace(report, extracted=report.extracted + 1), world.context, _fail)
     assert len(world.out.objects) == 2
 
