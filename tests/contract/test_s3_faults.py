@@ -162,7 +162,7 @@ def test_bytes_of_another_range_are_not_taken(call: str, reply: str) -> None:
     """Both clients refuse such a response before its first byte."""
     with (
         scripted(lambda _: OTHER_RANGES[reply]) as (stores, _),
-        pytest.raises(ServiceFaultError, match="does not follow the protocol of S3"),
+        pytest.raises(ServiceFaultError, match="does not follow the S3 protocol"),
     ):
         CALLS[call](stores)
 
@@ -390,13 +390,13 @@ MEANINGS: dict[str, tuple[str, Reply, type[S3UnzipError], str | None]] = {
         "put",
         Reply(308, headers={"Location": "https://127.0.0.1/"}),
         StorageError,
-        "HTTP 308; the endpoint redirects: give the new URL",
+        "HTTP 308; the endpoint redirects: give its new URL",
     ),
     "tail: an endpoint that wants https": (
         "tail",
         Reply(400, b"Client sent an HTTP request to an HTTPS server."),
         StorageError,
-        "HTTP 400.*; a server of HTTPS answers so to http://: check the endpoint",
+        "HTTP 400.*; an HTTPS server answers http:// in this way: check the endpoint",
     ),
     "part: Scaleway, which accepts 1,000 parts": (
         "part",

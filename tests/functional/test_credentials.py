@@ -191,10 +191,10 @@ def test_a_code_is_typed_once(login: Login, workers: str, expired: str, code: in
         start_new_session=True,  # no terminal: the code comes by standard input
     )
     assert ended.returncode == code, ended.stderr
-    assert ended.stderr.count(b"MFA code") == 1
+    assert ended.stderr.count(b"Enter MFA code") == 1
     assert [b"TokenCode=123456" in asked.body for asked in login.tokens.asked] == [True]
     assert signers(login.s3) == {"ASSUMED"}
-    advice = b"the profile code: they have expired, and new ones need a code; start the command"
+    advice = b"the profile code: they have expired, and new ones need an MFA code; run the command"
     assert (advice + b" again" in ended.stderr) is bool(expired)
 
 
@@ -249,13 +249,13 @@ def test_expired_keys_end_a_command_at_once(login: Login) -> None:
 TOLD = {
     "sso": "Token for company does not exist; log in again: aws sso login --profile sso",
     "old-sso": "does not exist; log in again: aws sso login --profile old-sso",
-    "role": f"calling the AssumeRole operation: {DENIED}; the right to do so, or the trust of ",
+    "role": f"calling the AssumeRole operation: {DENIED}; the permission to do so may ",
     "broken": "from custom-process: no luck; see what is configured: aws configure list",
-    "odd": "a program or a file gives unexpected data: 'list' object has no attribute",
+    "odd": "a credential process or a file returned unexpected data: 'list' object has no ",
     "line": "the access key id is empty, or has a character not allowed in a request; see",
     "absent": "No such file or directory: '",
     "late": "the refreshed credentials are still expired; see what",
-    "code": "need a code, and standard input is not a terminal; run the command in a terminal",
+    "code": "need an MFA code, but standard input is not a terminal; run the command in a terminal",
     "far": 'Could not connect to the endpoint URL: "http://127.0.0.1:9/"; check the network',
     "half": "Partial credentials found in config-file, missing: aws_secret_access_key; see what",
 }

@@ -314,7 +314,7 @@ class MemorySource(archives.Source):
     def _find(self, location: Location, pin: Pin) -> Stored | None:
         found = self.bucket.objects.get(location.key)
         if found is not None and found.etag != pin.etag:
-            raise SourceChangedError(f"{location}: a newer archive is there")
+            raise SourceChangedError(f"{location}: a newer archive has replaced it")
         return found
 
 

@@ -40,18 +40,20 @@ class AwsSession:
 
     Args:
         access: settings for reaching S3. Settings for the destination are not used.
-        keys: keys for the clients. Defaults to the keys shared within this process.
+        keys: access keys with which the clients sign requests. Defaults to the keys that all
+            sessions of this process share.
     """
 
     def __init__(self, access: StoreConfig, keys: ProfileKeys | None = None) -> None:
         self.access = access
         self.keys = keys or shared_keys(access.profile)
-        # A service that issues keys has a region. The first session with these keys sets it.
+        # Some keys are issued by a regional service, such as STS. That service is called in the
+        # region of the first session that uses these keys.
         if self.keys.region is None:
             self.keys.region = access.region
         self._lock = threading.RLock()  # threads cannot share `_botocore_session`
         # Clients by process, purpose, region (None for the region of the session) and whether
-        # signatures cover bodies. A fork must not use its parent's connections.
+        # signatures cover bodies.
         self._s3_clients: dict[tuple[int, str, str | None, bool], S3Client] = {}
         self.bucket_regions: dict[str, str] = {}  # regions that differ from that of the session
 
@@ -101,11 +103,11 @@ class AwsSession:
         # Without an endpoint URL there is no host, and requests go to AWS.
         return host is None or host.endswith((".amazonaws.com", ".amazonaws.com.cn", ".api.aws"))
 
-    def is_out_of_reach(self, status: int | None) -> bool:
-        """Return whether the endpoint of one region in AWS is set for a bucket in another one.
+    def is_wrong_region(self, status: int | None) -> bool:
+        """Return whether the user's endpoint belongs to another AWS region than the bucket.
 
         Args:
-            status: HTTP status of a response.
+            status: HTTP status of a response about the bucket.
         """
         return status == 301 and self.endpoint_url is not None and self.reaches_aws
 
@@ -142,7 +144,8 @@ class AwsSession:
             # https://docs.aws.amazon.com/general/latest/gr/s3.html
             url = f"https://s3.{region}.amazonaws.com"
         if not url:
-            # Only botocore handles all partitions and settings. Creating its client takes 80 ms.
+            # Only botocore handles all partitions and settings. Creating its client takes 80 ms, so
+            # buckets in the region of the session share one: their region is None here.
             url = self.s3_client("control", self.bucket_regions.get(bucket)).meta.endpoint_url
         server = urlsplit(url.rstrip("/"))
         # AWS's wildcard certificate does not cover bucket names with a dot.
@@ -159,13 +162,16 @@ class AwsSession:
         return url, True
 
     def _access_point_url(self, arn: str) -> str:
-        """Return the URL of an access point, which only botocore can derive from an ARN."""
+        """Return the URL of an access point, which only botocore can derive from an ARN.
+
+        The host name in this URL begins with the name of the access point.
+        """
         _refuse_ip_address(urlsplit(self.endpoint_url or ""), "give the alias of the access point")
-        # The path and query are dropped, so any key will do.
-        signed = self.s3_client("control", self.bucket_region(arn)).generate_presigned_url(
+        # Making this URL sends no request. Its path and query are dropped, so any key will do.
+        presigned_url = self.s3_client("control", self.bucket_region(arn)).generate_presigned_url(
             "head_object", {"Bucket": arn, "Key": "-"}
         )
-        return urlsplit(signed)._replace(path="", query="").geturl()
+        return urlsplit(presigned_url)._replace(path="", query="").geturl()
 
     def s3_client(
         self, purpose: str, region: str | None = None, *, signs_payload: bool = False
@@ -178,6 +184,7 @@ class AwsSession:
             region: region of the requests. Defaults to the region of the session.
             signs_payload: whether the signature covers bodies. Otherwise, each body has a CRC-32.
         """
+        # A forked process must not use its parent's connections, so the process is in the key.
         key = (os.getpid(), purpose, region, signs_payload)
         with self._lock:
             if key not in self._s3_clients:

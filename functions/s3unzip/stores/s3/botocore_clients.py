@@ -28,7 +28,7 @@ from urllib3.exceptions import HTTPError
 from s3unzip import errors
 from s3unzip.stores.config import find_proxy
 from s3unzip.stores.ports import Keys, ListPage, StoredObject
-from s3unzip.stores.s3.errors import PAGE_FIELD, unquoted
+from s3unzip.stores.s3.errors import PARSED_PAGE, unquoted
 from s3unzip.stores.s3.plain_settings import (
     DEFAULT_REGION,
     ENVIRONMENT,
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 PATIENCE = Config(
     connect_timeout=5, read_timeout=20, retries={"total_max_attempts": 2, "mode": "standard"}
 )
-# The response to a request that begins or completes a multipart upload. Errors do not look like it.
+# The successful response to a request that begins or completes a multipart upload.
 RESULT_WITH_KEY = re.compile(
     rb"(\s*(?:<\?[^>]*>\s*)?<\w+MultipartUploadResult\b.*?)<Key>[^<]*</Key>", re.DOTALL
 )
@@ -97,7 +97,7 @@ def open_session(profile: str | None, region: str | None) -> Session:
 def load_credentials(session: Session) -> Credentials | None:
     """Return the credentials found by botocore's chain, or None if there are none.
 
-    The chain may ask the user for a code.
+    The chain may ask the user for an MFA code.
     """
     region = session.get_config_variable("region") or DEFAULT_REGION
     chain = create_credential_resolver(session, region_name=region)
@@ -105,7 +105,7 @@ def load_credentials(session: Session) -> Credentials | None:
         warnings.simplefilter("ignore", GetPassWarning)  # the code may be read from a pipe
         credentials: Credentials | None = chain.load_credentials()
         if credentials is not None:
-            credentials.get_frozen_credentials()  # some providers ask for the code only now
+            credentials.get_frozen_credentials()  # some providers ask for the MFA code only now
     return credentials
 
 
@@ -199,19 +199,19 @@ def explain_missing_keys(error: Exception, profile: str) -> errors.S3UnzipError:
             # The service that issues the keys failed, so a later attempt may succeed.
             return errors.ServiceFaultError(f"{who}: {cause}")
         case exceptions.ClientError():
-            advice = "the right to do so, or the trust of the role, may be missing"
+            advice = "the permission to do so may be missing, or the role may not trust the caller"
         case exceptions.SSOError() | exceptions.TokenRetrievalError():
             advice = advise_renewal("sso", profile)
         case exceptions.LoginError():
             advice = advise_renewal("login", profile)
         case exceptions.RefreshWithMFAUnsupportedError():
-            cause = "they have expired, and new ones need a code"
-            advice = "start the command again, or s3unzip resume"
-        # From data of credential_process, or of a cache file, that botocore does not check.
+            cause = "they have expired, and new ones need an MFA code"
+            advice = "run the command again, or s3unzip resume"
+        # Caused by data from a credential process or a cache file, which botocore does not check.
         case AttributeError() | LookupError() | TypeError() | ValueError():
-            cause = f"a program or a file gives unexpected data: {cause}"
+            cause = f"a credential process or a file returned unexpected data: {cause}"
         case EOFError():
-            cause = "they need a code, and standard input is not a terminal"
+            cause = "they need an MFA code, but standard input is not a terminal"
             advice = "run the command in a terminal"
     return errors.AccessDeniedError(f"{who}: {cause}; {advice}")
 
@@ -231,7 +231,7 @@ def create_client(
             region_name=region,
             endpoint_url=endpoint_url,
             # Without a variable for botocore, trust what obstore trusts. True stands for botocore's
-            # own certificates; without it, an empty variable would be an error.
+            # own certificates. With None, botocore would fail if AWS_CA_BUNDLE is set but empty.
             verify=session.get_config_variable("ca_bundle")
             or os.environ.get("REQUESTS_CA_BUNDLE")
             or get_default_verify_paths().cafile
@@ -287,9 +287,9 @@ def create_s3_client(
     )
     if access.request_payer:
         client.meta.events.register("before-call.s3", let_requester_pay)
-    client.meta.events.register("before-parse.s3.ListObjectsV2", _read_list)
+    client.meta.events.register("before-parse.s3.ListObjectsV2", _parse_list_quickly)
     for operation in ("CreateMultipartUpload", "CompleteMultipartUpload"):
-        client.meta.events.register(f"before-parse.s3.{operation}", _leave_out_key)
+        client.meta.events.register(f"before-parse.s3.{operation}", _drop_unparsable_key)
     return client
 
 
@@ -303,7 +303,7 @@ def read_pieces(answer: GetObjectOutputTypeDef) -> Iterator[bytes]:
         raise exceptions.HTTPClientError(error=error) from error
 
 
-def _read_list(
+def _parse_list_quickly(
     response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: object
 ) -> None:
     """Parse the response to ListObjectsV2 in place of botocore, using a tenth of the CPU time.
@@ -312,14 +312,15 @@ def _read_list(
     the slash at the end of a key and refuses some keys.
     """
     if response_dict["status_code"] == 200:
-        customized_response_dict[PAGE_FIELD] = _parse_page(response_dict["body"])
+        customized_response_dict[PARSED_PAGE] = _parse_page(response_dict["body"])
         response_dict["body"] = b"<ListBucketResult/>"  # leaves nothing for botocore's parser to do
 
 
-def _leave_out_key(response_dict: dict[str, Any], **_: object) -> None:
-    """Remove the key from a whole result, because XML cannot represent some control characters.
+def _drop_unparsable_key(response_dict: dict[str, Any], **_: object) -> None:
+    """Remove the key from a complete result of a multipart request, and set the status to 200.
 
-    botocore has taken such a result for a cut one, and changed its status to 500.
+    A key may have control characters that XML cannot represent. botocore has taken a result with
+    such a key for a truncated one, and changed its status to 500.
     """
     body = response_dict["body"]
     result = RESULT_WITH_KEY.match(body)
@@ -349,12 +350,12 @@ def _parse_page(body: bytes) -> ListPage:
     objects = []
     for element in root.iterfind(f"{namespace}Contents"):
         key = element.findtext(key_tag) or ""
-        if is_encoded and ("%" in key or "+" in key):  # two searches take less time than a call
+        if is_encoded and ("%" in key or "+" in key):  # two searches take less time than one call
             key = unquote_plus(key)
         try:
             size = int(element.findtext(size_tag) or "")
         except ValueError:
-            raise ResponseParserError(f"the list has no size of {key!r}") from None
+            raise ResponseParserError(f"the list gives no size for {key!r}") from None
         # None, because a list contains no CRC-32.
         objects.append(StoredObject(key, size, None, unquoted(element.findtext(etag_tag))))
     token = root.findtext(f"{namespace}NextContinuationToken", "")

@@ -1,10 +1,10 @@
-"""The keys for signing requests, which a program looks up once for all its processes.
+"""The keys for signing requests, which the main process looks up for all its workers.
 
-* A program looks up the keys of a profile only once, because the user may have to type a code, and
+* The keys of a profile are looked up only once, because the user may have to type a code, and
   a credential process of the profile may be slow. All sessions for the profile share the keys.
 * Keys in variables or in a plain profile are read without botocore. All other keys come from
   botocore's chain, for which botocore is imported.
-* A worker process requests keys from the program, through the pipe that delivers its tasks
+* A worker process requests keys from the main process, through the pipe that delivers its tasks
   (`local.workers`). Keys exist only in the memory of these processes and in the pipe: they are
   never written to a file, argument, variable or log.
 * Any number of threads may request keys concurrently: one thread looks up the keys while the other
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger("s3unzip.calls")
 # No request is signed with expired keys: botocore renews the keys of a role at least 10 minutes
 # before they expire. obstore keeps keys for `CREDENTIALS_LIFETIME` less 5 minutes, and a worker
-# caches the keys from the program for 4 minutes.
+# caches the keys from the main process for 4 minutes.
 CREDENTIALS_LIFETIME = timedelta(minutes=10)
-ANSWER_SECONDS = 240.0  # time for which a worker caches the keys from the program
+ANSWER_SECONDS = 240.0  # time for which a worker caches the keys from the main process
 RENEWAL_SECONDS = 90.0  # minimum time between renewals, because a slow PUT can take so long
 RELOOK_SECONDS = 2.0  # time until the next lookup if the same keys were found
 MAX_PROFILES = 8  # maximum number of profiles whose keys a process keeps
@@ -71,22 +71,23 @@ class ProfileKeys:
     Args:
         profile: name of the profile. None stands for ``AWS_PROFILE``, or the variables and files in
             botocore's chain.
-        ask: function that requests keys from the program. None in the program itself.
+        ask_main_process: function that requests keys from the main process. None in that process.
     """
 
-    def __init__(self, profile: str | None, ask: AskForKeys | None = None) -> None:
+    def __init__(self, profile: str | None, ask_main_process: AskForKeys | None = None) -> None:
         self._profile = profile
-        self._ask = ask
+        self._ask_main_process = ask_main_process
         self._lock = threading.RLock()
         self.region: str | None = None  # region of a service that issues keys, if known
-        self._source: Callable[[], Keys] | None = None  # function that returns the current keys
+        self._read_source: Callable[[], Keys] | None = None  # returns the current keys
         self._keys: Keys | None = None
-        self._answered = -math.inf  # time of the last response from the program
+        self._answered = -math.inf  # time of the last response from the main process
         self._looked = -math.inf  # time when `find_new_keys` last looked for other keys
         self._found_new_keys = False  # whether that lookup found other keys
         self._lookup_error: errors.S3UnzipError | None = None  # error raised by that lookup
         self.renewals = 0  # number of times that `find_new_keys` found other keys
-        # The error from the latest lookup. obstore passes on only the text of this error.
+        # The error of the latest call of `current` or `find_new_keys`. obstore passes on only the
+        # text of this error.
         self.failure: errors.S3UnzipError | None = None
 
     def require(self) -> Keys:
@@ -114,13 +115,13 @@ class ProfileKeys:
             ServiceFaultError: the service that issues the keys does not respond.
         """
         with self._lock, self._explaining():
-            if self._ask is None:  # this is the main process
-                if self._source is None:
-                    self._source = self._open_source()
-                if self._source is not None:
-                    self._keys = self._source()
-            elif time.monotonic() - self._answered > ANSWER_SECONDS:
-                self._keys = self._ask(KeysRequest(self._profile))
+            if self._ask_main_process is None:  # this is the main process
+                if self._read_source is None:
+                    self._read_source = self._open_source()
+                if self._read_source is not None:
+                    self._keys = self._read_source()
+            elif time.monotonic() - self._answered > ANSWER_SECONDS:  # the cached keys are too old
+                self._keys = self._ask_main_process(KeysRequest(self._profile))
                 self._answered = time.monotonic()
             return self._keys
 
@@ -161,32 +162,35 @@ class ProfileKeys:
 
     def _repeat_lookup(self) -> Keys | None:
         """Return the keys found by a new lookup, or None if there are none."""
-        if self._ask is not None:
+        if self._ask_main_process is not None:
             # The request names the access key that was refused, or None without earlier keys.
-            return self._ask(KeysRequest(self._profile, getattr(self._keys, "access_key", None)))
-        source = self._open_source(again=True)
-        if source is None:
+            return self._ask_main_process(
+                KeysRequest(self._profile, getattr(self._keys, "access_key", None))
+            )
+        read_source = self._open_source(again=True)
+        if read_source is None:
             return None
-        keys = source()
-        self._source = source  # set only after success, so that a failing source is not kept
+        keys = read_source()
+        self._read_source = read_source  # only after success: a failing source is not kept
         return keys
 
     def _open_source(self, *, again: bool = False) -> Callable[[], Keys] | None:
         """Return a function that returns the current keys, or None if no source has keys.
 
         Args:
-            again: whether this is a repeated lookup, which must not ask the user for a code.
+            again: whether this is a repeated lookup, which must not ask the user for an MFA code.
         """
-        plain = read_plain_settings(self._profile)
-        if plain is not None and plain.keys is not None:
-            keys = plain.keys
+        settings = read_plain_settings(self._profile)
+        if settings is not None and settings.keys is not None:
+            keys = settings.keys
             return lambda: keys
+        # Only botocore's chain of providers can find the keys. Its import is slow.
         from s3unzip.stores.s3 import botocore_clients
 
         session = botocore_clients.open_session(self._profile, self.region)
         if again:
             botocore_clients.refuse_code(session)
-        # A program or a service may keep the chain waiting indefinitely.
+        # A credential process or a service may keep the chain waiting indefinitely.
         report = threading.Timer(
             SILENT_SECONDS, _log.warning, (WAITING, profile_name(self._profile) or "default")
         )
@@ -214,7 +218,7 @@ class ProfileKeys:
                 # The service has never issued keys, so its address is probably wrong.
                 self.failure = errors.StorageError(f"{self.failure}; check the network")
             raise self.failure from None
-        except errors.S3UnzipError as error:  # raised by `ask` on behalf of the program
+        except errors.S3UnzipError as error:  # already translated, in this or the main process
             self.failure = error
             raise
 
@@ -235,6 +239,7 @@ def find_keys_for_worker(request: KeysRequest) -> Keys | None:
     shared = shared_keys(request.profile)
     keys = shared.current()
     if keys is not None and keys.access_key == request.refused:
-        shared.find_new_keys(renewals=shared.renewals)  # the refused keys are the current ones
+        # The refused keys are the current ones, so they have not been renewed yet.
+        shared.find_new_keys(renewals=shared.renewals)
         keys = shared.current()
     return keys

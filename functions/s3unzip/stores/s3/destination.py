@@ -40,7 +40,7 @@ from s3unzip.stores.ports import (
     Upload,
 )
 from s3unzip.stores.s3.errors import (
-    PAGE_FIELD,
+    PARSED_PAGE,
     Call,
     ServerAnswer,
     explain_answer,
@@ -101,10 +101,10 @@ class S3Destination(Destination):
             if facts.acl is not None or needs_botocore(self._session, key):
                 answer = self._put_by_botocore(key, body, facts, if_absent=if_absent)
                 return unquoted(_require_field(answer, "ETag", key))
-            return self._put_by_obstore(key, body, facts, if_absent=if_absent)
+            return self._put_by_obstore(key, body, facts, if_absent=if_absent)  # requires an ETag
 
         try:
-            return self._try_checksums(
+            return self._try_with_checksums(
                 "put", send, describe=lambda: self._describe_write(key, facts, if_absent=if_absent)
             )
         except UnconfirmedError:
@@ -130,8 +130,8 @@ class S3Destination(Destination):
         return unquoted(answer["e_tag"])
 
     def replace(self, key: str, body: bytes, facts: ObjectFacts, etag: str | None) -> None:
-        """Replace the object whose ETag is `etag`."""
-        self._try_checksums(
+        """Replace the object whose ETag is `etag`, or any object if `etag` is None."""
+        self._try_with_checksums(
             "put",
             lambda: self._put_by_botocore(key, body, facts, if_absent=False, etag=etag),
             describe=lambda: Call("PutObject", self._bucket, key, conditional=True),
@@ -155,10 +155,10 @@ class S3Destination(Destination):
             request["IfMatch"] = f'"{etag}"'
         return self._send("bodies", "put_object", Key=key, Body=bytes(body), **request)
 
-    def _try_checksums(
+    def _try_with_checksums(
         self, kind: Kind, send: Callable[[], T], *, describe: Callable[[], Call]
     ) -> T:
-        """Return the result of `send`; if the server refuses checksums, send without them.
+        """Return the result of `send`; if the server refuses checksums, send again without them.
 
         Args:
             kind: kind of request to count for the second attempt.
@@ -172,20 +172,18 @@ class S3Destination(Destination):
             return send()
         except s3_errors() as error:
             answer = read_answer(error)
-            # MalformedXML is the refusal of checksums in the XML of Complete. Not all servers name
-            # the header in an InvalidArgument, which Scaleway also returns for too many parts. The
-            # last two codes have many causes, so their message must name the checksum.
-            is_refused = (
+            refuses_checksums = (
                 is_unsupported(answer)
-                or answer.code == "MalformedXML"
+                or answer.code == "MalformedXML"  # for the XML of Complete
+                # This error may not name the header. Scaleway also sends it for too many parts.
                 or (answer.code == "InvalidArgument" and "Part number" not in answer.message)
-                or (
+                or (  # these codes have many causes, so the message must name the checksum
                     answer.code in {"InvalidDigest", "InvalidRequest"}
                     and "checksum" in answer.message.lower()
                 )
             )
-            if not has_checksums or not is_refused:
-                raise self._session.adapt_to(error, describe()) from None
+            if not has_checksums or not refuses_checksums:
+                raise self._session.explain_and_adapt(error, describe()) from None
         self._session.stop_checksums()
         count_request(kind)
         with self._session.explaining(describe()):
@@ -194,12 +192,12 @@ class S3Destination(Destination):
     def _describe_write(
         self, key: str, facts: ObjectFacts | None = None, *, if_absent: bool = False
     ) -> Call:
-        """Return the description of a request that writes `key`. It has the headers from options.
+        """Describe a request that writes `key`, for errors; its headers are those from options.
 
         Args:
             facts: properties that the request stores. None if it stores none.
         """
-        is_sent = {
+        has_header = {
             "if-none-match": if_absent,
             "x-amz-acl": facts is not None and facts.acl is not None,
             "x-amz-server-side-encryption": facts is not None
@@ -212,7 +210,7 @@ class S3Destination(Destination):
             self._bucket,
             key,
             conditional=if_absent,
-            headers=tuple(header for header in is_sent if is_sent[header]),
+            headers=tuple(header for header in has_header if has_header[header]),
         )
 
     def head(self, key: str) -> StoredObject | None:
@@ -229,16 +227,16 @@ class S3Destination(Destination):
                 count_request("head")
                 stored = self._head_by_botocore(key)
         except s3_errors() as error:
-            refusal = self._session.adapt_to(error, Call("GetObject", self._bucket, key))
+            refusal = self._session.explain_and_adapt(error, Call("GetObject", self._bucket, key))
             if isinstance(refusal, NotFoundError):
                 return None
             raise refusal from None
         return stored
 
     def _head_by_obstore(self, key: str) -> StoredObject:
-        """Return the stored object with the CRC-32 in its metadata.
+        """Return the stored object with the CRC-32 in its metadata, without S3's slower checksum.
 
-        The response is faster than one with the checksum of S3.
+        obstore cannot send the expected owner of the bucket, so the owner is confirmed first.
         """
         self._session.confirm_owner(self._bucket, self._config.destination_owner)
         answer = obstore.get(self._session.reader(self._bucket), key, options={"head": True})
@@ -293,13 +291,13 @@ class S3Destination(Destination):
                 ContinuationToken=token,
                 StartAfter=start,
             )
-        if PAGE_FIELD not in answer:
+        if PARSED_PAGE not in answer:
             raise ServiceFaultError(
                 f"s3://{self._bucket}/{prefix}: the answer is not a list of objects"
             )
-        objects, next_token = answer[PAGE_FIELD]
-        # If there is a next page, its token must differ from the token of this page. A server that
-        # knows only the first version of ListObjects sends no token.
+        objects, next_token = answer[PARSED_PAGE]
+        # None: the last page. "": the server knows only the first version of ListObjects, which has
+        # no tokens. `token`: the same page would be listed again.
         if next_token is not None and next_token in {"", token}:
             raise StorageError(
                 f"s3://{self._bucket}/{prefix}: the list names no new page; this server may not "
@@ -331,7 +329,7 @@ class S3Destination(Destination):
                 if is_unsupported(refusal) or refusal.status in {400, 405, 411}:
                     self._delete_each(batch)
                     continue
-                raise self._session.adapt_to(
+                raise self._session.explain_and_adapt(
                     error, Call("DeleteObject", self._bucket, batch[0])
                 ) from None
             for failure in answer.get("Errors", ()):  # only the first failure is reported
@@ -363,7 +361,7 @@ class S3Destination(Destination):
                 request |= {"ChecksumAlgorithm": "CRC32", "ChecksumType": "COMPOSITE"}
             return self._send("control", "create_multipart_upload", Key=key, **request)
 
-        answer = self._try_checksums(
+        answer = self._try_with_checksums(
             "create", create, describe=lambda: self._describe_write(key, facts)
         )
         return str(_require_field(answer, "UploadId", key))
@@ -382,7 +380,7 @@ class S3Destination(Destination):
             content = bytes(body)
 
         def send() -> Part:
-            checksum = self._encode_checksum(crc32)
+            checksum = self._encode_checksum(crc32)  # None after the server has refused checksums
             answer = self._send(
                 "bodies",
                 "upload_part",
@@ -400,7 +398,9 @@ class S3Destination(Destination):
                 checksum_crc32=checksum,
             )
 
-        return self._try_checksums("part", send, describe=lambda: self._describe_write(upload.key))
+        return self._try_with_checksums(
+            "part", send, describe=lambda: self._describe_write(upload.key)
+        )
 
     def copy_part(
         self,
@@ -432,7 +432,7 @@ class S3Destination(Destination):
                 RequestPayer="requester" if self._config.request_payer else None,
             )
         except s3_errors() as error:
-            raise self._adapt_to_copy(error, upload, source, version) from None
+            raise self._explain_failed_copy(error, upload, source, version) from None
         copied_part = _require_field(answer, "CopyPartResult", upload.key)
         checksum = copied_part.get("ChecksumCRC32")
         # Without a checksum, at least the size of the part is checked.
@@ -468,18 +468,18 @@ class S3Destination(Destination):
             )
         return True
 
-    def _adapt_to_copy(
+    def _explain_failed_copy(
         self, error: Exception, upload: Upload, source: Location, version: str | None
     ) -> S3UnzipError:
-        """Return the error for a failed copy; disable copies if the server has none."""
+        """Return the error for a failed copy; if the server cannot copy, stop using copies."""
         answer = read_answer(error)
         if is_unsupported(answer):
             self._session.implements_copies = False
-        # Only NoSuchUpload refers to the upload. The conditions of the request refer to the source.
+        # NoSuchUpload is about the upload. All other errors are about the source, which is pinned.
         call = Call(get_action(version), source.bucket, source.key, pinned=True)
         if answer.code == "NoSuchUpload":
             call = self._describe_write(upload.key)
-        return self._session.adapt_to(error, call)
+        return self._session.explain_and_adapt(error, call)
 
     def complete_upload(
         self, upload: Upload, parts: Sequence[Part], *, if_absent: bool
@@ -506,13 +506,13 @@ class S3Destination(Destination):
                 )
             except s3_errors() as error:
                 if read_answer(error).code not in RESTART_CODES:
-                    raise  # `_try_checksums` translates this error
+                    raise  # `_try_with_checksums` translates this error
                 self.abort_upload(upload)
                 # After this error, the caller begins another upload.
                 raise NotFoundError(str(translate_error(error, call))) from None
             return unquoted(_require_field(answer, "ETag", upload.key))
 
-        return self._try_checksums("complete", complete, describe=lambda: call)
+        return self._try_with_checksums("complete", complete, describe=lambda: call)
 
     def abort_upload(self, upload: Upload) -> None:
         with suppress(NotFoundError), self._explaining("AbortMultipartUpload", upload.key):
@@ -551,7 +551,7 @@ class S3Destination(Destination):
         raise StorageError(f"s3://{self._bucket}/{prefix}: the list of uploads does not end")
 
     def copies_from(self, source: Location, pin: Pin) -> bool:
-        """Return whether `copy_part` can copy from that source, pinned by ETag or version."""
+        """Return whether `copy_part` can copy from `source`, pinned by ETag or version."""
         return (
             source.scheme == "s3"
             and self._session.implements_copies
@@ -559,7 +559,7 @@ class S3Destination(Destination):
             and pin.size > COPY_ABOVE_BYTES
             and pin.has_strong_etag  # the condition of a copy
             and self._session.accepts_if_match
-            and self._config.can_copy
+            and self._config.can_copy  # the credentials for writing can read the archive
         )
 
     def _explaining(self, action: str, key: str) -> AbstractContextManager[None]:
@@ -586,7 +586,7 @@ class S3Destination(Destination):
         return base64.b64encode(crc32.to_bytes(4, "big")).decode()
 
     def _object_request(self, facts: ObjectFacts) -> dict[str, Any]:
-        """Return the parameters of a request that stores an object, except its key and bytes."""
+        """Return the parameters that store `facts`; `_send` leaves out those that are None."""
         request: dict[str, Any] = {
             "ContentType": facts.content_type,
             "Metadata": facts.metadata,
@@ -644,13 +644,13 @@ def _parse_crc(metadata: str) -> int | None:
 
 
 def _is_written(stored: StoredObject, body: Buffer, facts: ObjectFacts) -> bool:
-    """Return whether an object has the size and checksum of `body`, and the CRC-32 in `facts`.
+    """Return whether `stored` has the size and checksum of `body`, and the metadata in `facts`.
 
     A checksum that the store does not return is not compared.
     """
     return (
         stored.size == memoryview(body).nbytes
-        and stored.crc32 == _parse_crc(facts.metadata.get(CRC_KEY, ""))
+        and stored.crc32 == _parse_crc(facts.metadata.get(CRC_KEY, ""))  # from the metadata
         and stored.checksum in {None, zlib.crc32(body)}
     )
 

@@ -34,11 +34,11 @@ from s3unzip.stores.config import PROXY_LOGIN
 from s3unzip.stores.s3.plain_settings import botocore_errors
 
 UNTRUSTED = "UntrustedCertificate"  # not a code of S3: the client rejected the certificate
-NOT_S3 = "the answer does not follow the protocol of S3"
+NOT_S3 = "the answer does not follow the S3 protocol"
 NO_ETAG = "ETag Header missing from response"  # end of an obstore message
 # The field that `botocore_clients` adds to the response to ListObjectsV2. It contains a `ListPage`;
 # the fields that botocore would parse from a list are absent.
-PAGE_FIELD = "Page"
+PARSED_PAGE = "Page"
 
 # The exceptions that clients raise if a server violates the protocol: OverflowError for the size of
 # a chunk, RecursionError for redirects without a region, and the others for unexpected or repeated
@@ -62,7 +62,7 @@ _CONNECTING = re.compile(r"legacy::Error\(\s*Connect,")
 # Messages of servers that do not support a header: Cloudflare R2 sends status 501, Backblaze B2
 # sends 400.
 _UNSUPPORTED = re.compile("unsupported header|not implemented", re.IGNORECASE)
-# The reason why a connection failed, by phrases in the messages of both clients.
+# The reason why a connection failed, by phrase in the messages of obstore or botocore.
 CAUSES = {
     "onnection refused": "connection refused",
     "failed to lookup": "there is no host with this name",
@@ -142,7 +142,7 @@ ADVICE = {
     "InvalidStorageClass": "this server has no such --storage-class: choose another one",
     "InvalidToken": "check the credentials (AWS_SESSION_TOKEN)",
     "KMS.DisabledException": "enable the KMS key",
-    "KMS.KMSInvalidStateException": "the KMS key is not usable: see its state",
+    "KMS.KMSInvalidStateException": "the KMS key cannot be used: check its state",
     "KMS.NotFoundException": "the KMS key does not exist in this region",
     **dict.fromkeys(
         ("PathStyleDomainForbidden", "SecondLevelDomainForbidden"),  # Tencent COS, Aliyun OSS
@@ -158,8 +158,8 @@ ADVICE = {
 }
 # Advice about responses without an error code.
 _STATUS_ADVICE: dict[int | None, str] = {
-    **dict.fromkeys((302, 303, 308), "the endpoint redirects: give the new URL, maybe https://"),
-    400: "a server of HTTPS answers so to http://: check the endpoint",  # nginx, and Go's servers
+    **dict.fromkeys((302, 303, 308), "the endpoint redirects: give its new URL, perhaps https://"),
+    400: "an HTTPS server answers http:// in this way: check the endpoint",  # nginx, Go's servers
     404: "check the bucket's name, the key and the endpoint",
     407: PROXY_LOGIN,
     413: "the server, or a proxy in front of it, limits the size of a request",  # nginx: 1 MiB
@@ -178,7 +178,7 @@ _MESSAGE_ADVICE = {
         "objects that are encrypted with a customer's key (SSE-C) are not supported: copy it "
         "with another encryption"
     ),
-    "Part number must be an integer between": (  # Scaleway accepts 1,000 parts
+    "Part number must be an integer between": (  # Scaleway accepts at most 1,000 parts
         "this server accepts fewer parts of an object than S3: set larger parts, for example "
         """S3UNZIP_TUNING='{"part_bytes": 134217728}'"""
     ),
@@ -208,7 +208,7 @@ def s3_errors() -> tuple[type[Exception], ...]:
 def read_answer(error: Exception) -> ServerAnswer:
     """Return the response of the server, from an exception raised by botocore or obstore."""
     if isinstance(error, _PROTOCOL_ERRORS):
-        return ServerAnswer(None, "", NOT_S3)
+        return ServerAnswer(None, code="", message=NOT_S3)
     if isinstance(error, botocore_errors()):
         return _read_botocore(error)
     text, _, details = str(error).partition("\n\nDebug source:")
@@ -270,10 +270,10 @@ def _read_botocore(error: Exception) -> ServerAnswer:
     from botocore.parsers import ResponseParserError
 
     if isinstance(error, ResponseParserError):
-        return ServerAnswer(None, "", NOT_S3)
+        return ServerAnswer(None, code="", message=NOT_S3)
     if isinstance(error, exceptions.SSLError) and "certificate" in str(error):
         # The reason from OpenSSL comes after "[SSL: ...] ".
-        return ServerAnswer(None, UNTRUSTED, str(error).rpartition("] ")[2][:200])
+        return ServerAnswer(None, UNTRUSTED, message=str(error).rpartition("] ")[2][:200])
     if not isinstance(error, exceptions.ClientError):
         unreachable = ""
         if isinstance(
@@ -284,7 +284,7 @@ def _read_botocore(error: Exception) -> ServerAnswer:
             | exceptions.SSLError,
         ):
             reason = str(error.kwargs["error"])
-            if "failed: 407" in reason:
+            if "failed: 407" in reason:  # "Tunnel connection failed: 407", from the proxy
                 return ServerAnswer(407, "", "")
             unreachable = _why_unreachable(reason)
         return ServerAnswer(None, "", str(error).partition("\n")[0][:300], unreachable=unreachable)
@@ -342,7 +342,7 @@ class Call(Struct, frozen=True):
 
 
 def get_action(version: str | None) -> str:
-    """Return the permission for a GET, which depends on whether it specifies a version id."""
+    """Return the permission that a GET needs; `version` is the version id that it specifies."""
     return "GetObject" if version is None else "GetObjectVersion"
 
 
@@ -371,12 +371,12 @@ def explain_answer(answer: ServerAnswer, call: Call) -> S3UnzipError:
 
 
 def _explain_setting(error: Exception, call: Call) -> S3UnzipError | None:
-    """Return the error for an invalid setting, or None if botocore has sent a request."""
+    """Return the error for an invalid setting, or None if botocore was able to send a request."""
     from botocore import exceptions
 
     if isinstance(error, exceptions.NoCredentialsError | exceptions.PartialCredentialsError):
         return AccessDeniedError(f"{call}: {error}; set AWS_PROFILE or AWS_ACCESS_KEY_ID")
-    # The network or the server causes these exceptions. Wrong settings cause all others.
+    # The network or the server causes these exceptions. All others come from wrong settings.
     no_answer = (
         exceptions.ConnectionError,
         exceptions.FlexibleChecksumError,
@@ -404,7 +404,7 @@ def _choose_error_class(answer: ServerAnswer, call: Call) -> type[S3UnzipError]:
         return UnsupportedError
     if "Throttl" in answer.code:  # in codes of AWS services such as KMS
         return ThrottledError
-    if answer.message.endswith(NO_ETAG):
+    if answer.message.endswith(NO_ETAG):  # the object may not have been written
         return UnconfirmedError
     status = answer.status
     for error_class, codes, statuses in _ERROR_CLASSES:
@@ -454,9 +454,9 @@ def _advise(answer: ServerAnswer, call: Call) -> str:
         if phrase in answer.message:
             return advice
     if answer.status == 412 and call.pinned:
-        return "the archive was overwritten since it was planned"
-    # The advice by status is for responses without a code. S3's response to a HEAD has none either,
-    # but the advice for 400 is only for other servers.
+        return "the archive has been overwritten since it was planned"
+    # The advice by status is for responses without a code. S3's response to a HEAD has no code
+    # either, but it has a request id. The advice for 400 is only for servers that send no id.
     if answer.code or (answer.status == 400 and answer.request_id):
         return ""
     return _STATUS_ADVICE.get(answer.status, "")
@@ -489,6 +489,6 @@ def _missing_right(answer: ServerAnswer, call: Call) -> str:
     right = f"s3:{call.action}"
     if "x-amz-acl" in call.headers:
         right += " or s3:PutObjectAcl"
-    if call.action == "GetObject" and not call.pinned:
+    if call.action == "GetObject" and not call.pinned:  # a pinned object is known to exist
         return f"{right}, or s3:ListBucket if there is no such key,"
     return right

@@ -35,7 +35,7 @@ _UNREAD = (
     "AWS_USE_DUALSTACK_ENDPOINT",
     "AWS_USE_FIPS_ENDPOINT",
 )
-# Variables that are read here, unless they are empty. To botocore, an empty variable is a value.
+# Variables that are read here, unless they are empty. botocore treats an empty variable as set.
 _READ = (
     "AWS_ACCESS_KEY_ID",
     "AWS_CA_BUNDLE",
@@ -92,7 +92,7 @@ def read_plain_settings(profile: str | None) -> AwsSettings | None:
         profile: name of the profile. None stands for the profile set in a variable, or the default
             profile.
     """
-    # To botocore, "" is a value.
+    # Only botocore handles these variables, and empty variables, which it treats as set.
     if any(name in environ for name in _UNREAD) or any(environ.get(name) == "" for name in _READ):
         return None
     named = profile or environ.get("AWS_DEFAULT_PROFILE") or environ.get("AWS_PROFILE")
@@ -112,10 +112,10 @@ def read_plain_settings(profile: str | None) -> AwsSettings | None:
             "aws_session_token": environ.get("AWS_SECURITY_TOKEN")
             or environ.get("AWS_SESSION_TOKEN", ""),
         }
-    keys = None  # only botocore's chain can find keys
-    if _has_keys(key_values):
+    keys = None  # botocore's chain looks for keys in other places
+    if _has_access_keys(key_values):
         keys = _make_keys(key_values, method, named or "")
-        if keys is None:
+        if keys is None:  # botocore must handle these keys
             return None
     return AwsSettings(
         region=environ.get("AWS_DEFAULT_REGION") or values.get("region"),
@@ -130,7 +130,7 @@ def read_plain_settings(profile: str | None) -> AwsSettings | None:
 def _make_keys(values: Profile, method: str, profile: str) -> Keys | None:
     """Return the keys from variables or a profile, or None if botocore must handle them.
 
-    botocore handles keys without a secret, and keys that cannot be sent in a request.
+    Keys without a secret, and keys that cannot be sent in a request, are left to botocore.
     """
     access_key, secret_key, token = (values.get(name, "") for name in _KEY_SETTINGS)
     if not secret_key or not SENDABLE.fullmatch(access_key):
@@ -189,7 +189,8 @@ def _read_files(profile: str) -> Profile | None:
         if sections is None:
             return None
         settings = sections.get(name, {})
-        if _has_keys(values) and _has_keys(settings):  # botocore takes all keys from one file
+        # botocore takes the access key, secret and token from the same file.
+        if _has_access_keys(values) and _has_access_keys(settings):
             return None
         values |= settings
     # A section nested in the profile contains line breaks. configparser reads it as one value.
@@ -199,7 +200,7 @@ def _read_files(profile: str) -> Profile | None:
     return values
 
 
-def _has_keys(values: Profile) -> bool:
+def _has_access_keys(values: Profile) -> bool:
     return any(name in values for name in _KEY_SETTINGS)
 
 

@@ -77,10 +77,10 @@ class Session:
         self._owned: dict[tuple[str, str], float] = {}
         self._checked: set[str] = set()  # buckets that need no further check
         self._unversioned: set[str] = set()  # buckets whose versions cannot be read
-        self._renewals = 0  # value of `ProfileKeys.renewals` when `_stores` was last cleared
-        # Monotonic time from which requests to an unreachable server are retried.
+        self._renewals_of_stores = 0  # `ProfileKeys.renewals` when `_stores` was last cleared
+        # Until this monotonic time, a server that is unreachable is probably not the intended one.
         self.startup_ends = aws.access.startup_ends()
-        # Keys of objects that obstore cannot read (see `adapt_to`).
+        # Keys of objects that obstore cannot read (see `explain_and_adapt`).
         self.keys_for_botocore: set[str] = set()
         self.implements_copies = True  # False after the server has refused UploadPartCopy
         self.accepts_if_match = True  # False after the server has refused an ETag of its own
@@ -93,7 +93,7 @@ class Session:
     def client(self, purpose: str) -> S3Client:
         """Return the botocore client for a purpose (see `AwsSession.s3_client`).
 
-        The responses to ListObjectsV2 contain the page as a `ListPage`, in the field `PAGE_FIELD`.
+        The responses to ListObjectsV2 contain the page as a `ListPage`, in the field `PARSED_PAGE`.
         """
         # Either a checksum or the signature covers the body of a request.
         return self._aws.s3_client(purpose, signs_payload=not self.sends_checksums)
@@ -102,9 +102,8 @@ class Session:
     def sends_checksums(self) -> bool:
         """Whether requests have body checksums in headers that some servers do not support.
 
-        Without these headers, the signature covers each body, so that the server still verifies the
-        body. The configuration can disable the headers
-        (sdkref/latest/guide/feature-dataintegrity.html).
+        Without these headers, the signature covers each body, so the server still verifies it. The
+        configuration can disable the headers (sdkref/latest/guide/feature-dataintegrity.html).
         """
         return str(self._aws.settings.request_checksum_calculation).lower() != "when_required"
 
@@ -112,7 +111,7 @@ class Session:
         """From now on, send no checksums in headers, because the server does not implement them."""
         with self._lock:
             self.sends_checksums = False
-            # Only the clients for writing send checksums; the clients for reading are kept.
+            # Only the clients for writing send checksums. The others, without `key[1]`, are kept.
             self._stores = {key: self._stores[key] for key in self._stores if not key[1]}
 
     def reader(self, bucket: str) -> S3Store:
@@ -203,15 +202,16 @@ class Session:
             "user_agent": "s3unzip",
         }
         if not PROXIES.isdisjoint(map(str.lower, os.environ)):
-            options["proxy_url"] = find_proxy(url) or url  # obstore would read them in its own way
-            if options["proxy_url"] == url:  # no proxy
+            # obstore would read them in its own way. To use no proxy, the host must be excluded.
+            options["proxy_url"] = find_proxy(url) or url
+            if options["proxy_url"] == url:
                 options["proxy_excludes"] = urlsplit(url).hostname or ""
         elif url.startswith("http://"):
             # Without TLS there are no certificates to check. With this setting, the client does not
             # parse the root certificates, which takes 3 ms.
             options["allow_invalid_certificates"] = True
         certificates = self._aws.settings.ca_bundle or os.environ.get("REQUESTS_CA_BUNDLE")
-        # "" stands for the default certificates. botocore may also return a section.
+        # "" stands for the default certificates. For a section, botocore returns a dict.
         if isinstance(certificates, str) and certificates:
             try:
                 options["root_certificate"] = Path(certificates).read_bytes()
@@ -250,10 +250,10 @@ class Session:
         """
         if bucket in self._checked or self.is_forked():  # in a fork, obstore never returns
             return
-        # A web server may answer every request with a page, also a PUT, with a 200 and an ETag.
-        answer = ServerAnswer(200, "", NOT_S3)
+        # The answer if the GET succeeds: no object has this key, so the server is a web server,
+        # which answers every request with a page. A HEAD for the bucket would require botocore.
+        answer = ServerAnswer(200, code="", message=NOT_S3)
         try:
-            # A HEAD for the bucket would require botocore. No object has this key.
             obstore.get(self.reader(bucket), ".s3unzip-reach")
         except s3_errors() as error:
             answer = read_answer(error)
@@ -265,7 +265,7 @@ class Session:
                 f"s3://{bucket}: there is no such bucket; check its name, the region and the "
                 "endpoint"
             )
-        if answer.message.startswith(NOT_S3) or self._aws.is_out_of_reach(answer.status):
+        if answer.message.startswith(NOT_S3) or self._aws.is_wrong_region(answer.status):
             raise errors.StorageError(f"s3://{bucket}: {answer.message}; {self._advice}")
         unreachable = self._explain_unreachable(answer, bucket, f"s3://{bucket}")
         if unreachable is not None:
@@ -285,14 +285,14 @@ class Session:
 
     @contextmanager
     def explaining(self, call: Call) -> Iterator[None]:
-        """Call `adapt_to` with an exception from a client, and raise the returned error instead."""
+        """Pass an exception from a client to `explain_and_adapt`, and raise the returned error."""
         try:
             yield
         except s3_errors() as error:
-            raise self.adapt_to(error, call) from None
+            raise self.explain_and_adapt(error, call) from None
 
-    def adapt_to(self, error: Exception, call: Call) -> errors.S3UnzipError:
-        """Prepare the next attempt after an exception during `call`, and return the error to raise.
+    def explain_and_adapt(self, error: Exception, call: Call) -> errors.S3UnzipError:
+        """Return the error to raise for an exception during `call`, and prepare the next attempt.
 
         The next attempt may use other signing keys, go to the region of the bucket, specify no
         version, or be sent by botocore. If an endpoint cannot be reached when a program starts, the
@@ -303,13 +303,12 @@ class Session:
             return keys.failure
         answer = read_answer(error)
         has_no_code = answer.status in {400, 403} and not answer.code
-        # This may be the response to a HEAD. A pinned request is never a HEAD.
+        # Perhaps it was a HEAD, whose response has no code. A pinned call is never a HEAD.
         if call.action == "GetObject" and not call.pinned and has_no_code:
             error = self._repeat_as_get(call, error)
             answer = read_answer(error)
         fault = translate_error(error, call)
-        # obstore reads only ASCII metadata, bodies with a length, ranges with the status 206, and
-        # dates of HTTP.
+        # obstore accepts only ASCII metadata, known lengths, ranges with status 206 and HTTP dates.
         if re.search(
             "non UTF-8 char|Content-Length Header missing|non-partial response|Invalid last mod",
             answer.message,
@@ -319,10 +318,10 @@ class Session:
             return self._renew_keys(fault, answer.code)
         if call.action == "GetObjectVersion" and is_missing_right(answer):
             self._unversioned.add(call.bucket)  # the next attempt specifies no version
-            return errors.ServiceFaultError(str(fault))
+            return errors.ServiceFaultError(str(fault))  # allows the next attempt
         if is_misplaced(answer):  # `fault` allows a retry, which goes to the region of the bucket
-            if self._aws.is_out_of_reach(answer.status) or not self._switch_region(call.bucket):
-                return errors.NotFoundError(f"{fault}; {self._advice}")
+            if self._aws.is_wrong_region(answer.status) or not self._switch_region(call.bucket):
+                return errors.NotFoundError(f"{fault}; {self._advice}")  # a retry would not help
         elif isinstance(fault, errors.ServiceFaultError):
             return self._explain_fault(fault, answer, call)
         return fault
@@ -355,16 +354,16 @@ class Session:
             return refusal
         keys = self._aws.keys
         try:
-            are_renewed = keys.find_new_keys(self._renewals)
+            are_renewed = keys.find_new_keys(self._renewals_of_stores)
             current = keys.current()
         except errors.S3UnzipError as failure:
-            # If the keys have expired, an error that explains why there are no new keys helps more.
+            # If the keys have expired, the user needs to know why there are no new ones.
             return failure if code in EXPIRED else refusal
         if are_renewed:
             with self._lock:
-                if self._renewals != keys.renewals:  # no other thread has discarded the clients yet
-                    self._renewals = keys.renewals
-                    self._stores.clear()
+                if self._renewals_of_stores != keys.renewals:  # else another thread cleared them
+                    self._renewals_of_stores = keys.renewals
+                    self._stores.clear()  # these clients cache the refused keys
             return errors.ServiceFaultError(str(refusal))
         if code not in EXPIRED or current is None:
             return refusal
@@ -376,7 +375,7 @@ class Session:
     def _switch_region(self, bucket: str) -> bool:
         """Send later requests to the region of the bucket; return whether they may succeed.
 
-        They may succeed if the region was found, or if the server does not respond at present. They
+        They may succeed if the region was found, or if the server did not respond this time. They
         cannot succeed if the response contains no region.
         """
         count_request("head")
@@ -435,7 +434,7 @@ class Session:
         With a proxy, it is unknown whether the proxy or the endpoint is unreachable.
 
         Args:
-            subject: beginning of the message: the request, or the location of the bucket.
+            subject: text with which the message begins: the request, or the bucket's location.
         """
         url, _ = self._aws.bucket_url(bucket)
         if not answer.unreachable or find_proxy(url) is not None:
@@ -446,5 +445,5 @@ class Session:
 
     @property
     def _is_starting(self) -> bool:
-        """Whether the program has just started, so that the likely cause is a wrong setting."""
+        """Whether the program has just started: then a failure is likely due to a wrong setting."""
         return time.monotonic() < self.startup_ends

@@ -5,8 +5,8 @@ directly. In that case, the pin contains the time of the file's last change as a
 size and the ETag or date in each response are compared with the pin, because some servers ignore
 If-Match, and others refuse their own ETags in it. Such a refusal ends the use of If-Match.
 
-botocore handles keys that are valid in S3, but that obstore refuses or changes: object_store drops
-slashes at the beginning and the end, and refuses control characters and the segments "", ``.`` and
+botocore handles some keys that are valid in S3. object_store, on which obstore is built, drops
+slashes at their beginning and end, and refuses control characters and the segments "", ``.`` and
 ``..``.
 
 Only the pinned version is deleted or tagged. In a versioned bucket, requests specify the version
@@ -36,7 +36,8 @@ from s3unzip.zip import ByteRange
 if TYPE_CHECKING:  # stubs
     from obstore import GetOptions, ObjectMeta
 
-MAX_KEYS_FOR_BOTOCORE = 10_000  # with more of them, botocore sends the requests for all keys
+# With more of them, botocore sends the requests for all keys, so the set stops growing.
+MAX_KEYS_FOR_BOTOCORE = 10_000
 MAX_TAGS = 10  # maximum number of tags per object (object-tagging in the user guide)
 NO_VERSION = "null"  # version id of objects without versioning, or while it is suspended
 # The messages of object_store for a store without suffix ranges (416 or 501), and for an empty
@@ -50,11 +51,14 @@ NO_DATE = datetime.fromtimestamp(0, UTC)  # used if a response contains no date
 
 
 def needs_botocore(session: Session, key: str) -> bool:
-    """Return whether obstore is unusable in this process, or for this key or its metadata."""
+    """Return whether obstore is unusable in this process or for this key.
+
+    `session.keys_for_botocore` contains the keys for which obstore could not read a response.
+    """
     if (
         session.is_forked()
         or key in session.keys_for_botocore
-        or len(session.keys_for_botocore) > MAX_KEYS_FOR_BOTOCORE
+        or len(session.keys_for_botocore) > MAX_KEYS_FOR_BOTOCORE  # then for all keys
     ):
         return True
     # Only a few keys need the regular expression, which takes five times as long.
@@ -79,7 +83,7 @@ def get_object(
     Args:
         span: offsets of the first byte and of the byte after the last one. Defaults to all bytes.
         etag, version: ETag that the object must have, and id of the version to read, if any.
-        min_chunk_size: minimum bytes in a chunk; a body that breaks loses its incomplete chunk.
+        min_chunk_size: minimum bytes in a chunk. If a body breaks, its incomplete chunk is lost.
     """
     if not needs_botocore(session, call.key):
         options: GetOptions = {}
@@ -109,7 +113,7 @@ def get_object(
         sent_range = re.fullmatch(rf"bytes {start}-[0-9]+/([0-9]{{1,19}})", content_range)
         if sent_range is None:  # obstore also refuses such a response
             raise errors.ServiceFaultError(
-                f"{call}: {NOT_S3}: it is {content_range}, not {request['Range']}; {CHECK_ENDPOINT}"
+                f"{call}: {NOT_S3}: got {content_range}, not {request['Range']}; {CHECK_ENDPOINT}"
             )
         size = int(sent_range[1])
     return _describe_answer(call, response, size), read_pieces(response)
@@ -152,7 +156,7 @@ def _read_body(chunks: Iterable[Buffer], length: int, call: Call) -> Iterator[Bu
             f"{call}: the body broke after {size:,} of {length:,} bytes"
         ) from None
     if size < length:
-        raise errors.ServiceFaultError(f"{call}: {size:,} of {length:,} bytes came")
+        raise errors.ServiceFaultError(f"{call}: only {size:,} of {length:,} bytes arrived")
 
 
 class S3Source(Source):
@@ -180,8 +184,10 @@ class S3Source(Source):
             data = read_until_fault(_read_body(answer.stream(min_chunk_size=1), span, call))
         except s3_errors() as error:
             if read_answer(error).status not in {416, 501} and not NO_SUFFIX.search(str(error)):
-                raise self._session.adapt_to(error, call) from None
-            # `super().tail` counts only its HEAD. For an empty archive, this is one GET too many.
+                raise self._session.explain_and_adapt(error, call) from None
+            # The caller has counted the GET above, and `super().tail` counts its HEAD. The GET
+            # after that HEAD is counted here. (For an empty archive, there is none: the count is
+            # too high.)
             count_request("get")
             return super().tail(location, length)
         return self._make_tail(call, answer.meta)._replace(data=data)
@@ -243,23 +249,24 @@ class S3Source(Source):
             current = self._make_tail(call, meta).pin
             if (current.size, current.etag) != (pin.size, pin.etag):
                 raise errors.SourceChangedError(
-                    f"{call}: the archive was overwritten since it was planned"
+                    f"{call}: the archive has been overwritten since it was planned"
                 )
             yield from _read_body(chunks, want.length, call)
         except s3_errors() as error:
-            refusal = self._session.adapt_to(error, call)
+            refusal = self._session.explain_and_adapt(error, call)
             if read_answer(error).status == 412:  # SeaweedFS 3.97 refuses its own ETags
                 count_request("head")
                 with suppress(errors.StorageError):
                     if self.stat(location).pin.etag == pin.etag:
                         self._session.accepts_if_match = False
+                        # Allows a retry, which sends no ETag.
                         refusal = errors.ServiceFaultError(str(refusal))
             raise refusal from None
 
     def delete(self, location: Location, pin: Pin) -> None:
         """Delete the version, or do nothing if it no longer exists."""
         version, request = _version_request(location, pin)
-        message = f"{location}: a newer archive is there"
+        message = f"{location}: a newer archive has replaced it"
         action = "DeleteObjectVersion"
         if version is None:  # only the ETag identifies the archive
             if not pin.has_strong_etag:
@@ -305,7 +312,8 @@ class S3Source(Source):
         new = {**old, **tags}
         if len(new) > MAX_TAGS:
             raise errors.StorageError(
-                f"{location}: the archive would have {len(new)} tags, but S3 allows {MAX_TAGS}"
+                f"{location}: the archive would have {len(new)} tags, but S3 allows at most "
+                f"{MAX_TAGS}"
             )
         if new == old:
             return
