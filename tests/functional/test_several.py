@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 import pytest
 
-from s3unzip.api.extraction import check_apart, find_archives
+from s3unzip.api.extraction import check_prefixes_differ, find_archives
 from s3unzip.errors import NotFoundError, UsageError
 from s3unzip.model import Batch, Location, Options, Request, decode
 from s3unzip.stores.config import StoreConfig
@@ -97,7 +97,7 @@ def test_archives_with_one_name_are_kept_apart(
 ) -> None:
     """Two would overwrite each other's members, unless the template asks for one place."""
     with answer:
-        check_apart(
+        check_prefixes_differ(
             [
                 Request(
                     Location("s3", "in", key),

@@ -78,7 +78,7 @@ class ArchiveMember:
         return f"<ArchiveMember {self.name!r}: {self.size} bytes>"
 
     def __eq__(self, other: object) -> bool:
-        # Bound methods are equal if their objects are identical.
+        # `_stream` is a method of the archive: equal only for members of the same `Archive`.
         return (
             isinstance(other, ArchiveMember)
             and self._stream == other._stream
@@ -165,7 +165,7 @@ class ArchiveMember:
 
     @property
     def problem(self) -> Finding | None:
-        """The finding in the directory that refuses the member; None if it is not refused."""
+        """The finding because of which the member is refused; None if it is not refused."""
         return self._problem
 
     def _unless_refused(self, value: T | None) -> T | None:
@@ -240,7 +240,7 @@ class Archive(Mapping[str, ArchiveMember]):
         self._source = source
         calls = self._context.calls()
         tail = read_tail(self._adapter, self._location, self._context, calls)
-        self.pin = tail.pin  # the version, which `open_archive` accepts
+        self.pin = tail.pin  # `open_archive` accepts it, and then opens only this version
         if pin is not None:
             self._check_pin(pin)
         self._index = read_directory(
@@ -249,7 +249,7 @@ class Archive(Mapping[str, ArchiveMember]):
             Request(self._location, NOWHERE, options),
             self._context,
             calls=calls,
-            template=PATHS,
+            template=PATHS,  # nothing is written, so the key of a member is its path
         ).index
         check_selection(options, self._index, warn)
         self._pinned = self._adapter.pinned(self._location, self.pin)
@@ -338,14 +338,14 @@ class Archive(Mapping[str, ArchiveMember]):
     def getinfo(self, name: str | ArchiveMember) -> ArchiveMember:
         """Return the member with that name; `NotFoundError` if there is none.
 
-        A member may stand for its name here, and for all other methods that take a name.
+        This and all other methods that take a name also accept a member.
         """
         if isinstance(name, ArchiveMember):
             return name
         return self[name]
 
     def read(self, name: str | ArchiveMember) -> bytes:
-        """Return the content of a member; raise `NotFoundError` or an error of its `read`."""
+        """Return a member's content; raise `NotFoundError` or an error of `ArchiveMember.read`."""
         return self.getinfo(name).read()
 
     def extract(self, name: str | ArchiveMember, path: str | os.PathLike[str] | None = None) -> str:
@@ -377,7 +377,7 @@ class Archive(Mapping[str, ArchiveMember]):
             UsageError: the archive is an open file, which worker processes cannot share.
             NothingSelectedError: `members` is empty.
             NotFoundError: no selected member has one of the names.
-            SourceChangedError: the archive was overwritten since it was opened.
+            SourceChangedError: the archive has been overwritten since it was opened.
         """
         from s3unzip.api.extraction import extract  # noqa: PLC0415 - it loads the workers
 
@@ -387,7 +387,7 @@ class Archive(Mapping[str, ArchiveMember]):
         if members is not None:
             options = replace(options, names=tuple(self.getinfo(named).name for named in members))
             if not options.names:  # a run without names extracts all members
-                raise NothingSelectedError(f"{self.source}: no members to extract are named")
+                raise NothingSelectedError(f"{self.source}: no members to extract were named")
         context = self._context
         progress = Progress()
         progress.planned = lambda plan: self._check_pin(plan.run.pin)  # type: ignore[method-assign]  # called before any PUT
@@ -410,7 +410,7 @@ class Archive(Mapping[str, ArchiveMember]):
 
     def _check_pin(self, pin: Pin | None) -> None:
         if pin != self.pin:
-            raise SourceChangedError(f"{self.source}: it was overwritten since it was opened")
+            raise SourceChangedError(f"{self.source}: it has been overwritten since it was opened")
 
     def open(
         self,
@@ -440,7 +440,7 @@ class Archive(Mapping[str, ArchiveMember]):
         with explaining("TMPDIR, the folder for temporary files"), ExitStack() as stack:
             # Readers such as `gzip.GzipFile` take a file whose mode begins with "w" for an output.
             file = stack.enter_context(tempfile.SpooledTemporaryFile(HELD_BYTES, "r+b"))
-            for chunk in content:  # `writelines` looks at the limit only after the last one
+            for chunk in content:  # `writelines` would check the limit only at the end
                 file.write(chunk)
             stack.pop_all()  # no error, so the caller gets the file and closes it
         file.seek(0)
@@ -492,7 +492,7 @@ class Archive(Mapping[str, ArchiveMember]):
     def _reader(self, member: Member) -> Callable[[ByteRange], bytes]:
         """Return a function that reads ranges of a member; a small member is read here, at once."""
         whole = ByteRange(member.offset, member.stop)
-        # Each member has its own calls, because calls that have used up a budget retry no more.
+        # Each member has its own `Calls`: one that has used up its retry budget retries no more.
         read = partial(self._context.calls().read, self._pinned)
         if whole.length > WHOLE_BYTES:
             return read
@@ -519,7 +519,7 @@ def open_archive(  # noqa: PLR0913 - options of a public function
         options: `include`, `exclude`, `names` and `limit` select members. `lenient` and `encoding`
             determine how the directory is read. The other options are for `extract`.
         password: password for encrypted members. A string is encoded as UTF-8.
-        limits: limits on the demands of an archive. None: the defaults with ``S3UNZIP_LIMITS``.
+        limits: limits on what an archive may demand. None: the defaults with ``S3UNZIP_LIMITS``.
         endpoint_url: URL of the S3 server. None means the variable ``AWS_ENDPOINT_URL``, or AWS.
         stores: how to reach S3 and web servers. None means the defaults of boto3.
         warn: function called with a sentence for each glob that matches no member.
@@ -533,16 +533,16 @@ def open_archive(  # noqa: PLR0913 - options of a public function
         ServiceFaultError: the store failed temporarily; a later call may succeed.
     """
     if isinstance(source, (str, os.PathLike)):
-        opened: str | ReaderSource = os.fsdecode(source)
+        path_or_reader: str | ReaderSource = os.fsdecode(source)
     elif hasattr(source, "seek") and not hasattr(source, "encoding"):  # only text has an encoding
-        opened = ReaderSource(source)
+        path_or_reader = ReaderSource(source)
     else:
         raise UsageError(
             "open_archive takes a path, a URL or a binary file that can seek, not "
-            f"{type(source).__name__}; io.BytesIO makes a file of bytes"
+            f"{type(source).__name__}; to pass bytes, wrap them in io.BytesIO"
         )
     return Archive(
-        opened,
+        path_or_reader,
         options or Options(),
         password=password,
         limits=limits,

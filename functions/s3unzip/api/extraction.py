@@ -75,7 +75,7 @@ def extract(  # noqa: PLR0913 - options of a public function
         destination: ``s3://bucket/prefix`` or a folder.
         options: which members to extract, under which keys, and what to do if a key exists.
         password: password for encrypted members (a string is encoded as UTF-8); not recorded.
-        limits: limits on the demands of an archive, as for `open_archive`.
+        limits: limits on what an archive may demand, as for `open_archive`.
         workers: maximum number of processes, including this one. None means one per processor.
         tuning: how to divide the work. None means the defaults for this number of workers.
         max_cost: maximum cost in dollars. A run with a higher estimate writes nothing.
@@ -93,7 +93,7 @@ def extract(  # noqa: PLR0913 - options of a public function
     """
     target = parse_destination(as_text(destination))
     config = at_endpoint(stores, endpoint_url)
-    policy = make_policy(options or Options(), password, target, limits)
+    policy = make_policy(options or Options(), password, target, limits)  # also checks the types
     options = _note_password(options or Options(), password)
     request = make_request(parse_source(as_text(source)), target, options, after_success)
     progress = progress or Progress()
@@ -104,7 +104,7 @@ def extract(  # noqa: PLR0913 - options of a public function
 
 
 def _note_password(options: Options, password: bytes | str | None) -> Options:
-    """Return the options; they record whether a password was given as an argument."""
+    """Return the options to record: they say that a password was given, but not which."""
     if password is None:
         return options
     return replace(options, password_ref=options.password_ref or "argument")
@@ -155,8 +155,10 @@ def names_several(word: str) -> bool:
         is_glob = has_wildcards(word) and not Path(word).exists()
         # `Path("")` is the current folder, but an empty word names nothing.
         return is_glob or (word != "" and Path(word).is_dir())
-    key = split_bucket(path)[1]
-    return scheme.lower() == "s3" and (not key or key.endswith("/") or has_wildcards(key))
+    location = Location(scheme.lower(), *split_bucket(path))
+    return location.store.has_prefixes and (
+        not location.key or location.key.endswith("/") or has_wildcards(location.key)
+    )
 
 
 def names_one(word: str, config: StoreConfig) -> bool:
@@ -165,7 +167,7 @@ def names_one(word: str, config: StoreConfig) -> bool:
 
 
 def names_object(word: str, stores: Stores) -> bool:
-    """Return whether `word` looks like a glob but is the key of an object."""
+    """Return whether `word` is an ``s3://`` URL that looks like a glob but names an object."""
     bucket, key = split_bucket(word.partition("://")[2])
     if not has_wildcards(key):
         return False
@@ -173,7 +175,7 @@ def names_object(word: str, stores: Stores) -> bool:
     source = stores.source(location)
     try:
         _make_calls().run("head", partial(source.stat, location), "source")
-    except StorageError:  # there is no such object, or the listing of the glob is refused, too
+    except StorageError:  # no such object, or refused: then the listing of the glob reports it
         return False
     return True
 
@@ -200,7 +202,7 @@ def find_archives(words: Sequence[str], config: StoreConfig) -> list[Location]:
 
 
 def _list_archives(word: str, stores: Stores) -> list[Location]:
-    """Return the archives of a folder, a prefix or a glob; raise `NotFoundError` if none."""
+    """Return the archives of a folder, a prefix or a glob; `NotFoundError` if there are none."""
     if "://" in word:
         bucket, key = split_bucket(word.partition("://")[2])
         prefix, is_selected = select_keys(word)
@@ -221,7 +223,8 @@ def _list_archives(word: str, stores: Stores) -> list[Location]:
     else:
         archives = [parse_source(str(path)) for path in sorted(_list_files(word))]
         container = "folder"
-    # Pieces and earlier parts are read with the file that names their archive.
+    # Leave out later pieces (a.zip.002) and earlier parts (a.z01), for which there is advice: they
+    # are read together with the file that names their archive.
     archives = [archive for archive in archives if advise_name(archive) is None]
     if archives:
         return archives
@@ -232,7 +235,7 @@ def _list_archives(word: str, stores: Stores) -> list[Location]:
     )
 
 
-def check_apart(requests: Sequence[Request]) -> None:
+def check_prefixes_differ(requests: Sequence[Request]) -> None:
     """Refuse archives that would be extracted to the same prefix.
 
     If the key template does not mention the archive, all archives are meant to share a prefix.
@@ -261,10 +264,9 @@ def _list_files(word: str) -> Iterator[Path]:
 
 
 def _open_sources(config: StoreConfig) -> Stores:
-    """Return stores that treat the buckets of archives as destinations.
+    """Return stores that treat the buckets of archives as destinations, which can be listed.
 
-    Only destinations can be listed. These destinations have no settings of their own, so they are
-    reached with the connection settings of the archives.
+    If a setting of a destination is None, the setting of the archives is used.
     """
     return OpenedStores(
         replace(
@@ -272,7 +274,7 @@ def _open_sources(config: StoreConfig) -> Stores:
             destination_endpoint_url=None,
             destination_region=None,
             destination_profile=None,
-            destination_unsigned=config.unsigned,
+            destination_unsigned=config.unsigned,  # a flag, which cannot be None
             destination_owner=None,
             destination_kms_key=None,
         )

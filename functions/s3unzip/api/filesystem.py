@@ -33,8 +33,8 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
     Refused members do not appear as files.
 
     Args:
-        fo: the archive. It can be a path, a URL of ``s3://``, ``http://`` or ``https://``, another
-            URL that fsspec can open, the result of `fsspec.open`, or a binary file that can seek.
+        fo: the archive. It can be a path, an ``s3://``, ``http://`` or ``https://`` URL, another
+            URL that fsspec can open, the result of `fsspec.open`, or a seekable binary file.
         target_protocol: the file system of `fo` in a chained URL.
         target_options: options of that file system; for S3 and the web, the options of
             `open_archive`.
@@ -60,7 +60,7 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
         **arguments: Any,
     ) -> None:
         if fo is None:
-            raise UsageError("no archive is named: s3unzip://MEMBER::ARCHIVE, or fo=ARCHIVE")
+            raise UsageError("no archive is named; use s3unzip://MEMBER::ARCHIVE or fo=ARCHIVE")
         super().__init__(asynchronous=asynchronous, **arguments)
         self.fo = fo
         options = target_options or {}
@@ -69,7 +69,8 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
             source = os.fspath(fo).removeprefix("file://").removeprefix("local://")
             protocol = target_protocol or fsspec.utils.get_protocol(source).lower()
             if "::" in source or protocol not in {"file", "local", "s3", "http", "https"}:
-                # `_target` refers to the file system. Some of them close their files when freed.
+                # s3unzip cannot read it, fsspec may. `_target` keeps the file system alive:
+                # some file systems close their open files when they are freed.
                 self._target = fsspec.open(source, "rb", protocol=target_protocol, **options)
                 source = self._target.open()
                 options = {}
@@ -93,7 +94,7 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
         """List a folder or a file; `path` may include the protocol, as in all other methods."""
         folder = self._strip_protocol(path)
         listed = self._folders.get(folder)
-        if listed is None:  # a file, or nothing, of which `info` raises an error
+        if listed is None:  # not a folder: `info` describes the file, or raises an error
             listed = [self.info(folder)]
         if detail:
             return list(listed)
@@ -104,7 +105,7 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
 
     @cached_property
     def dir_cache(self) -> dict[str, dict[str, Any]]:
-        """The facts of each file and folder, by its name."""
+        """The facts of each file and folder, keyed by its name."""
         files = [member for member in self.archive.members() if member.problem is None]
         return {
             name: {"name": name, "size": 0, "type": "directory"}
@@ -123,7 +124,7 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
 
     @cached_property
     def _folders(self) -> dict[str, list[dict[str, Any]]]:
-        """The facts of what is in each folder, sorted by name, by the name of the folder."""
+        """The facts of what is in each folder, sorted by name; the key is the folder's name."""
         folders: dict[str, list[dict[str, Any]]] = {self.root_marker: []}
         for name in sorted(self.dir_cache):
             folders.setdefault(self._parent(name), []).append(self.dir_cache[name])
@@ -135,9 +136,9 @@ class ArchiveFileSystem(AbstractArchiveFileSystem):  # type: ignore[misc]  # fss
         if path not in self.archive:
             raise FileNotFoundError(path)
         file = self.archive.open(path)
-        # fsspec finds the end of a file by its size.
+        # fsspec finds the end of a file by its size, and the compression of a tar file by its name.
         file.size = self.archive[path].size  # type: ignore[attr-defined]
-        file.original = path  # type: ignore[attr-defined]  # tar finds its compression by the name
+        file.original = path  # type: ignore[attr-defined]
         return file
 
     def modified(self, path: str) -> datetime:

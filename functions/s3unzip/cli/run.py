@@ -118,7 +118,7 @@ def _check_order(arguments: Arguments) -> None:
 
 def _make_requests(arguments: Arguments, stores: StoreConfig) -> list[Request]:
     """Check the arguments; return a request for each archive that they name."""
-    from s3unzip.api.extraction import check_apart, find_archives, make_request
+    from s3unzip.api.extraction import check_prefixes_differ, find_archives, make_request
 
     destination = parse_destination(arguments.dest)
     for word in arguments.sources:
@@ -138,7 +138,7 @@ def _make_requests(arguments: Arguments, stores: StoreConfig) -> list[Request]:
     requests = [
         make_request(source, destination, options, arguments.after_success) for source in sources
     ]
-    check_apart(requests)
+    check_prefixes_differ(requests)
     return requests
 
 

@@ -217,7 +217,7 @@ REFUSED: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "no archive": (
         lambda: fsspec.filesystem("s3unzip"),
         UsageError,
-        "no archive is named: s3unzip://MEMBER::ARCHIVE",
+        "no archive is named; use s3unzip://MEMBER::ARCHIVE",
     ),
     "a dict as options": (
         lambda: s3unzip.open_archive(io.BytesIO(RAW), DICT),
@@ -365,7 +365,7 @@ def test_only_what_was_opened_and_named_is_extracted(
 ) -> None:
     """No members are not all members; a newer archive is refused before a member is written."""
     archive = s3unzip.open_archive(path)
-    with pytest.raises(NothingSelectedError, match="no members to extract are named"):
+    with pytest.raises(NothingSelectedError, match="no members to extract were named"):
         archive.extractall(tmp_path / "out", [])
     with pytest.raises(NothingSelectedError, match="nothing is selected: all"):
         s3unzip.open_archive(path, Options(exclude=("*.bin",))).extractall(
