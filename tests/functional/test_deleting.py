@@ -209,7 +209,11 @@ def test_the_archive_is_deleted_after_success(place: Place) -> None:
         ("a.zip", "tag=a=b", "is a file, and files have no tags"),
         ("s3://arrivals/a.zip", "tag=a", "a tag is NAME=VALUE, not 'a'"),
         ("s3://arrivals/a.zip", "tag=team=R&D", "tag 'team': S3 takes no '&' in a tag"),
-        ("https://host/a.zip?key=secret", "delete", "https://host/a.zip?... is only read"),
+        (
+            "https://host/a.zip?key=secret",
+            "delete",
+            "https://host/a.zip?... cannot be deleted or tagged",
+        ),
     ],
 )
 def test_an_impossible_after_success_is_refused(

@@ -416,7 +416,7 @@ class ForgetfulList(MemoryBucket):
 
 def test_an_object_that_the_list_leaves_out_is_an_error() -> None:
     """A member that HEAD finds is there: the verdict would be wrong."""
-    with pytest.raises(StorageError, match="exists, and the store does not list it"):
+    with pytest.raises(StorageError, match="exists, but the store does not list it"):
         Extracted(world=World(buckets=MemoryStores(out=ForgetfulList()))).verify()
 
 

@@ -127,8 +127,8 @@ def parse_after_success(text: str, source: Location, options: Options) -> AfterS
     action, _, tag = text.partition("=")
     if not source.store.deletes_archives:
         raise UsageError(
-            f"after success: {source.public} is only read; only s3:// archives and files can be "
-            "deleted or tagged"
+            f"after success: {source.public} cannot be deleted or tagged; only s3:// archives and "
+            "files can"
         )
     match action:
         case "delete" if text == action:

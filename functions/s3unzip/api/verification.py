@@ -28,7 +28,7 @@ import hashlib
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
 from itertools import pairwise
@@ -155,7 +155,7 @@ class Effort(NamedTuple):
 
 
 class _Expected(Struct, frozen=True, gc=False):
-    """The object that a member should have in the destination, or an object that may be there."""
+    """An object that should be in the destination or, if it is not selected, that may be there."""
 
     key: str
     size: int = 0
@@ -240,13 +240,13 @@ def verify_objects(
     make_comparison = partial(
         _ObjectComparison, request, context, effort, written=written, each=each
     )
-    first_comparison = make_comparison()
+    first_comparison = make_comparison()  # its calls also count the requests for the directory
     reading = read_archive(request, context, first_comparison.calls)
     check_selection(request.options, reading.index, warn)
     expected = _list_expected(request, reading)
     comparison, requests = _compare_all(first_comparison, make_comparison, expected)
     proofs = comparison.proofs
-    counts = comparison.counts
+    counts = comparison.difference_counts
     return Verification(
         verdict=Comparison.DIFFERENT if counts else Comparison.EQUAL,
         source=request.source.public,
@@ -286,8 +286,8 @@ def _compare_all(
     try:
         first.compare(expected)
     except UnorderedListError as error:
-        # A second comparison would report the same results again.
-        if first.each is not None and first.counts.total() + first.proofs.total() > 0:
+        # A second comparison would pass the results of the first to `each` again.
+        if first.each is not None and (first.difference_counts or first.proofs):
             raise StorageError(
                 f"{error}, and results were already reported: leave out --objects"
             ) from error
@@ -321,7 +321,7 @@ def _list_expected(request: Request, reading: Reading) -> list[_Expected]:
         possible_keys.update(key_of(member.path) for member in reading.index.members)
     expected += [
         _Expected(key, is_selected=False)
-        # Leave out the selected members. A template may also give two members one key.
+        # Leave out the keys of selected members; other members may have the same keys.
         for key in possible_keys.difference(map(_KEY, expected))
     ]
     expected.sort(key=_KEY)  # by code point, which is also the order of UTF-8 bytes
@@ -352,13 +352,12 @@ class _ObjectComparison:
         self.each = each
         self._progress = context.progress or Progress()
         self.calls = Calls(context.clock, context.tuning.retry_seconds, effort.at_once)
-        # Objects with the correct size whose bytes the listing does not prove. No run has recorded
-        # them, or they were replaced after a run wrote them.
-        self._unrecorded: list[_Expected] = []
-        self._replaced: list[_Expected] = []
+        # Objects that have the correct size, but whose content the listing cannot confirm:
+        self._unrecorded: list[_Expected] = []  # no run has recorded them
+        self._replaced: list[_Expected] = []  # they were replaced after a run wrote them
         self._lock = threading.Lock()
         self._differences: list[Difference] = []
-        self.counts: Counter[Kind] = Counter()  # number of differences
+        self.difference_counts: Counter[Kind] = Counter()
         self.proofs: Counter[Proof] = Counter()  # number of equal objects
         self.bytes_read = 0
 
@@ -367,19 +366,20 @@ class _ObjectComparison:
         kinds = list(Kind)
         return tuple(sorted(self._differences, key=lambda each: (kinds.index(each.kind), each.key)))
 
-    def _add(self, differences: Sequence[Difference], equal: Sequence[str], proof: Proof) -> None:
-        """Add differences, and the keys of objects that `proof` shows to be equal."""
+    def _add(self, differences: Sequence[Difference], equal: Mapping[str, Proof]) -> None:
+        """Add differences, and the keys of equal objects with the proof of each."""
         with self._lock:
             for difference in differences:
-                self.counts[difference.kind] += 1
-                if self.counts[difference.kind] <= self._effort.listed:
+                self.difference_counts[difference.kind] += 1
+                if self.difference_counts[difference.kind] <= self._effort.listed:
                     self._differences.append(difference)
-            self.proofs[proof] += len(equal)
+            self.proofs.update(equal.values())
             if self.each is not None:
                 for difference in differences:
                     self.each(ComparedObject(difference.key, difference=difference.kind))
-                for key in equal:
+                for key, proof in equal.items():
                     self.each(ComparedObject(key, proof=proof))
+        # `Progress` has no other names for equal and different objects.
         self._progress.finished({"extracted": len(equal), "failed": len(differences)})
 
     def compare(self, expected: list[_Expected], *, any_order: bool = False) -> None:
@@ -387,7 +387,7 @@ class _ObjectComparison:
 
         Ranges of keys are listed concurrently. The first range begins where the prefix begins, the
         last range ends where the prefix ends, and each other range begins at an expected key. So
-        every extra object lies in a range. Objects whose bytes the listing does not prove are
+        every extra object lies in a range. Objects whose content the listing cannot confirm are
         looked up or read afterwards.
 
         Args:
@@ -405,7 +405,7 @@ class _ObjectComparison:
             partial(self._compare_range, expected[at : at + size], start, stop, any_order=any_order)
             for at, (start, stop) in zip(firsts, pairwise(bounds), strict=True)
         )
-        self._run_all(ranges, LISTS)  # also collects the objects that are compared below
+        self._run_all(ranges, LISTS)  # also fills `_unrecorded` and `_replaced`
         look_up = self._look_up
         if self._effort.deep:
             look_up = self._read
@@ -463,18 +463,18 @@ class _ObjectComparison:
         # One HEAD per range shows whether the store lists keys in another order.
         if missing and self._look_up(missing[0].key) is not None:
             raise UnorderedListError(
-                f"{missing[0].key}: exists, and the store does not list it there"
+                f"{missing[0].key}: exists, but the store does not list it there"
             )
-        self._add(missing, [], Proof.RECORD)
+        self._add(missing, {})
 
     def _compare_page(
         self, pairs: Sequence[tuple[_Expected, StoredObject]], extra: Sequence[Difference]
     ) -> None:
         """Add the extra objects of a page, and compare its other objects with their members."""
         differences = list(extra)
-        proved: list[str] = []
+        proved: dict[str, Proof] = {}
         for member, listed in pairs:
-            if not member.is_selected:
+            if not member.is_selected:  # the object is neither required nor extra
                 continue
             if member.is_wrapped and (listed.size - member.size) % WRAP == 0:
                 # The member can have the listed size.
@@ -484,12 +484,12 @@ class _ObjectComparison:
                 continue
             is_as_written = self._written.match(member.key, member.size, member.crc32, listed.etag)
             if is_as_written:
-                proved.append(member.key)
-            elif is_as_written is None:
+                proved[member.key] = Proof.RECORD
+            elif is_as_written is None:  # no run has recorded the object
                 self._unrecorded.append(member)
             else:
                 self._replaced.append(member)
-        self._add(differences, proved, Proof.RECORD)
+        self._add(differences, proved)
 
     def _compare_contents(
         self,
@@ -500,9 +500,9 @@ class _ObjectComparison:
             for member in job:
                 result = _prove_content(member, look_up(member.key))
                 if isinstance(result, Difference):
-                    self._add([result], [], Proof.READ)  # the proof of no object
+                    self._add([result], {})
                 else:
-                    self._add([], [member.key], result)
+                    self._add([], {member.key: result})
 
         jobs = (
             partial(compare, members[start : start + OBJECTS_OF_A_JOB])
@@ -580,11 +580,11 @@ def _prove_content(
 class WrittenObjects:
     """The objects that runs wrote. Each takes about 190 bytes of memory, however long its name is.
 
-    If two runs wrote the same key, the later run counts.
+    If two runs wrote the same key, the later run counts. A collision of hashes costs a request.
     """
 
     def __init__(self) -> None:
-        self._digests: dict[int, bytes] = {}  # CRC-32 and digest of the ETag, by key and size
+        self._digests: dict[int, bytes] = {}  # keyed by the hash of an object's key and size
         self.runs: list[str] = []  # ids of the runs that wrote these objects
 
     def add_run(self, records: RunRecords) -> None:
@@ -594,7 +594,7 @@ class WrittenObjects:
                 self._digests[hash((outcome.key, outcome.size))] = outcome.crc32.to_bytes(
                     4, "big"
                 ) + _digest(outcome.etag)
-                # Only the first object of a run adds the run. Before that, `[-1:]` may be empty.
+                # The first such object adds the run. `[-1:]` is empty if there is no run yet.
                 if records.run not in self.runs[-1:]:
                     self.runs.append(records.run)
 
@@ -607,8 +607,8 @@ class WrittenObjects:
             etag: the ETag in the listing, without quotes; None: the listing has none.
 
         Returns:
-            False if the object was replaced; None if no run recorded an object with this key, size
-            and CRC-32.
+            False if the object was replaced, or `etag` is None; None if no run recorded an object
+            with this key, size and CRC-32.
         """
         # Four bytes of CRC-32, then the digest of the ETag.
         digest = self._digests.get(hash((key, size)))
@@ -643,5 +643,5 @@ def read_written(
                 written.add_run(records)
         except UnreadableRecordError as error:
             if warn is not None:
-                warn(f"{error}; verify does without the records of this run")
+                warn(f"{error}; verify continues without the records of this run")
     return written

@@ -196,7 +196,7 @@ REFUSED: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "bytes": (
         lambda: s3unzip.open_archive(RAW),  # type: ignore[arg-type]  # a mistake of users
         UsageError,
-        r"not bytes; io\.BytesIO",
+        r"not bytes; to pass bytes, wrap them in io\.BytesIO",
     ),
     "no path": (lambda: s3unzip.open_archive("a\0.zip"), UsageError, "no path has a NUL"),
     "a text file": (
