@@ -33,7 +33,7 @@ from s3unzip.stores.open import check_names, reaches_aws
 if TYPE_CHECKING:
     from s3unzip.operate.runs import DeployedRuns
 
-IGNORE_VARIABLE = "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"  # if "true", variables set no endpoints
+IGNORE_VARIABLE = "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"  # "true": variables set no endpoint
 PASSWORD_VARIABLE = "S3UNZIP_PASSWORD"  # noqa: S105 - the name of a variable, not a password
 TUNING_VARIABLE = "S3UNZIP_TUNING"
 OTHER_HOSTS = "other-hosts"
@@ -185,7 +185,8 @@ class Arguments(Struct, frozen=True):
         bool,
         RunOption(
             "--missing",
-            "Only archives without a verdict: queue those without a run, resume the other runs.",
+            "Only archives without a verdict: queue those without a run, and resume the runs of "
+            "the others.",
         ),
     ] = False
     days: Annotated[
@@ -197,7 +198,8 @@ class Arguments(Struct, frozen=True):
     no_canary: Annotated[
         bool,
         RunOption(
-            "--no-canary", "Do not extract, verify and remove an archive of five small members."
+            "--no-canary",
+            "Skip the canary, which extracts, verifies and removes an archive of five members.",
         ),
     ] = False
     wait: Annotated[
@@ -287,12 +289,13 @@ class Arguments(Struct, frozen=True):
     def config(self) -> StoreConfig:
         """Return the configuration of the stores; raise `UsageError` if its options are invalid."""
         values = self._values_of(StoreConfig)
-        # As in botocore, the variable for S3 alone wins. An environment has other services, too.
         s3_endpoint = os.environ.get("AWS_ENDPOINT_URL_S3")
-        is_variable = values.get("endpoint_url") == os.environ.get("AWS_ENDPOINT_URL")
-        if is_variable and os.environ.get(IGNORE_VARIABLE, "").lower() == "true":
+        is_typed = values.get("endpoint_url") != (os.environ.get("AWS_ENDPOINT_URL") or None)
+        if not is_typed and os.environ.get(IGNORE_VARIABLE, "").lower() == "true":
             values["endpoint_url"] = None
-        elif s3_endpoint and is_variable and not self.env:
+        # As in botocore, the variable for S3 alone replaces AWS_ENDPOINT_URL. With --env, the URL
+        # is also that of other services, such as SQS.
+        elif s3_endpoint and not is_typed and not self.env:
             values["endpoint_url"] = s3_endpoint
         config = StoreConfig(
             runs_home(),
@@ -346,7 +349,7 @@ def _ask_password(name: str) -> bytes:
 def globs_of(names: Iterable[str]) -> tuple[str, ...]:
     """Return a glob for each argument; a leading slash anchors names at the root of the archive.
 
-    An empty argument, as of a variable that is not set, matches nothing.
+    An empty argument, such as that of a shell variable that is not set, matches nothing.
     """
     return tuple(f"/{name}" if name and not has_wildcards(name) else name for name in names)
 
@@ -383,6 +386,6 @@ def suggesting_prefix(source: Location) -> Iterator[None]:
         # An error that does not name the source is about another missing object.
         if may_be_prefix and str(source) in str(error):
             raise NotFoundError(
-                f"{error}; is it a prefix? then end it with a slash: {source}/"
+                f"{error}; if it is a prefix, end it with a slash: {source}/"
             ) from None
         raise

@@ -2,7 +2,7 @@
 
 `command` decorates a function and lists the parameters of the command::
 
-    @command("src names", MEMBER_OPTIONS, ARCHIVE_OPTIONS, SOURCE_OPTIONS, "json")
+    @command(f"src names {MEMBER_OPTIONS} {ARCHIVE_OPTIONS} {SOURCE_OPTIONS} json")
     def ls(arguments: Arguments) -> int: ...
 """
 
@@ -24,7 +24,7 @@ LEVELS = ("error", "warning", "info", "debug")
 
 
 def complete_run(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Complete ``latest`` and the runs on this machine; the runs of environments are not listed."""
+    """Offer ``latest`` and the runs on this machine; the runs of environments are not listed."""
     from s3unzip.local.runs import known_runs
 
     names = ["latest"]
@@ -42,7 +42,7 @@ def complete_from(
     ]
 
 
-def _check_size(context: click.Context, parameter: click.Parameter, number: Any) -> Any:
+def _check_maximum(context: click.Context, parameter: click.Parameter, number: Any) -> Any:
     """Return the number; refuse numbers that no count, time or price can be, such as ``nan``."""
     if number is not None and not number <= MAX_NUMBER:
         raise click.BadParameter(f"must be at most {MAX_NUMBER:,}", context, parameter)
@@ -109,12 +109,12 @@ class _GroupedCommand(click.Command):
 
 
 def command(
-    *names: str, **changes: dict[str, Any]
+    parameters: str, /, **changes: dict[str, Any]
 ) -> Callable[[Callable[[Arguments], int]], click.Command]:
     """Return a decorator that makes a function a command, with its docstring as the help text.
 
     Args:
-        names: the command's parameters; each string can contain several names, separated by spaces.
+        parameters: the names of the command's parameters, separated by spaces.
         changes: click settings for individual parameters, which replace the declared settings.
     """
 
@@ -132,7 +132,7 @@ def command(
             function.__name__,
             params=[
                 _make_parameter(name, changes.get(name, {}))
-                for name in " ".join((*names, "verbose")).split()  # a string can have several
+                for name in f"{parameters} verbose".split()
             ],
             callback=start,
             help=function.__doc__,
@@ -156,7 +156,7 @@ def _make_parameter(name: str, changes: dict[str, Any]) -> click.Parameter:
     elif declared.kind in RANGES:
         settings |= {
             "type": RANGES[declared.kind](min=declared.minimum),
-            "callback": _check_size,
+            "callback": _check_maximum,
         }
     if declared.known_values:
         settings["shell_complete"] = complete_from(declared.known_values)

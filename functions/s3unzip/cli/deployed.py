@@ -32,7 +32,7 @@ REQUIRED = {"required": True}
 
 
 @command(
-    *("sources env", SERVER_OPTIONS, "missing days max_cost dry_run yes json"),
+    f"sources env {SERVER_OPTIONS} missing days max_cost dry_run yes json",
     env=REQUIRED,
     sources={"help": "s3://bucket/prefix/, a glob, or an archive."},
     dry_run={"help": "Print what was found; queue nothing."},
@@ -43,8 +43,8 @@ def submit(arguments: Arguments) -> int:
     The same command can be given again: archives whose runs have begun or ended start nothing.
 
     With --missing, compares the ingest bucket with the runs, and queues or resumes the archives
-    whose event or verdict never came. Also finds archives that should have been deleted or tagged
-    after their runs (``[after_success]``), but were not. SRC may be left out.
+    whose event or verdict never arrived. Also finds archives that should have been deleted or
+    tagged after their runs (``[after_success]``), but were not. SRC may be left out.
 
     Exit code: 0 queued, 1 the answer was no, 2 wrong request or above --max-cost. With --missing: 0
     every archive has its verdict, is being extracted or was started, 1 some are left.
@@ -89,7 +89,7 @@ def _submit_named(arguments: Arguments, runs: DeployedRuns) -> int:
     if agreed:
         submission = replace(submission, queued=_queue(runs, list(sizes)))
     else:
-        explanation = ""
+        explanation = ""  # --dry-run, or the answer was no
         if ended and not count:
             explanation = f": each archive has its verdict: s3unzip runs{runs.env_options}"
         elif not count:
@@ -117,7 +117,7 @@ def _print_submission(submission: Submission) -> None:
 
 
 def _may_start(verb: str, arguments: Arguments, *, count: int, dollars: float) -> bool:
-    """Return whether to start `count` archives; ask the user unless an option decides.
+    """Return whether to start `count` archives, if any; ask the user unless an option decides.
 
     Raises:
         BudgetError: the estimate is above ``--max-cost``.
@@ -138,7 +138,7 @@ def _may_start(verb: str, arguments: Arguments, *, count: int, dollars: float) -
 def _queue(runs: DeployedRuns, keys: list[str]) -> int:
     """Queue an event for each key of the ingest bucket; return the number of events queued."""
     queued = 0
-    now = time.time()  # for all events, so that old archives do not overtake new ones
+    now = time.time()  # not the time of the upload: the wait before is not a duration of a run
     events = [(Location("s3", runs.defaults.own.ingest_bucket, key), now) for key in keys]
     try:
         for sent in send_events(runs.client("sqs"), runs.outputs["QueueUrl"], events):
@@ -147,8 +147,8 @@ def _queue(runs: DeployedRuns, keys: list[str]) -> int:
             queued = sent
     except KeyboardInterrupt:
         raise InterruptedRunError(
-            f"stopped after {queued:,} of {len(keys):,} archives; the same command queues all, and "
-            "none is extracted twice"
+            f"stopped after {queued:,} of {len(keys):,} archives; the same command queues them "
+            "all again, and none is extracted twice"
         ) from None
     sys.stderr.write(f"queued {show_count(queued, 'archive')}: s3unzip runs{runs.env_options}\n")
     return queued
@@ -210,7 +210,7 @@ def _print_missing(missing: MissingArchives, env_options: str) -> None:
     sys.stdout.write(f"{counts}\n")
 
 
-@command("env", SERVER_OPTIONS, "no_canary wait json", env=REQUIRED)
+@command(f"env {SERVER_OPTIONS} no_canary wait json", env=REQUIRED)
 def doctor(arguments: Arguments) -> int:
     """Check a deployed environment, and say what to do.
 

@@ -92,7 +92,7 @@ def _open_archive(arguments: Arguments) -> Archive:
 
 
 @command(
-    *("src names", MEMBER_OPTIONS, ARCHIVE_OPTIONS, SOURCE_OPTIONS, "json"),
+    f"src names {MEMBER_OPTIONS} {ARCHIVE_OPTIONS} {SOURCE_OPTIONS} json",
     names={"metavar": "[MEMBER]...", "help": "Only these: names, folders/ or globs."},
 )
 def ls(arguments: Arguments) -> int:
@@ -100,7 +100,7 @@ def ls(arguments: Arguments) -> int:
     archive = _open_archive(arguments)
     if arguments.json:
         for member in archive.members():
-            print_json(_list_member(member))
+            print_json(_list_member(member))  # a refused member too, with its problem
     else:
         refused = _print_members(archive.members())
         sys.stdout.flush()
@@ -172,7 +172,7 @@ def _saved_percent(size: int, compressed: int) -> str:
     return f"{100 * max(0, size - compressed) // max(1, size):3}%"
 
 
-@command("src names", ARCHIVE_OPTIONS, SOURCE_OPTIONS, names={"required": True})
+@command(f"src names {ARCHIVE_OPTIONS} {SOURCE_OPTIONS}", names={"required": True})
 def cat(arguments: Arguments) -> int:
     """Write members to stdout and check them; only their bytes are read."""
     archive = _open_archive(arguments)
@@ -198,7 +198,7 @@ def cat(arguments: Arguments) -> int:
     return 0
 
 
-@command(*("src workers", MEMBER_OPTIONS, ARCHIVE_OPTIONS, SOURCE_OPTIONS), "quiet json")
+@command(f"src workers {MEMBER_OPTIONS} {ARCHIVE_OPTIONS} {SOURCE_OPTIONS} quiet json")
 def test(arguments: Arguments) -> int:
     """Decode every member and check its CRC-32; nothing is written.
 
@@ -211,6 +211,7 @@ def test(arguments: Arguments) -> int:
     from s3unzip.stores.open import NOWHERE
 
     source = parse_source(arguments.src)
+    # The report names members by their keys, so the keys are the names as `ls` shows them.
     options = replace(arguments.options(), key_template="{member}")
     arguments.check_places(source)
     display = RunDisplay(quiet=arguments.quiet)
@@ -244,16 +245,8 @@ def test(arguments: Arguments) -> int:
 
 
 @command(
-    *(
-        "src dest",
-        MEMBER_OPTIONS,
-        KEY_OPTIONS,
-        "as_gzip",
-        ARCHIVE_OPTIONS,
-        STORE_OPTIONS,
-        "dest_no_sign_request",
-    ),
-    "deep no_records env listed at_once objects json",
+    f"src dest {MEMBER_OPTIONS} {KEY_OPTIONS} as_gzip {ARCHIVE_OPTIONS} {STORE_OPTIONS}"
+    " dest_no_sign_request deep no_records env listed at_once objects json",
     dest={"required": True, "help": "Where members went: s3://bucket/prefix or a folder."},
 )
 def verify(arguments: Arguments) -> int:
@@ -264,7 +257,7 @@ def verify(arguments: Arguments) -> int:
 
     Exit code: 0 all equal, 1 something is missing, different or extra.
     """
-    yield_to_others()
+    yield_to_others()  # the many threads of a verification preempt no other process
     source = parse_source(arguments.src)
     arguments.check_places(source, parse_destination(arguments.dest))
     # The environment is looked up first: if it does not exist, the --objects file is not

@@ -42,15 +42,8 @@ PLANNED_REQUESTS = ("get", "put", "create", "part", "copy", "complete", "list")
 
 
 @command(
-    *(
-        "src dest workers platform env",
-        MEMBER_OPTIONS,
-        KEY_OPTIONS,
-        "as_gzip",
-        ARCHIVE_OPTIONS,
-        STORE_OPTIONS,
-        "max_cost json",
-    ),
+    f"src dest workers platform env {MEMBER_OPTIONS} {KEY_OPTIONS} as_gzip {ARCHIVE_OPTIONS}"
+    f" {STORE_OPTIONS} max_cost json",
     dest={"metavar": "[DEST]", "required": False, "default": "", "help": "Where members would go."},
 )
 def plan(arguments: Arguments) -> int:

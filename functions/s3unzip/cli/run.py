@@ -57,17 +57,8 @@ ARCHIVE_COLUMNS = ("STATE", "MEMBERS", "FAILED", "RUN", "SOURCE")
 
 
 @command(
-    "sources dest workers",
-    *(
-        MEMBER_OPTIONS,
-        KEY_OPTIONS,
-        OBJECT_OPTIONS,
-        ARCHIVE_OPTIONS,
-        STORE_OPTIONS,
-        "kms_key",
-        AFTER_RUN_OPTIONS,
-    ),
-    "dry_run quiet json",
+    f"sources dest workers {MEMBER_OPTIONS} {KEY_OPTIONS} {OBJECT_OPTIONS} {ARCHIVE_OPTIONS}"
+    f" {STORE_OPTIONS} kms_key {AFTER_RUN_OPTIONS} dry_run quiet json",
     dest={"required": False, "default": ""},
 )
 def run(arguments: Arguments) -> int:

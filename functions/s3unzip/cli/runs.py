@@ -105,7 +105,7 @@ def _missing_report(run: str, runs: RunList) -> NotFoundError:
     )
 
 
-@command("env", SERVER_OPTIONS, "newest prune json")
+@command(f"env {SERVER_OPTIONS} newest prune json")
 def runs(arguments: Arguments) -> int:
     """List runs, the latest first."""
     if arguments.prune is not None:
@@ -217,7 +217,7 @@ def _cells(run: ListedRun) -> tuple[str, ...]:
     return (show_time(run.started), run.state, *figures, run.run, printable(places))
 
 
-@command("run env", SERVER_OPTIONS, "failures html json", run=LATEST)
+@command(f"run env {SERVER_OPTIONS} failures html json", run=LATEST)
 def show(arguments: Arguments) -> int:
     """Print the report of a run; the exit code is its verdict's."""
     run_list = _open_runs(arguments)
@@ -299,7 +299,7 @@ def _find_page(report: Report, run_list: RunList) -> Path:
     return page
 
 
-@command("run workers env", "password_file", STORE_OPTIONS, "kms_key failed json")
+@command(f"run workers env password_file {STORE_OPTIONS} kms_key failed json")
 def resume(arguments: Arguments) -> int:
     """Continue a run: do the tasks that did not end.
 
@@ -429,7 +429,7 @@ def _recall_config(arguments: Arguments, recorded: StoreConfig) -> StoreConfig:
     return replace(arguments.config(), **recalled)
 
 
-@command("run env", SERVER_OPTIONS, "json")
+@command(f"run env {SERVER_OPTIONS} json")
 def abort(arguments: Arguments) -> int:
     """Stop a run and drop its incomplete uploads.
 
@@ -478,7 +478,7 @@ def _drop_uploads(run: Run, run_list: RunList) -> int:
         return drop_leftovers(Step(run, context, context.calls()))
 
 
-@command("run env", SERVER_OPTIONS, "interval json", run=LATEST)
+@command(f"run env {SERVER_OPTIONS} interval json", run=LATEST)
 def watch(arguments: Arguments) -> int:
     """Follow a run until it ends; the exit code is its verdict's.
 

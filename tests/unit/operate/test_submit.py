@@ -175,7 +175,9 @@ def test_an_interruption(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
 
     shell.put("a.zip")
     monkeypatch.setattr(deployed, "send_events", stop)
-    shell(BUCKET, "--yes").ends(130, "stopped after 0 of 1 archives; the same command queues all")
+    shell(BUCKET, "--yes").ends(
+        130, "stopped after 0 of 1 archives; the same command queues them all again"
+    )
     monkeypatch.setattr(deployed, "start_missing", stop)
     shell("--missing", "--yes").ends(130, "some of 1 archives may have been started: the same")
 
