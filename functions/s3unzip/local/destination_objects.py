@@ -168,8 +168,8 @@ def check_extra(
         request: archive, destination and options.
         home: the location of the records of this machine's runs.
         stores: used to read these records.
-        option: what the caller calls ``--delete-extra``, for `check_delete_extra`.
-        naming: returns what the caller calls any other option, also for `check_delete_extra`.
+        option: what the caller calls ``--delete-extra``, for messages.
+        naming: returns what the caller calls any other option, also for messages.
 
     Raises:
         UsageError: not all members are extracted, the prefix is missing, or the objects below the
@@ -182,18 +182,18 @@ def check_extra(
     if not prefix or (target.store.has_folders and prefix == target.key):
         container = "folder" if target.store.has_folders else "bucket"
         raise UsageError(
-            f"{OPTION}: would delete in the whole {container} {target}; extract below it, for "
+            f"{option}: would delete in the whole {container} {target}; extract below it, for "
             "example with --prefix NAME"
         )
     if not prefix.endswith("/"):
         raise UsageError(
-            f"{OPTION}: the keys begin with {prefix!r}, which may be the beginning of other keys, "
+            f"{option}: the keys begin with {prefix!r}, which may be the beginning of other keys, "
             "too; end the prefix with a slash"
         )
     cleared = Location(target.scheme, target.bucket, prefix)
     for name, location in {"the archive": request.source, "the records of runs": home}.items():
         if _is_within(location, cleared):
-            raise UsageError(f"{OPTION}: {name} ({location}) is below {prefix}")
+            raise UsageError(f"{option}: {name} ({location}) is below {prefix}")
     _refuse_other_archives(request, cleared, home, stores)
 
 

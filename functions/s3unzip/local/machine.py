@@ -196,8 +196,8 @@ class Machine:
             note_start(self._home, run)
         except UnreadableRecordError as damage:
             # Without all records, lost members cannot be determined. A report of the damage makes
-            # `loop.resume` plan the run again and extract all its members. `put_report` writes it
-            # only if there is no report.
+            # `loop.resume` plan the run again and extract all its members. With `over=None`, it is
+            # written only if there is no other report.
             run_step.records.store.delete([REPORT])
             run_step.records.put_report(
                 report_unplanned(

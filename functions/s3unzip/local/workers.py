@@ -151,7 +151,7 @@ class Workers:
             new_run: whether this is the first round since the run began or was resumed.
 
         Returns:
-            The fault that ends the run: a store is down, workers keep dying, or no task has memory.
+            The fault that ends the run, if any: a store is down, workers die, or memory runs out.
 
         Raises:
             KeyboardInterrupt: Ctrl-C was pressed or the run was stopped; the workers have ended.
@@ -288,9 +288,10 @@ class _PendingTasks:
     def note_end(self, task: Task, end: AttemptEnd) -> None:
         """Note how an attempt at a task ended; if its worker died, the task is pending again.
 
-        A lost attempt was ended by this machine, not by a store: its worker died or lacked memory.
-        All pending tasks are dropped after an error that ends the run, if a store is down, and
-        after too many consecutive faults or deaths.
+        After any other fault, the next round repeats the task. A lost attempt was ended by this
+        machine, not by a store: its worker died or lacked memory. All pending tasks are dropped
+        after an error that ends the run, if a store is down, and after too many consecutive faults
+        or deaths.
         """
         error = end.error
         with self._lock:

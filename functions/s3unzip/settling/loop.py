@@ -157,7 +157,7 @@ def _plan_archive(
         )
     run = archive.run or run_id(request, tail.pin, tail.modified)
     records = RunRecords.open(context.stores, run, calls)
-    # `begin_run` found no plan of this run, so any outcomes were left by an interrupted plan.
+    # `begin_run` found no usable plan of this run, so an interrupted plan left these outcomes.
     if archive.run is not None and (begins_anew or records.recorded_task_ids()):
         records.delete_records(keep=(REPORT, PAGE))
     return make_plan(request, tail, records=records, context=context, calls=calls, check=check)

@@ -648,6 +648,10 @@ def test_options_take_lists_and_texts() -> None:
             {"options": Options(include=("*.txt",)), "delete_extra": bool},
             "^delete_extra: leave out include, because",
         ),
+        (
+            {"options": Options(key_template="{member}"), "delete_extra": bool},
+            "^delete_extra: would delete in the whole folder",
+        ),
     ],
 )
 def test_wrong_requests_are_refused_before_work(
