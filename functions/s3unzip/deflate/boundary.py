@@ -8,10 +8,10 @@ workers that search for the same boundary get the same result:
 2. Inflate 16 KiB, then 128 KiB, from each candidate in order, starting with an arbitrary window.
    This step uses zlib, because ISA-L accepts incomplete literal codes, which most false headers
    have.
-3. Inflate 1 MiB from the remaining candidates. This step uses ISA-L for speed, and 1 MiB because a
-   false candidate was once still valid after 64 KiB. The step also rejects the headers of another
-   deflate stream that is stored inside the stream: a stored block has at most 64 KiB, and the
-   bytes that follow the block are not valid in the inner stream.
+3. Inflate 1 MiB from the remaining candidates. This step uses ISA-L for speed. It inflates 1 MiB,
+   because a false candidate was once still valid after 64 KiB. The step also rejects the headers of
+   another deflate stream that is stored inside the stream: a stored block has at most 64 KiB, and
+   the bytes that follow the block are not valid in the inner stream.
 
 Final blocks are ignored, because little work remains after a final block.
 """
@@ -32,12 +32,15 @@ READ_BYTES: Final = 1 << 19  # number of bytes that `locate_boundary` searches a
 
 _MAX_TRIAL_OUTPUT: Final = 64 << 20  # bytes of output after which a trial stops: the header is real
 _TRIAL_PIECE: Final = 1 << 20  # maximum output of one call, in bytes
-_BLOCK_BYTES: Final = 32 << 10  # bytes to test in one step; the arrays for a step need about 6 MB
+_CHUNK_BYTES: Final = 32 << 10  # bytes to test in one step; the arrays for a step need about 6 MB
 
-_HEADER_BITS: Final = 17  # BFINAL, BTYPE, HLIT, HDIST, HCLEN (RFC 1951, 3.2.7)
+# Length of the header of a dynamic block, before its code lengths (RFC 1951, 3.2.7): BFINAL has 1
+# bit, BTYPE 2, HLIT 5, HDIST 5, HCLEN 4.
+_HEADER_BITS: Final = 17
 _WORD_BYTES: Final = 8
 
 # The trials for each candidate: the number of bytes of input, and whether zlib replaces ISA-L.
+# Short trials come first, because most candidates fail them.
 _TRIALS: Final = ((16 << 10, True), (128 << 10, True), (LOOKAHEAD, False))
 
 
@@ -45,10 +48,10 @@ _TRIALS: Final = ((16 << 10, True), (128 << 10, True), (LOOKAHEAD, False))
 # the lowest bit, are BFINAL (1 bit), BTYPE (2), HLIT (5) and HDIST (5). The block must be non-final
 # with dynamic codes (BFINAL 0, BTYPE 2), and HLIT and HDIST must be at most 29 (RFC 1951, 3.2.7).
 _FIRST_BITS: Final = np.arange(1 << 13)
-_IS_HEADER: Final = (
+_CAN_BEGIN_HEADER: Final = (
     (_FIRST_BITS & 7 == 0b100) & (_FIRST_BITS >> 3 & 31 <= 29) & (_FIRST_BITS >> 8 & 31 <= 29)
 )
-# For each value of HCLEN, a mask that covers its HCLEN + 4 code lengths of 3 bits each.
+# For each value of HCLEN, a mask for the HCLEN + 4 code lengths, of 3 bits each, after the header.
 _LENGTH_MASKS: Final = (1 << 3 * np.arange(4, 20)) - 1
 # For each 12-bit value, which consists of four code lengths of 3 bits, the sum of 128 / 2**length.
 # A length of 0 means that there is no code, and adds 0 to the sum.
@@ -59,22 +62,23 @@ _KRAFT: Final = np.where(_FOUR_LENGTHS > 0, 128 >> _FOUR_LENGTHS, 0).sum(axis=1)
 def find_boundary(data: bytes, start_bit: int, stop_bit: int, *, at_end: bool) -> int | None:
     """Return the first boundary in `data` from `start_bit` up to but not including `stop_bit`.
 
+    A boundary is the position of the first bit of a block header. Returns None if there is none.
     `at_end` is True if `data` extends to the end of the member's data. Otherwise, `LOOKAHEAD` bytes
     must follow the last byte to try.
     """
     for bit in _find_candidates(data, start_bit, stop_bit):
         if all(
-            _inflates(data, bit, size, is_strict=is_strict, at_end=at_end)
-            for size, is_strict in _TRIALS
+            _inflates(data, bit, input_bytes, uses_zlib=uses_zlib, at_end=at_end)
+            for input_bytes, uses_zlib in _TRIALS
         ):
             return bit
     return None
 
 
 def locate_boundary(layout: Segmentation, segment: int, read: Read) -> int | None:
-    """Return the first bit of `segment` (1 or higher), or None if it joins the previous segment.
+    """Return the position of the first bit of `segment`, the number of a segment (1 or higher).
 
-    Reads at most 1.5 MiB at a time.
+    Returns None if the segment joins the previous segment. Reads at most 1.5 MiB at a time.
     """
     first, search_stop = layout.search_span(segment)
     for start in range(first, search_stop, READ_BYTES):
@@ -90,34 +94,36 @@ def locate_boundary(layout: Segmentation, segment: int, read: Read) -> int | Non
 def _find_candidates(data: bytes, start_bit: int, stop_bit: int) -> Iterator[int]:
     """Yield, in order, the positions of bits where a header with valid fields can begin."""
     last_stop = -(-stop_bit // 8)  # in bytes, rounded up
-    for start in range(start_bit // 8, last_stop, _BLOCK_BYTES):
-        stop = min(start + _BLOCK_BYTES, last_stop)
+    for start in range(start_bit // 8, last_stop, _CHUNK_BYTES):
+        stop = min(start + _CHUNK_BYTES, last_stop)
         # Three more words are included so that even the longest header can start at the last byte.
-        block = data[start : stop + 3 * _WORD_BYTES].ljust(stop - start + 3 * _WORD_BYTES, b"\0")
-        for offset in _find_headers(block, stop - start):
+        chunk = data[start : stop + 3 * _WORD_BYTES].ljust(stop - start + 3 * _WORD_BYTES, b"\0")
+        for offset in _find_headers(chunk, stop - start):
             bit = 8 * start + int(offset)
             if start_bit <= bit < stop_bit:
                 yield bit
 
 
-def _find_headers(block: bytes, size: int) -> NDArray[np.int64]:
-    """Return the bit offsets of possible headers in the first `size` bytes of `block`."""
-    windows = np.lib.stride_tricks.sliding_window_view(np.frombuffer(block, np.uint8), _WORD_BYTES)
+def _find_headers(chunk: bytes, size: int) -> NDArray[np.int64]:
+    """Return the bit offsets of possible headers in the first `size` bytes of `chunk`.
+
+    A header begins with the 13 bits that are looked up in `_CAN_BEGIN_HEADER`. Then come the 4 bits
+    of HCLEN and up to 19 code lengths of 3 bits.
+    """
+    windows = np.lib.stride_tricks.sliding_window_view(np.frombuffer(chunk, np.uint8), _WORD_BYTES)
     words64 = np.ascontiguousarray(windows).view("<u8")[:, 0]  # 64 bits, beginning at each byte
     words32 = words64[:size].astype(np.uint32)
-    # First all offsets at bit 0 of a byte, then all offsets at bit 1, and so on. The low 13 bits
-    # are the index into the table.
+    # First all offsets at bit 0 of a byte, then all offsets at bit 1, and so on.
     offsets = np.concatenate(
-        [np.flatnonzero(_IS_HEADER[words32 >> bit & 0x1FFF]) * 8 + bit for bit in range(8)]
+        [np.flatnonzero(_CAN_BEGIN_HEADER[words32 >> bit & 0x1FFF]) * 8 + bit for bit in range(8)]
     )
-    # HCLEN is the last 4 bits of the header; the code lengths follow it.
     hclen = _read_bits(words64, offsets + _HEADER_BITS - 4) & 15
-    lengths = _read_bits(words64, offsets + _HEADER_BITS) & _LENGTH_MASKS[hclen]
+    code_lengths = _read_bits(words64, offsets + _HEADER_BITS) & _LENGTH_MASKS[hclen]
     # The code-length code is complete if the sum of 128 / 2**length is 128. The 19 lengths have 57
     # bits in total; the table adds four lengths at a time.
     total = np.zeros(len(offsets), np.uint16)
     for shift in range(0, 60, 12):
-        total += _KRAFT[lengths >> shift & 0xFFF]
+        total += _KRAFT[code_lengths >> shift & 0xFFF]
     # Sort only the few offsets that have a complete code: sorting all offsets would take almost
     # half of the total time.
     complete: NDArray[np.int64] = np.sort(offsets[total == 128])
@@ -131,13 +137,17 @@ def _read_bits(words64: NDArray[np.uint64], offsets: NDArray[np.int64]) -> NDArr
     return values
 
 
-def _inflates(data: bytes, bit: int, size: int, *, is_strict: bool, at_end: bool) -> bool:
-    """Return whether the next `size` bytes, or all bytes up to the end of the member, are valid."""
+def _inflates(data: bytes, bit: int, input_bytes: int, *, uses_zlib: bool, at_end: bool) -> bool:
+    """Return whether `input_bytes` bytes of `data` are a valid stream from position `bit`.
+
+    If fewer bytes follow, they must all be valid. `at_end` is as in `find_boundary`. zlib refuses
+    more streams than ISA-L does.
+    """
     start = bit // 8
-    chunk = align(data[start : start + size], bit % 8)
+    chunk = align(data[start : start + input_bytes], bit % 8)
     # The stream must end if and only if this trial includes its last bytes.
-    must_end = at_end and start + size >= len(data)
-    decompressobj = zlib.decompressobj if is_strict else isal_zlib.decompressobj
+    must_end = at_end and start + input_bytes >= len(data)
+    decompressobj = zlib.decompressobj if uses_zlib else isal_zlib.decompressobj
     inflate = decompressobj(-zlib.MAX_WBITS, zdict=FIRST_WINDOW)
     length = 0
     try:
@@ -145,9 +155,9 @@ def _inflates(data: bytes, bit: int, size: int, *, is_strict: bool, at_end: bool
             output = inflate.decompress(chunk, _TRIAL_PIECE)
             length += len(output)
             chunk = inflate.unconsumed_tail
-            # Either the stream has ended, or no more output can come. The trial is valid if the
-            # stream ended exactly where it must, or nowhere.
+            # Either the stream has ended, or no more output can come.
             if inflate.eof or (not chunk and len(output) < _TRIAL_PIECE):
+                # A stream that ends must end with the last byte of the input.
                 return inflate.eof == must_end and not inflate.unused_data
     except (zlib.error, InflateError):
         return False

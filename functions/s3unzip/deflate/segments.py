@@ -56,7 +56,7 @@ class Segmentation(Struct, frozen=True):
         return -(-self.size // self.distance)  # rounded up
 
     def search_span(self, segment: int) -> tuple[int, int]:
-        """Return bytes [start, stop) to search for the boundary of `segment` (1 or higher)."""
+        """Return bytes [start, stop) in which the boundary of `segment` (1 or higher) can be."""
         start = segment * self.distance
         return start, min(start + min(self.distance, self.search), self.size)
 
@@ -65,7 +65,7 @@ def cut(compressed_size: int, segment_size: int) -> Segmentation:
     """Return a segmentation into segments of about equal length, at most `segment_size` bytes.
 
     Raises:
-        DeflateError: The member has no compressed data; the shortest stream has two bytes.
+        DeflateError: The member has no compressed data.
     """
     if not compressed_size:
         raise DeflateError(Finding("stream-truncated", "an empty deflate stream"))
@@ -88,7 +88,8 @@ WINDOW_SIZE: Final = 1 << 15  # maximum distance of a deflate match, in bytes (R
 PIECE_SIZE: Final = 1 << 18  # maximum size of a piece of output, in bytes
 # Two invented windows for a segment whose own window, the output before it, is not known. Each byte
 # of the first window is the low byte of its position. In the second window, the lower seven bits of
-# a byte are the high seven bits of its position. Its top bit is not that of the first window.
+# a byte are the high seven bits of its position. Its top bit is the opposite of the top bit in the
+# first window, so the two windows differ at every position.
 FIRST_WINDOW: Final = bytes(range(256)) * 128
 SECOND_WINDOW: Final = b"".join(
     bytes([high | 0x80]) * 128 + bytes([high]) * 128 for high in range(128)
@@ -114,7 +115,7 @@ _END_OF_FIXED_BLOCK = _huffman_code(0, 7)
 _EMPTY_FIXED_BLOCK = _header_field(0b010, 3) + _END_OF_FIXED_BLOCK
 
 
-# An empty, non-final dynamic block. Its length, 91 bits, is odd. The code-length code has two
+# An empty, non-final dynamic block. It has 91 bits, an odd number. The code-length code has two
 # one-bit codes: 0 for symbol 1, and 1 for symbol 18. With this code the block declares two one-bit
 # literal/length codes, for symbol 0 and for the end of the block, and one one-bit distance code.
 # Every library accepts this distance code, although it is incomplete.
@@ -164,10 +165,10 @@ _SENTINEL: Final = (
 def align(data: bytes, bit: int) -> bytes:
     """Convert a stream that begins at bit `bit` of ``data[0]`` to a stream that begins at bit 0.
 
-    The new stream begins with empty blocks. Their total number of bits is `bit` modulo 8, so each
-    bit of the old stream keeps its position within its byte. Shifting the bits would break stored
-    blocks, whose data begins at a byte boundary. The last bits of the empty blocks replace the low
-    bits of ``data[0]``, which belong to the previous segment. At most 15 bytes are added.
+    The new stream begins with empty blocks. The number of their bits, modulo 8, equals `bit`, so
+    each bit of the old stream keeps its position within its byte. Shifting the bits would break
+    stored blocks, whose data begins at a byte boundary. The last bits of the empty blocks replace
+    the low bits of ``data[0]``, which belong to the previous segment. At most 15 bytes are added.
     """
     if not bit:
         return data
@@ -188,7 +189,8 @@ def seal(last: bytes, bit: int) -> bytes:
         bit: number of low bits of that byte that come before the cut.
     """
     low_bits = int.from_bytes(last, "little") & ((1 << bit) - 1)
-    sealed = low_bits | (int(_SENTINEL[::-1], 2) << bit)  # the first bit of a stream is the lowest
+    # The first bit of a stream is the lowest bit of its first byte.
+    sealed = low_bits | (int(_SENTINEL[::-1], 2) << bit)
     return sealed.to_bytes((bit + len(_SENTINEL) + 7) // 8, "little")
 
 
@@ -223,7 +225,7 @@ class SegmentInflater:
     """
 
     def __init__(self, start_bit: int, stop_bit: int | None = None, window: bytes = b"") -> None:
-        # A segment must not begin and end in one byte; 16 bits are enough to ensure this.
+        # A segment must not begin and end in the same byte; at least 16 bits ensure this.
         if start_bit < 0 or (stop_bit is not None and stop_bit < start_bit + 16):
             raise ValueError(f"no segment from bit {start_bit} to bit {stop_bit}")
         self._inflate = IgzipDecompressor(zdict=window)
@@ -260,11 +262,12 @@ class SegmentInflater:
         if is_first and chunk:
             chunk = align(bytes(chunk), self._first_bit)
         yield from self._drain(chunk)
+        # Counted from the end of the chunk, because `align` can lengthen its beginning.
         self._first_unused = self._position - len(self._last_byte) - len(self._inflate.unused_data)
 
     def finish(self) -> tuple[bytes, Arrival]:
         """Return the rest of the output, at most a few KiB, and how inflating ended."""
-        # Without a stop bit, `_stop` is None, and the segment must end with the stream.
+        # The last segment has no stop bit: its `_stop` is None, and it must end with the stream.
         if not self.ended and self._position == self._stop:
             return self._finish_at_stop()
         if self._fault is None and self._inflate.eof:

@@ -43,7 +43,7 @@ _MAX_RECORD = 2 * WINDOW_SIZE + 4_096  # maximum size of an inflated record, in 
 
 
 class Record(Struct, frozen=True):
-    """A value from one worker to another, stored as deflated MessagePack of 100 bytes to 65 KiB."""
+    """A value that one worker stores for another: deflated MessagePack of 100 bytes to 65 KiB."""
 
     def to_bytes(self) -> bytes:
         """Return the record as deflated bytes."""
@@ -100,8 +100,9 @@ class ScannedSegment(Record, frozen=True, tag="scanned 3"):
         resolved = bytearray(self.first[start:])
         for index, (low, high) in enumerate(zip(resolved, self.second[start:], strict=True)):
             if low != high:  # the byte is copied from this position in the window
-                # The bytes of both invented windows at a position encode that position.
-                position = low | (high & 0x7F) << 8  # see `FIRST_WINDOW` and `SECOND_WINDOW`
+                # At each position, the bytes of the two invented windows encode the position. They
+                # always differ, because the top bit of `high` is the opposite of that of `low`.
+                position = low | (high & 0x7F) << 8
                 if position < missing:
                     raise IndexError(f"window of {len(window)} bytes has no position {position}")
                 resolved[index] = padded[position]
@@ -122,18 +123,21 @@ def scan_bits(start_bit: int, stop_bit: int | None, chunks: Iterable[Buffer]) ->
         for start in range(0, len(chunk), _STEP_BYTES):
             data = chunk[start : start + _STEP_BYTES]
             tails = _extend_tails(tails, [inflater.feed(data) for inflater in inflaters])
-            del inflaters[len(tails) :]  # if the tails are equal, so is all later output
+            del inflaters[len(tails) :]  # one tail is left if both were equal
     endings = [inflater.finish() for inflater in inflaters]
     tails = _extend_tails(tails, [[last_output] for last_output, _ in endings])
     _, arrival = endings[0]
     if arrival.ending in {"missed", "broken"}:
         # No other segment is linked to this segment, so its last bytes are left out.
         return ScannedSegment(start_bit, stop_bit, arrival, b"")
-    return ScannedSegment(start_bit, stop_bit, arrival, *tails)
+    return ScannedSegment(start_bit, stop_bit, arrival, *tails)  # one or two tails
 
 
 def _extend_tails(tails: Sequence[bytes], outputs: Sequence[Iterable[bytes]]) -> list[bytes]:
-    """Return the tails after the next output of each inflater; only one if they are equal."""
+    """Return the tail of each inflater after its next output.
+
+    If two tails are equal, all later output is equal too. Then only one tail is returned.
+    """
     extended = list(map(_extend_tail, tails, outputs))
     if len(extended) == 2 and extended[0] == extended[1]:
         del extended[1]
@@ -166,14 +170,14 @@ def scan_segment(
     """Scan `segment` up to the next boundary, or return None if it joins the previous segment.
 
     Reads about 1.5 MiB to find each boundary, and reads the segment once for each scan. If a scan
-    misses its stop bit, this bit is a false boundary, and the scan is repeated up to the next
-    boundary. The last of `_MAX_SCANS` scans is returned even if it misses. `link_segments` then
-    refuses it.
+    finds no block header at its stop bit, that bit is a false boundary, and the scan is repeated up
+    to the next boundary. The last of `_MAX_SCANS` scans is returned even if its stop bit is a false
+    boundary. `link_segments` then refuses it.
 
     Args:
         max_segments: maximum number of segments that the scan may cover: this one and the later
-            ones that join it. If it would cover more, the function returns None, and
-            `link_segments` then refuses the other scans. None: no limit.
+            ones that join it. If it would cover more, the function returns None. Without the scan
+            of this segment, `link_segments` refuses the stream. None: no limit.
     """
     start_bit = locate(layout, segment, read)
     if start_bit is None:
@@ -246,7 +250,7 @@ def link_segments(scans: Iterable[ScannedSegment], compressed_size: int) -> Iter
         offset += scan.arrival.length
         try:
             window = scan.resolve(window, offset)  # of the next segment, which begins at `offset`
-        except IndexError as error:
+        except IndexError as error:  # a byte was copied from before the beginning of the stream
             raise _not_joined(f"segment from bit {scan.start_bit}: {error}") from error
     raise _not_joined(f"no scan starts at bit {next_bit}")
 
@@ -293,7 +297,7 @@ def inflate_segment(segment: LinkedSegment, chunks: Iterable[Buffer]) -> Iterato
             if inflater.length > segment.length:
                 raise _unlike_scan(segment, f"more than {segment.length} bytes")
             yield output
-    last_output, arrival = inflater.finish()
+    last_output, arrival = inflater.finish()  # `arrival`: how the inflating ended
     if arrival.fault is not None:
         raise DeflateError(arrival.fault)
     if (arrival.ending, arrival.length) != (_expected_ending(segment.stop_bit), segment.length):
