@@ -52,7 +52,7 @@ from s3unzip.zip.records import (
 )
 from s3unzip.zip.values import FLAG_WRAPPED, WRAP, Cipher, Member, Reads, reject
 
-# The fixed fields of a header (4.3.12). The two fields with strings are the form of the header.
+# The fixed fields of a header (4.3.12). Its two fields of type `s`, joined, are the `_FORM`.
 _FIXED = struct.Struct("<12sIIIIHHH8sI")
 _FORM = struct.Struct("<4sHHHHHHI")
 
@@ -134,8 +134,8 @@ class DirectoryReader:
         self._keys = KeyChecker(self._table, policy, selection or Selection())
         self._warnings = Counter(location.warnings)
         self._unread = b""
-        # Of the header that `_read_header` reads: the name, the offset of the local header, and the
-        # code and the message of the first fault.
+        # Parts of the header that `_read_header` reads: its name, the offset of its local header,
+        # and the code and the message of its first fault.
         self._raw_name = b""
         self._offset = 0
         self._fault: tuple[str, str] | None = None
@@ -168,7 +168,7 @@ class DirectoryReader:
                 reject("too-many-entries", f"the limit is {limit}")
             if form_start[:4] != CENTRAL_SIGNATURE:
                 if len(kinds) == self._location.entries:
-                    reject("cd-trailing-bytes", f"no header after the last of {len(kinds)}")
+                    reject("cd-trailing-bytes", f"{len(kinds)} headers, then other bytes")
                 reject(
                     "cd-bad-signature",
                     f"header {len(kinds)} of {self._location.entries} has no signature",
@@ -179,13 +179,12 @@ class DirectoryReader:
             stop = extra_stop + comment_length
             if stop > length:  # the end of the header is in a later chunk
                 break
-            # `_read_header` and the checks use the name, and note the first fault.
             self._raw_name = data[name_at:extra_at]
             self._fault = None
             extras = NO_EXTRAS
             if extra_length:
                 extras = walk_extras(data[extra_at:extra_stop])
-            form = _read_form(form_start + form_end)
+            form = _read_form(form_start + form_end)  # nearly always cached
             sizes = Sizes(size, compressed, offset, form.disk)
             self._read_header(form, sizes, extras, dos_time=dos_time, crc32=crc32)
             at = stop
@@ -206,9 +205,10 @@ class DirectoryReader:
         """Interpret and check the header whose name is `_raw_name`; add it to the table."""
         if SENTINEL_32 in (sizes.size, sizes.compressed, sizes.offset) or form.disk == SENTINEL_16:
             sizes = resolve_zip64(extras, sizes)
-        self._offset = sizes.offset + self._location.prefix
         if sizes.disk or self._has_relative_offsets:
             self._set_absolute_offset(sizes)
+        else:
+            self._offset = sizes.offset + self._location.prefix
         mtime = None
         if extras is not NO_EXTRAS or sizes.lacks_value:
             self._check_extras(form, extras, sizes)
@@ -216,7 +216,7 @@ class DirectoryReader:
         if mtime is None:
             mtime = read_dos_time(dos_time)
         name = self._read_name(form, extras)
-        is_folder = False
+        is_folder = False  # a file, or a directory with content that is treated as a file
         # A name without a trailing slash must be valid, or empty (the destination folder itself).
         if name.is_directory or (form.is_folder and name.failure in (None, "name-empty")):
             is_empty = _is_empty(form, crc32, sizes)
@@ -247,7 +247,7 @@ class DirectoryReader:
         if is_folder:
             kind = FOLDER if name.path else SKIPPED_FOLDER  # without a path: the destination itself
         self._table.add(kind, member)
-        if self._fault is not None:  # a failed folder or an invalid name has no key
+        if self._fault is not None:  # failed folders and members with invalid names have no key
             kind = KEYLESS if is_folder or name.failure else FAILED
             self._table.fail_header(member.index, *self._fault, kind=kind)
 
@@ -266,13 +266,13 @@ class DirectoryReader:
         if member.method and member.compressed_size == member.size == member.crc32 == 0:
             self._warnings["stream-absent"] += 1
             member = replace(member, method=records.METHOD_STORED)
-        # In an archive with ZIP64 records, no size is cut to 32 bits.
+        # In an archive with ZIP64 records, no size is truncated to 32 bits.
         is_large = member.compressed_size > _MAX_UNWRAPPED and not self._location.is_zip64
         if is_large and _can_wrap(form, extras, member):
             self._wrapped_bytes += member.compressed_size
             size = wrapped.guess_size(member.size, member.compressed_size)
             member = replace(member, size=size, flags=member.flags | FLAG_WRAPPED)
-        # Equal sizes of a member without encryption are only compared with the limit.
+        # Equal sizes of a member without encryption can fail only the check of the limit.
         has_equal_sizes = member.size == member.compressed_size and member.cipher is None
         if not has_equal_sizes or member.size > self._policy.limits.member_size:
             self._check_sizes(form, member)
@@ -283,18 +283,19 @@ class DirectoryReader:
         message = f"it would end at {stop}, but the directory begins at {self._location.start}"
         if lacks_value:
             message += "; a ZIP64 value is missing"
+        # If offsets are modulo 4 GiB, `stop` is only computed: the member may not be at fault.
         code = wrapped.UNPROVEN if self._location.is_wrapped else "member-out-of-bounds"
         self._warn_or_refuse(code, message)
 
     def _warn_or_fail(self, code: str, message: str) -> None:
-        """Count a warning, or fail the member, for the header that `_read_header` reads."""
+        """Count a warning about the header that `_read_header` reads, or fail its member."""
         if self._policy.tolerates(code):
             self._warnings[code] += 1
         elif self._fault is None:  # the first fault of a member is reported
             self._fault = (code, message)
 
     def _warn_or_refuse(self, code: str, message: str) -> None:
-        """Count a warning, or refuse the archive, for the header that `_read_header` reads."""
+        """Count a warning about the header that `_read_header` reads, or refuse the archive."""
         if not self._policy.tolerates(code):
             raise RejectedError(Finding(code, message, self._offset, show_name(self._raw_name)))
         self._warnings[code] += 1
@@ -320,7 +321,7 @@ class DirectoryReader:
         zip64_fields = len(extras.of(ZIP64))
         if zip64_fields > 1:
             self._warn_or_fail("zip64-extra-duplicate", f"{zip64_fields} ZIP64 extra fields")
-        message = "a field is at its ZIP64 sentinel without a value"
+        message = "a field has its ZIP64 sentinel, but there is no ZIP64 value for it"
         if sizes.lacks_value and zip64_fields:
             self._warn_or_fail("zip64-extra-malformed", message)
         elif sizes.lacks_value and not self._can_be_literal(form, sizes):
@@ -330,10 +331,10 @@ class DirectoryReader:
         """Return whether the sentinels in a header without a ZIP64 field can be actual sizes.
 
         A sentinel stands for another value only if the ZIP64 field exists (4.4.8, 4.4.9). Writers
-        store a file of exactly 4 GiB - 1 in this way. The end of its data and its CRC-32 are still
-        checked. If no member can have the declared sizes, the field is missing.
+        store a file of exactly 4 GiB - 1 byte in this way. The end of its data and its CRC-32 are
+        still checked. Sizes that no member can have are not literal: the field has been omitted.
         """
-        if form.method == records.METHOD_STORED and not form.is_encrypted:
+        if form.method == records.METHOD_STORED and not form.is_encrypted:  # encryption adds bytes
             return sizes.size == sizes.compressed
         return sizes.size <= sizes.compressed * self._policy.limits.ratio
 
@@ -348,7 +349,7 @@ class DirectoryReader:
         encoded, is_utf8 = self._choose_name(form, extras)
         name = read_name(encoded, is_utf8=is_utf8, policy=self._policy)
         self._warnings.update(name.warnings)
-        # `_check_file` reports "name-empty", because an empty name is allowed for a directory.
+        # Only `_check_file` reports "name-empty", because a directory can have an empty name.
         if name.failure not in (None, "name-empty"):
             self._warn_or_fail(
                 name.failure, f"it cannot be written; its bytes are {encoded[:40].hex()}"
@@ -361,8 +362,7 @@ class DirectoryReader:
     def _choose_name(self, form: _HeaderForm, extras: Extras) -> tuple[bytes, bool]:
         """Return the bytes of the name, and whether they are UTF-8.
 
-        The Unicode path field replaces the name in the header, unless a flag marks that name as
-        UTF-8.
+        A Unicode path field replaces the header's name, unless a flag marks that name as UTF-8.
         """
         unicode_path, code = read_unicode_path(extras, self._raw_name)
         if code == "unicode-path-duplicate":
@@ -385,9 +385,10 @@ class DirectoryReader:
         """Check the size of a directory; return whether the header creates a folder.
 
         A header that is a directory only by its attributes, or by a backslash at the end of its
-        name, is treated as a file if it has content, so that no data is lost.
+        name, becomes a file if it has content, so no data is lost. An empty one may declare a size.
         """
-        has_slash = name.is_directory and not (name.path and self._raw_name.endswith(b"\\"))
+        # A name without a path, such as a backslash alone, cannot be that of a file.
+        cannot_be_file = name.is_directory and not (name.path and self._raw_name.endswith(b"\\"))
         if not name.is_directory:
             self._warnings["dir-attr-without-slash"] += 1
         if is_empty:
@@ -395,17 +396,16 @@ class DirectoryReader:
                 self._warnings["dir-with-size"] += 1
             if not name.path:
                 self._warnings["dir-is-root"] += 1
-        elif has_slash:
+        elif cannot_be_file:
             self._warn_or_fail(
                 "dir-with-data", f"a directory of {sizes.size} bytes, {sizes.compressed} compressed"
             )
-        return is_empty or has_slash
+        return is_empty or cannot_be_file
 
     def _read_encryption(self, form: _HeaderForm, extras: Extras, member: Member) -> Member:
         """Check the encryption; return the member with its cipher and its compression method.
 
-        The member is returned unchanged if its encryption cannot be read, or if there is no
-        password.
+        Returns the member unchanged if its encryption cannot be read or there is no password.
         """
         if form.flags & (records.FLAG_STRONG_ENCRYPTION | records.FLAG_MASKED_HEADER):
             self._warn_or_fail("strong-encryption", "s3unzip cannot read it, even with a password")
@@ -414,16 +414,16 @@ class DirectoryReader:
             self._warn_or_fail("encrypted", "no password is given")
             return member
         method = form.method
-        cipher = Cipher()
+        cipher = Cipher()  # ZipCrypto, unless the method is that of AES
         if method == records.METHOD_AES:
             aes = read_aes(extras)
             if aes is None or not form.flags & records.FLAG_ENCRYPTED:
                 self._warn_or_fail(
-                    "encryption-malformed", "method 99 (AES) without its field or its flag"
+                    "encryption-malformed", "method AES without its extra field or encryption flag"
                 )
                 return member
             method, cipher = aes
-        # The encryption is known, so the member gets it even if it fails below.
+        # The cipher is known, so it is recorded even if the member fails a check below.
         if method not in records.METHODS:
             self._warn_or_fail("unsupported-method", records.describe_method(method))
         if member.compressed_size < cipher.overhead:
@@ -449,6 +449,7 @@ class DirectoryReader:
                 "bomb-member-size", f"declares {size} bytes; the limit is {limits.member_size}"
             )
         if member.method != records.METHOD_STORED and size > member.compressed_size * limits.ratio:
+            # Other methods have no maximum ratio, so honest data can have a high ratio.
             code = "bomb-ratio" if member.method == records.METHOD_DEFLATE else "high-ratio"
             self._warn_or_fail(
                 code, f"declares {size} bytes in {member.compressed_size} compressed bytes"
@@ -457,7 +458,7 @@ class DirectoryReader:
     def finish(self) -> Reads[Index]:
         """Check that the directory ends after a complete header; return the checked index.
 
-        If the archive `is_wrapped`, local headers are read.
+        If the offsets are modulo 4 GiB, local headers are read.
         """
         self._check_end()
         if self._location.is_wrapped:
@@ -471,7 +472,7 @@ class DirectoryReader:
         if UNSELECTED in table.kinds:
             selected = self._members_of(order, SELECTED)
         failed = array("I", table.numbers(FAILED, KEYLESS))
-        inflation = 0.0
+        inflation = 0.0  # bytes for each compressed byte, see `Index`
         if self._wrapped_bytes:  # the members with `FLAG_WRAPPED` share the rest of the limit
             inflation = (self._policy.limits.total_size - self._declared_size) / self._wrapped_bytes
         return Index(
@@ -501,8 +502,8 @@ class DirectoryReader:
             # Discard this fault: it was derived from only the lower 32 bits of both sizes.
             if table.kinds[number] == FAILED and table.codes[number] == "bomb-ratio":
                 table.kinds[number] = SELECTED
-            # Only selected and failed members have keys, so only they can fail here, as
-            # `KeyChecker.finish` expects.
+            # `KeyChecker.finish` needs the key of each failed member. Members of other kinds have
+            # no key; they are not extracted, so their sizes do not matter.
             if table.sizes[number] > limit and table.kinds[number] in (SELECTED, FAILED):
                 table.fail_header(
                     number,
@@ -511,7 +512,7 @@ class DirectoryReader:
                 )
         # Compute the total again from the corrected sizes.
         self._declared_size = 0
-        self._add_sizes(0)
+        self._add_sizes(first=0)
 
     def _check_end(self) -> None:
         """Refuse a directory with bytes after its last header, or with a wrong header count."""
@@ -531,12 +532,11 @@ class DirectoryReader:
 
 
 def _is_empty(form: _HeaderForm, crc32: int, sizes: Sizes) -> bool:
-    """Return whether a directory has no content, whatever size it declares.
+    """Return whether a directory has no content; its size can be that of the folder on a disk.
 
-    Some writers declare the size of the folder on the disk. A directory has no content if its
-    CRC-32 is 0 and its data is not longer than an empty stream. But encrypted data, and data of a
-    method that is not in `_EMPTY_STREAM`, can have content even if it is so short. If such a
-    directory declares a size, it must have no data at all.
+    A directory has no content if its CRC-32 is 0 and its data is not longer than an empty stream.
+    But encrypted data, and data of a method that is not in `_EMPTY_STREAM`, can have content even
+    if it is so short. Such a directory must declare no size, or have no data at all.
     """
     max_empty = _EMPTY_STREAM.get(form.method, _EMPTY_OTHER)
     if form.is_encrypted:
