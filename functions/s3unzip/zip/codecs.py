@@ -115,9 +115,10 @@ class _SlicedStream:
         self._library = library
         self._decompress = decompress
         self._max_slice = max_slice
-        self._input_left = input_left  # None if the library reports the unused input
+        # Number of bytes that the library will still receive; None if it reports unused input.
+        self._input_left = input_left
         self._input = memoryview(b"")  # bytes that the library has not used
-        self._output = memoryview(b"")
+        self._output = memoryview(b"")  # output of the last slice that `decompress` must return
 
     @property
     def eof(self) -> bool:
@@ -136,7 +137,7 @@ class _SlicedStream:
         length = min(self._max_slice, len(self._input))
         if self._input_left is None:
             return length
-        # The last byte of the member is a slice of its own (see the class).
+        # The last byte is a slice of its own, to show whether the stream ends before it.
         full_length = min(self._max_slice, max(1, self._input_left - 1))
         return full_length if length >= full_length else 0
 
@@ -190,12 +191,13 @@ class _StreamChain:
         self._start = start
         self._magics = magics
         self._magic_length = max(map(len, magics), default=0)
-        self._slice = _SLICE if magics else _ONLY_STREAM_SLICE
+        self._max_slice = _SLICE if magics else _ONLY_STREAM_SLICE
         self._padding = padding
         self._errors = errors
         self._stream = start()
         self._input = memoryview(b"")  # pushed bytes that no stream has received
-        # A view of the last slice that a stream received and of the bytes after it, `_input`.
+        # The last slice that a stream received, followed by `_input`. When the stream ends, the
+        # bytes of this slice that it has not used are put back into `_input`.
         self._slice_and_rest = memoryview(b"")
         self._dropped_bytes = 0  # number of bytes after the last stream, which `_start_next` drops
 
@@ -229,8 +231,8 @@ class _StreamChain:
         chunk = memoryview(b"")
         if self._stream.needs_input:
             self._slice_and_rest = self._input
-            chunk = self._input[: self._slice]
-            self._input = self._input[self._slice :]
+            chunk = self._input[: self._max_slice]
+            self._input = self._input[self._max_slice :]
         try:
             output = self._stream.decompress(chunk, max_length)
         except self._errors as error:
@@ -238,8 +240,8 @@ class _StreamChain:
         if self._stream.eof:
             # Put back the bytes that the stream has not used. A stream uses a whole slice before it
             # receives the next slice, so the unused bytes are the end of the last slice. Only LZMA
-            # also holds back bytes of earlier slices. Then the last slice is unused as a whole, and
-            # the bytes held back are not put back.
+            # can also leave bytes of earlier slices unused. They are not put back: the last slice
+            # alone shows that bytes follow the stream.
             slice_length = len(self._slice_and_rest) - len(self._input)
             first_unused = max(0, slice_length - len(self._stream.unused_data))
             self._input = self._slice_and_rest[first_unused:]
@@ -285,7 +287,7 @@ class _LzmaStream:
 
     def __init__(self, member: Member, policy: Policy) -> None:
         self._member = member
-        self._has_marker = bool(member.flags & records.FLAG_LZMA_EOS)
+        self._declares_marker = bool(member.flags & records.FLAG_LZMA_EOS)
         self._output_left = member.size  # number of bytes that are still to be returned
         self._input_left = member.compressed_size  # number of bytes that are still to be received
         self._memory_limit = min(policy.limits.decoder_memory, _MAX_DICTIONARY)
@@ -300,10 +302,10 @@ class _LzmaStream:
     def needs_input(self) -> bool:
         if self._stream is None:
             return len(self._input) < _LZMA_HEADER_LENGTH
-        # Some writers add an end marker to a stream whose size is declared. liblzma accepts the
-        # marker, unless the input is cut inside the marker. Therefore, before the last byte of
-        # output, wait until the rest of the input, or enough of it for a marker, has arrived.
-        may_reach_marker = self._output_left <= 1 and not self._has_marker
+        # Some writers add an end marker to a stream without declaring the marker. liblzma accepts
+        # it, unless the input is cut inside the marker. Therefore, before the last byte of output,
+        # wait until the rest of the input, or enough of it for a marker, has arrived.
+        may_reach_marker = self._output_left <= 1 and not self._declares_marker
         if may_reach_marker and self._input_left > 0 and len(self._input) < _MAX_MARKER:
             return True
         return self._stream.needs_input and not self._input
@@ -321,11 +323,11 @@ class _LzmaStream:
             self._stream = self._start()
         if self._stream is None or self.needs_input:  # the header or the input is incomplete
             return b""
-        # Leave the last byte, which is decompressed separately (see `needs_input`).
-        if self._output_left > 1 and not self._has_marker:
+        # The last byte of output must wait for the input of a possible marker (see `needs_input`).
+        if self._output_left > 1 and not self._declares_marker:
             max_length = min(max_length, self._output_left - 1)
         output = self._stream.decompress(self._input, max_length)
-        self._input = b""
+        self._input = b""  # liblzma keeps the input that it has not used
         self._output_left -= len(output)
         return output
 
@@ -356,7 +358,7 @@ class _LzmaStream:
                 "memory-bound",
                 f"lzma: a dictionary of {dictionary} bytes; the limit is {self._memory_limit}",
             )
-        size = _UNKNOWN_SIZE if self._has_marker else self._member.size
+        size = _UNKNOWN_SIZE if self._declares_marker else self._member.size
         # The header of a `.lzma` file: the properties, and the sizes of the dictionary and output.
         lzma_header = header[4:5] + dictionary.to_bytes(4, "little") + size.to_bytes(8, "little")
         self._input = b"".join((lzma_header, self._input[_LZMA_HEADER_LENGTH:]))
@@ -374,7 +376,7 @@ def _open_xz(member: Member, policy: Policy) -> _StreamChain:
             memlimit=min(policy.limits.decoder_memory, _MAX_DICTIONARY) + _LZMA_OVERHEAD,
         ),
         magics=(b"\xfd7zXZ\0",),
-        padding=bytes(4),  # zero bytes between streams, in multiples of 4
+        padding=bytes(4),  # NULs between streams, in multiples of 4
     )
 
 
@@ -416,7 +418,7 @@ CODECS: dict[int, Callable[[Member, Policy], _Stored | _StreamChain]] = {
     records.METHOD_STORED: _Stored,
     records.METHOD_DEFLATE: lambda member, _: _StreamChain(member, IgzipDecompressor),
     records.METHOD_DEFLATE64: _open_deflate64,
-    # The bzip2 format itself limits the memory, because its blocks have at most 900 KB.
+    # The bzip2 format itself limits memory use, because its blocks hold at most 900 KB.
     records.METHOD_BZIP2: lambda member, _: _StreamChain(member, BZ2Decompressor, (b"BZh",)),
     records.METHOD_LZMA: lambda member, policy: _StreamChain(
         member, partial(_LzmaStream, member, policy)

@@ -268,11 +268,10 @@ class _ZipCrypto:
         self.doubt = ""
 
     def start(self, lead: bytes) -> None:
-        """Check the last byte of the lead, which is encrypted in the same way as the data.
+        """Check the last byte of `lead`, the encryption header, which is encrypted like the data.
 
-        This byte is the high byte of the CRC-32 (6.1.6). When a streaming writer writes the lead,
-        the CRC-32 is still unknown, and Info-ZIP uses the high byte of the time in the local
-        header.
+        This byte is the high byte of the CRC-32 (6.1.6). A streaming writer does not know the
+        CRC-32 yet, so Info-ZIP then uses the high byte of the time in the local header.
         """
         check_bytes = [self._member.crc32 >> 24]
         if self._member.flags & records.FLAG_DESCRIPTOR:
@@ -346,10 +345,11 @@ def _open_cipher(
     """Return the member's cipher, or None if its data is not encrypted.
 
     Both ciphers have the same methods and attributes. The `start` method is called with the first
-    `lead_length` bytes and uses them to check the password. Then `decrypt` is called with the data
-    in order, in pieces of any size.
-    `doubt` is added to messages about the decrypted data, to warn that the password might still be
-    wrong. It is empty before `start` is called, and also if `start` has confirmed the password.
+    `lead_length` bytes and uses them to check the password. For a streamed member, ZipCrypto's
+    check needs `opened`, the local header. Then `decrypt` is called with the data in order, in
+    pieces of any size. `doubt` is added to messages about the decrypted data, to warn that the
+    password might still be wrong. It is empty until `start` is called, and if `start` has confirmed
+    the password.
     """
     if member.cipher is None:
         return None
@@ -436,13 +436,13 @@ class GzipMember(MemberDecoder):
             )
 
     def _store(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:
-        """Yield the content as stored blocks; check it before the last block."""
+        """Yield the content as stored blocks; the decoder checks it before the last block."""
         content_left = self._member.size
         waiting = bytearray()
         for output in super().decode(pieces):
             waiting += output
-            # Keep at least one byte for the last block, in which the final bit is set. The content
-            # is not empty, because the decoder has no output otherwise, and enforces its size.
+            # Keep at least one byte for the last block, in which the final bit is set. As there is
+            # output, the declared size is not 0, so `content_left` is not 0 either.
             full_length = min(len(waiting), content_left - 1) // _MAX_BLOCK * _MAX_BLOCK
             for start in range(0, full_length, _MAX_BLOCK):
                 # The block is not final. The complement of the maximum length is 0.
@@ -450,6 +450,6 @@ class GzipMember(MemberDecoder):
                 yield bytes(waiting[start : start + _MAX_BLOCK])
             del waiting[:full_length]
             content_left -= full_length
-        # The final block. An exclusive OR with 16 set bits gives the complement of the length.
+        # The content is now checked. An exclusive OR with 16 set bits gives the complement.
         yield _STORED_BLOCK.pack(1, content_left, content_left ^ _MAX_BLOCK)
         yield bytes(waiting)
