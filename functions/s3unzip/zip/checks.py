@@ -39,8 +39,8 @@ cd-out-of-bounds 8 IRR The directory does not fit before the end record.
 gap-before-eocd 9 IRR There are bytes between the directory and the end record.
 cd-ambiguous 10 IRR There are two directories: one is at the declared offset, one is not.
 stacked-archive 11 IRR Another ZIP archive precedes this one.
-offsets-ambiguous 11 IRR There is a ZIP record in bytes that the offsets do not count.
-prefix-unadjusted 12 IWW There are bytes before the archive that its offsets do not count.
+offsets-ambiguous 11 IRR There is a ZIP record in bytes that the offsets do not include.
+prefix-unadjusted 12 IWW There are bytes before the archive that its offsets do not include.
 prefix-adjusted 12 IWW There are bytes before the first member.
 zip64-locator-mismatch 13 IRR The ZIP64 locator does not point to the ZIP64 end record.
 zip64-locator-missing 13 IRR The end record requires ZIP64, but there is no ZIP64 locator.

@@ -29,8 +29,9 @@ from s3unzip.zip.values import ONE_DISK, WRAP, Disks, Reads, reject
 MAX_SEARCHED = 64 * MIB
 _SEARCH_CHUNK = 4 * MIB
 
-# Matches the start of an end record with members on one disk, and a directory below 16 MiB. It is
-# stricter than the signature, because a check of each signature in 64 MiB could need many seconds.
+# Matches the start of an end record whose members are on one disk and whose directory is below
+# 16 MiB. It is stricter than the signature, because a check of each signature in 64 MiB could need
+# many seconds.
 _END_RECORD = re.compile(rb"PK\x05\x06(?=(..)\1(?!\0\0)(..)\2...\0)", re.DOTALL)
 
 # The first bytes of a split archive (8.5.3), and of a split archive that has only one part (8.5.4).
@@ -160,7 +161,7 @@ def _find_prefix(archive: ArchiveBytes, end: DirectoryEnd) -> Reads[int]:
     declared = end.record.directory_offset
     size = end.record.directory_size
     shift = end.locator_shift
-    # From the declared end of the directory to its end record; negative if they overlap.
+    # Number of bytes from the declared end of the directory to its end record; can be negative.
     gap = end.stop - size - declared
     if shift is not None and shift != gap:
         reject(
@@ -197,7 +198,7 @@ def _check_prefix(archive: ArchiveBytes, prefix: int, code: str) -> Reads[None]:
     Such bytes are not the program of a self-extractor.
     """
     if (yield from archive.read(0, 4)) == records.LOCAL_SIGNATURE:
-        # If these bytes end with a complete archive, the message of this check is clearer.
+        # If these bytes contain a complete archive, this check gives a clearer message.
         yield from _refuse_stacked(archive, prefix)
         reject(
             code,
@@ -208,11 +209,13 @@ def _check_prefix(archive: ArchiveBytes, prefix: int, code: str) -> Reads[None]:
 
 
 def _has_wrapped_offsets(archive: ArchiveBytes, start: int, prefix: int) -> Reads[bool]:
-    """Return whether the offsets are stored modulo 2^32; otherwise they do not count the prefix.
+    """Return whether the offsets are stored modulo 2^32; otherwise they do not include the prefix.
 
-    The first member decides: if offsets are modulo 2^32, its local header is at its declared
-    offset, and otherwise `prefix` bytes later. Refuses an archive with that header at both places,
-    or at neither place. `prefix` is a multiple of 2^32; the directory begins at `start`.
+    The directory begins at `start`, which is `prefix` bytes after its declared offset. `prefix` is
+    a multiple of 2^32, so the offset can lack its upper bits, or that many bytes can precede the
+    archive. The first member decides: in the first case, its local header is at its declared
+    offset, below 2^32; in the second, `prefix` bytes later. Refuses an archive with that header at
+    both places, or at neither place.
     """
     header = yield from archive.read(start, start + records.CENTRAL_LENGTH)
     if len(header) < records.CENTRAL_LENGTH:  # the directory is empty
@@ -239,16 +242,16 @@ def _has_wrapped_offsets(archive: ArchiveBytes, start: int, prefix: int) -> Read
 def inspect_prefix(location: DirectoryLocation, first: int) -> Reads[list[str]]:
     """Return the warnings about the bytes before offset `first`, which is `Index.first`.
 
-    `location.prefix` is the number of bytes that the offsets do not count. The first and the last
+    `location.prefix` is the number of bytes that the offsets do not include. The first and the last
     `EOCD_ROOM` bytes before `first` are searched for a record, and the first `MAX_SEARCHED` bytes
-    for a whole archive. If the offsets count all bytes, they have only one meaning. In that case,
-    an archive inside the program of a self-extractor causes a warning instead of an error. The
-    warning is needed because readers that search from the first byte would extract that archive.
+    for a whole archive. If the offsets include all bytes, they can be read in only one way. Then an
+    archive inside the program of a self-extractor causes a warning instead of an error. The warning
+    is needed because readers that search from the first byte would extract that archive.
 
     Raises:
         RejectedError: the bytes contain another archive (`stacked-archive`) or a record
-            (`offsets-ambiguous`), and either the offsets do not count these bytes, or this archive
-            has no members.
+            (`offsets-ambiguous`), and either the offsets do not include these bytes, or this
+            archive has no members.
     """
     if first == 0:
         return []
@@ -262,7 +265,7 @@ def inspect_prefix(location: DirectoryLocation, first: int) -> Reads[list[str]]:
         last_bytes = yield from archive.read(start, first)
         hidden_at = _find_record(last_bytes, start, first)
     has_no_members = first == location.start
-    if location.prefix or has_no_members:  # then another archive would be a second meaning
+    if location.prefix or has_no_members:  # then another archive could be meant as well
         yield from _refuse_stacked(archive, first)
         if hidden_at is not None:
             reject(
@@ -281,16 +284,16 @@ def inspect_prefix(location: DirectoryLocation, first: int) -> Reads[list[str]]:
 
 
 def _refuse_stacked(archive: ArchiveBytes, stop: int) -> Reads[None]:
-    """Raise an error if another archive ends just before offset `stop`, or near the start."""
+    """Refuse the first `stop` bytes if another archive is at their end, or near their start."""
     end_at = yield from _find_archive(archive, max(0, stop - EOCD_ROOM), stop)
     if end_at is None:
         end_at = yield from _find_archive(archive, 0, min(stop, MAX_SEARCHED))
     if end_at is not None:
-        reject("stacked-archive", f"its end record is at {end_at}, after its directory", end_at)
+        reject("stacked-archive", f"another archive has its end record at {end_at}", end_at)
 
 
 def _find_archive(archive: ArchiveBytes, start: int, stop: int) -> Reads[int | None]:
-    """Return the offset of the first end record that follows its directory, or None."""
+    """Return the offset of the first end record that directly follows a directory, or None."""
     overlap = b""
     while start < stop:
         chunk = yield from archive.read(start, min(stop, start + _SEARCH_CHUNK))

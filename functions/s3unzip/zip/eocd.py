@@ -199,7 +199,7 @@ def _read_window(archive: ArchiveBytes) -> Reads[bytes]:
 
 
 def _find_eocd(archive: ArchiveBytes, window: bytes) -> Reads[int]:
-    """Return the position of the only end record in `window`, the end of the archive."""
+    """Return the position of the only end record in `window`, the last bytes of the archive."""
     base = archive.size - len(window)
     stops = _find_stops(window)  # by position of the record
     padding_at = _find_padding(window)
@@ -207,7 +207,8 @@ def _find_eocd(archive: ArchiveBytes, window: bytes) -> Reads[int]:
     final_stops = [stop for stop in stops.values() if padding_at <= stop <= len(window)]
     if not final_stops:
         return (yield from _find_complete_eocd(archive, window, stops))
-    last_stop = max(final_stops)  # the end of the archive
+    # The end of the archive. A record that ends earlier is an earlier record, or is refused below.
+    last_stop = max(final_stops)
     positions = [at for at, stop in stops.items() if stop == last_stop]
     offset = base + positions[0]
     if len(positions) > 1:
@@ -303,9 +304,9 @@ def _join_zip64(
     declared = disks.absolute(locator_disk, locator_offset)
     directory = disks.absolute(eocd.directory_disk, eocd.directory_offset)
     # If the directory needs no ZIP64 record and overlaps the locator, these bytes belong to the
-    # directory and only look like a locator.
+    # directory and only look like a locator, unless there is a ZIP64 record as well.
     if not needs_zip64 and directory + eocd.directory_size > locator_at:
-        yield from _refuse_ambiguous(archive, declared, locator_at)
+        yield from _refuse_needless_record(archive, declared, locator_at)
         return DirectoryEnd(_place_directory(disks, eocd, at), at, disks)
     record_at = yield from _find_zip64_record(archive, declared, locator_at)
     fixed = yield from archive.read(record_at, record_at + ZIP64_EOCD_LENGTH)
@@ -327,7 +328,7 @@ def _place_directory(disks: Disks, record: EndRecord, at: int) -> EndRecord:
     disk = record.disk
     if disk != disks.disk_of(at) or record.directory_disk > disk:
         reject("multi-disk", f"disk {disk}, directory on disk {record.directory_disk}", at)
-    # The number of headers on a later disk is ignored: zip4j counts members that begin there.
+    # Not compared on a later disk: there, zip4j counts the members that begin on it, not headers.
     if disk == 0 and record.disk_entries != record.entries:
         reject("count-mismatch", f"{record.disk_entries} of {record.entries} members on disk 0", at)
     if missing := disks.describe_missing(record.directory_disk, record.directory_offset):
@@ -337,8 +338,8 @@ def _place_directory(disks: Disks, record: EndRecord, at: int) -> EndRecord:
     )
 
 
-def _refuse_ambiguous(archive: ArchiveBytes, declared: int, locator_at: int) -> Reads[None]:
-    """Refuse an archive whose directory needs no ZIP64 record, but contains a locator of one.
+def _refuse_needless_record(archive: ArchiveBytes, declared: int, locator_at: int) -> Reads[None]:
+    """Refuse an archive that has a ZIP64 end record, although its directory needs none.
 
     The record is looked for at the offset that the locator declares, and directly before the
     locator. If there is none, the bytes only look like a locator: they are part of a name or of a
@@ -380,11 +381,11 @@ def _check_without_zip64(
 def _find_zip64_record(archive: ArchiveBytes, declared: int, locator_at: int) -> Reads[int]:
     """Return the offset of the ZIP64 end record, which must end at the locator.
 
-    If offsets do not count the bytes before the archive, the offset in the locator is too low by
+    If offsets do not include the bytes before the archive, the offset in the locator is too low by
     the number of these bytes. Therefore the function looks first for the record directly before
     the locator, and then at the declared offset. An offset that is too high is refused.
     """
-    plain_at = locator_at - ZIP64_EOCD_LENGTH
+    plain_at = locator_at - ZIP64_EOCD_LENGTH  # of a record without extensible data
     record_at = plain_at
     raw = yield from archive.read(plain_at, plain_at + ZIP64_LEAD)
     is_too_high = declared > plain_at  # a record at that offset would not end at the locator
@@ -464,14 +465,14 @@ def _compare_zip64(disks: Disks, eocd: EndRecord, record: EndRecord, at: int) ->
 
 def _guess_format(first_bytes: bytes) -> str:
     """Return the format name of a file that begins with `first_bytes`, which must not be empty."""
-    # The magic of tar is in the middle of its header.
+    # The magic of tar is in the middle of its header. A ZIP archive can have these bytes by chance.
     if first_bytes[257:].startswith(b"ustar") and not first_bytes.startswith(LOCAL_SIGNATURE):
         return "tar"
     text = first_bytes.lstrip()[:15].lower()  # no signature of a text format is longer than this
     for signature, name in _SIGNATURES:
         if first_bytes.startswith(signature) or text.startswith(signature):
             return name
-    if min(first_bytes) >= ord("\t"):  # no control characters, which binary data would contain
+    if min(first_bytes) >= ord("\t"):  # binary data nearly always has a byte below a tab
         return "text"
     return "no format that s3unzip knows"
 
@@ -488,10 +489,9 @@ def count_disks(tail: bytes) -> int:
     """Return the number of disks of an archive, according to the end record in its last bytes.
 
     If there are several end records, the function uses the one whose comment ends last. If other
-    bytes follow an end record, the record counts only if it is directly after a directory. The
-    reason is that programs for archives contain the signature of an end record as a constant. If
-    there is no complete end record, the function returns 1, and `locate_directory` refuses the
-    archive.
+    bytes follow an end record, the record counts only if it is directly after a directory. Without
+    a directory, its signature can be a constant in the code of an archiving program. If there is no
+    complete end record, the function returns 1, and `locate_directory` refuses the archive.
     """
     window = tail[-EOCD_ROOM:]
     stops = {
@@ -506,7 +506,7 @@ def count_disks(tail: bytes) -> int:
     if last_disk != SENTINEL_16:
         return last_disk + 1
     # The locator, if there is one, ends where the end record begins.
-    locator = tail[: len(tail) - len(window) + at][-ZIP64_LOCATOR_LENGTH:]
+    locator = tail.removesuffix(window[at:])[-ZIP64_LOCATOR_LENGTH:]
     if len(locator) < ZIP64_LOCATOR_LENGTH or not locator.startswith(ZIP64_LOCATOR_SIGNATURE):
         return 1
     return max(1, int(_ZIP64_LOCATOR.unpack(locator)[2]))

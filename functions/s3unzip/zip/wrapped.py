@@ -7,7 +7,7 @@ s3unzip reads them according to these rules:
 
 1. The directory ends at the end record, so its start can be computed from its size. If that start
    is a multiple of 4 GiB after the declared offset, then either the offsets are modulo 4 GiB, or
-   they do not count a prefix. The position of the first local header decides between these cases.
+   they do not include a prefix. The position of the first local header decides between these cases.
 2. Members are in the order of the directory and do not share bytes. A local header is therefore at
    the first offset that follows the previous member and has the declared offset as its lower 32
    bits.
