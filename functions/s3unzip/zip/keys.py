@@ -37,10 +37,10 @@ class Selection(NamedTuple):
 def _hash_folders(
     folders: Iterator[str], memory: int, fold: Callable[[str], str] = str
 ) -> Iterator[int]:
-    """Yield the hashes of the folders and of all their parents.
+    """Yield the hashes of the folders and of all their parents, folded by `fold`.
 
-    Each hash is usually yielded only once. When the yielded hashes need `memory` bytes, all of them
-    are forgotten and can be yielded again.
+    Each hash is usually yielded only once. Once the yielded hashes occupy `memory` bytes, they are
+    all forgotten and may be yielded again.
     """
     max_hashes = max(1, memory // _HASH_BYTES)
     hashes = set[int]()
@@ -61,16 +61,17 @@ class KeyChecker:
     Rules:
 
     * Call `check` after adding the headers of each piece of the directory, then call `finish` once.
-    * Both methods change the kinds and faults of the headers in the table, and cut long names.
+    * Both methods change the kinds and faults of the headers in the table. `check` also shortens
+      names that do not become keys, because only messages show them.
     """
 
     def __init__(self, table: HeaderTable, policy: Policy, selection: Selection) -> None:
         self._table = table
         self._policy = policy
         self._selection = selection
-        self._reserved = fold_key(selection.reserved or "")
+        self._reserved = fold_key(selection.reserved or "")  # no member may have this folded key
         self._selected_count = 0
-        self._names_size = 0
+        self._names_size = 0  # total size in bytes of the names so far
         self._directories: set[int] = set()  # hashes of the paths of directories
         # The hashes of all folded keys. Only SELECTED and FAILED headers have keys.
         self._hashes: array[int] = array("q")
@@ -89,11 +90,11 @@ class KeyChecker:
             if kind == FOLDER:
                 self._check_directory(number)
             elif kind == SKIPPED_FOLDER:  # neither a member nor a folder to create
-                table.cut_path(number)
+                table.shorten_name(number)
             elif is_selective and not self._selects(number):
                 table.leave_out(number, max_bytes)
             elif kind == KEYLESS:
-                table.cut_path(number)
+                table.shorten_name(number)
             else:
                 key = key_of(table.path(number))
                 # Short keys need not be measured.
@@ -104,7 +105,7 @@ class KeyChecker:
                         f"the key would have {utf8_length(key)} bytes; the limit is {max_bytes}",
                         KEYLESS,
                     )
-                    table.cut_path(number)
+                    table.shorten_name(number)
                     continue
                 # A member with a reserved name fails, but its key is still compared with others.
                 # The trailing slash ensures that a prefix is compared by whole segments.
@@ -144,7 +145,7 @@ class KeyChecker:
             self._directories.add(hash(path))
         if utf8_length(path) > self._policy.limits.key_bytes:
             table.kinds[number] = SKIPPED_FOLDER  # skipped: all keys below it are too long, too
-            table.cut_path(number)
+            table.shorten_name(number)
 
     def finish(self) -> None:
         """Check for keys that are equal to each other or to a folder; free the memory for all keys.
@@ -161,15 +162,17 @@ class KeyChecker:
         clashes = self._find_clashes(hashes)
         self.warnings["file-dir-prefix-conflict"] += len(clashes)
         del hashes, self._hashes, self._directories
+        # A destination without folders can hold all of these keys.
         if clashes and self._selection.folder_key is not None:
             self._resolve_clashes(clashes, self._selection.folder_key)
 
     def _group_repeated(self) -> Iterator[Sequence[int]]:
         """Yield the numbers, in ascending order, of members whose folded keys have equal hashes."""
-        numbers = array("I", self._table.numbers(SELECTED, FAILED))  # in the order of `_hashes`
+        # The key of member `numbers[i]` has the hash `_hashes[i]`.
+        numbers = array("I", self._table.numbers(SELECTED, FAILED))
         # The sort is stable, so members with equal hashes stay in order.
-        order = array("I", sorted(range(len(numbers)), key=self._hashes.__getitem__))
-        for _, positions in groupby(order, self._hashes.__getitem__):
+        by_hash = array("I", sorted(range(len(numbers)), key=self._hashes.__getitem__))
+        for _, positions in groupby(by_hash, self._hashes.__getitem__):
             member_numbers = array("I", map(numbers.__getitem__, positions))
             if len(member_numbers) > 1:
                 yield member_numbers
@@ -211,7 +214,10 @@ class KeyChecker:
         self._table.drop(earlier)
 
     def _find_clashes(self, hashes: set[int]) -> set[int]:
-        """Return the hashes of folded keys that are also hashes of folders of other keys."""
+        """Return those of `hashes`, the hashes of all folded keys, that are also hashes of folders.
+
+        Failed members count too, as where keys are compared with each other.
+        """
         parents = (key.rpartition("/")[0] for key in self._keys(SELECTED, FAILED))
         folders = chain(parents, map(self._selection.key_of, self._selected_folders()))
         folder_hashes = _hash_folders(folders, self._policy.limits.folder_memory, fold_key)
@@ -227,18 +233,22 @@ class KeyChecker:
                 yield path
 
     def _resolve_clashes(self, clashes: set[int], folder_key: Callable[[str], str | None]) -> None:
-        """Make members whose keys are also folders into folders, or fail them.
+        """Turn members whose keys are also folders into folders, or fail them.
 
         This is for destinations in which a key is the path of a file, such as the local disk. A
         member without content becomes the folder, because some writers list folders as empty files.
         A member with content fails if there are other members below its key, because no file and
         folder can have the same path. The member fails in every run, so that the result does not
         depend on the order in which members are written.
+
+        Args:
+            clashes: the result of `_find_clashes`.
+            folder_key: see `Selection`.
         """
         table = self._table
         # `clashes` contains hashes of folded keys. From here on, keys are compared without folding,
         # because only equal keys clash in every file system.
-        numbers_by_hash: dict[int, int] = {}  # numbers of members by the hashes of their keys
+        numbers_by_hash: dict[int, int] = {}  # number of a member, by the hash of its key
         for number in table.numbers(SELECTED):
             key = self._selection.key_of(table.path(number))
             if hash(fold_key(key)) in clashes:
@@ -252,7 +262,8 @@ class KeyChecker:
         for key_hash, number in numbers_by_hash.items():
             if not table.sizes[number] and key_hash in folders:
                 table.kinds[number] = FOLDER
-            elif key_hash in used_folders:  # a listed folder without members causes no failure
+            # A listed folder without members causes no failure: only the file is written.
+            elif key_hash in used_folders:
                 table.fail_header(
-                    number, "name-is-folder", "its name is also the folder of other members"
+                    number, "name-is-folder", "its name is also that of a folder with other members"
                 )

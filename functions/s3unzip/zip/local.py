@@ -26,7 +26,7 @@ AFTER_LENGTH = 64 * 1024
 _LOCAL = struct.Struct("<4sxxHHHxxIIIHH")
 _DESCRIPTOR = struct.Struct("<III")  # CRC-32, compressed size, size
 _WIDE_DESCRIPTOR = struct.Struct("<IQQ")
-# Java's file system for ZIP copies this many bytes of each descriptor, whatever its form is.
+# Java's file system for ZIP keeps only this many bytes of each descriptor, whatever its form is.
 _COPIED_LENGTH = 16
 
 
@@ -73,15 +73,15 @@ def find_data_stop(member: Member, raw: bytes) -> int:
 class OpenedMember(NamedTuple):
     """A local header that agrees with the directory.
 
-    `is_complete` is True if the local header contains the same CRC-32 and sizes as the directory.
-    Otherwise, only the descriptor contains them.
+    `declares_content` is True if the local header has the same CRC-32 and sizes as the directory.
+    Otherwise, only the descriptor has them.
     """
 
     data_start: int  # offset of the data, relative to the start of the header
     has_descriptor: bool
     warnings: tuple[str, ...] = ()
     time_high: int = 0  # byte 11 of the header, which can check the password of an encrypted member
-    is_complete: bool = False
+    declares_content: bool = False
 
 
 # Describes the values of a header or a descriptor: CRC-32, compressed size and size.
@@ -123,7 +123,7 @@ def open_member(member: Member, raw: Buffer, policy: Policy) -> OpenedMember | i
     name_stop = records.LOCAL_LENGTH + header.name_length
     name = bytes(raw[records.LOCAL_LENGTH : name_stop])
     if _is_plain_copy(header, name, member):
-        return OpenedMember(header.length, has_descriptor=False, is_complete=True)
+        return OpenedMember(header.length, has_descriptor=False, declares_content=True)
     extras = records.walk_extras(bytes(raw[name_stop : header.length]))
     warnings = list(_compare_names(member, name, policy))
     _check_coding(member, header, extras)
@@ -138,7 +138,7 @@ def open_member(member: Member, raw: Buffer, policy: Policy) -> OpenedMember | i
         has_descriptor=bool(header.flags & records.FLAG_DESCRIPTOR),
         warnings=tuple(warnings),
         time_high=header.time >> 8,  # ZipCrypto may check the password with it
-        is_complete=_compare_content(member, header, extras),
+        declares_content=_compare_content(member, header, extras),
     )
 
 
@@ -179,10 +179,12 @@ def _compare_content(member: Member, header: LocalHeader, extras: records.Extras
         if value not in (declared_value, info_zip_value, *placeholders):
             member.fail_size(
                 "lfh-size-crc-mismatch",
-                f"{_describe_content(*local)}; in the directory {_describe_content(*declared)}",
+                f"{_describe_content(*local)}; "
+                f"the directory declares {_describe_content(*declared)}",
             )
-    # If both headers declare 0 bytes, there is no stream. An empty stream has at most 32 bytes (in
-    # xz). If more bytes follow, they are content that the headers do not declare.
+    # Both headers declare 0 bytes here: without a descriptor, the loop has compared them. So there
+    # is no stream, or an empty stream of at most 32 bytes (in xz). If more bytes follow, they are
+    # content that the headers do not declare.
     if (
         header.method
         and not (member.compressed_size or header.flags & records.FLAG_DESCRIPTOR)
@@ -211,20 +213,22 @@ def _normalise_name(member: Member, raw: bytes, policy: Policy) -> tuple[str, bo
 
 
 def _check_coding(member: Member, header: LocalHeader, extras: records.Extras) -> None:
-    """Refuse a local header with a compression or encryption that differs from the directory."""
-    is_aes = member.cipher is not None and member.cipher.version > 0
+    """Refuse a local header whose compression or encryption differs from that in the directory."""
+    is_aes = member.cipher is not None and member.cipher.version > 0  # 0: ZipCrypto
     # With AES, both headers declare method 99, and the AES field contains the compression method.
     method = records.METHOD_AES if is_aes else member.method
     has_aes_method = header.method == records.METHOD_AES
     differing_flags = (header.flags ^ member.flags) & records.ENCRYPTION_FLAGS
+    # Without `FLAG_ENCRYPTED`, the other encryption flags have no meaning.
     is_encrypted = (header.flags | member.flags) & records.FLAG_ENCRYPTED
     if has_aes_method != is_aes or (is_encrypted and differing_flags):
-        member.fail("lfh-encryption-mismatch", "only one of its two headers is marked as encrypted")
+        member.fail("lfh-encryption-mismatch", "its two headers declare different encryption")
     if is_aes and records.read_aes(extras) != (member.method, member.cipher):
         member.fail("lfh-method-mismatch", "its AES field differs from the directory's")
     if header.method != method and member.compressed_size:  # without data, no method is used
         member.fail(
-            "lfh-method-mismatch", f"method {header.method}, in the directory {member.method}"
+            "lfh-method-mismatch",
+            f"method {header.method}, but the directory declares {member.method}",
         )
 
 
@@ -277,10 +281,6 @@ def close_member(member: Member, opened: OpenedMember, tail: Buffer) -> list[str
     `tail` begins where the data ends. It contains all bytes up to `member.stop`, or at least the
     first `AFTER_LENGTH` of them; later bytes are ignored.
 
-    LibreOffice and some other writers announce a descriptor but do not write it. The descriptor can
-    be absent if the local header is complete, because it would only repeat values in the header.
-    The next header must then begin where the data ends.
-
     Raises:
         MemberError: the data descriptor disagrees with the directory.
     """
@@ -289,7 +289,8 @@ def close_member(member: Member, opened: OpenedMember, tail: Buffer) -> list[str
     warnings: list[str] = []
     if opened.has_descriptor:
         length, warnings = _check_descriptor(member, opened, tail)
-    if len(tail) > length and records.LOCAL_SIGNATURE in bytes(tail[length:]):
+    # The rest of `tail` ends before the next listed header, so a header in it is not listed.
+    if records.LOCAL_SIGNATURE in bytes(tail[length:]):
         warnings.append("hidden-local-header")
     return warnings
 
@@ -297,8 +298,13 @@ def close_member(member: Member, opened: OpenedMember, tail: Buffer) -> list[str
 def _check_descriptor(member: Member, opened: OpenedMember, tail: Buffer) -> tuple[int, list[str]]:
     """Return the length of the descriptor, or 0 if it is absent, and the codes of warnings.
 
-    A descriptor (4.3.9) can have a signature, and its sizes have 32 or 64 bits. The archive does
-    not declare which of these four forms is used, so any one of them must match the directory.
+    `tail` is as in `close_member`. A descriptor (4.3.9) can have a signature, and its sizes have 32
+    or 64 bits. The archive does not declare which of these four forms is used, so it is enough that
+    one of them matches the directory.
+
+    LibreOffice and some other writers announce a descriptor but do not write it. It can be absent
+    if the local header declares the content, because it would only repeat values in the header. The
+    next header must then begin where the data ends.
     """
     content = _declared_content(member)
     forms = [_WIDE_DESCRIPTOR.pack(*content)]
@@ -313,14 +319,14 @@ def _check_descriptor(member: Member, opened: OpenedMember, tail: Buffer) -> tup
             descriptor = signature + form
             if start.startswith(descriptor):
                 return len(descriptor), warnings
-            # Some writers copy only the beginning of a longer descriptor.
+            # All that precedes the next header is a copy of a longer descriptor, cut short.
             if len(start) == _COPIED_LENGTH and descriptor.startswith(start):
                 return _COPIED_LENGTH, ["dd-cut"]
     data_stop = member.offset + opened.data_start + member.compressed_size
     # If there is no descriptor, the next header begins where the data ends.
     next_signatures = (records.LOCAL_SIGNATURE, records.CENTRAL_SIGNATURE)
     is_at_next = data_stop == member.stop or start.startswith(next_signatures)
-    if not (opened.is_complete and is_at_next):
+    if not (opened.declares_content and is_at_next):
         member.fail_size(
             "dd-mismatch",
             f"{start[:16].hex() or 'nothing'} where the descriptor should be",

@@ -49,7 +49,7 @@ class HeaderTable:
     """The headers of one directory, by their numbers."""
 
     def __init__(self) -> None:
-        self._paths: list[str | bytes] = []  # bytes in UTF-8 if the path is not ASCII
+        self._paths: list[str | bytes] = []  # packed by `_pack_path`
         self._raw_names: list[bytes | None] = []
         self._facts = bytearray()  # packed by `_FACTS`
         self._ciphers = bytearray()  # indexes of ciphers in `_CIPHERS`
@@ -88,25 +88,25 @@ class HeaderTable:
     def path(self, number: int) -> str:
         """Return the path in the header with this number."""
         path = self._paths[number]
-        if isinstance(path, str):
+        if isinstance(path, str):  # it is ASCII (see `_pack_path`)
             return path
         return path.decode("utf-8", "surrogatepass")
 
-    def cut_path(self, number: int) -> None:
-        """Keep only the beginning of a name that does not become a key."""
+    def shorten_name(self, number: int) -> None:
+        """Keep only the beginning of a name that does not become a key, to save memory."""
         member = self.member(number)
         # `wrapped` compares the beginning of the declared name with local headers.
         self._raw_names[number] = member.name_bytes[:SHOWN_NAME]
         self._paths[number] = _pack_path(cut_name(member.path))
 
     def leave_out(self, number: int, max_bytes: int) -> None:
-        """Mark a header as not selected; cut its name if it is longer than `max_bytes`."""
+        """Mark a member as not selected; shorten its name if it is longer than `max_bytes`."""
         if self.kinds[number] == SELECTED:
             self.kinds[number] = UNSELECTED
-        else:
+        else:  # the member failed; as it is not selected, its failure is not reported
             self.drop(number)
         if utf8_length(self.path(number)) > max_bytes:
-            self.cut_path(number)
+            self.shorten_name(number)
 
     def drop(self, number: int) -> None:
         """Mark a header as dropped: its member is neither extracted nor reported as failed."""
@@ -117,9 +117,8 @@ class HeaderTable:
         """Fail a member for the given reason, which replaces any earlier reason."""
         self.kinds[number] = kind
         self.codes[number] = code
-        self._messages[number] = message
-        if len(self._messages) > MAX_MESSAGES:
-            del self._messages[number]
+        if number in self._messages or len(self._messages) < MAX_MESSAGES:
+            self._messages[number] = message
 
     def numbers(self, *kinds: int) -> Iterator[int]:
         """Yield the numbers of the headers whose kind is in `kinds`."""
@@ -195,8 +194,8 @@ class HeaderTable:
     def _refuse_overlap(self, order: Sequence[int], bounds: array[int]) -> None:
         """Refuse members that share bytes; correct the `bounds` of members that are listed twice.
 
-        A member that is listed twice does not overlap itself: the upper bound for its last header
-        applies to all of its headers.
+        ``bounds[at]`` is the upper bound of header ``order[at]``. A member that is listed twice
+        does not overlap itself: the upper bound for its last header applies to all of its headers.
         """
         offsets = self.offsets
         # Iterate backwards, so that the bound of the last header reaches all earlier ones.
@@ -208,14 +207,15 @@ class HeaderTable:
         for at, bound in enumerate(bounds):
             number = order[at]
             stop = self.stops[number]
-            # This cannot be the last member: a member that ends after `start` was already refused.
+            # This cannot be the last member, because `DirectoryReader` has refused a member that
+            # ends after the start of the directory.
             if stop > bound:
                 path = cut_name(self.path(number))
                 next_path = cut_name(self.path(order[at + 1]))
                 raise RejectedError(
                     Finding(
                         "overlap",
-                        f"it ends at {stop} or later, {next_path!r} begins at {bound}",
+                        f"it ends at {stop} or later, but {next_path!r} begins at {bound}",
                         offsets[number],
                         path,
                     )
@@ -226,7 +226,7 @@ def _pack_path(path: str) -> str | bytes:
     """Return a path as it is stored: as text if it is ASCII, and otherwise as UTF-8."""
     if path.isascii():  # then text takes one byte for each character
         return path
-    return path.encode("utf-8", "surrogatepass")
+    return path.encode("utf-8", "surrogatepass")  # a decoded name can contain lone surrogates
 
 
 class Members(Sequence[M]):

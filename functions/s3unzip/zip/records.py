@@ -36,7 +36,7 @@ FLAG_STRONG_ENCRYPTION = 1 << 6
 FLAG_UTF8 = 1 << 11
 FLAG_MASKED_HEADER = 1 << 13
 ENCRYPTION_FLAGS = FLAG_ENCRYPTED | FLAG_STRONG_ENCRYPTION | FLAG_MASKED_HEADER
-# A flag of ours beside the 16 of APPNOTE: the reparse point bit of the external attributes is set.
+# In addition to the 16 flags of APPNOTE: the reparse point bit of the external attributes is set.
 FLAG_REPARSE = 1 << 16
 
 METHOD_STORED = 0
@@ -85,7 +85,7 @@ UNICODE_PATH = 0x7075
 AES = 0x9901
 
 _FIELD_HEADER = 4  # length in bytes of the id and the length of a field
-# The ticks of 100 ns since 1601 that are Unix times from 1970 to 2106; 10,000,000 are a second.
+# The ticks of 100 ns since 1601 that are Unix times from 1970 to 2106; a second has 10,000,000.
 _NTFS_TICKS = range(116_444_736_000_000_000, 159_394_408_960_000_000)
 _AES_FIELD = struct.Struct("<H2sBH")  # version, "AE", strength, method
 
@@ -104,7 +104,7 @@ def describe_method(method: int) -> str:
 def read_dos_time(stamp: int) -> int | None:
     """Convert a DOS date (high 16 bits) and time (low 16 bits) in UTC to Unix seconds.
 
-    Returns None if the date is invalid; many writers leave zeros.
+    Returns None if the date is invalid; many writers leave the date at zero.
     """
     # The date has 7 bits for the years since 1980, 4 for the month and 5 for the day. The time has
     # 5 bits for hours, 6 for minutes and 5 for units of two seconds (4.4.6).

@@ -232,7 +232,7 @@ def test_a_member_that_reaches_the_next_one_is_refused(place: int) -> None:
         _index_of(*entries)
     offset = 36 * place
     assert str(caught.value) == (
-        f"{'abcd'[place]!r}: overlap at byte {offset}: it ends at {offset + 37} or later, "
+        f"{'abcd'[place]!r}: overlap at byte {offset}: it ends at {offset + 37} or later, but "
         f"{'abcd'[place + 1]!r} begins at {offset + 36}"
     )
 
@@ -301,7 +301,7 @@ def test_asks_for_what_it_needs() -> None:
     assert need == 30 + 500 + 54_000
     with Profile() as profile:
         assert open_member(member, raw[:need], Policy()) == OpenedMember(
-            need, has_descriptor=False, time_high=raw[11], is_complete=True
+            need, has_descriptor=False, time_high=raw[11], declares_content=True
         )
     assert sum(function.callcount for function in profile.getstats()) < 6_000 * 30
     assert open_member(_first_of(build(Entry("a", b"x"))), b"", Policy()) == 32
