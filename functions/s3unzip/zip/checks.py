@@ -218,7 +218,7 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     Reading a directory needs at most about 300 bytes of memory for each member, plus `names_size`,
     plus twice `folder_memory`, whatever the names are and however many members fail: 10,000 of
     these keep a message, the others only their code. `names_size` limits the total length of all
-    names in UTF-8. A name that cannot be a key is cut, and only its beginning counts.
+    names in UTF-8. A name that cannot be a key is cut, and only what is left of it is counted.
     `folder_memory` limits the memory for comparing keys with folders, and directories with each
     other. If this memory is used up, a clash might be counted twice, and a directory that is listed
     twice might not be noticed.

@@ -49,7 +49,7 @@ class Name(Struct, frozen=True, gc=False):
     is_directory: bool = False
     failure: str | None = None
     warnings: Sequence[str] = ()
-    raw_name: bytes | None = None  # the declared name; None if it is `path` in ASCII, or unknown
+    raw_name: bytes | None = None  # the declared name; None if unknown, or if `path` in ASCII
 
 
 def show_name(raw: bytes) -> str:
@@ -116,7 +116,7 @@ def _decode_name(raw: bytes, *, is_utf8: bool, policy: Policy) -> tuple[str, str
 
 
 def check_name(text: str, policy: Policy) -> Name:
-    """Check and normalise a decoded name: remove `.`, empty segments and a drive letter.
+    """Check and normalise a decoded name: remove `.`, leading drives and empty segments.
 
     A name such as ``./`` is the destination folder itself. Its path is empty, and its failure is
     `name-empty`. `central` reports this failure only for a file: a directory may have such a name.
@@ -138,7 +138,7 @@ def check_name(text: str, policy: Policy) -> Name:
         ("name-combining-run", has_long_marks(text)),
         ("name-absolute", relative != slashed),
         ("name-drive-letter", _DRIVE.match(path_segments[0])),  # also for `C:name`
-        ("name-dotdot", ".." in segments),
+        ("name-dotdot", ".." in segments),  # no policy tolerates this
         ("name-dot-normalised", "." in segments),
         ("name-empty-component-normalised", "" in segments),
         ("name-trailing-space-dot", _TRIMMED.search("/".join(path_segments))),
@@ -147,7 +147,8 @@ def check_name(text: str, policy: Policy) -> Name:
             return Name(text, is_directory, code, warnings)
         if is_faulty:
             warnings.append(code)
-    # Drop a drive, just like a leading slash. A colon in a longer segment is part of the name.
+    # Drop all leading drives, like leading slashes: of `C:/D:/x`, only `x` is left. In a longer
+    # segment, the colon is part of the name.
     path = "/".join(dropwhile(_DRIVE.fullmatch, path_segments))
     if not path:
         return Name("", is_directory, "name-empty", warnings)
@@ -162,7 +163,7 @@ def utf8_length(text: str) -> int:
 
 
 def fold_key(key: str) -> str:
-    """Return the form of a key in file systems that ignore case and Unicode normalization.
+    """Return the form of a key in file systems that ignore case and Unicode normalisation.
 
     Keys with long runs of combining marks are not normalised, because that takes quadratic time.
     """
@@ -175,7 +176,7 @@ def fold_key(key: str) -> str:
 
 
 def fold_form(key: str) -> str:
-    """Return the form of a key in file systems that ignore Unicode normalization, but not case."""
+    """Return the form of a key in file systems that ignore Unicode normalisation, but not case."""
     if has_long_marks(key):
         return key
     return unicodedata.normalize("NFC", key)

@@ -118,7 +118,7 @@ class Member(Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def name_bytes(self) -> bytes:
-        """The declared name."""
+        """The declared name; without a `raw_name`, it is ASCII and equal to `path`."""
         if self.raw_name is None:
             return self.path.encode("ascii")
         return self.raw_name
@@ -165,6 +165,7 @@ class Member(Struct, frozen=True, array_like=True, gc=False):
         The code is "size-unproven" if the headers certainly contain only the lower 32 bits of the
         sizes.
         """
+        # Without ZIP64, a length of 4 GiB or more cannot be declared: the offsets revealed it.
         if self.is_wrapped and self.compressed_size >= WRAP:
             code = "size-unproven"
         self.fail(code, message, at)
@@ -205,7 +206,7 @@ class Disks:
         return self.starts[disk] + offset
 
     def describe_missing(self, disk: int, offset: int) -> str | None:
-        """Describe a missing disk, or a missing byte on a disk; return None if both exist."""
+        """Describe a missing disk, or a missing byte on a disk; return None if none is missing."""
         if disk > self.last:
             return f"disk {disk}"
         if self.is_split and offset >= (length := self._stops[disk] - self.starts[disk]):

@@ -50,8 +50,9 @@ def guess_size(low_bits: int, compressed: int) -> int:
     # Some writers flush so often that deflate doubles the length.
     min_size = compressed // 2
     if compressed >= WRAP:
-        # Deflate is assumed to add at most one thousandth to the length. The minimum is less than
-        # 4 GiB below `compressed`, so the result for a stored member is exactly its length.
+        # Half the length could allow a size that is 4 GiB too small. So deflate is assumed to add
+        # at most one thousandth to the length. The minimum is less than 4 GiB below `compressed`,
+        # so the result for a stored member is exactly its length.
         min_size = compressed - min(compressed // 1_000, WRAP - 1)
     return place_after(low_bits, min_size)
 
@@ -68,7 +69,7 @@ def find_long_members(table: HeaderTable, start: int) -> Reads[dict[int, int]]:
     Raises:
         RejectedError: the local headers do not prove that there is only one interpretation.
     """
-    total = (start - table.stops[-1]) // WRAP  # number of wraps that all sizes together lack
+    total = (start - table.stops[-1]) // WRAP  # number of wraps that the sizes lack in total
     # How many 4 GiB wraps to add to the smallest possible offset, by number of the local header.
     wraps = {0: 0, len(table.offsets): total}
     probes = _Probes(table, start)
@@ -76,7 +77,8 @@ def find_long_members(table: HeaderTable, start: int) -> Reads[dict[int, int]]:
     for number in _find_crossings(table):
         min_wraps = yield from probes.find_wraps(number, range(min_wraps, total + 1))
         wraps[number] = min_wraps
-    if wraps[0]:  # `_find_crossings` yields the first header only if it is also the last header
+    # If there is only one header, the loop has looked for it at later offsets as well.
+    if wraps[0]:
         reject(UNPROVEN, "the first local header is not at its declared offset", table.offsets[0])
     lengths: dict[int, int] = {}
     spans = list(pairwise(sorted(wraps)))  # header numbers: the first, and the one after the last
@@ -97,13 +99,13 @@ def _find_crossings(table: HeaderTable) -> Iterator[int]:
     """Yield the numbers of the headers around each multiple of 4 GiB, and of the last header.
 
     The caller looks for the local headers at their computed offsets. If the directory is not in the
-    order of the offsets, one of these headers is missing.
+    order of the offsets, the caller does not find all of them.
     """
     # The number of multiples of 4 GiB up to each offset, not counting 0.
     multiples = [offset // WRAP for offset in table.offsets]
     last = len(multiples) - 1
     for number in range(1, last):
-        if multiples[number - 1] < multiples[number + 1]:  # before or after a multiple
+        if multiples[number - 1] < multiples[number + 1]:  # just before or after a multiple
             yield number
     yield last
 
