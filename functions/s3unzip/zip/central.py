@@ -205,10 +205,9 @@ class DirectoryReader:
         """Interpret and check the header whose name is `_raw_name`; add it to the table."""
         if SENTINEL_32 in (sizes.size, sizes.compressed, sizes.offset) or form.disk == SENTINEL_16:
             sizes = resolve_zip64(extras, sizes)
+        self._offset = sizes.offset + self._location.prefix
         if sizes.disk or self._has_relative_offsets:
-            self._set_absolute_offset(sizes)
-        else:
-            self._offset = sizes.offset + self._location.prefix
+            self._correct_offset(sizes)
         mtime = None
         if extras is not NO_EXTRAS or sizes.lacks_value:
             self._check_extras(form, extras, sizes)
@@ -300,7 +299,7 @@ class DirectoryReader:
             raise RejectedError(Finding(code, message, self._offset, show_name(self._raw_name)))
         self._warnings[code] += 1
 
-    def _set_absolute_offset(self, sizes: Sizes) -> None:
+    def _correct_offset(self, sizes: Sizes) -> None:
         """Set `_offset` from an offset that is relative to a disk, or is modulo 4 GiB."""
         # If offsets are modulo 4 GiB, a member begins at the first matching offset after the end of
         # the preceding member. The first member has none, so its offset is used as declared.
