@@ -82,7 +82,7 @@ class Context(Struct, frozen=True):
     connections: StoreConfig | None = None  # how its stores are reached, for records and commands
     max_cost: float | None = None  # maximum estimated cost of a run in dollars; None: no limit
     faults: FaultBudget | None = None  # shared by all calls of the process; None: a new budget
-    first_calls: int = FIRST_CALLS  # number of concurrent paced requests at the beginning of a step
+    initial_concurrency: int = FIRST_CALLS  # of paced requests, at the beginning of a step
     archive_end: bytes = b""  # the last bytes of the run's archive, if they are in memory
     uploads: UploadNotes | None = None  # None: uploads are recognized by their keys, as on AWS
 
@@ -99,6 +99,6 @@ class Context(Struct, frozen=True):
             self.clock,
             self.tuning.retry_seconds,
             self.tuning.puts_in_flight,
-            first=self.first_calls,
+            first=self.initial_concurrency,
             faults=self.faults,
         )

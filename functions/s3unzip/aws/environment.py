@@ -171,13 +171,14 @@ class LambdaConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         settings = run or self.own
         route = settings.route
         stores = self.stores
-        if route is not None:  # the route has its own access; all routes share one session
+        if route is not None:
             access = msgspec.structs.replace(
                 self.access,
                 destination_owner=route.destination_owner,
                 destination_kms_key=route.destination_kms_key,
             )
-            stores = OpenedStores(access, self.stores.session(self.access.at_destination()))
+            # These two settings are not part of a session, so all routes share one.
+            stores = OpenedStores(access, session=self.stores.session(self.access.at_destination()))
         return Context(
             stores=stores,
             clock=Clock(remaining=lambda: invocation.get_remaining_time_in_millis() / 1_000),
@@ -203,8 +204,7 @@ class LambdaConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             lenient=options.lenient,
             encoding=options.encoding,
             limits=self.limits,
-            # The second argument changes every `PASSWORD_SECONDS`. Then the cache reads again.
-            password=_read_password(secret, int(time.time() // PASSWORD_SECONDS)),
+            password=_read_password(secret, period=int(time.time() // PASSWORD_SECONDS)),
         )
 
 
@@ -220,7 +220,7 @@ def convert_input(data: Mapping[str, Any], kind: type[T]) -> T:
         raise errors.UsageError(f"the input is not a {kind.__name__}: {error}") from error
 
 
-# `period` is another number every `PASSWORD_SECONDS`, so that the secret is then read again.
+# `period` changes every `PASSWORD_SECONDS`, so that the secret is read again.
 @lru_cache(maxsize=64)
 def _read_password(secret: str | None, period: int) -> bytes | None:  # noqa: ARG001 - for the cache
     if secret is None:
@@ -235,7 +235,7 @@ def _open_session() -> AwsSession:
 
 @cache
 def open_client(service: Literal["events", "secretsmanager", "sqs", "stepfunctions"]) -> Any:
-    """Return this process's client for `service`, which is thread-safe and retries requests."""
+    """Return this process's client for `service`; it is thread-safe and retries requests."""
     return _open_session().client(service, **CLIENT_OPTIONS)
 
 
@@ -312,9 +312,9 @@ def _read_routes(
 
     Values that a route leaves out come from `own_defaults`.
     """
-    # `own_defaults.options` has the password of the environment, so the options are read again.
-    # A route without a password gets it later (`_policy`).
-    own_options = msgspec.to_builtins(_read_json(variables, Variable.OPTIONS, Options, Options()))
+    # A route's options name only its own secret, so they are not based on `own_defaults.options`.
+    # For a route without a secret, `_policy` reads that of the environment.
+    without_secret = _read_json(variables, Variable.OPTIONS, Options, Options())
     return tuple(
         RunDefaults(
             ingest_bucket=own_defaults.ingest_bucket,
@@ -324,7 +324,8 @@ def _read_routes(
                 "s3", route.bucket or own_defaults.destination.bucket, route.destination
             ),
             options=_with_password(
-                msgspec.convert(own_options | route.options, Options), route.password_secret
+                msgspec.convert(msgspec.to_builtins(without_secret) | route.options, Options),
+                route.password_secret,
             ),
             route=Route(route.name, route.owner, route.kms_key),
         )

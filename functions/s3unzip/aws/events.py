@@ -7,7 +7,7 @@ Outgoing: one EventBridge event per run.
 
 The rules of the malware gate (``ingest.scan``):
 
-- The result of its scan starts the run of an archive. S3's own event starts nothing.
+- The run of an archive is started by the result of its scan. S3's own event starts nothing.
 - The result names the version that was scanned. Only this version is opened, and the run is pinned
   to it. A newer version has its own scan and result.
 - ``submit``, and the run that follows the replacement of an archive, have no result. They read the
@@ -53,13 +53,13 @@ SCAN_TAG = "GuardDutyMalwareScanStatus"
 # versioning every version has the id "null".
 UNVERSIONED = (None, "null")
 MAX_KEY = 1_024  # maximum size of a key in UTF-8, in bytes
-# The exceptions about JSON that is not an event.
+# The exceptions that are raised for JSON that is not an event.
 MALFORMED = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
 ETAG = re.compile(r"[0-9a-f]{32}(-\d+)?")
 CLOCK_SECONDS = 2  # tolerance between the time of an event and the Last-Modified of its object
 FIRST_WAIT = 15  # seconds before the second attempt of a message
 MAX_WAIT = 110  # seconds: a fault is retried within 2 minutes
-USAGE_WAIT = 1  # second; later attempts cannot handle such a message either
+USAGE_WAIT = 1  # seconds before the next attempt of a message that no attempt can handle
 EVENT_TITLES = {
     Verdict.COMPLETED: "Archive Extracted",
     Verdict.COMPLETED_WITH_ERRORS: "Archive Extracted",
@@ -83,7 +83,10 @@ def passes_scan(source: Location, status: str, threats: Sequence[str] = ()) -> b
 
 
 def read_scan_tag(source: Location, pin: Pin, config: LambdaConfig, calls: Calls) -> str:
-    """Return the status in the scan tag of a version, or NOT_SCANNED if there is no tag."""
+    """Return the status in the scan tag of a version, or NOT_SCANNED if there is no tag.
+
+    Without versioning, the tag may belong to an object that was overwritten, so it is not read.
+    """
     if pin.version_id in UNVERSIONED:
         return NOT_SCANNED
     return calls.run("get", lambda: config.stores.source(source).tags(source, pin)).get(
@@ -144,12 +147,14 @@ def read_puts(body: str, config: LambdaConfig) -> tuple[list[ArchivePut], list[E
             put = _read_event(event)
             if put is None:
                 continue
-            if not config.covers(put.source):  # by `ingest.topic`, or from before a deployment
+            # The topic `ingest.topic` may announce other objects, and an event may be older than
+            # the last deployment.
+            if not config.covers(put.source):
                 logger.info("archive is not one of this environment", source=str(put.source))
                 continue
             _check_put(put)
         except MALFORMED as error:
-            # A text that is not valid Unicode is in its error as a whole.
+            # The error of a text that is not valid Unicode quotes all of it, so it is shortened.
             faults.append(UsageError(f"the message is not an S3 event: {error!r:.500}"))
             continue
         # If a command queued the event, the intake function reads the scan result from a tag.
@@ -255,12 +260,13 @@ def redeliver_later(
 
     With the default of five attempts, a message that always fails is in the dead-letter queue after
     at most 215 s plus the time that the attempts take. Each wait is shortened at random by up to
-    half, so that the messages of a burst do not return at the same moment.
+    half, so that the messages of a burst do not return at the same moment. If every fault is a
+    `UsageError`, waiting does not help, so the message returns after `USAGE_WAIT`.
 
     Args:
         receipt: the receipt handle of the message.
-        attempts: how often the message has been received, including this time.
-        faults: why the attempt failed, with the run or None; each archive may have a fault.
+        attempts: how many times the message has been received, including this time.
+        faults: the errors of this attempt, each with the id of its run, or None if it has no run.
     """
     from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - rarely needed
 

@@ -9,10 +9,9 @@ The rules:
   of the existing executions are read. While an execution is at work, none is started. If all have
   ended, with or without a report, the execution with the next number is started. If two callers try
   concurrently, only one execution is started.
-- The history of an execution is bounded: after some rounds, the last step of an execution starts
-  the next execution, which begins with the following round, and ends its own. The name of the next
-  execution is derived from the name of the current one, so a step that is repeated or late does not
-  start a second execution.
+- The history of an execution is bounded: after some rounds, an execution ends, and its last step
+  starts the next execution for the following rounds. The name of the next execution is derived from
+  that of the current one, so a step that is repeated or late does not start a second execution.
 - StartExecution with the name and the input of an execution that is at work succeeds without
   starting anything. Any other use of an existing name raises ExecutionAlreadyExists
   (API_StartExecution). DescribeExecution is eventually consistent: it may not find an execution
@@ -75,7 +74,7 @@ from s3unzip.stores.calls import Calls
 from s3unzip.stores.ports import Tail
 
 MAX_RESUMED = 100  # maximum number of executions of one run, including the first
-TOO_MANY = f"it has had {MAX_RESUMED} executions; see why it fails"
+TOO_MANY = f"it has had {MAX_RESUMED} executions; find out why it fails"
 # The history of an execution has at most 25,000 events, including those of the tasks in an inline
 # Map: tests/infra/test_dashboard.py counts the events.
 INLINE_ROUNDS = 2  # number of inline rounds; later rounds of a run go through a Distributed Map
@@ -105,7 +104,7 @@ class Execution(NamedTuple):
 def machine_data(state: Next, config: LambdaConfig) -> dict[str, Any]:
     """Return the data of the state machine: the fields of `state`, with the key of its task list.
 
-    From round `INLINE_ROUNDS` on, the tasks are always in a list in the bucket, even if few.
+    From round `INLINE_ROUNDS` on, even few tasks are read from their list, which every round has.
     """
     if state.next == "few" and state.round >= INLINE_ROUNDS:
         state = replace(state, next="many", tasks=(), list=round_name(state.round))
@@ -119,8 +118,8 @@ def continue_run(state: Next, config: LambdaConfig, execution: str) -> dict[str,
     """Return the data with which the execution continues after Settle; "done" ends the execution.
 
     After `EXECUTION_ROUNDS` rounds, this execution ends, and the next one is started, unless this
-    execution was stopped. The next execution begins with the next round. If it exists already, this
-    step is repeated, or somebody has resumed the run: then nothing is started.
+    execution was stopped. The next execution begins with the next round. If it exists already,
+    because this step is a repetition or somebody has resumed the run, nothing is started.
 
     Args:
         state: the state of the run after the round that ended.
@@ -152,14 +151,14 @@ def find_execution(config: LambdaConfig, name: str) -> Execution | None:
         response = states.describe_execution(
             executionArn=config.state_machine.replace(":stateMachine:", ":execution:") + f":{name}"
         )
-    except states.exceptions.ExecutionDoesNotExist:
+    except states.exceptions.ExecutionDoesNotExist:  # DescribeExecution is eventually consistent
         return None
     began = response.get("redriveDate") or response["startDate"]
     return Execution(response["status"], began.timestamp(), decode(response["input"], RunInput))
 
 
 def find_routed_run(config: LambdaConfig, run: str) -> Run | Report | None:
-    """Return the run on record, or a report without a plan: both contain the route.
+    """Return the recorded run, or its report if the run has no plan; either contains the route.
 
     Returns None if the run has no records. Also returns None if the environment has no routes: then
     every run has the settings of the environment, and no record is read.
@@ -174,8 +173,8 @@ class ArrivedArchive(NamedTuple):
 
     request: Request
     run: str
-    tail: Tail
-    refusal: str | None = None  # why the store does not return the archive; then the tail is empty
+    tail: Tail  # the version of the archive and its last bytes
+    refusal: str | None = None  # why the store does not return bytes; then the tail has none
 
 
 def find_archive(request: Request, context: Context, calls: Calls) -> ArrivedArchive | None:
@@ -229,8 +228,8 @@ def start_run(
     if name is not None:
         # The run may have ended while the executions were looked up: read its report again.
         latest = RunRecords.open(config.stores, run, calls).find_report()
-        has_ended = latest is not None and latest.verdict is not Verdict.FAILED
-        if not has_ended and _start_execution(config, name, data):
+        is_final = latest is not None and latest.verdict is not Verdict.FAILED
+        if not is_final and _start_execution(config, name, data):
             logger.info("run continues", execution=name)
             return
     logger.info("run is at work or has ended", run=run)
@@ -244,15 +243,16 @@ def next_execution_name(
     failed_number: int = MAX_RESUMED,
     archive: ArrivedArchive | None = None,
 ) -> str | None:
-    """Return the name of the next execution of a run, or None if an execution is at work.
+    """Return the name of the next execution of a run, or None if an execution is running.
 
     Args:
         config: the configuration of the environment.
         run: the id of the run.
-        since: a time in Unix seconds; executions that began earlier have ended or are about to end.
+        since: when the run was known to have failed, in Unix seconds; 0 if it was not. Executions
+            that began earlier have ended or are about to end, so they do not count as running.
         failed_number: the number of the execution that failed. It may have started the next one
-            before it failed, so a later execution that is running is at work, even if it began
-            before `since`. The default, the highest number, means that no execution failed.
+            before it failed, so a later execution counts as running even if it began before
+            `since`. The default, the highest number, means that no execution failed.
         archive: the archive that every execution must be for; None: archives are not compared.
 
     Raises:
@@ -322,7 +322,7 @@ def end_run(
     measure_archive(report, is_first=is_first)
     publish_run_event(open_client("events"), config, report)
     if report.archive_left:
-        try:
+        try:  # an action that fails raises no error: the report is written again with its result
             finished = finish_source(config.after_success, report, context)
         except S3UnzipError:  # the verdict of the run stays the same
             logger.exception("the report cannot be written again")
@@ -347,7 +347,7 @@ def _start_current_version(request: Request, config: LambdaConfig, context: Cont
         return
     if archive is None:
         return
-    if archive.refusal is not None:  # the intake function reports it, by the event of this version
+    if archive.refusal is not None:  # the intake function reports it at the event of this version
         logger.warning("archive cannot be read", error=archive.refusal)
         return
     pin = archive.tail.pin
@@ -386,8 +386,8 @@ def extract_if_replaced(
     if current.etag == report.pin.etag:
         return
     logger.info("archive was replaced during the run", run=report.run)
-    # Each cause starts at most one run, so a repeated comparison does not start a second one. If
-    # the run is resumed, it has more rounds when it ends again, which is a new cause.
+    # Each cause starts at most one run, so a repeated comparison does not start a second one. A
+    # resumed run ends again with more rounds, and that end may start another run.
     cause = f"{report.run} {report.rounds}"
     if late:  # the first comparison may have started a run, so this one needs another cause
         cause += " late"
@@ -425,6 +425,8 @@ def extract_current_version(
 
 def compare_later(report: Report, config: LambdaConfig, execution: str) -> None:
     """Start an execution that waits until all functions have ended, then looks for a newer archive.
+
+    It is named RUN-w1, RUN-w2, ... Nothing is started if newer archives are not extracted again.
 
     Args:
         report: the report of the run.

@@ -1,9 +1,9 @@
 """The function `intake`, which extracts the archives of a batch of S3 events or starts their runs.
 
 One request returns the end of an archive, with its version and size. A small archive is planned,
-extracted and settled immediately, by the functions of every other run, with records in memory. A
-larger archive is extracted by the state machine. It is planned here if its directory is in the
-bytes that were read; otherwise the state Plan reads the directory.
+extracted and settled immediately, by the same code as any other run, but with its records in
+memory. A larger archive is extracted by the state machine. It is planned here if its directory is
+in the bytes that were read; otherwise the state Plan reads the directory.
 
 The rules:
 
@@ -14,12 +14,13 @@ The rules:
   Any other verdict is final. A redelivered message repeats the steps that follow the report,
   because the function might have been killed before these steps.
 - If the store refuses to return an archive, for example because it must be restored, the verdict of
-  the run is FAILED. If the function lacks a permission, the message is redelivered, and finally
-  becomes a dead letter.
+  the run is FAILED. If the function lacks a permission, the message is redelivered, and eventually
+  moves to the dead-letter queue.
 - With a malware gate, only the version that was scanned is opened: see `s3unzip.aws.events`.
 - An attempt that was killed might have written members of a version that is now gone. Or it might
-  have written a report, but not published its event. When the message is redelivered, the end of
-  that run is repeated, and the newest version is compared with the destination.
+  have written a report, but not published its event. When the message is redelivered, the steps
+  after the report of that run are repeated, and the newest version is compared with the
+  destination.
 
 The rules of a run whose records are in memory (`_MemoryRun`):
 
@@ -29,7 +30,7 @@ The rules of a run whose records are in memory (`_MemoryRun`):
 - For a COMPLETED run, only the outcomes and the report are written, because nobody resumes the run.
   The plan is also written if the archive or its nested archives still need it.
 - A run that is not COMPLETED is left to another invocation if that one has planned or ended it.
-- A run that is planned but not small is left as soon as it is planned.
+- If the plan shows that the run is not small, the function leaves the run to the state machine.
 """
 
 import time
@@ -147,7 +148,7 @@ def _handle_put(put: ArchivePut, request: Request, invocation: Invocation, attem
         put: the archive, as identified by the event.
         request: the request for its run.
         invocation: the current invocation of the function.
-        attempts: how often the message has been received, including this time.
+        attempts: how many times the message has been received, including this time.
     """
     if put.scan is not None and not passes_scan(put.source, put.scan, put.threats):
         return
@@ -159,14 +160,14 @@ def _handle_put(put: ArchivePut, request: Request, invocation: Invocation, attem
     is_current = archive is not None and not put.is_older(archive.tail)
     if is_new or is_current:  # no attempt can have begun to extract an older version
         return
-    # The event is about an older version, which is gone. Perhaps its extraction has begun.
-    has_ended = _repeat_ends(put, invocation, current_run=archive and archive.run)
-    if archive is None or has_ended:
+    # The event is about an older version, which is gone. Its extraction may have begun.
+    has_report = _finish_older_runs(put, invocation, current_run=archive and archive.run)
+    if archive is None or has_report:  # `end_run` has extracted the current version if necessary
         return
     version = put.version_id or put.etag
     # An event without a version comes from `submit`. Its first attempt has nothing to repair.
     if attempts > 1 or version is not None:
-        # The older version has no report. It might have overwritten members of the current version.
+        # The older version might have overwritten members of the current version.
         cause = f"{put.source} {put.time} {version or ''}"
         extract_current_version(request, cause, invocation.config, invocation.context)
 
@@ -174,7 +175,11 @@ def _handle_put(put: ArchivePut, request: Request, invocation: Invocation, attem
 def _handle_version(
     put: ArchivePut, archive: ArrivedArchive, invocation: Invocation, *, is_new: bool
 ) -> None:
-    """Extract the current version, start its run or repeat its end, if the malware gate agrees."""
+    """Extract the current version, or start, resume or finish its run, if the malware gate agrees.
+
+    Args:
+        is_new: whether this is the first delivery of a recent event.
+    """
     if archive.refusal is None and not _may_open(put, archive, invocation):
         return
     bind_run(archive.run, str(put.source))
@@ -195,13 +200,14 @@ def _may_open(put: ArchivePut, archive: ArrivedArchive, invocation: Invocation) 
     if put.scan is not None and not put.is_of(pin):
         logger.info("the current version has another scan", source=str(put.source))
         return False
-    if put.scan is not None or not config.scan:  # the scan was passed, or there is no gate
+    # `_handle_put` has refused an event about a failed scan.
+    if put.scan is not None or not config.scan:
         return True
     return passes_scan(put.source, read_scan_tag(put.source, pin, config, invocation.calls))
 
 
 def _report_unreadable(archive: ArrivedArchive, refusal: str, invocation: Invocation) -> None:
-    """End the run of an archive as FAILED, because the store refuses to return the archive."""
+    """End the run of an archive as FAILED, because the store refuses to return its bytes."""
     context = invocation.context
     run = archive.run
     records = RunRecords.open(context.stores, run, invocation.calls)
@@ -223,7 +229,9 @@ def _resume_or_repeat_end(
 ) -> None:
     """Resume a run that FAILED; for any other verdict, repeat the steps that follow the report.
 
-    For a new message, nothing is repeated: it is a second event for the same put.
+    Args:
+        is_new: whether this is the first delivery of a recent event. Then the steps are not
+            repeated: the report is that of another event for the same put.
     """
     check_same_archive(report.run, archive.request.source, archive.tail.pin, report)
     if report.verdict is Verdict.FAILED:
@@ -234,11 +242,12 @@ def _resume_or_repeat_end(
         end_run(report, invocation.config, invocation.context, is_first=False)
 
 
-def _repeat_ends(put: ArchivePut, invocation: Invocation, current_run: str | None) -> bool:
-    """Repeat the end of each run of an older version; return whether there is such a run.
+def _finish_older_runs(put: ArchivePut, invocation: Invocation, current_run: str | None) -> bool:
+    """Repeat `end_run` for each run of an older version; return whether one has a report.
 
     An earlier attempt may have stopped after it wrote the report. The id of a run begins with the
-    Last-Modified of its archive, which is at most `UPLOAD_SECONDS` before the time of the event.
+    Last-Modified of its archive, which is at most `UPLOAD_SECONDS` before the time of the event or,
+    as clocks differ, `CLOCK_SECONDS` after it.
 
     Args:
         current_run: the run of the current version, which is left out; None: the archive is gone.
@@ -265,12 +274,17 @@ def _begin_run(archive: ArrivedArchive, invocation: Invocation) -> None:
     report = settled.report
     if report is None:
         start_run(config, archive, invocation.calls, state=settled.next)
-    elif not settled.is_own:
+    elif not settled.is_own:  # another invocation has ended the run
         _resume_or_repeat_end(report, archive, invocation)
     else:  # a replacement of the archive in a brief run without retries is unlikely
         is_brief = report.finished - report.started < BRIEF_SECONDS and not report.requests.retries
-        is_first = settled.is_first
-        end_run(report, config, invocation.context, check_replaced=not is_brief, is_first=is_first)
+        end_run(
+            report,
+            config,
+            invocation.context,
+            check_replaced=not is_brief,
+            is_first=settled.is_first,
+        )
 
 
 def _plan_in_memory(archive: ArrivedArchive, context: Context, calls: Calls) -> Settled | None:
@@ -293,8 +307,8 @@ def _plan_in_memory(archive: ArrivedArchive, context: Context, calls: Calls) -> 
             if settled_run is not None and settled_run.report is None:
                 add_metrics(DirectHandovers=1)  # the state machine must finish the archive
             return settled_run
-    # The archive is too large for this function, or its plan for one worker is. Plan it for many
-    # workers.
+    # The archive or its plan is too large for this function. Discard that plan, and make one for
+    # many workers.
     run = _MemoryRun(archive, context, has_one_worker=False)
     return run.write_records(run.begin(calls))
 
@@ -316,6 +330,7 @@ class _MemoryRun:
         self._began = context.clock.now()
         self._archive = archive
         self._outer_context = context
+        # With `run_store`, these methods make this object the stores of its run.
         self.source = context.stores.source
         self.destination = context.stores.destination
         self.end_startup = context.stores.end_startup
@@ -327,7 +342,7 @@ class _MemoryRun:
             stores=self,  # the stores of the function, except that `run_store` is in memory
             archive_end=archive.tail.data,
             platform=context.platform and replace(context.platform, direct=True),
-            first_calls=FIRST_PUTS,
+            initial_concurrency=FIRST_PUTS,
         )
 
     def run_store(self, run: str, calls: Calls | None = None) -> MemoryRunStore:  # noqa: ARG002 - as in `Stores`
@@ -349,7 +364,7 @@ class _MemoryRun:
             return True
         plan = self._records.read_plan()
         return (
-            settled.next.next == "few"
+            settled.next.next == "few"  # the first round has few tasks
             and plan.selected <= self._context.tuning.max_direct_members
             and max(plan.bytes_in, plan.bytes_out) <= self._context.tuning.max_direct_bytes
             and all(task.kind is TaskKind.BATCH for task in settled.next.tasks)
@@ -371,7 +386,8 @@ class _MemoryRun:
     def write_records(self, settled: Settled) -> Settled | None:
         """Write the records to the run store, the report last; return what is now on record.
 
-        Returns None and writes nothing if another invocation planned it, unless it is COMPLETED.
+        Returns None and writes nothing if another invocation has planned the run. A run that this
+        invocation has COMPLETED is always written: no other verdict is better.
         """
         own = settled.report
         archive = self._archive
@@ -390,29 +406,29 @@ class _MemoryRun:
             if recorded.plan is not None:
                 return None
         if own is None:
-            self._write_objects(records, with_plan=True)
+            self._write_objects(records, with_all=True)
             return settled
         # Nobody resumes a COMPLETED run, so usually no later step reads its plan.
         needs_plan = not is_completed or has_nested(own) or own.archive_left
-        self._write_objects(records, with_plan=needs_plan)
+        self._write_objects(records, with_all=needs_plan)
         report, is_first = write_report(
             own,
             records,
             self._began,
-            # A COMPLETED run usually has no report yet, so this stands for a look-up without one.
+            # (None, None): none found. A COMPLETED run usually has none yet, so none is looked up.
             looked_up=(None, None) if is_completed else None,
             page_for=self._context if needs_plan else None,
         )
         return settled._replace(report=report, is_first=is_first, is_own=report == own)
 
-    def _write_objects(self, records: RunRecords, *, with_plan: bool) -> None:
-        """Copy the outcomes to the run store, with the plan and the other records if needed.
+    def _write_objects(self, records: RunRecords, *, with_all: bool) -> None:
+        """Copy the outcomes to the run store or, with `with_all`, all records but the report.
 
-        The report and its page are not copied. The metrics of the plan are recorded.
+        `write_report` writes the report and its page. The metrics of the plan are recorded here.
         """
         plan = self._records.find_plan()
         if plan is not None:
             measure_plan(plan)
         for name, data in self._memory.objects.items():
-            if name.startswith(OUTCOMES) or (with_plan and name not in {REPORT, PAGE}):
+            if name.startswith(OUTCOMES) or (with_all and name not in {REPORT, PAGE}):
                 records.write_encoded(name, data)

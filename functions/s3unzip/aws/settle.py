@@ -51,9 +51,9 @@ def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
 
     - With ``detail``: EventBridge's "Step Functions Execution Status Change".
     - With ``state`` and ``execution``: the data of the state machine, and the name of the
-      execution. A state with ``wait`` is that of an execution that has only waited, until the
-      functions of a failed execution have ended. They could still overwrite objects of a newer
-      version of the archive. Therefore, if there is a newer version, it is extracted again.
+      execution. A state with ``wait`` is that of an execution that has only waited until the
+      functions of a failed execution ended. Until then, these functions could overwrite objects of
+      a newer version of the archive. If there is a newer version, it is therefore extracted again.
     """
     config = load_config()
     if "detail" in event:
@@ -64,7 +64,7 @@ def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
     if not {"state", "execution"} <= event.keys():
         raise UsageError(f"the input has no state or no execution; it has {sorted(event)}")
     if "wait" in event["state"]:
-        return _compare_again(
+        return _extract_newer_version(
             convert_input(event["state"], RunInput).run, config, config.context(invocation)
         )
     # ``list`` belongs to the round that ended; `settle` sets the list of the next round.
@@ -79,10 +79,10 @@ def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
     return continue_run(settled.next, config, event["execution"])
 
 
-def _compare_again(run: str, config: LambdaConfig, context: Context) -> dict[str, Any]:
-    """Start a run if a newer version has come since; return data that ends the execution.
+def _extract_newer_version(run: str, config: LambdaConfig, context: Context) -> dict[str, Any]:
+    """Start a run if there is a newer version of the archive; return data that ends the execution.
 
-    All functions of the run have ended.
+    All functions of the run have ended, so none can overwrite members of the newer version later.
     """
     bind_run(run)
     report = RunRecords.open(context.stores, run, context.calls()).find_report()
@@ -107,14 +107,14 @@ def _end_failed(
     """Report a run whose execution failed, timed out or was aborted."""
     run = run_input.run
     bind_run(run)
-    if run_input.wait:  # the execution has no tasks; it only compares the archive
-        _compare_again(run, config, context)
+    if run_input.wait:  # the execution has no tasks; it only looks for a newer version
+        _extract_newer_version(run, config, context)
         return
     ended = detail["stopDate"] / 1_000  # the times in the event are in milliseconds
-    later_name = next_execution_name(
+    next_name = next_execution_name(
         config, run, since=ended, failed_number=execution_number(detail["name"])
     )
-    if later_name is None:  # a later execution is at work
+    if next_name is None:  # a later execution is running
         logger.info("run continues", status=detail["status"])
         return
     began = detail["startDate"] / 1_000

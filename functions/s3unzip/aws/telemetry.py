@@ -57,7 +57,7 @@ for _name in CLIENT_LIBRARIES:
 TRACE_HEADER = "_X_AMZN_TRACE_ID"
 
 logger = Logger(service=SERVICE, use_rfc3339=True, utc=True)
-# Lambda's own level is INFO or below, because otherwise Lambda would drop the lines with metrics.
+# Lambda's own log level is INFO or lower; otherwise, Lambda would drop the lines with metrics.
 # In Powertools, that level has priority over POWERTOOLS_LOG_LEVEL, so the level is set on the
 # logger that Powertools wraps.
 logging.getLogger(SERVICE).setLevel(os.environ.get("POWERTOOLS_LOG_LEVEL") or logging.INFO)
@@ -87,7 +87,7 @@ def lambda_function(handler: Handler) -> Handler:
     def invoke(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         if not is_sampled():
             # This prevents a later sampled invocation from being marked as a cold start. The X-Ray
-            # SDK is not imported here, because the import takes a tenth of a cold start.
+            # SDK is not imported here: the import takes a tenth of the time of a cold start.
             powertools.is_cold_start = False
             return measured(event, context)
         traced: Handler = _open_tracer().capture_lambda_handler(measured, capture_response=False)
