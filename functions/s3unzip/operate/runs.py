@@ -319,14 +319,15 @@ class DeployedRuns(RunList):
     def of_archive(self, source: Location) -> list[str]:
         """Return the ids of the runs of the current archive at `source`, in chronological order.
 
-        The runs of the day of the archive and of the preceding day are listed. A run that replaces
-        what an older version wrote is last.
+        A run has the date of its archive. The date of an archive in pieces is that of its last
+        piece, which may be a day after that of `source`, its first. A run that replaces what an
+        older version wrote is put last.
         """
         put = datetime.fromtimestamp(self.stores.source(source).stat(source).modified or 0.0, UTC)
         stem = f"-{run_stem(source)}"
         runs = [
             run
-            for day in (put - timedelta(days=1), put)
+            for day in (put, put + timedelta(days=1))
             for run in self._list_folders(f"{day:%Y-%m-%d}")
             if stem in run
         ]

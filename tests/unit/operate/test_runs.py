@@ -25,7 +25,7 @@ from s3unzip.operate.checks import OK
 from s3unzip.operate.runs import DeployedRuns, find_final_report
 from s3unzip.operate.submit import find_missing, list_archives, start_missing
 from s3unzip.pricing import aws, price_run
-from s3unzip.run_ids import execution_name
+from s3unzip.run_ids import execution_name, time_of_run
 from s3unzip.settings import Variable
 from s3unzip.stores.config import StoreConfig
 from tests.support.account import Account
@@ -62,13 +62,16 @@ def test_a_run_is_found_by_its_beginning(site: Site) -> None:
     one, two = site.extract("same-a.zip"), site.begin("same-b.zip")
     assert runs.find("same-a") == runs.find(one) == runs.find(execution_name(one)) == one
     assert runs.find(f"{execution_name(two)}-r2") == two
-    assert runs.of_archive(Location("s3", "arrivals", "same-b.zip")) == [two]
     assert runs.find("latest") in {one, two}
     for beginning in ("same-", one[:11]):
         with pytest.raises(UsageError, match="2 runs begin with it; see s3unzip runs --env dev"):
             runs.find(beginning)
     with pytest.raises(NotFoundError, match="no such run in dev; see s3unzip runs --env dev"):
         runs.find("other")
+    # An archive in pieces may have a run of the next day: the date is that of the last piece.
+    next_day = f"{datetime.fromtimestamp(time_of_run(two) + 86_400, UTC):%Y-%m-%d}/000000-same-b-0"
+    site.account.put(f"runs/{next_day}/run.json", b"", "work")
+    assert runs.of_archive(Location("s3", "arrivals", "same-b.zip")) == [two, next_day]
 
 
 def test_a_stop_that_comes_too_late(site: Site) -> None:
