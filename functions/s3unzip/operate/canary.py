@@ -61,7 +61,7 @@ def try_canary(runs: DeployedRuns, seconds: float) -> Iterator[CheckResult]:
 
 
 def _attempt(check: Callable[..., Answer], *arguments: float) -> Answer:
-    """Return the answer of a check; a warning if the archive, a member or a record is gone.
+    """Return the answer of a check, or a warning if the archive, a member or a record is gone.
 
     Somebody else may delete or move them, so this is no failure of the environment.
     """
@@ -196,7 +196,10 @@ class Canary:
         return Answer(OK, f"{count} objects deleted{remains}")
 
     def _compare_objects(self, report: Report, took: float) -> Answer:
-        """Compare each object that the run wrote with the member that has the same key."""
+        """Compare each object that the run wrote with the member that has the same key.
+
+        The run is COMPLETED: it wrote all members that the options select.
+        """
         keys = [
             outcome.key
             for outcome in self._runs.records(report.run).all_outcomes()
@@ -216,7 +219,7 @@ class Canary:
         )
 
     def _read_object(self, key: str) -> bytes:
-        """Return the content of the object of a member, inflated if it was written as gzip."""
+        """Return the content of a member's object, inflated if it was written as gzip."""
         with translating_errors("s3:GetObject"):  # also translates errors while the body is read
             bucket = self._request.destination.bucket
             body: bytes = self._runs.ask("s3:GetObject", Bucket=bucket, Key=key)["Body"].read()
@@ -259,7 +262,7 @@ def remove_versions(
         refused = runs.ask("s3:DeleteObjects", Bucket=bucket, Delete=deleting).get("Errors", ())
         if refused:  # DeleteObjects returns 200 even if it deleted no object
             raise AccessDeniedError(
-                f"{IAM_ACTIONS['s3:DeleteObjects']}: {len(refused)} objects of {bucket} stay: "
+                f"{IAM_ACTIONS['s3:DeleteObjects']}: {len(refused)} objects remain in {bucket}: "
                 f"{refused[0].get('Code')} for {refused[0].get('Key')}"
             )
     return len(versions)

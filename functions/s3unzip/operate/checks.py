@@ -110,18 +110,17 @@ def check_bucket(runs: DeployedRuns, role: str) -> Answer:
     consequence = ""
     advice = "use a bucket of the stack's account"
     other_region = FAILURE
-    match role:
+    match role:  # the defaults are those of the work bucket
         case "destination":
             owner = runs.variables.get(Variable.DESTINATION_OWNER)
             advice += ", or set destination.owner to the account that owns it"
             other_region = WARNING
         case "ingest" if TOPIC_OUTPUT in runs.outputs:
+            # A bucket in any account and region can send its events to a topic.
             owner = ANY_OWNER
             other_region = WARNING
         case "ingest":  # S3 sends events to the default event bus of the bucket's owner
-            consequence = (
-                ": S3 sends its events to its owner's account, and no archive starts a run"
-            )
+            consequence = ": its events go to its owner's account, so no archive starts a run"
     return _check_location(
         runs,
         runs.outputs[f"{role.title()}Bucket"],
@@ -185,7 +184,7 @@ def check_rights(runs: DeployedRuns, defaults: RunDefaults | None = None) -> Ans
         defaults: the defaults of a route; None: the defaults of the environment itself.
 
     The policies of the roles are simulated. A bucket of another account must also allow each role
-    in the bucket policy. Only the owner of the bucket may read that policy.
+    in the bucket policy. If only the bucket's owner may read that policy, the answer is a warning.
     https://docs.aws.amazon.com/IAM/latest/APIReference/API_SimulatePrincipalPolicy.html
     """
     defaults = defaults or runs.defaults.own
@@ -207,19 +206,19 @@ def check_rights(runs: DeployedRuns, defaults: RunDefaults | None = None) -> Ans
     if refusal is not None:
         return refusal
     if owner != runs.account:
-        return _check_policy(runs, destination.bucket, owner, roles)
+        return _check_bucket_policy(runs, destination.bucket, owner, roles)
     return Answer(OK, f"the policies of {len(roles)} roles allow {' and '.join(actions)}")
 
 
 def _simulate(runs: DeployedRuns, roles: list[str], actions: list[str], arn: str) -> Answer | None:
-    """Return the answer about the first role that may not do the actions; None if all may."""
+    """Return the answer about the first role that is refused an action; None if none is."""
     for role in roles:
         simulated = runs.ask(
             "iam:SimulatePrincipalPolicy",
             PolicySourceArn=role,
             ActionNames=actions,
             ResourceArns=[arn],
-            # Boundaries often allow only some regions.
+            # Permissions boundaries often allow only some regions.
             ContextEntries=[
                 {
                     "ContextKeyName": "aws:RequestedRegion",
@@ -231,7 +230,7 @@ def _simulate(runs: DeployedRuns, roles: list[str], actions: list[str], arn: str
         results = simulated["EvaluationResults"]
         if all(result["EvalDecision"] == "allowed" for result in results):
             continue
-        # Condition keys of policies that only a real request gives a value, such as aws:SourceVpce.
+        # The condition keys, such as aws:SourceVpce, that have a value only in a real request.
         keys = {
             key
             for result in results
@@ -253,7 +252,7 @@ def _simulate(runs: DeployedRuns, roles: list[str], actions: list[str], arn: str
     return None
 
 
-def _check_policy(runs: DeployedRuns, bucket: str, owner: str, roles: list[str]) -> Answer:
+def _check_bucket_policy(runs: DeployedRuns, bucket: str, owner: str, roles: list[str]) -> Answer:
     """Check that the policy of another account's bucket names the roles or their whole account."""
     advice = (
         f"its owner must allow them: docs/howto/buckets-and-keys.md; the roles: {', '.join(roles)}"
@@ -288,35 +287,31 @@ def _check_policy(runs: DeployedRuns, bucket: str, owner: str, roles: list[str])
 
 
 def check_key(runs: DeployedRuns) -> Answer:
-    """Are the KMS keys enabled, and may the functions use the key of each bucket?
+    """Are the KMS keys enabled, and are they the keys that encrypt the buckets?
 
     Key states: https://docs.aws.amazon.com/kms/latest/developerguide/key-state.html
     """
     keys = {role: runs.outputs.get(f"{role}Key") for role in BUCKETS}
-    members_key = runs.variables.get(Variable.DESTINATION_KMS_KEY)
-    used_keys = {key for key in (*keys.values(), members_key) if key}
+    used_keys = set(filter(None, keys.values()))
     for key in sorted(used_keys):
         unusable = _explain_unusable_key(runs, key)
         if unusable is not None:
             return unusable
     for role in BUCKETS:
         answer = _compare_encryption(
-            runs,
-            runs.outputs[f"{role}Bucket"],
-            setting=f"{role.lower()}.kms_key",
-            key=keys[role] or members_key,
+            runs, runs.outputs[f"{role}Bucket"], f"{role.lower()}.kms_key", keys[role]
         )
         if answer is not None:
             return answer
     if not used_keys:
-        return Answer(OK, "kms_key is not set, and no bucket is encrypted with a key of yours")
+        return Answer(OK, "kms_key is not set, and no bucket is encrypted with a key of your own")
     return Answer(OK, "the keys are enabled; the canary tries the functions' rights to them")
 
 
 def _explain_unusable_key(runs: DeployedRuns, key: str) -> Answer | None:
     """Return the reason why a key cannot be used, or None if it can be used."""
     try:
-        metadata = runs.ask("kms:DescribeKey", arn=key, KeyId=key)["KeyMetadata"]
+        metadata = runs.ask("kms:DescribeKey", region_of=key, KeyId=key)["KeyMetadata"]
     except NotFoundError:
         return Answer(FAILURE, f"{key} does not exist", "set kms_key to a key that does")
     state = metadata.get("KeyState", "Unknown")
@@ -343,6 +338,12 @@ def _compare_encryption(
     `key` or an AWS-managed key, if it uses no key, or if its encryption settings cannot be read.
 
     https://docs.aws.amazon.com/AmazonS3/latest/API/API_GetBucketEncryption.html
+
+    Args:
+        runs: the runs of the environment.
+        bucket: the name of the bucket.
+        setting: the setting that contains `key`, for the advice.
+        key: the ARN of the key that is set for the bucket; None: no key is set.
     """
     try:
         encryption = runs.ask("s3:GetBucketEncryption", Bucket=bucket)
@@ -357,7 +358,8 @@ def _compare_encryption(
     # A bucket may name its key by its ARN, by its id, which is the end of the ARN, or by an alias.
     if "alias/" in actual:
         with suppress(NotFoundError):  # an alias without a key is not `key` either
-            actual = runs.ask("kms:DescribeKey", arn=actual, KeyId=actual)["KeyMetadata"]["Arn"]
+            alias = runs.ask("kms:DescribeKey", region_of=actual, KeyId=actual)
+            actual = alias["KeyMetadata"]["Arn"]
     if key is not None and actual.rpartition("/")[2] == key.rpartition("/")[2]:
         return None
     return Answer(
@@ -402,7 +404,7 @@ def check_route(runs: DeployedRuns, number: int) -> Answer:
     """
     defaults = runs.defaults.routes[number]
     bucket = defaults.destination.bucket
-    route = defaults.route or Route("")
+    route = defaults.route or Route("")  # never missing here, but the type checker does not know
     location = _check_location(
         runs,
         bucket,

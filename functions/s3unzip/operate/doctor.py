@@ -57,7 +57,7 @@ def check_stack(runs: DeployedRuns) -> Answer:
             state,
             "the last update was rolled back: read the stack's events, then deploy again",
         )
-    commands = {  # CloudFormation updates no stack with one of these statuses
+    commands = {  # CloudFormation cannot update a stack that has one of these statuses
         "UPDATE_ROLLBACK_FAILED": "aws cloudformation continue-update-rollback --stack-name "
         f"{runs.stack['StackName']}",
         "DELETE_FAILED": f"make destroy ENV={_environment_name(runs)}",
@@ -69,7 +69,7 @@ def check_stack(runs: DeployedRuns) -> Answer:
 
 
 def _environment_name(runs: DeployedRuns) -> str:
-    """Return the name of the environment for `make`; `runs.environment` may be that of a stack."""
+    """Return the environment's name for `make`; `runs.environment` may be the name of a stack."""
     return str(runs.outputs.get("Environment", runs.environment))
 
 
@@ -78,7 +78,7 @@ def check_version(runs: DeployedRuns) -> Answer:
     deploy = f"deploy again: make deploy ENV={_environment_name(runs)}"
     deployed = runs.outputs.get("Version", "unknown")
     if deployed != __version__:
-        return Answer(WARNING, f"version {deployed} is deployed, this is {__version__}", deploy)
+        return Answer(WARNING, f"version {deployed} is deployed, but this is {__version__}", deploy)
     if runs.outputs.get("Fingerprint") != source_fingerprint():
         return Answer(
             WARNING,
@@ -96,11 +96,10 @@ def check_concurrency(runs: DeployedRuns) -> Answer:
     """
     limits = runs.ask("lambda:GetAccountSettings")["AccountLimit"]
     unreserved = limits["UnreservedConcurrentExecutions"]
-    reserved = None  # concurrency that is reserved for the extract function
-    for name in runs.resource_names(FUNCTION, "FunctionsExtract"):
-        reserved = runs.ask("lambda:GetFunctionConcurrency", FunctionName=name).get(
-            "ReservedConcurrentExecutions"
-        )
+    extract = runs.resource_names(FUNCTION, "FunctionsExtract")[0]
+    reserved = runs.ask("lambda:GetFunctionConcurrency", FunctionName=extract).get(
+        "ReservedConcurrentExecutions"
+    )
     max_workers = runs.defaults.tuning.max_workers
     available = unreserved
     pool = "unreserved"
@@ -116,7 +115,7 @@ def check_concurrency(runs: DeployedRuns) -> Answer:
         if reserved is not None:
             advice = (
                 "raise functions.extract.reserved_concurrency; a limit that was set in the console "
-                f"stays until aws lambda delete-function-concurrency --function-name {name}"
+                f"stays until aws lambda delete-function-concurrency --function-name {extract}"
             )
         return Answer(FAILURE, f"{state}: Lambda will refuse workers", advice)
     if reserved is None and max_workers > MAX_SHARE * available:
@@ -144,7 +143,7 @@ def check_events(runs: DeployedRuns) -> Answer:
         return Answer(
             FAILURE,
             f"{bucket} does not send events to EventBridge: no archive will start a run",
-            "switch it on: the bucket's properties, Event notifications, Amazon EventBridge",
+            "switch it on in the bucket's properties: Event notifications, Amazon EventBridge",
         )
     return Answer(OK, f"{bucket} sends its events to EventBridge")
 
@@ -153,7 +152,9 @@ def _check_topic(runs: DeployedRuns, topic: str) -> Answer:
     """Is the queue subscribed to the topic from which the events of archives come?"""
     try:
         subscription = runs.resource_names("AWS::SNS::Subscription", "IntakeQueue")[0]
-        runs.ask("sns:GetSubscriptionAttributes", arn=subscription, SubscriptionArn=subscription)
+        runs.ask(
+            "sns:GetSubscriptionAttributes", region_of=subscription, SubscriptionArn=subscription
+        )
     except NotFoundError:
         return Answer(
             FAILURE, f"the queue is not subscribed to {topic}: no archive will start a run", RESTORE
@@ -171,7 +172,7 @@ def check_rules(runs: DeployedRuns) -> Answer:
     if disabled:
         return Answer(
             FAILURE,
-            f"{', '.join(disabled)}: not enabled, so no target receives its events",
+            f"{', '.join(disabled)}: not enabled, so no target receives events",
             f"aws events enable-rule --name {disabled[0]}",
         )
     return Answer(OK, f"{len(rules)} EventBridge rules are enabled")
@@ -197,12 +198,12 @@ def check_scan(runs: DeployedRuns) -> Answer:
             return Answer(
                 WARNING,
                 f"the plan {name} of GuardDuty sets no tags, so submit opens nothing",
-                "switch on the tags of the plan",
+                "enable tagging in the plan",
             )
         return Answer(OK, f"GuardDuty scans {bucket} and tags what it has scanned")
     return Answer(
         FAILURE,
-        f"no Malware Protection plan of GuardDuty protects {bucket}: no archive will be opened",
+        f"no GuardDuty Malware Protection plan protects {bucket}, so no archive will be opened",
         advice,
     )
 
@@ -257,8 +258,8 @@ def check_dead_letters(runs: DeployedRuns) -> Answer:
 def check_logs(runs: DeployedRuns) -> Answer:
     """Do the log groups of the stack exist?
 
-    Functions have no right to create one. Their metrics are log lines, so alarms without a log
-    group stay silent.
+    The functions have no permission to create one. Their metrics are log lines, so alarms without a
+    log group stay silent.
     """
     deleted = [
         name
@@ -274,8 +275,8 @@ def check_logs(runs: DeployedRuns) -> Answer:
             WARNING,
             f"somebody has deleted {', '.join(deleted)}: log lines and metrics are lost, and the "
             "alarms on them stay silent",
-            f"aws logs create-log-group --log-group-name {deleted[0]}; it keeps its lines for ever "
-            "until aws logs put-retention-policy sets logs.days",
+            f"aws logs create-log-group --log-group-name {deleted[0]}; a new group keeps its lines "
+            "for ever, so set logs.days with aws logs put-retention-policy",
         )
     return Answer(OK, "the log groups exist")
 
@@ -388,7 +389,7 @@ ACCOUNT_CHECKS: Mapping[str, Callable[[DeployedRuns], Answer]] = {
 def diagnose(
     runs: DeployedRuns, canary_seconds: float = 0.0, *, with_canary: bool = False
 ) -> Iterator[CheckResult]:
-    """Run all checks of an environment, one check per route, and with `with_canary` the canary.
+    """Run all checks of an environment, then one check per route, then the canary if requested.
 
     Args:
         runs: the runs of the environment.
@@ -410,7 +411,8 @@ def diagnose(
 
 def _read_alarms(runs: DeployedRuns) -> list[Any]:
     """Return the alarms of the stack, at most as many as fit into one request."""
-    # Without names, CloudWatch would describe all alarms of the account: `resource_names` raises.
+    # Without names, CloudWatch would describe all alarms of the account. That cannot happen:
+    # `resource_names` raises an error if the stack has no alarms.
     names = runs.resource_names(ALARM)[:MAX_NAMES]
     answer = runs.ask("cloudwatch:DescribeAlarms", AlarmNames=names, MaxRecords=MAX_NAMES)
     return list(answer["MetricAlarms"])

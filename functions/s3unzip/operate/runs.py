@@ -54,7 +54,7 @@ PAYER_OUTPUT = "IngestPayer"  # the stack has this output if whoever reads archi
 STOP_SECONDS = 60.0  # maximum time to wait for a stopped execution to end
 
 # Emulators return these error codes for operations that they do not support. The response to a HEAD
-# has no body, so botocore takes its status as the code. Some emulators return 404 in this case.
+# has no body, so botocore uses the status as the code. Some emulators return 404 in this case.
 UNSUPPORTED = re.compile(
     "InvalidAction|NotImplemented(Exception)?|UnknownOperation(Exception)?|UnsupportedOperation|404"
 )
@@ -140,7 +140,7 @@ class DeployedRuns(RunList):
         self._connections = access.without_environment()
         self.env_options = environment_options(environment, self._connections)
         self._session = AwsSession(access)
-        self._clients: dict[tuple[str, str | None], Any] = {}  # by service and other region
+        self._clients: dict[tuple[str, str | None], Any] = {}  # by service and region
         with translating_errors(f"environment {environment}"):
             self.client("cloudformation")  # the first client; it fails if settings are wrong
         self.stack = self._find_stack()
@@ -158,7 +158,7 @@ class DeployedRuns(RunList):
         )
 
     def _find_stack(self) -> Any:
-        """Return the stack that has the name of the environment, with or without "s3unzip-"."""
+        """Return the stack with the environment's name, with or without the prefix "s3unzip-"."""
         names = [STACK_PREFIX + self.environment]
         if self.environment:  # without a name, CloudFormation would describe any stack
             names.append(self.environment)
@@ -180,11 +180,11 @@ class DeployedRuns(RunList):
             raise NotFoundError(f"stack {name} has no outputs of s3unzip; is it deployed?")
         raise refusal
 
-    def client(self, service: str, arn: str = "") -> Any:
-        """Return the client for a service in the region of the stack, or in that of `arn`."""
+    def client(self, service: str, region_of: str = "") -> Any:
+        """Return the client for a service in the region of the stack, or of the ARN `region_of`."""
         region = None  # the region of the stack; the fourth field of an ARN is its region
-        if arn.startswith("arn:") and arn.split(":")[3] != self.region:
-            region = arn.split(":")[3]
+        if region_of.startswith("arn:") and region_of.split(":")[3] != self.region:
+            region = region_of.split(":")[3]
         if (service, region) not in self._clients:
             client = self._session.client(
                 service, region=region, endpoint_url=self._endpoint_url, **CLIENT_OPTIONS
@@ -194,19 +194,19 @@ class DeployedRuns(RunList):
             self._clients[service, region] = client
         return self._clients[service, region]
 
-    def ask(self, request: str, *, arn: str = "", **parameters: object) -> Any:
+    def ask(self, request: str, *, region_of: str = "", **parameters: object) -> Any:
         """Send one request and return the response.
 
         Args:
             request: ``service:Operation``.
-            arn: the ARN of a resource that may be in another region than the stack.
+            region_of: the ARN of a resource that may be in another region than the stack.
             parameters: the arguments of the operation.
         """
         service, _, operation = request.partition(":")
         if service == "states":  # the prefix of the IAM actions of Step Functions
             service = "stepfunctions"
         with translating_errors(IAM_ACTIONS.get(request, request)):
-            return getattr(self.client(service, arn), xform_name(operation))(**parameters)
+            return getattr(self.client(service, region_of), xform_name(operation))(**parameters)
 
     @cached_property
     def resources(self) -> tuple[Any, ...]:
@@ -223,14 +223,14 @@ class DeployedRuns(RunList):
             )
 
     def resource_names(self, kind: str, *logical: str) -> list[str]:
-        """Return the names that the resources of one kind have in AWS; for a queue, its URL.
+        """Return the AWS names of the resources of one kind; for queues, their URLs.
 
         Args:
             kind: a CloudFormation resource type, such as "AWS::Lambda::Function".
-            logical: prefixes of their names in the template, of which one must match.
+            logical: prefixes of their logical names in the template; one of them must match.
 
         Raises:
-            NotFoundError: the stack has none: CloudFormation has begun to delete it.
+            NotFoundError: the stack has none, because CloudFormation has begun to delete it.
         """
         names = [
             summary["PhysicalResourceId"]
@@ -263,7 +263,7 @@ class DeployedRuns(RunList):
     def recent(self, limit: int) -> Iterator[ListedRun]:
         """Yield runs, the one of the latest archive first; a run at work may have no record yet.
 
-        The time of a run is the time of its archive. An execution named RUN-w1, RUN-w2, ... only
+        The time of a run is when its archive was put. An execution named RUN-w1, RUN-w2, ... only
         waits for the functions of a failed execution to end, so its run is not at work.
         """
         names = (
@@ -364,31 +364,31 @@ class DeployedRuns(RunList):
         number, state = self._find_last(run)
         if state == RUNNING:
             raise UsageError(
-                f"{run}: it is running; wait for its end: s3unzip watch {run}{self.env_options}"
+                f"{run}: it is running; wait for it to end: s3unzip watch {run}{self.env_options}"
             )
         recorded = look_up_run(self.records(run))
         if recorded.report is not None and recorded.report.verdict is Verdict.REJECTED:
             raise NotFoundError(
-                f"{run}: the archive was refused ({recorded.report.reason}), so nothing remains to "
-                "be done; fix it, or change the setting that refuses it, and put it again"
+                f"{run}: the archive was refused ({recorded.report.reason}), so nothing remains "
+                "to resume; fix it, or change the setting that refuses it, and upload it again"
             )
         data = json.dumps({"run": run, "failed": failed})
         if recorded.run is None:
             if state is None:
-                raise NotFoundError(f"{run}: there is no record of it; put the archive again")
-            # The run has no plan, or its plan cannot be read: the run is planned again, with the
-            # input of its last execution or, if that one has no request, of its first. The new plan
-            # has all members, so `failed` is not needed.
-            data = self._copy_input(execution_name(run, number), execution_name(run))
+                raise NotFoundError(f"{run}: there is no record of it; upload the archive again")
+            # The run has no plan, or its plan cannot be read: the run is planned again. The new
+            # plan has all members, so `failed` is not needed.
+            data = self._copy_input(last=execution_name(run, number), first=execution_name(run))
         name = execution_name(run, number + 1)
         self.ask("states:StartExecution", stateMachineArn=self._machine, name=name, input=data)
 
-    def _copy_input(self, *executions: str) -> str:
+    def _copy_input(self, last: str, first: str) -> str:
         """Return the input for an execution that plans a run again.
 
-        The input is copied from the first of `executions` whose input contains a request.
+        It is that of the execution `last` or, if that one has no request, of `first`, which has one
+        unless somebody started it by hand.
         """
-        for name in executions:
+        for name in (last, first):
             copied = json.loads(
                 self.ask("states:DescribeExecution", executionArn=self._arn(name))["input"]
             )
@@ -419,9 +419,8 @@ class DeployedRuns(RunList):
     def _find_last(self, run: str) -> tuple[int, str | None]:
         """Return the number and the state of a run's last execution; 0 and None if it had none.
 
-        The last execution is the one before the first gap in the numbers, which begin with 1. A
-        running execution takes precedence over later ones that have ended, because Step Functions
-        can redrive an earlier execution.
+        The last execution is the one before the first gap in the numbers, which start at 1. But a
+        running one takes precedence, because Step Functions can redrive an earlier execution.
         """
         last: tuple[int, str | None] = (0, None)
         for number in itertools.count(1):
@@ -444,7 +443,7 @@ class DeployedRuns(RunList):
 
 
 def find_final_report(runs: DeployedRuns, run: str) -> Report | None:
-    """Return the report of a run; None if the run is still at work or has no report yet."""
+    """Return the report of a run; None if the run has not ended or has no report yet."""
     # The state is read first, so that a report that is read after the end is the final report.
     if runs.state(run) == RUNNING:
         return None

@@ -337,10 +337,12 @@ def test_the_kms_key_is_checked(
 ) -> None:
     """A key that cannot encrypt fails every PUT; the region of the key is asked for it."""
     kms = account.client("kms", region)
-    arns = {name: kms.create_key(**how)["KeyMetadata"]["Arn"] for name, how in KEYS.items()}
-    arns["missing"] = "arn:aws:kms:us-east-1:123456789012:key/00000000-0000-0000-0000-000000000000"
+    arns = {
+        "missing": "arn:aws:kms:us-east-1:123456789012:key/00000000-0000-0000-0000-000000000000",
+        **{name: kms.create_key(**how)["KeyMetadata"]["Arn"] for name, how in KEYS.items()},
+    }
     kms.disable_key(KeyId=arns["disabled"].rpartition("/")[2])
-    runs.variables |= {Variable.DESTINATION_KMS_KEY: arns.get(state, "")}
+    runs.outputs |= {"DestinationKey": arns.get(state, "")}
     check(runs, "kms key", expected, word)
 
 
@@ -359,7 +361,7 @@ ALIAS_ARN = f"arn:aws:kms:us-east-1:123456789012:{ALIAS}"
         (ALIAS_ARN, "another", FAILURE, ":key/"),  # an alias is no value of the setting
         ("alias/deleted", "the same", FAILURE, "is encrypted with alias/deleted"),
         # The console of S3 sets this one for "AWS managed key".
-        (ALIAS_ARN.replace("members", "aws/s3"), "none", OK, "with a key of yours"),
+        (ALIAS_ARN.replace("members", "aws/s3"), "none", OK, "with a key of your own"),
     ],
 )
 def test_a_bucket_with_a_key_that_no_setting_names(
@@ -387,9 +389,7 @@ def test_a_bucket_with_a_key_that_no_setting_names(
             ]
         },
     )
-    named = {"another": keys[1], "the same": keys[0]}.get(setting)
-    if named is not None:
-        runs.outputs |= {"DestinationKey": named}
+    runs.outputs |= {"DestinationKey": {"another": keys[1], "the same": keys[0]}.get(setting, "")}
     check(runs, "kms key", expected, word)
 
 
@@ -665,8 +665,8 @@ def test_a_right_that_is_missing(runs: DeployedRuns, account: Account, name: str
         resource("Dead", "AWS::SQS::Queue", "https://sqs/1/dead"),
         resource("FunctionsPlanLogs1", "AWS::Logs::LogGroup", "plan-logs"),
     )
+    runs.outputs |= {"DestinationKey": "arn:aws:kms:us-east-1:123456789012:key/k"}
     runs.variables |= TAGS | {
-        Variable.DESTINATION_KMS_KEY: "arn:aws:kms:us-east-1:123456789012:key/k",
         Variable.PASSWORD_SECRET: "arn:aws:secretsmanager:us-east-1:123456789012:secret:z-AAAAAA",
         Variable.SCAN: "guardduty",
     }
@@ -865,6 +865,6 @@ def test_a_refused_delete_is_not_silent(runs: DeployedRuns) -> None:
 
     with (
         answering(runs, answer, "s3"),
-        pytest.raises(AccessDeniedError, match="1 objects of bucket stay: AccessDenied for a"),
+        pytest.raises(AccessDeniedError, match="1 objects remain in bucket: AccessDenied for a"),
     ):
         remove_versions(runs, "bucket", "a", "a".__eq__)

@@ -104,7 +104,7 @@ def test_an_execution_may_have_any_name(site: Site) -> None:
 def test_a_stopped_run_is_resumed(site: Site) -> None:
     """By an execution of its own, and not while any is at work; its report is the last one."""
     run, runs = site.begin("a.zip"), site.runs
-    with pytest.raises(UsageError, match=f"for its end: s3unzip watch {run} --env dev"):
+    with pytest.raises(UsageError, match=f"for it to end: s3unzip watch {run} --env dev"):
         runs.resume(run)
     assert (runs.state(run), runs.stop(run), runs.stop(run), runs.state(run)) == (
         "RUNNING",
@@ -123,7 +123,7 @@ def test_a_stopped_run_is_resumed(site: Site) -> None:
     # Step Functions redrives the first execution.
     backend = get_backend("stepfunctions")["123456789012"]["us-east-1"]
     backend.state_machines[0].executions[0].status = "RUNNING"
-    with pytest.raises(UsageError, match="for its end: s3unzip watch"):
+    with pytest.raises(UsageError, match="for it to end: s3unzip watch"):
         runs.resume(run)
     assert (runs.stop(run), runs.state(run)) == (True, "ABORTED")
 
