@@ -195,7 +195,7 @@ def find_missing(runs: DeployedRuns, since: float, names: Sequence[str] = ()) ->
 
     Sends one LIST per thousand objects, and one HEAD and one GET per archive. If the GET finds no
     report, another GET checks whether the archive is split, one HEAD is sent for each part, and one
-    LIST looks for runs that earlier settings made.
+    LIST looks for a run with another id, because the id depends on the settings.
 
     Args:
         runs: the runs of the environment.
@@ -203,7 +203,7 @@ def find_missing(runs: DeployedRuns, since: float, names: Sequence[str] = ()) ->
         names: keys, prefixes or globs of archives; empty: all archives that the environment covers.
     """
     with ThreadPoolExecutor(LOOKUPS, thread_name_prefix="missing") as pool:
-        answers = list(
+        answers = list(  # for each archive: `RUNNING`, an `Unsettled`, or None if it is settled
             pool.map(partial(_find_unsettled, runs=runs), _list_recent(runs, since, names))
         )
     return MissingArchives(
@@ -217,7 +217,7 @@ def find_missing(runs: DeployedRuns, since: float, names: Sequence[str] = ()) ->
 def start_missing(runs: DeployedRuns, archives: Sequence[Unsettled]) -> None:
     """Queue an event for each archive without a run, and resume the runs of the other archives.
 
-    The events have the time of this call, so that the wait before it is not a duration of a run.
+    The events have the time of this call, so the earlier wait is not counted as part of a run.
     """
     for archive in archives:
         if archive.state != "no run":
@@ -271,26 +271,26 @@ def count_messages(runs: DeployedRuns, queue: str) -> int:
     return sum(map(int, answer["Attributes"].values()))
 
 
-def _check_scope(name: str, defaults: LambdaConfig) -> None:
+def _check_scope(name: str, config: LambdaConfig) -> None:
     """Raise `UsageError` if the environment covers none of the archives that `name` can match."""
     scheme, separator, path = name.partition("://")
     bucket, key = split_bucket(path)
     if not separator or scheme.lower() != "s3" or not bucket:
-        raise UsageError(f"{name}: archives of an environment are in S3: s3://bucket/prefix/")
+        raise UsageError(f"{name}: an environment's archives are in S3; give s3://bucket/prefix/")
     if names_several(name):  # a prefix or a glob; it must overlap the prefix of a trigger
         start = fixed_part(key)
         prefixes = [
-            alternative.ingest_prefix
-            for alternative in defaults.all_defaults
-            if alternative.ingest_bucket == bucket
+            trigger.ingest_prefix
+            for trigger in config.all_defaults
+            if trigger.ingest_bucket == bucket
         ]
         inside = any(prefix.startswith(start) or start.startswith(prefix) for prefix in prefixes)
     else:
-        inside = defaults.covers(Location("s3", bucket, key))
+        inside = config.covers(Location("s3", bucket, key))
     if not inside:
-        scopes = " and ".join(alternative.scope for alternative in defaults.all_defaults)
+        scopes = " and ".join(trigger.scope for trigger in config.all_defaults)
         raise UsageError(
-            f"{name}: the environment {defaults.environment} takes only {scopes}; copy the "
+            f"{name}: the environment {config.environment} takes only {scopes}; copy the "
             "archives there, or extract them on this machine with s3unzip run"
         )
 
@@ -308,19 +308,19 @@ def _list_recent(runs: DeployedRuns, since: float, names: Sequence[str]) -> Iter
 
     Without names, every such object matches.
     """
-    defaults = runs.defaults
+    config = runs.defaults
     for name in names:
-        _check_scope(name, defaults)
+        _check_scope(name, config)
     selections = [select_keys(name) for name in names]  # pairs of a prefix and a test for keys
     if not names:  # every key below the prefixes that start runs
-        prefixes = {config.ingest_prefix for config in defaults.all_defaults}
+        prefixes = {trigger.ingest_prefix for trigger in config.all_defaults}
         selections = [(prefix, is_object) for prefix in sorted(prefixes)]
     yielded = set[str]()  # keys; an object may be selected by several names
     for listed in chain.from_iterable(_list_objects(runs, *selection) for selection in selections):
         key = listed["Key"]
         if (
             listed["LastModified"].timestamp() >= since
-            and defaults.covers(_locate(runs, key))
+            and config.covers(_locate(runs, key))
             and key not in yielded
         ):
             yielded.add(key)
@@ -328,7 +328,7 @@ def _list_recent(runs: DeployedRuns, since: float, names: Sequence[str]) -> Iter
 
 
 def _find_unsettled(archive: ObjectTypeDef, runs: DeployedRuns) -> Unsettled | str | None:
-    """Return what is unsettled about an archive, or None; `RUNNING` if its run is at work."""
+    """Return what is unsettled about an archive, or None; `RUNNING` if its run has not ended."""
     request = runs.defaults.request(archive["Key"])
     source = request.source
     put = archive["LastModified"].timestamp()
@@ -351,18 +351,18 @@ def _find_unsettled(archive: ObjectTypeDef, runs: DeployedRuns) -> Unsettled | s
     except NotFoundError:  # the archive was deleted after the listing
         return None
     except (UnreadableRecordError, UsageError) as error:
-        # The record is damaged, or of another archive.
+        # The record is damaged, or belongs to another archive.
         return structs.replace(unread, run=run, message=str(error))
 
 
 def _assess_without_report(
     runs: DeployedRuns, request: Request, last_part: Tail, put: float
 ) -> Unsettled | str | None:
-    """Return what is unsettled about an archive if the run id of its last part has no report.
+    """Return what is unsettled about an archive, given that its last part's run id has no report.
 
     The id of the run of a split archive is derived from all its parts, so this looks them up. A run
-    that began before a change of the settings has another id, and its verdict is one, too.
-    Returns `RUNNING` if the run is at work, or None if another run of this version has a report.
+    that began before the settings were changed has another id, but its verdict counts, too.
+    Returns `RUNNING` if the run has not ended, or None if another run of this version has a report.
 
     Args:
         runs: the runs of the environment.
@@ -409,7 +409,7 @@ def _assess_report(report: Report, unfinished: Unsettled) -> Unsettled | str | N
         report: the report of the run.
         unfinished: the result for an archive that was to be deleted or tagged, but was not.
     """
-    # The archive has the version of the run, so the same bytes have been put back.
+    # The report was found by the archive's current version, so the same bytes have been put back.
     if report.verdict is Verdict.SOURCE_CHANGED:
         return structs.replace(unfinished, state="put back")
     if report.after_success is None or not report.archive_left:

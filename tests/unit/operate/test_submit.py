@@ -113,7 +113,7 @@ def test_a_key_is_looked_up_with_one_request(shell: Shell) -> None:
         ("s3://arrivals/no*.zip", 6, "s3://arrivals/no*.zip: names no archive"),
         ("s3://arrivals/text.txt", 2, "the environment dev takes only s3://arrivals/*.zip; copy"),
         ("s3://other/a.zip", 2, "takes only s3://arrivals/*.zip"),
-        ("a.zip", 2, "archives of an environment are in S3: s3://bucket/prefix/"),
+        ("a.zip", 2, "archives are in S3; give s3://bucket/prefix/"),
     ],
 )
 def test_words_that_select_nothing_queue_nothing(
