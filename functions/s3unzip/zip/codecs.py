@@ -99,10 +99,12 @@ class _SlicedStream:
     """A stream with the interface of bz2 and lzma, for a library that does not limit its output.
 
     `decompress` is the method of `library` that decompresses a slice, at most `max_slice` bytes of
-    input. Some libraries do not report how much input they have used. For these libraries, the
-    lengths of the slices depend only on `input_left`, the number of bytes up to the end of the
-    member, and not on how the input arrives. The last byte is a separate slice: if the stream ends
-    before this byte, there are bytes after the stream.
+    input. The output of a slice is kept until it has been returned in parts.
+
+    Some libraries do not report how much input they have used. For these libraries, the lengths of
+    the slices depend only on `input_left`, the number of bytes up to the end of the member, and not
+    on how the input arrives. The last byte is a separate slice: if the stream ends before this
+    byte, there are bytes after the stream.
     """
 
     def __init__(
@@ -118,7 +120,7 @@ class _SlicedStream:
         # Number of bytes that the library will still receive; None if it reports unused input.
         self._input_left = input_left
         self._input = memoryview(b"")  # bytes that the library has not used
-        self._output = memoryview(b"")  # output of the last slice that `decompress` must return
+        self._output = memoryview(b"")  # output of the last slice that was not returned yet
 
     @property
     def eof(self) -> bool:
@@ -302,9 +304,9 @@ class _LzmaStream:
     def needs_input(self) -> bool:
         if self._stream is None:
             return len(self._input) < _LZMA_HEADER_LENGTH
-        # Some writers add an end marker to a stream without declaring the marker. liblzma accepts
-        # it, unless the input is cut inside the marker. Therefore, before the last byte of output,
-        # wait until the rest of the input, or enough of it for a marker, has arrived.
+        # Some writers add an end marker without declaring it. liblzma accepts such a marker only if
+        # the input is not cut inside the marker. Therefore, before the last byte of output, wait
+        # until the rest of the input, or enough of it for a marker, has arrived.
         may_reach_marker = self._output_left <= 1 and not self._declares_marker
         if may_reach_marker and self._input_left > 0 and len(self._input) < _MAX_MARKER:
             return True

@@ -1,9 +1,9 @@
 """Find the central directory of an archive, and check the bytes before the first member.
 
 Offsets do not always include the bytes before the archive, such as the program of a self-extractor
-or the first line of a script. Offsets can also be cut to their lower 32 bits (see `wrapped`). An
-archive that has two meanings is refused. An archive that follows another complete archive is also
-refused, because other readers might read the first archive.
+or the first line of a script. Offsets can also be truncated to their lower 32 bits (see `wrapped`).
+An archive that can be read in two ways is refused. An archive that follows another complete archive
+is also refused, because other readers might read the first archive.
 """
 
 import re

@@ -1,7 +1,7 @@
 """The end record of an archive (APPNOTE 4.3.16), joined with its ZIP64 records (4.3.14, 4.3.15).
 
 Exactly one end record must be at the end of the archive. If the values in the ZIP64 record and in
-the end record differ, the archive has two meanings and is refused.
+the end record differ, the archive can be read in two ways and is refused.
 """
 
 from struct import Struct

@@ -37,7 +37,7 @@ class Selection(NamedTuple):
 def _hash_folders(
     folders: Iterator[str], memory: int, fold: Callable[[str], str] = str
 ) -> Iterator[int]:
-    """Yield the hashes of the folders and of all their parents, folded by `fold`.
+    """Yield the hashes of the folders and of their parents, folded by `fold`; `str` folds nothing.
 
     Each hash is usually yielded only once. Once the yielded hashes occupy `memory` bytes, they are
     all forgotten and may be yielded again.

@@ -1,6 +1,6 @@
 """Archives above 4 GiB without ZIP64, whose sizes and offsets are modulo 2^32.
 
-Such archives are written by macOS (Archive Utility before macOS 15.3, and ditto), which cuts each
+Such archives are written by macOS (Archive Utility before macOS 15.3, and ditto). It truncates each
 number to its lower 32 bits, in both headers, in the data descriptors and in the end record. The
 tools of macOS can unpack these archives. See https://github.com/thejoshwolfe/yauzl/issues/69.
 s3unzip reads them according to these rules:
