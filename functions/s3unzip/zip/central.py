@@ -470,9 +470,10 @@ class DirectoryReader:
         selected = readable  # nearly always all members are selected
         if UNSELECTED in table.kinds:
             selected = self._members_of(order, SELECTED)
-        failed = array("I", table.numbers(FAILED, KEYLESS))
-        inflation = 0.0  # bytes for each compressed byte, see `Index`
-        if self._wrapped_bytes:  # the members with `FLAG_WRAPPED` share the rest of the limit
+        failed = array("I", table.numbers(FAILED, KEYLESS))  # with or without a key
+        # Members with `FLAG_WRAPPED` can be larger than declared. They share the rest of the limit.
+        inflation = 0.0  # additional bytes for each compressed byte
+        if self._wrapped_bytes:
             inflation = (self._policy.limits.total_size - self._declared_size) / self._wrapped_bytes
         return Index(
             table=table,

@@ -69,7 +69,8 @@ class KeyChecker:
         self._table = table
         self._policy = policy
         self._selection = selection
-        self._reserved = fold_key(selection.reserved or "")  # no member may have this folded key
+        # Folded; no member may have this key or a key below it.
+        self._reserved = fold_key(selection.reserved or "")
         self._selected_count = 0
         self._names_size = 0  # total size in bytes of the names so far
         self._directories: set[int] = set()  # hashes of the paths of directories

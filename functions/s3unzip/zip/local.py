@@ -182,9 +182,9 @@ def _compare_content(member: Member, header: LocalHeader, extras: records.Extras
                 f"{_describe_content(*local)}; "
                 f"the directory declares {_describe_content(*declared)}",
             )
-    # Both headers declare 0 bytes here: without a descriptor, the loop has compared them. So there
-    # is no stream, or an empty stream of at most 32 bytes (in xz). If more bytes follow, they are
-    # content that the headers do not declare.
+    # Without a descriptor, the loop has compared the sizes, so both headers declare 0 bytes. An
+    # empty stream has at most 32 bytes (in xz). If more bytes follow, they are content that the
+    # headers do not declare.
     if (
         header.method
         and not (member.compressed_size or header.flags & records.FLAG_DESCRIPTOR)
@@ -319,7 +319,7 @@ def _check_descriptor(member: Member, opened: OpenedMember, tail: Buffer) -> tup
             descriptor = signature + form
             if start.startswith(descriptor):
                 return len(descriptor), warnings
-            # All that precedes the next header is a copy of a longer descriptor, cut short.
+            # The 16 bytes before the next header can be the beginning of a longer descriptor.
             if len(start) == _COPIED_LENGTH and descriptor.startswith(start):
                 return _COPIED_LENGTH, ["dd-cut"]
     data_stop = member.offset + opened.data_start + member.compressed_size

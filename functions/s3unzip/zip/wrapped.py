@@ -77,8 +77,7 @@ def find_long_members(table: HeaderTable, start: int) -> Reads[dict[int, int]]:
     for number in _find_crossings(table):
         min_wraps = yield from probes.find_wraps(number, range(min_wraps, total + 1))
         wraps[number] = min_wraps
-    # If there is only one header, the loop has looked for it at later offsets as well.
-    if wraps[0]:
+    if wraps[0]:  # the loop sets it only if there is a single header
         reject(UNPROVEN, "the first local header is not at its declared offset", table.offsets[0])
     lengths: dict[int, int] = {}
     spans = list(pairwise(sorted(wraps)))  # header numbers: the first, and the one after the last
