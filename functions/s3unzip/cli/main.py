@@ -20,7 +20,7 @@ COMPLETION = "_S3UNZIP_COMPLETE"  # set by a shell's completion script
 # The module of each command and the first sentence of its help, so that the list of commands can be
 # printed without loading any of these modules.
 COMMANDS = {
-    "run": ("run", "Extract an archive, or several, on this machine."),
+    "run": ("run", "Extract one or more archives on this machine."),
     "plan": ("plan", "Estimate a run: its work, time and cost; nothing is written."),
     "ls": ("look", "List an archive's members; only its directory is read."),
     "cat": ("look", "Write members to stdout and check them; only their bytes are read."),
@@ -109,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     if arguments is None:
         arguments = sys.argv[1:]
     stopping = Stopping()
-    code = 0  # used if the reader of the output ends before the command has an exit code
+    code = 0  # used if the reader of the output exits before the command has an exit code
     try:
         with stopping.like_ctrl_c():
             code = _invoke(list(arguments))
@@ -132,7 +132,8 @@ def _invoke(arguments: list[str]) -> int:
     """
     if len(arguments) > 1 and arguments[0] == "help" and arguments[1] in COMMANDS:
         arguments = [arguments[1], "--help"]
-    # The script of a shell also sets COMP_WORDS. Without COMP_WORDS, nothing is to be completed.
+    # A shell's completion script also sets COMP_WORDS, and `..._source` asks for this script. Any
+    # other COMPLETION was left in the environment by mistake.
     if COMPLETION in os.environ and (
         "COMP_WORDS" in os.environ or os.environ[COMPLETION].endswith("_source")
     ):

@@ -35,7 +35,7 @@ def print_report(
     out: TextIO,
     *,
     environment: str | None = None,
-    rates: bool = True,
+    show_rates: bool = True,
     connections: StoreConfig | None = None,
 ) -> None:
     """Print the verdict, the totals, the reasons for failures, the page and the next command.
@@ -44,14 +44,14 @@ def print_report(
         report: the report of the run.
         out: the stream to print to.
         environment: the environment of the run. None means this machine.
-        rates: whether to print the duration, and members and bytes per second.
+        show_rates: whether to print the duration, and members and bytes per second.
         connections: how the run's stores, or the environment, are reached.
     """
     env_options = environment_options(environment, connections)
     _print_verdict(report, _title(report), out)
     _print_advice(report, out, env_options)
     if report.verdict is not Verdict.REJECTED:
-        _print_totals(report, out, rates=rates)
+        _print_totals(report, out, show_rates=show_rates)
     print_failures(report, out, env_options)
     if report.after_success is not None:
         out.write(f"  {printable(str(report.after_success))}\n")
@@ -163,7 +163,7 @@ def _at_byte(offset: int | None) -> str:
     return f" at byte {offset:,}"
 
 
-def _print_totals(report: Report, out: TextIO, *, rates: bool) -> None:
+def _print_totals(report: Report, out: TextIO, *, show_rates: bool) -> None:
     counts = [
         (report.extracted, "extracted"),
         (report.unchanged, "unchanged"),
@@ -174,7 +174,7 @@ def _print_totals(report: Report, out: TextIO, *, rates: bool) -> None:
     ]
     outcomes = ", ".join(f"{count:,} {name}" for count, name in counts if count)
     speed = ""
-    if rates:
+    if show_rates:
         speed = _describe_speed(report)
     out.write(
         f"  {show_count(report.members, 'member')}: {outcomes or 'none'}\n"
@@ -198,7 +198,7 @@ def _describe_speed(report: Report) -> str:
         return ""
     rates = [f"{show_bytes(report.bytes_out / seconds)}/s"]
     members = report.extracted + report.unchanged
-    if members >= seconds:  # a rate below one member a second would be shown as 0
+    if members >= seconds:  # a rate below one member per second would be shown as 0
         rates.insert(0, f"{members / seconds:,.0f} members/s")
     workers = ""
     if report.workers:
@@ -245,8 +245,8 @@ class RunOutput(RunDisplay):
 
     Args:
         connections: how the run's stores are reached, for the printed command that repeats the run.
-        rates: whether to print the rates of the run.
-        max_extra: maximum number of objects that ``--delete-extra`` may delete.
+        show_rates: whether to print the rates of the run.
+        max_deleted: maximum number of objects that ``--delete-extra`` may delete.
     """
 
     def __init__(
@@ -255,31 +255,30 @@ class RunOutput(RunDisplay):
         quiet: bool,
         json: bool,
         connections: StoreConfig | None,
-        rates: bool = True,
-        max_extra: int = 0,
+        show_rates: bool = True,
+        max_deleted: int = 0,
     ) -> None:
         super().__init__(quiet=quiet)
         self.nested_runs: list[NestedRun] = []
         self.objection = ""  # why extra objects are kept
         self._json = json
         self._connections = connections
-        self._rates = rates
-        self._max_extra = max_extra
+        self._show_rates = show_rates
+        self._max_deleted = max_deleted
 
     def may_delete(self, extra: Sequence[StoredObject]) -> bool:
         """Return whether `extra` may be deleted; if not, print the reason.
 
-        More than ``--delete-extra`` objects are never deleted. On a terminal, the user is asked,
-        too.
+        At most ``--delete-extra`` objects may be deleted. On a terminal, the user is asked, too.
         """
         self.stop()
         count = show_count(len(extra), "object")
         size = show_bytes(sum(listed.size for listed in extra))
         predicate = choose_form(len(extra), "is not a member", "are not members")
         summary = f"{count} ({size}) {predicate} of the archive"
-        if len(extra) > self._max_extra:
+        if len(extra) > self._max_deleted:
             self.objection = (
-                f"{summary}; nothing is deleted, because --delete-extra is {self._max_extra:,}"
+                f"{summary}; nothing is deleted, because --delete-extra is {self._max_deleted:,}"
             )
         elif sys.stdin.isatty():
             lines = [f"  {printable_name(listed.key)}" for listed in extra[:EXTRA_SHOWN]]
@@ -300,7 +299,12 @@ class RunOutput(RunDisplay):
         if self._json:
             print_json(report)
         if not self._quiet:
-            print_report(report, sys.stderr, rates=self._rates, connections=self._connections)
+            print_report(
+                report,
+                sys.stderr,
+                show_rates=self._show_rates,
+                connections=self._connections,
+            )
         else:
             print_problem(report)
 
@@ -338,16 +342,16 @@ def exit_code(report: Report, nested: Sequence[NestedRun] = ()) -> int:
     if not all(run.is_right for run in nested):
         return 1
     if report.archive_left:  # the action of `--after-success` failed
-        return AccessDeniedError.exit_code
+        return AccessDeniedError.exit_code  # the usual cause: the store refused the action
     return 0
 
 
 def shown_connections(config: StoreConfig, *locations: Location) -> StoreConfig:
     """Return the options that a printed command needs to reach `locations` again.
 
-    Options that are set by environment variables are left out. If no location is in S3, all S3
-    options are left out.
+    URLs with secrets and options that are set by environment variables are left out. If no location
+    is in S3, all S3 options are left out.
     """
     if not any(location.store.takes_s3_options for location in locations):
         return StoreConfig(other_hosts=config.other_hosts)  # an option for web servers
-    return config.recorded().without_environment()
+    return config.recorded().without_variables()

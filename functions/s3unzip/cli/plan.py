@@ -58,8 +58,8 @@ def plan(arguments: Arguments) -> int:
     else:  # the run is in an environment; typed options replace its settings
         if arguments.platform not in {None, "aws"}:
             raise UsageError(f"--env {arguments.env} is on aws, not on {arguments.platform}")
-        environment = arguments.deployed().defaults
-        defaults = environment.defaults_of(source)
+        settings = arguments.deployed().defaults
+        defaults = settings.defaults_of(source)  # of the route, if one covers the archive
         destination = defaults.destination
         if arguments.dest:
             destination = parse_destination(arguments.dest)
@@ -67,11 +67,11 @@ def plan(arguments: Arguments) -> int:
             source, destination, override_options(defaults.options, arguments.options())
         )
         platform = replace(
-            environment.platform, workers=arguments.workers or environment.tuning.max_workers
+            settings.platform, workers=arguments.workers or settings.tuning.max_workers
         )
-        tuning = arguments.tuning(platform, environment.tuning)
+        tuning = arguments.tuning(platform, settings.tuning)
         if max_cost is None:
-            max_cost = environment.max_cost
+            max_cost = settings.max_cost
     context = open_context(
         request.options,
         arguments.config(),
@@ -90,7 +90,7 @@ def plan(arguments: Arguments) -> int:
 
 
 def _choose_platform(request: Request, arguments: Arguments) -> Platform:
-    """Return the platform that `--on` names, which defaults to this machine."""
+    """Return the platform that `--on` names; the default is this machine."""
     match arguments.platform:
         case None | "local":
             return describe_machine(request, arguments.config(), arguments.processes)
@@ -131,7 +131,7 @@ def _estimate(request: Request, context: Context, platform: Platform) -> Estimat
 def _print_estimate(estimate: Estimate) -> None:
     cost = estimate.cost
     speed = f"{show_bytes(estimate.bytes_out / estimate.seconds)}/s"
-    if estimate.members >= estimate.seconds:  # a rate below one a second would be shown as 0
+    if estimate.members >= estimate.seconds:  # a rate below one per second would be shown as 0
         speed = f"{estimate.members / estimate.seconds:,.0f} members/s"
     kinds = ", ".join(f"{members:,} by {kind}" for kind, members in estimate.kinds.items())
     counts = ((kind, getattr(estimate.requests, kind)) for kind in PLANNED_REQUESTS)

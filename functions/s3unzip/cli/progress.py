@@ -100,9 +100,9 @@ class RunDisplay(Progress):
         self.plan: PlanSummary | None = None
         self._phase = "plan"
         self._phase_start = time.monotonic()
-        self.note = ""
-        self._trouble = ""
-        self._failures = 0
+        self.note = ""  # the last line of the display, about tasks and retries
+        self._trouble = ""  # the last message of `trouble`
+        self._failures = 0  # number of failed members, of which the first are printed
         self._end_display: Callable[[], None] | None = None  # None: nothing is shown
         self._ended = threading.Event()
 
@@ -163,7 +163,7 @@ class RunDisplay(Progress):
         self._console().print(Text(printable_lines(text)), soft_wrap=True)
 
     def figures(self) -> Figures:
-        """Return the current figures, and store them for the rates of later ones."""
+        """Return the current figures, and keep them, so that the next call can compute rates."""
         with self._lock:
             counts = Counter(self.counts)
             plan = self.plan
@@ -174,6 +174,7 @@ class RunDisplay(Progress):
                 return _figures_of_verify(counts, done / elapsed)
             if plan is None or self._phase != EXTRACTING:
                 return Figures(PHASE_TITLES.get(self._phase, self._phase), None, note=self.note)
+            # Both count compressed bytes and a constant for each member (`PlannedMember.work`).
             share = min(1.0, max(0.0, counts["bytes_done"] / max(1, plan.work)))
             earlier = self._remember(_Moment(now, share, done))
         interval = max(now - earlier.time, 1e-3)

@@ -62,19 +62,19 @@ ARCHIVE_COLUMNS = ("STATE", "MEMBERS", "FAILED", "RUN", "SOURCE")
     dest={"required": False, "default": ""},
 )
 def run(arguments: Arguments) -> int:
-    """Extract an archive, or several, on this machine.
+    """Extract one or more archives on this machine.
 
     SRC is an archive, a folder, a prefix (s3://bucket/in/) or a glob; several may be given.
     For several archives, the exit code is the highest one.
 
-    Exit code: 0 all extracted, 1 some members failed or extra objects stay, 3 archive rejected,
-    4 archive changed, 5 a service failed (s3unzip resume continues),
-    2 wrong request, 6 a store refused, 7 no member selected,
-    74 stdout cannot be written, 130 stopped (143 by SIGTERM, 129 by SIGHUP).
+    Exit code: 0 all extracted, 1 some members failed or extra objects stay, 2 wrong request,
+    3 archive rejected, 4 archive changed, 5 a service failed (s3unzip resume continues),
+    6 a store refused, 7 no member selected, 74 stdout cannot be written,
+    130 stopped (143 by SIGTERM, 129 by SIGHUP).
     """
     from s3unzip.api.extraction import names_one  # slow to import, and not needed for the help
 
-    _check_order(arguments)
+    _require_destination(arguments)
     stores = arguments.config()
     check_access(stores, after_success=arguments.after_success)  # before the first request
     is_one = len(arguments.sources) == 1 and names_one(arguments.sources[0], stores)
@@ -82,7 +82,7 @@ def run(arguments: Arguments) -> int:
         raise UsageError("--delete-extra: is for one archive; run them one by one")
     requests = _make_requests(arguments, stores)
     if arguments.dry_run:
-        password = arguments.password()  # once for all archives: the user may be asked
+        password = arguments.password()  # once for all archives: it may prompt the user
         if is_one:
             return _list_decisions(requests[0], arguments, password)
         return max(_list_or_report(request, arguments, password) for request in requests)
@@ -91,7 +91,7 @@ def run(arguments: Arguments) -> int:
     return _extract_several(requests, arguments, stores)
 
 
-def _check_order(arguments: Arguments) -> None:
+def _require_destination(arguments: Arguments) -> None:
     """Refuse arguments that do not end with a destination."""
     if not arguments.sources:  # click treats a single argument as DEST
         if not arguments.dest:
@@ -138,7 +138,7 @@ def _extract_one(request: Request, arguments: Arguments, stores: StoreConfig) ->
         quiet=arguments.quiet,
         json=arguments.json,
         connections=shown_connections(stores, request.source, request.destination),
-        max_extra=arguments.delete_extra or 0,
+        max_deleted=arguments.delete_extra or 0,
     )
     may_delete = None
     if arguments.delete_extra is not None:
@@ -146,7 +146,7 @@ def _extract_one(request: Request, arguments: Arguments, stores: StoreConfig) ->
         may_delete = output.may_delete
     with output, suggesting_prefix(request.source):
         report = s3unzip.extract(
-            arguments.sources[0],
+            arguments.sources[0],  # names the archive of `request`, as text
             arguments.dest,
             request.options,
             password=arguments.password(),
@@ -272,7 +272,7 @@ def _extract_several(requests: Sequence[Request], arguments: Arguments, stores: 
 
 
 def _extract_next(machine: "Machine", request: Request, display: _BatchDisplay) -> ArchiveEnd:
-    """Extract an archive; return an error in the result, so that the next archive can follow."""
+    """Extract an archive; return an error in the result, so that the next archive is extracted."""
     from s3unzip.api.extraction import extract_one
 
     warnings: list[str] = []

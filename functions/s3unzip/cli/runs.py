@@ -1,7 +1,4 @@
-"""Commands for the runs on this machine or in an environment.
-
-The commands are ``runs``, ``show``, ``watch``, ``resume`` and ``abort``.
-"""
+"""Commands for runs: ``runs``, ``show``, ``watch``, ``resume``, ``abort``."""
 
 import sys
 import time
@@ -22,7 +19,7 @@ from s3unzip.cli.progress import RunDisplay, failed_line
 from s3unzip.cli.terminal import print_json, text_stream, warn, write_table
 from s3unzip.context import Context
 from s3unzip.errors import NotFoundError, ServiceFaultError, UnreadableRecordError, UsageError
-from s3unzip.local.runs import ENDED, LocalRuns, lock_run, was_restarted
+from s3unzip.local.runs import ENDED, LocalRuns, lock_run, machine_restarted_since
 from s3unzip.model import Outcome, PlanSummary, Report, Request, Run, Status, Verdict
 from s3unzip.options import read_options
 from s3unzip.planning.select import members_folder
@@ -114,7 +111,7 @@ def runs(arguments: Arguments) -> int:
     rows: list[tuple[str, ...]] = [RUN_COLUMNS]
     for recent in run_list.recent(arguments.newest):
         try:
-            listed = _list_run(recent, run_list)
+            listed = _list_run(recent, run_list)  # None: the run has no plan yet
         except UnreadableRecordError as error:  # truncated, foreign or from another version
             folder = f"{run_list.work_location}runs/{recent.run}/"
             warn(f"{folder}: {error}")
@@ -151,7 +148,7 @@ def _prune(arguments: Arguments, days: float) -> int:
 
 
 def _list_run(recent: ListedRun, run_list: RunList) -> ListedRun | None:
-    """Return the line for a run from its report or else its plan, or None if it has neither yet."""
+    """Return the line for a run from its report or plan; None for a local run that has neither."""
     records = run_list.records(recent.run)
     report = _read_current_report(records, recent.state)
     if report is not None:
@@ -182,7 +179,7 @@ def _list_run(recent: ListedRun, run_list: RunList) -> ListedRun | None:
 
 
 def _read_current_report(records: RunRecords, state: str) -> Report | None:
-    """Return the report of a run; None if there is none yet, or if the run was resumed since."""
+    """Return the report of a run; None if there is none yet, or if the run has been resumed."""
     try:
         report = records.read_report()
     except NotFoundError:
@@ -244,7 +241,7 @@ def show(arguments: Arguments) -> int:
             report,
             sys.stdout,
             environment=run_list.environment,
-            connections=run_list.connections(run).without_environment(),
+            connections=run_list.connections(run).without_variables(),
         )
     return report.verdict.exit_code
 
@@ -286,12 +283,12 @@ def _find_page(report: Report, run_list: RunList) -> Path:
     make_folders(page.parent, PRIVATE)
     try:
         body = run_list.records(run).store.read(PAGE)
-    except NotFoundError:  # as of a small archive in an environment, or after a kill
+    except NotFoundError:  # a small archive in an environment has none; a killed run may
         context = Context(
             run_list.stores,
             Clock(),
             environment=run_list.environment or "",
-            connections=run_list.connections(run).without_environment(),
+            connections=run_list.connections(run).without_variables(),
         )
         body = render_page(report, context)
     with explaining(str(page)):
@@ -328,8 +325,8 @@ def _resume_here(arguments: Arguments) -> int:
     local = LocalRuns(arguments.config())
     run_id = local.find(arguments.run)
     run = _require_plan(run_id, local).run
-    # After a power failure, files that are on record may be missing.
-    may_lack_files = run.destination.store.has_folders and was_restarted(
+    # After a power failure, files that are on record may be missing: `machine.resume` checks.
+    may_lack_files = run.destination.store.has_folders and machine_restarted_since(
         local.work_location.key, run_id
     )
     if not may_lack_files and _print_if_complete(run_id, local, json=arguments.json):
@@ -339,8 +336,11 @@ def _resume_here(arguments: Arguments) -> int:
     stores = _recall_config(arguments, local.connections(run_id))
     check_buckets(stores, run.source, run.destination)
     with (
-        RunOutput(  # without rates: the run was not active all the time from its start to its end
-            quiet=False, json=arguments.json, connections=stores.without_environment(), rates=False
+        RunOutput(  # without rates, because the run was not active all the time
+            quiet=False,
+            json=arguments.json,
+            connections=stores.without_variables(),
+            show_rates=False,
         ) as output,
         open_machine(
             stores,
@@ -363,7 +363,7 @@ def _lacks_nested(report: Report, run_list: RunList) -> bool:
     return (
         run_list.environment is None
         and report.options.nested_depth > 0
-        # This record is written when all runs of nested archives have ended or could not begin.
+        # Also true without this record, which is written when all these runs were tried.
         and all(
             b'"reason":"not-begun"' in run_list.records(report.run).store.read(name)
             for name in run_list.records(report.run).store.names(NESTED)
@@ -372,7 +372,7 @@ def _lacks_nested(report: Report, run_list: RunList) -> bool:
 
 
 def _print_if_complete(run: str, run_list: RunList, *, json: bool) -> bool:
-    """Print that resume has nothing to do, if a run is complete; return whether it is.
+    """If a run is complete, print that resume has nothing to do; return whether it is complete.
 
     A run is not complete while nested archives are left, or while the deletion or tagging of its
     archive is pending or has failed.
@@ -422,7 +422,7 @@ def _recall_config(arguments: Arguments, recorded: StoreConfig) -> StoreConfig:
     replaced = typed | {EXCLUSIVE[field] for field in typed & EXCLUSIVE.keys()}
     recalled = {
         field: getattr(recorded, field)
-        # `other_hosts` has no option of its own: `--allow` sets it.
+        # Empty values are not on record. `--allow` can only set `other_hosts`, not clear it.
         for field in (parameters.keys() | {"other_hosts"}) - replaced
         if getattr(recorded, field)
     }
@@ -454,11 +454,11 @@ def abort(arguments: Arguments) -> int:
             plan = records.find_plan()
             if plan is not None:
                 uploads = _drop_uploads(plan.run, run_list)
-            elif report is None and not is_stopped:
+            elif report is None and not is_stopped:  # there is nothing to stop or drop
                 raise _missing_report(run, run_list)
         except UnreadableRecordError as damage:
             raise UnreadableRecordError(
-                f"{run}: {state}, but its incomplete uploads are not dropped: {damage}"
+                f"{run}: {state}, but its incomplete uploads could not be dropped: {damage}"
             ) from None
     if arguments.json:
         print_json(Aborted(run, run_list.environment, stopped=is_stopped, uploads=uploads))
@@ -490,13 +490,13 @@ def watch(arguments: Arguments) -> int:
         report = _follow(run, run_list, display, arguments)
     if arguments.json:
         print_json(report)
-    elif not sys.stdout.isatty():  # the report is on stderr
+    elif not sys.stdout.isatty():  # on a terminal, the report on stderr shows the verdict
         sys.stdout.write(f"{run}: {report.verdict}\n")
     print_report(
         report,
         sys.stderr,
         environment=run_list.environment,
-        connections=run_list.connections(run).without_environment(),
+        connections=run_list.connections(run).without_variables(),
     )
     return report.verdict.exit_code
 
@@ -539,7 +539,7 @@ def _follow(run: str, run_list: RunList, display: RunDisplay, arguments: Argumen
 
 
 def _update_display(display: RunDisplay, snapshot: RunSnapshot, progress: RunProgress) -> None:
-    """Show the figures of a run; `progress` includes those of its Map if a Map is active."""
+    """Show the figures of a run; `progress` includes the tasks of a Map while it is active."""
     plan = snapshot.summary
     if plan is None:  # the run is still being planned
         return
@@ -557,9 +557,9 @@ def _raise_if_overdue(
 
     The state of a run on this machine is also `ENDED` between its plan and its first task.
     """
-    limit = REPORT_SECONDS
-    if state in {ENDED, SUCCEEDED}:  # any other state is that of a failed execution
-        limit = BEGIN_SECONDS
+    limit = BEGIN_SECONDS  # an execution that succeeded has written its report before its end
+    if state not in {ENDED, SUCCEEDED}:  # the execution failed, so the report is written later
+        limit = REPORT_SECONDS
     if seconds_since_end > limit:
         raise _missing_report(run, run_list)
 

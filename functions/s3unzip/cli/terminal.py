@@ -64,10 +64,10 @@ class _SafeText(io.TextIOWrapper):
     """
 
     def __init__(self, raw: _Stream, encoding: str, errors: str, *, by_line: bool) -> None:
-        # An answer of up to 1 MiB, such as a report, is written when the command has ended. So the
-        # exit code is that of the verdict even if the reader of the output has exited.
+        # Up to 1 MiB is written only when the command has ended with its exit code. Before that, a
+        # reader that has exited cannot make the command fail.
         super().__init__(io.BufferedWriter(raw, 1024**2), encoding, errors, line_buffering=by_line)
-        # The progress display escapes its own text and moves the cursor.
+        # For the progress display, which escapes its own text: its cursor movements must pass.
         self.unescaped = io.TextIOWrapper(self.buffer, encoding, errors, line_buffering=by_line)
 
     def write(self, text: str, /) -> int:
@@ -173,17 +173,17 @@ class Stopping:
     def like_ctrl_c(self) -> Iterator[None]:
         """Raise `KeyboardInterrupt` inside the block for SIGINT and the `STOPPING` signals.
 
-        If Python loses the exception, it is raised again. Ignored signals stay ignored, as nohup
-        requires. Only the main thread can set handlers; in other threads, nothing changes.
+        If Python discards the exception, a timer raises it again. Ignored signals stay ignored, as
+        nohup requires. Only the main thread can set handlers; in other threads, nothing changes.
         """
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        report_lost = sys.unraisablehook
+        replaced_hook = sys.unraisablehook
 
-        def report_others(lost: sys.UnraisableHookArgs) -> None:
-            if lost.exc_type is not KeyboardInterrupt:  # this exception is raised again
-                report_lost(lost)
+        def report_others(discarded: sys.UnraisableHookArgs) -> None:
+            if discarded.exc_type is not KeyboardInterrupt:  # this exception is raised again
+                replaced_hook(discarded)
 
         sys.unraisablehook = report_others
         for number in (signal.SIGINT, *STOPPING):
@@ -192,25 +192,26 @@ class Stopping:
         try:
             yield
         finally:
-            lost = False
-            if signal.SIGALRM not in self._handlers:  # no signal has arrived
-                # Otherwise, the program ends and frees its objects, and another one may arrive.
-                sys.unraisablehook = report_lost
-            else:  # `_stop` set the timer
+            is_lost = False
+            if signal.SIGALRM not in self._handlers:  # no signal has called `_stop`
+                sys.unraisablehook = replaced_hook
+            else:
+                # The hook stays, because the program ends and frees objects: this may discard the
+                # exception again. The timer is that of `_stop`.
                 _, interval = signal.setitimer(signal.ITIMER_REAL, *self._replaced_timer)
-                lost = interval > 0  # the timer still runs, so the exception was not handled
+                is_lost = interval > 0  # the timer still runs, so the exception was not handled
             for signal_number, handler in self._handlers.items():
                 signal.signal(signal_number, handler)
             self._handlers.clear()
-            if lost and not _is_handled():
+            if is_lost and not _is_handled():
                 raise KeyboardInterrupt
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
-        """Raise `KeyboardInterrupt`, and start the timer that raises it again if it is lost."""
+        """Raise `KeyboardInterrupt`; start a timer that raises it again if Python discards it."""
         del frame
         self._number = number
         timer = signal.setitimer(signal.ITIMER_REAL, 0.0)  # stops the timer and returns its values
-        if signal.SIGALRM not in self._handlers:  # the first signal: keep what is replaced
+        if signal.SIGALRM not in self._handlers:  # the first signal: save what it replaces
             self._replaced_timer = timer
             self._handlers[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._raise_again)
         signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS, AGAIN_SECONDS)

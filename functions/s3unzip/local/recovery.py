@@ -21,7 +21,7 @@ import logging
 from posixpath import dirname
 
 from s3unzip.extraction.existing_objects import is_same_object
-from s3unzip.local.runs import was_restarted
+from s3unzip.local.runs import machine_restarted_since
 from s3unzip.model import Outcome, Status
 from s3unzip.runs.records import REPORT
 from s3unzip.runs.step import Step
@@ -39,7 +39,7 @@ def forget_lost(step: Step, home: str) -> None:
     destination = step.destination
     if not isinstance(destination, FolderDestination):
         return
-    machine_restarted = was_restarted(home, step.run.id)
+    machine_restarted = machine_restarted_since(home, step.run.id)
 
     def is_lost(outcome: Outcome) -> bool:
         if outcome.status is Status.FAILED:

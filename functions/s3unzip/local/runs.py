@@ -101,7 +101,7 @@ def _explaining_records(folder: Path) -> Iterator[None]:
         raise type(explained)(f"{explained}; {HOME_ADVICE}") from error
 
 
-def was_restarted(home: str, run: str) -> bool:
+def machine_restarted_since(home: str, run: str) -> bool:
     """Return whether the machine may have been restarted since a process worked on `run`.
 
     Returns True if this cannot be determined.

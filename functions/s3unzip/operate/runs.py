@@ -137,7 +137,7 @@ class DeployedRuns(RunList):
         self.location = f"in {environment}"
         self.nothing_yet = f"no run of {environment} has begun yet"
         # Printed commands leave out options that variables set, because the shell has them.
-        self._connections = access.without_environment()
+        self._connections = access.without_variables()
         self.env_options = environment_options(environment, self._connections)
         self._session = AwsSession(access)
         self._clients: dict[tuple[str, str | None], Any] = {}  # by service and region
