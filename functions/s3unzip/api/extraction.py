@@ -223,8 +223,8 @@ def _list_archives(word: str, stores: Stores) -> list[Location]:
     else:
         archives = [parse_source(str(path)) for path in sorted(_list_files(word))]
         container = "folder"
-    # Leave out later pieces (a.zip.002) and earlier parts (a.z01), for which there is advice: they
-    # are read together with the file that names their archive.
+    # Later pieces (a.zip.002) and earlier parts (a.z01) are left out: they are read with the file
+    # that `advise_name` advises to give instead.
     archives = [archive for archive in archives if advise_name(archive) is None]
     if archives:
         return archives

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import s3unzip
 from s3unzip.api.options import make_policy, open_context
 from s3unzip.cli.arguments import Arguments, suggesting_prefix
 from s3unzip.cli.commands import (
@@ -32,7 +31,7 @@ from s3unzip.cli.output import (
 )
 from s3unzip.cli.progress import Figures, RunDisplay
 from s3unzip.cli.terminal import print_json, warn, write_table
-from s3unzip.contradictions import check_access, check_delete_extra
+from s3unzip.contradictions import check_access
 from s3unzip.errors import (
     ConflictError,
     InterruptedRunError,
@@ -134,6 +133,10 @@ def _make_requests(arguments: Arguments, stores: StoreConfig) -> list[Request]:
 
 
 def _extract_one(request: Request, arguments: Arguments, stores: StoreConfig) -> int:
+    from s3unzip.api.extraction import extract_one
+    from s3unzip.local.destination_objects import check_extra
+    from s3unzip.local.machine import open_machine
+
     output = RunOutput(
         quiet=arguments.quiet,
         json=arguments.json,
@@ -141,23 +144,21 @@ def _extract_one(request: Request, arguments: Arguments, stores: StoreConfig) ->
         max_deleted=arguments.delete_extra or 0,
     )
     may_delete = None
-    if arguments.delete_extra is not None:
-        check_delete_extra(request.options, "--delete-extra")
-        may_delete = output.may_delete
-    with output, suggesting_prefix(request.source):
-        report = s3unzip.extract(
-            arguments.sources[0],  # names the archive of `request`, as text
-            arguments.dest,
-            request.options,
-            password=arguments.password(),
-            workers=arguments.processes,
-            tuning=arguments.tuning(),
-            after_success=arguments.after_success,
-            stores=stores,
+    with (
+        output,
+        suggesting_prefix(request.source),
+        open_machine(
+            stores,
+            make_policy(request.options, arguments.password(), request.destination),
+            arguments.tuning(),
+            arguments.processes,
             progress=output,
-            warn=warn,
-            delete_extra=may_delete,
-        )
+        ) as machine,
+    ):
+        if arguments.delete_extra is not None:
+            check_extra(request, stores.work, machine.context.stores)
+            may_delete = output.may_delete
+        report = extract_one(machine, request, output, warn, confirm=may_delete)
     if output.objection:  # extra objects are kept despite --delete-extra
         return 1
     return exit_code(report, output.nested_runs)
@@ -247,8 +248,8 @@ def _extract_several(requests: Sequence[Request], arguments: Arguments, stores: 
     """Extract several archives, one after another; return the highest exit code."""
     from s3unzip.local.machine import open_machine
 
-    first = requests[0]  # all requests have the same options and destination
-    policy = make_policy(first.options, arguments.password(), first.destination)
+    # All requests have the same options and destination.
+    policy = make_policy(requests[0].options, arguments.password(), requests[0].destination)
     with (
         _BatchDisplay(len(requests), quiet=arguments.quiet) as display,
         open_machine(
