@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from s3unzip.errors import UsageError
 from s3unzip.model import STORE_KINDS, Location, StoreKind
-from s3unzip.options import HelpSection, RunOption, option_words, read_options
+from s3unzip.options import HelpSection, RunOption, option_words
 from s3unzip.settings import OTHER_BUCKETS
 
 # A URL without "http://", with too few slashes, or with a query. The group `server` includes the
@@ -29,14 +29,12 @@ _ALMOST_ENDPOINT = re.compile(
 )
 STARTUP_SECONDS = 30.0  # an endpoint that is unreachable this early is probably wrong
 S3_CONNECTIONS = 64  # number of connections that are kept open
-# Environment variables that set options of a `StoreConfig`.
-VARIABLES = (
-    "AWS_ENDPOINT_URL",
-    "AWS_ENDPOINT_URL_S3",
-    "AWS_REGION",
-    "AWS_DEFAULT_REGION",
-    "AWS_PROFILE",
-)
+# The environment variables for fields of a `StoreConfig`. The first variable that is set applies.
+VARIABLES = {
+    "endpoint_url": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
+    "region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
+    "profile": ("AWS_PROFILE",),
+}
 # The kinds of buckets whose ARNs are refused, by service.
 OTHER_ARNS = {
     "s3-object-lambda": "an Object Lambda access point",
@@ -48,7 +46,7 @@ ARN = "arn:"  # prefix of the bucket name if it stands for an access point
 PROXY_LOGIN = (  # advice for the status 407
     "the proxy requires a login: write http://USER:PASSWORD@HOST:PORT in HTTPS_PROXY or HTTP_PROXY"
 )
-HOME_ADVICE = "records of runs are kept there: S3UNZIP_HOME names another folder"
+HOME_ADVICE = "records of runs are kept there; set S3UNZIP_HOME to use another folder"
 # Patterns are compiled on first use, because few commands need all of them.
 _ARN = (
     r"(?s)arn:aws[a-z-]*:(?P<service>[a-z0-9-]+):(?P<region>[a-z0-9-]*):(?P<account>|[0-9]{12})"
@@ -67,8 +65,9 @@ def parse_source(text: str) -> Location:
             "curl -o archive.zip URL, then s3unzip run archive.zip DEST"
         )
     location = parse_location(text)
+    # In another process, /dev/stdin and /dev/fd/3 are other files.
     if location.store.is_local and location.key.startswith(("/dev/", "/proc/")):
-        with suppress(OSError):  # in another process, /dev/stdin and /dev/fd/3 are other files
+        with suppress(OSError):  # the error is raised when the archive is opened
             location = replace(location, key=str(Path(location.key).resolve(strict=True)))
     if location.store.has_prefixes and (not location.key or location.key.endswith("/")):
         raise UsageError(f"{text}: names a bucket or a prefix, not an archive in it")
@@ -98,7 +97,7 @@ def parse_location(text: str) -> Location:
     scheme = scheme.lower()
     if not separator:
         # Text that begins with s3:/, s3// or arn: is a mistake, never a path: a path can be written
-        # as ./s3:/a. The whole ARN of an access point is the bucket, so nothing of it is matched.
+        # as ./s3:/a. The advice drops the match, which is empty for the ARN of an access point.
         mistake = re.match(r"(?i)(s3:/?|s3//|arn:aws[a-z-]*:s3:::|(?=arn:aws))(?=[^/])", text)
         if mistake is not None:
             raise UsageError(f"{text}: no location; did you mean s3://{text[mistake.end() :]}?")
@@ -126,7 +125,7 @@ def parse_location(text: str) -> Location:
                 f"{scheme}://{host.partition(':')[0]}:...: the port is not a number; a slash in a "
                 "password is written %2F"
             )
-        with suppress(UnicodeError):  # else a name such as "bücher.example" needs another package
+        with suppress(UnicodeError):  # urllib3 cannot encode a name such as "bücher.example"
             host = re.sub(
                 r"[^:@]*(?=(:[0-9]*)?\Z)", lambda name: name[0].encode("idna").decode(), host
             )
@@ -189,7 +188,8 @@ def absolute_path(text: str) -> str:
         raise UsageError(f"{text}: there is no such home folder; give the whole path") from None
     except FileNotFoundError:
         raise UsageError(
-            f"{text}: the current folder is gone; change to another one, or give the whole path"
+            f"{text}: the current folder no longer exists; change to another one, or give the "
+            "whole path"
         ) from None
 
 
@@ -211,7 +211,7 @@ def check_endpoint(url: str, name: str = "--endpoint-url") -> None:
                 not re.match(r"([^:]*\.)?[0-9]+\.?\Z", parts.hostname)
                 or socket.inet_aton(parts.hostname)
             )
-            # A label with this prefix must be the Punycode of a lower-case name beyond ASCII.
+            # A label with this prefix must be the Punycode of a lower-case, non-ASCII name.
             and all(
                 label.isprintable() and not label.isascii() and label == label.lower()
                 for encoded in re.findall(r"(?<![^.])xn--([^.]*)", parts.hostname)
@@ -230,7 +230,7 @@ def check_endpoint(url: str, name: str = "--endpoint-url") -> None:
         almost = _ALMOST_ENDPOINT.fullmatch(url)
         if "@" in url:  # a user and a password
             url = f"...@{url.rpartition('@')[2]}"
-        elif almost:
+        elif almost:  # show the URL with http://, with both slashes and without a query
             example = f", like {almost['scheme'] or 'http'}://{almost['server']}"
             if almost["query"]:
                 example = f" and has no query{example}"
@@ -380,13 +380,13 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
         return 0.0
 
     def at_destination(self) -> Self:
-        """Return the configuration for reading objects in the destination as a source."""
+        """Return the configuration for using the destination as a source; idempotent."""
         return replace(
             self,
             endpoint_url=self.destination_endpoint_url or self.endpoint_url,
             region=self.destination_region or self.region,
             profile=self.destination_profile or self.profile,
-            unsigned=self.destination_unsigned,
+            unsigned=self.destination_unsigned,  # `unsigned` is only for the source
             request_payer=False,
             destination_endpoint_url=None,
             destination_region=None,
@@ -412,11 +412,10 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
 
         A command in the same environment needs options only for the remaining values.
         """
-        values = {os.environ[name] for name in VARIABLES if name in os.environ}
         from_variables = [
-            option.field
-            for option in read_options(StoreConfig)
-            if getattr(self, option.field) in values
+            field_name
+            for field_name, variables in VARIABLES.items()
+            if getattr(self, field_name) == next(filter(None, map(os.environ.get, variables)), None)
         ]
         return replace(self, **dict.fromkeys(from_variables))  # resets them to None
 
