@@ -62,7 +62,7 @@ class Source(Protocol):
         """
 
     def tail(self, location: Location, length: int) -> Tail:
-        """Return the last `length` bytes and the pin; after a fault, only the first of these bytes.
+        """Return the last `length` bytes and the pin; after a fault, only those that have arrived.
 
         This method requests the size first, then the range. Sources whose stores can send both in
         one response override this method. `read_end` reads the bytes that a broken body lacks.
@@ -103,7 +103,7 @@ class Source(Protocol):
         """Add `tags` to the existing tags of the version.
 
         Raises `SourceChangedError` if the version is gone, and `StorageError` if it cannot be
-        tagged. Stores without tags inherit this method, which refuses.
+        tagged. Stores without tags inherit this method, which always raises an error.
         """
         raise UsageError(f"{location.public}: only s3:// objects can be tagged")
 
@@ -115,11 +115,12 @@ class Source(Protocol):
 def read_end(
     source: Source, location: Location, calls: Calls, length: int, store: Store = "source"
 ) -> Tail:
-    """Return the last `length` bytes of one object; resume a body that breaks."""
+    """Return the last `length` bytes of one object; if the body breaks, request the rest of it."""
     tail = calls.run("get", lambda: source.tail(location, length), store)
     size = tail.pin.size
-    position = max(0, size - length) + len(tail.data)  # the end, unless the body broke
-    lost_data = calls.read(source.pinned(location, tail.pin), ByteRange(position, size), store)
+    lost_start = max(0, size - length) + len(tail.data)  # equal to `size`, unless the body broke
+    # For an empty range, no request is sent.
+    lost_data = calls.read(source.pinned(location, tail.pin), ByteRange(lost_start, size), store)
     return tail._replace(data=tail.data + lost_data)
 
 
@@ -172,9 +173,8 @@ def _join_parts(
         if len(missing) > 1:
             message += f", and {len(missing) - 1:,} more"
         return _refuse(tail, "part-missing", message)
-    return tail._replace(
-        pin=_join_pins([part.pin for part in (*parts, tail) if part is not None], tail.pin)
-    )
+    pins = [part.pin for part in (*parts, tail) if part is not None]  # no part is missing
+    return tail._replace(pin=_join_pins(pins, named=tail.pin))
 
 
 def _read_pieces(
@@ -187,7 +187,7 @@ def _read_pieces(
         if part is None:  # the preceding piece was the last one
             break
         pieces.append(part)
-    pin = _join_pins([part.pin for part in pieces], pieces[0].pin)
+    pin = _join_pins([part.pin for part in pieces], named=pieces[0].pin)
     archive = source.pinned(location, pin)
     data = calls.read(archive, ByteRange(max(0, pin.size - length), pin.size))
     dates = [part.modified for part in pieces if part.modified is not None]
@@ -200,8 +200,8 @@ def _read_pieces(
         return _refuse(
             tail,
             "part-missing",
-            f"{_name_part(location, len(pieces) + 1)}, after {len(pieces):,} without the archive's "
-            "end",
+            f"{_name_part(location, len(pieces) + 1)}; the first {len(pieces):,} do not contain "
+            "the archive's end",
         )
     return tail
 
@@ -231,7 +231,7 @@ def _name_part(location: Location, number: int, *, is_last: bool = False) -> str
 
 @contextmanager
 def blaming_parts(disks: Disks) -> Iterator[None]:
-    """In a split archive, blame a part with the wrong size for members that are misplaced."""
+    """In a split archive, if members are misplaced, report that a part has the wrong size."""
     try:
         yield
     except RejectedError as refusal:
@@ -261,13 +261,14 @@ def check_parts(
     """
     if not disks.is_split:
         return
-    boundaries = list(find_boundaries(members, disks))
+    # The positions in `members` of the first member in each part.
+    first_positions = list(find_boundaries(members, disks))
     faults = map_ahead(
         lambda position: _find_part_fault(members, position, disks, read),
-        boundaries,
+        first_positions,
         PARTS_AT_ONCE,
     )
-    for position, fault in zip(boundaries, faults, strict=True):
+    for position, fault in zip(first_positions, faults, strict=True):
         if fault is not None:
             disk = disks.disk_of(members[position].offset)
             # Disks are numbered from 0, parts from 1.
@@ -297,7 +298,8 @@ def _find_part_fault(
     if previous.stop - previous.offset < LOCAL_LENGTH:  # no room for a complete local header
         return None
     header = read(ByteRange(previous.offset, previous.offset + LOCAL_LENGTH))
-    # Number of bytes by which the data of the previous member would extend into this part.
+    # Number of bytes by which the data of the previous member would extend into this part. `stop`
+    # is only the offset of the next member.
     excess = find_data_stop(previous, header) - previous.stop
     if excess <= 0:
         return None
@@ -316,7 +318,7 @@ def locate_part(location: Location, number: int, *, is_last: bool = False) -> Lo
         return None
     path, question_mark, query = _split_query(location)
     first_piece = _FIRST_PIECE.search(path)
-    if first_piece is not None:  # a.zip.001, a.zip.002: all parts have numbers, also the last one
+    if first_piece is not None:  # a.zip.001, a.zip.002: the last part has a number, too
         digits = len(first_piece["number"])
         path = f"{path[:-digits]}{number:0{digits}}"
     elif not path.lower().endswith((".zip", ".zipx")):
@@ -342,18 +344,18 @@ def make_archive_test(location: Location, pin: Pin, destination: Location) -> Ca
     folder = os.path.realpath(destination.key).rstrip("/") + "/"
     if not any(fold_key(os.path.realpath(key)).startswith(fold_key(folder)) for key in keys):
         return keys.__contains__
-    # To save system calls, a file is compared only with the part of the same name.
+    # To save system calls, `is_part` compares a file only with the part that has the same name.
     paths_by_name = {
         fold_key(path.name): path for key in keys for path in (Path(key), Path(key).resolve())
     }
 
     def is_part(key: str) -> bool:
         path = paths_by_name.get(fold_key(key[key.rfind("/") + 1 :]))
-        if path is None or key in keys:  # no file has this name: False; the key is known: True
-            return path is not None
+        if path is None:  # no part has this name
+            return False
         with suppress(OSError, ValueError):  # one of the two files does not exist
             # A symbolic link to the archive would be replaced, so it is not the archive.
-            return os.path.samestat(os.lstat(key), path.stat())
+            return key in keys or os.path.samestat(os.lstat(key), path.stat())
         return False
 
     return is_part
@@ -362,7 +364,8 @@ def make_archive_test(location: Location, pin: Pin, destination: Location) -> Ca
 def advise_name(location: Location) -> str | None:
     """Return advice on which part to specify as the archive, or None if the name fits no part.
 
-    A piece is called ``a.zip.002``, an earlier part ``a.z01``.
+    A piece is called ``a.zip.002``. An earlier part of ``a.zip`` is called ``a.z01``; an earlier
+    part of ``a.zipx``, ``a.zx01``.
     """
     name = _file_name(location)
     piece = _PIECE.search(name)

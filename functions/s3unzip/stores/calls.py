@@ -69,7 +69,7 @@ class AimdLimiter:
 
     def __init__(self, max_concurrency: int, first: int = FIRST_CALLS) -> None:
         self._max_concurrency = max_concurrency
-        self.limit = min(max_concurrency, first)  # the current maximum of concurrent calls
+        self.limit = min(max_concurrency, first)  # the current maximum number of concurrent calls
         self._starting = True  # whether no call has been throttled yet
         self._active = 0  # number of calls that are running
         self._successes = 0  # successful calls since the limit last changed
@@ -97,7 +97,7 @@ class AimdLimiter:
         finally:
             with self._lock:
                 self._active -= 1
-                if throttled and cuts == self._cuts:  # no cut since this call began
+                if throttled and cuts == self._cuts:  # not cut since this call began
                     self._cuts += 1
                     self._starting = False
                     self._successes = 0
@@ -109,7 +109,7 @@ class AimdLimiter:
         return value
 
     def _grow(self) -> None:
-        """Count a success; raise the limit after each one at first, later after `limit` of them."""
+        """Count a success. At first, each one raises the limit; later, `limit` successes do."""
         self._successes += 1
         if self._starting or self._successes >= self.limit:
             self._successes = 0
@@ -217,13 +217,13 @@ class Calls:
         return self.run(kind, partial(self.pace.run, call_unless_spent))
 
     def read(self, archive: PinnedArchive, want: ByteRange, store: Store = "source") -> bytes:
-        """Return the bytes that `stream` yields for `want`."""
+        """Return the bytes that `stream` yields for the range `want`."""
         return b"".join(self.stream(archive, want, store))
 
     def stream(
         self, archive: PinnedArchive, want: ByteRange, store: Store = "source"
     ) -> Iterator[Buffer]:
-        """Yield the bytes of `want` in pieces of about a MiB; resume a body that breaks.
+        """Yield the bytes of `want` in pieces of about 1 MiB; if a body breaks, request the rest.
 
         A request that delivers `MIN_RATE` bytes per second is a success, even if its body breaks.
         If a store is slower than that for the whole budget, the call fails, as if the store did not
@@ -231,7 +231,7 @@ class Calls:
         """
         position = want.start
         progress = _Progress(self._clock.now())
-        while position < want.stop:  # a request never extends beyond a part of the archive
+        while position < want.stop:  # again after a fault, and for the next part of the archive
             missing = want._replace(start=position)
             if archive.holds(missing):
                 yield from archive.stream(missing)
@@ -252,7 +252,7 @@ class Calls:
                     raise
 
     def _gather(self, chunks: Iterator[Buffer], store: Store) -> Iterator[Buffer]:
-        """Join chunks into pieces of about 1 MiB; before a fault is raised, yield the last ones."""
+        """Join chunks into pieces of about 1 MiB; yield the last ones before raising a fault."""
         gathered: list[Buffer] = []
         size = 0
         began = self._clock.now()
@@ -284,7 +284,7 @@ class Calls:
             self._faults.note_success(store, "get", now)
             progress.began = now  # measure anew from here
             progress.size = 0
-            progress.failures = 0
+            progress.waits = 0
             progress.first_fault = None
         elif seconds > self._faults.seconds:
             return _too_slow(progress.size, seconds)
@@ -319,10 +319,10 @@ class Calls:
         failing_since = self._count_fault(progress, request, fault)
         while not self._ended.is_set():  # waits again, for longer, if another call has its turn
             delay = max(
-                draw_delay(progress.failures, random.Random()),  # noqa: S311 - not a secret
+                draw_delay(progress.waits, random.Random()),  # noqa: S311 - not a secret
                 min(fault.wait_seconds, LONGEST_DELAY),
             )
-            # Duration of the outage at the end of the delay.
+            # How long the outage will have lasted when the delay ends.
             outage_seconds = self._clock.now() + delay - failing_since
             if outage_seconds > self._faults.seconds:
                 self._final_fault = fault
@@ -331,10 +331,8 @@ class Calls:
                 return False
             if self._clock.remaining() < delay:
                 return False
-            progress.failures += 1
-            _log.info(
-                "wait %d (%.1f s) before the next attempt: %s", progress.failures, delay, fault
-            )
+            progress.waits += 1
+            _log.info("wait %d (%.1f s) before the next attempt: %s", progress.waits, delay, fault)
             if outage_seconds >= WARN_AFTER:
                 self._faults.warn_once(*request, fault, self._faults.seconds - outage_seconds)
             self._clock.sleep(delay)
@@ -346,7 +344,7 @@ class Calls:
     def _count_fault(
         self, progress: _Progress, request: tuple[Store, Kind], fault: ServiceFaultError
     ) -> float:
-        """Count a failed attempt; return the time when the outage of the store or call began."""
+        """Count a failed attempt; return when the store or, if earlier, this call began to fail."""
         if isinstance(fault, ThrottledError):
             self.count("throttled")
         now = self._clock.now()
@@ -363,7 +361,7 @@ class _Progress(Struct):
     # spent by the consumer of a body is added.
     began: float
     size: int = 0  # number of bytes of the body that have arrived
-    failures: int = 0  # number of failed attempts
+    waits: int = 0  # number of waits before retries
     first_fault: float | None = None  # Unix time of the first failure
 
 
@@ -380,7 +378,7 @@ def _too_slow(size: int, seconds: float) -> ServiceFaultError:
 
 
 def read_until_fault(chunks: Iterator[Buffer]) -> bytes:
-    """Return a body, or the bytes that arrived before it broke.
+    """Return a body, or the bytes that arrived before a fault.
 
     Raises:
         ServiceFaultError: the body was slower than `MIN_RATE` when it broke, or when

@@ -67,7 +67,7 @@ def _fill(world: World, files: Files) -> Request:
         ),
         (
             _without(PIECES, "a.zip.004"),
-            r".*is missing: a\.zip\.004, after 3 without the archive's end.*",
+            r".*is missing: a\.zip\.004; the first 3 do not contain the archive's end.*",
         ),
         (_without(PIECES, "a.zip.002") | {"a.zip.001": b"no archive"}, "no-eocd.*"),
     ],
