@@ -392,7 +392,7 @@ def test_a_destination_that_is_replaced_is_opened_anew(
     target.put(f"{folder}/f", b"body", FACTS, if_absent=False)
     (folder / "f").unlink()
     folder.rmdir()
-    with pytest.raises(ServiceFaultError, match="deleted or replaced meanwhile"):
+    with pytest.raises(ServiceFaultError, match="deleted or replaced in the meantime"):
         target.put(f"{folder}/f", b"body", FACTS, if_absent=False)
     target.put(f"{folder}/f", b"body", FACTS, if_absent=False)
     assert (folder / "f").read_bytes() == b"body"

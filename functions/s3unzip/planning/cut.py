@@ -60,7 +60,7 @@ def _inline_share(seconds: float, tuning: Tuning) -> float:
     max_batches = tuning.max_few_tasks
     if max_batches == 0 or max_batches > tuning.max_workers:
         return 0.0
-    share = INLINE_SPARE * seconds / max_batches
+    share = INLINE_SPARE * seconds / max_batches  # slightly more than an equal share
     # Starting a Distributed Map takes time, but it could then run smaller batches.
     if share > tuning.batch_min_seconds + rates.MAP_SECONDS:
         return 0.0
@@ -72,19 +72,19 @@ class TaskCutter:
 
     Args:
         tuning: the settings with the sizes of tasks.
-        work: the sums over all members. They determine the size of batches: in a small archive,
+        work: the totals over all members. They determine the size of batches: in a small archive,
             batches are smaller, so that each worker gets some.
         can_copy: whether the destination can copy from the source.
-        inflates: whether members are inflated; False: they stay compressed.
+        inflates_members: whether workers inflate the members. If not, they stay compressed.
     """
 
     def __init__(
-        self, tuning: Tuning, work: Load, *, can_copy: bool, inflates: bool = True
+        self, tuning: Tuning, work: Load, *, can_copy: bool, inflates_members: bool = True
     ) -> None:
         self.work = work
         self._tuning = tuning
         self._can_copy = can_copy
-        self._inflates = inflates
+        self._inflates_members = inflates_members
         # In a small archive, segments are shorter, so that each worker gets one. At most
         # `FEW_SEGMENTS` are made in this way, because each needs a search for its boundary.
         equal_share = math.ceil(work.bytes_in / min(FEW_SEGMENTS, tuning.max_workers))
@@ -126,13 +126,13 @@ class TaskCutter:
             # An empty batch takes any small member.
             if is_large or (members and not has_room):
                 self._batch = Load(members, bytes_in, bytes_out)
-                self.end_batch(starts[index])
+                self.end_batch(starts[index])  # does nothing if the batch is empty
                 members = bytes_in = bytes_out = 0
                 self._row_start = starts[index]
-                if is_large:
-                    self._add_large(member, (starts[index], starts[index + 1]))
-                    self._row_start = starts[index + 1]  # the next batch begins after this member
-            if not is_large:
+            if is_large:
+                self._add_large(member, (starts[index], starts[index + 1]))
+                self._row_start = starts[index + 1]  # the next batch begins after this member
+            else:
                 if not members:  # the first member of its batch
                     self._start = member.offset
                 self._stop = member.stop
@@ -206,7 +206,7 @@ class TaskCutter:
         compressed = member.compressed_size
         min_length = math.ceil(compressed / MAX_SLICES)
         # Neither an encrypted member nor one that stays compressed can be divided or copied.
-        can_divide = self._inflates and not member.flags & FLAG_ENCRYPTED
+        can_divide = self._inflates_members and not member.flags & FLAG_ENCRYPTED
         is_plain = member.method == METHOD_STORED and member.size == compressed
         if can_divide and is_plain and self._can_copy and member.size >= tuning.copy_from:
             return TaskKind.COPY, _slice_evenly(compressed, max(tuning.copy_task_bytes, min_length))
@@ -223,12 +223,13 @@ def _choose_max_batch(work: Load, tuning: Tuning) -> Load:
     In a small archive, each worker gets about four batches, or one if an inline Map runs them.
     """
     total_seconds = small_seconds(work, tuning)  # with a single worker
+    # Without an inline Map, `_inline_share` is 0.
     share = max(total_seconds / (4 * tuning.max_workers), _inline_share(total_seconds, tuning))
     seconds = min(tuning.batch_seconds, max(tuning.batch_min_seconds, share))
     members = min(
         tuning.batch_members,
-        int(seconds * tuning.puts_in_flight / tuning.put_seconds),
-        int(seconds / tuning.member_seconds),
+        int(seconds * tuning.puts_in_flight / tuning.put_seconds),  # time to send the PUTs
+        int(seconds / tuning.member_seconds),  # time to compute
     )
     max_bytes = int(seconds * tuning.worker_bandwidth)
     return Load(
@@ -249,8 +250,9 @@ def order_tasks(tasks: Iterable[Task]) -> list[Task]:
     """Return tasks in the order in which they start.
 
     Large members come first, the longest task before the others, because the longest task can
-    determine when the run ends. Batches that start together are far apart in the archive: the keys
-    of neighbouring members are similar, so their PUTs would all go to one partition of S3.
+    determine when the run ends. Batches that start together are far apart in the archive. The keys
+    of neighbouring members are similar, so the PUTs of neighbouring batches would all go to one
+    partition of S3.
     """
     large = [task for task in tasks if task.kind is not TaskKind.BATCH]
     batches = [task for task in tasks if task.kind is TaskKind.BATCH]
@@ -265,6 +267,7 @@ def choose_workers(tasks: Sequence[Task], tuning: Tuning) -> int:
     The destination must accept the PUTs of all these tasks, and each worker must have enough work
     to be worth starting.
     """
+    # The other tasks send few requests for their bytes, so they only lower the average rate.
     puts = sum(task.members for task in tasks if task.kind is TaskKind.BATCH)
     seconds = sum(task.seconds for task in tasks)
     workers = min(tuning.max_workers, len(tasks))

@@ -220,7 +220,7 @@ def make_cutter(request: Request, reading: Reading, context: Context) -> TaskCut
         context.tuning,
         Load(len(selected), selected.compressed_size, selected.size),
         can_copy=store.copies_from(request.source, reading.pin),
-        inflates=request.options.as_gzip is None,
+        inflates_members=request.options.as_gzip is None,
     )
 
 
@@ -236,7 +236,7 @@ def cut_and_encode(reading: Reading, cutter: TaskCutter) -> Iterator[bytes]:
     encode_rows = msgspec.json.Encoder().encode_lines
     position = 0  # offset in members.jsonl
     while chunk := list(itertools.islice(members, ROWS_AT_ONCE)):
-        # If each key is the prefix and the path, a row is a tuple of only the member.
+        # If each key is the prefix and the path, a row is a tuple that contains only the member.
         rows: Iterator[tuple[object, ...]] = zip(chunk)
         if not has_plain_keys:
             rows = ((member, key_of(member.path)) for member in chunk)

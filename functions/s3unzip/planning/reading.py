@@ -90,8 +90,8 @@ def read_directory(
         request: the archive, the destination and the options.
         context: the context of this process.
         calls: the object that sends, counts and retries the requests.
-        template: makes the keys of the members, which must differ. None: the template in the
-            options.
+        template: makes the keys of the members; no two keys may be equal. None: the template in
+            the options.
 
     Raises:
         RejectedError: the archive is refused.
@@ -173,6 +173,6 @@ def open_local(member: Member, read: Callable[[ByteRange], bytes], policy: Polic
     for length in (HEAD_LENGTH, MAX_HEADER):
         header = read(ByteRange(member.offset, min(member.offset + length, max_stop)))
         opened = open_member(member, header, policy)
-        if not isinstance(opened, int):  # an int is the length that the header needs
+        if not isinstance(opened, int):  # an int means that the header is longer than `length`
             return opened
     raise ServiceFaultError(f"the local header at {member.offset} was cut short")

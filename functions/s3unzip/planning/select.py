@@ -65,7 +65,7 @@ class KeyTemplate(Struct, frozen=True):
         """Return the key of the folder `path`, without a trailing slash.
 
         Returns None if the keys of the members do not contain their folders (``{name}``), or if
-        `strip` leaves out the whole path.
+        `strip` removes the whole path.
         """
         parts = path.strip("/").split("/", self.strip)  # the last part holds all further folders
         if self.fields != "{member}" or len(parts) <= self.strip:
@@ -73,7 +73,9 @@ class KeyTemplate(Struct, frozen=True):
         return self.prefix + parts[-1]
 
     def _make_key(self, path: str) -> str:
-        if path.count("/") < self.strip:  # the member is not extracted, but its key must be unique
+        if path.count("/") < self.strip:
+            # The member is refused, but its outcome needs a key that no other member has. No other
+            # key has a slash after the prefix.
             return f"{self.prefix}/{path}"
         path = path.split("/", self.strip)[-1]
         folder, name = posixpath.split(path)
@@ -185,7 +187,7 @@ def check_selection(
 ) -> None:
     """Call `warn` with a sentence for each glob that matches no member; refuse an empty selection.
 
-    An archive without members is not refused.
+    An archive without members is refused only if the options name or include members.
 
     Raises:
         NothingSelectedError: a name matches no member, or nothing is selected.
@@ -230,7 +232,8 @@ def find_unmatched(
         if name in missing
     ]
     unmatched_globs: list[str] = []
-    if selected and len(options.include) == 1:  # the selected members match the only glob
+    # A selected member matches at least one glob, and there is only one.
+    if selected and len(options.include) == 1:
         return missing_names, unmatched_globs
     for pattern in options.include:
         if any(map(compile_name(pattern), paths())):

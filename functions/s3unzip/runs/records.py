@@ -165,8 +165,8 @@ class RunRecords:
 
         Args:
             span: the offsets at which the span begins and ends.
-            key_prefix: the beginning of the run's keys. A row without a key is for the member
-                whose key is this prefix and its path.
+            key_prefix: the beginning of the run's keys. If a row has no key, the key is this prefix
+                and the path of the member.
         """
         try:
             rows = decode_lines(self.store.read(MEMBERS, span), PlannedMember)
@@ -288,7 +288,7 @@ class RunRecords:
             if recorded is None or not gives_outcome(recorded.report.stage):
                 continue
             member = recorded.report.member
-            if recorded.report.stage is Stage.DONE:
+            if recorded.report.stage is Stage.DONE:  # settling has recorded it
                 settled.add(member)
             elif recorded.report.stage is Stage.STREAM and member in settled:
                 continue
@@ -349,7 +349,7 @@ class RunRecords:
     def look_up_report(self) -> tuple[bytes | None, Report | None]:
         """Return the bytes of the report, and the decoded report.
 
-        The first value is None if there is no report; the second, also if it cannot be decoded.
+        Both are None if there is no report. The second is also None if it cannot be decoded.
         """
         data = self._find_bytes(REPORT)
         if data is None:
@@ -431,7 +431,7 @@ def split_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _parse_outcomes(data: bytes | None) -> TaskOutcomes | None:
-    """Return the outcomes in a record; None if it is missing or damaged: the task is repeated."""
+    """Return the outcomes in a record; None: it is missing or damaged, so the task is repeated."""
     if data is None:
         return None
     first_line, *lines = data.splitlines() or [b""]  # an empty first line also counts as damaged

@@ -1,9 +1,9 @@
 """The runs of this machine or of a deployed environment, and the progress of one of these runs.
 
 Commands use a `RunList`, whose subclasses are in `local.runs` and `operate.runs`. The progress of
-an active run is read from its records. A task's outcomes begin with its report. The lines after the
-report are read only if members have failed. The stage of a report determines which of its numbers
-are set.
+an active run is read from its records. The record of a task begins with its report. The lines after
+the report are read only if members have failed. The stage of a report determines which of its
+numbers are set.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ListedRun(Struct, frozen=True, omit_defaults=True):
     """One line of ``s3unzip runs``."""
 
     run: str
-    state: str  # the verdict, RUNNING, STOPPED, UNFINISHED, UNREADABLE, or that of an execution
+    state: str  # the verdict, RUNNING, STOPPED, UNFINISHED or UNREADABLE, or an execution's state
     started: float  # Unix seconds
     seconds: float | None = None
     source: str = ""
@@ -186,7 +186,7 @@ class RunWatcher:
         """Return the current progress of the run.
 
         Raises:
-            ServiceFaultError: the store does not answer; the next reading tries again.
+            ServiceFaultError: the store does not answer; the next call tries again.
         """
         if self._summary is None:
             with suppress(UnreadableRecordError):  # as if it were missing
@@ -194,7 +194,8 @@ class RunWatcher:
         plan = self._summary
         if plan is None:  # the run is still being planned
             return RunSnapshot(RunProgress(self._records.run))
-        # Read before the failures, because a fault after them would cost them.
+        # `_add_new_reports` returns each failure once. A fault after it would lose them, so it is
+        # the last to read.
         rounds = len(self._records.list_rounds())
         failures = self._add_new_reports()
         reports = self._finished.values()
@@ -229,7 +230,7 @@ class RunWatcher:
         reports = map_ahead(self._records.find_task_report, tasks, READERS)
         for task, report in zip(tasks, reports, strict=True):
             # A record can vanish after it was listed, or be of an attempt that was cut off.
-            if report is None or report.unfinished:  # the next reading tries again
+            if report is None or report.unfinished:  # the next call tries again
                 continue
             finished[task] = report
             if report.failed and gives_outcome(report.stage) and len(failures) < self._max_failures:
@@ -240,6 +241,6 @@ class RunWatcher:
                         for outcome in recorded.outcomes
                         if outcome.status is Status.FAILED
                     }
-        # After a fault, the next reading loads these reports and their failures again.
+        # Updated last: after a fault above, the next call loads these reports and failures again.
         self._finished |= finished
         return tuple(failures.values())[: self._max_failures]

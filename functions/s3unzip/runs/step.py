@@ -44,6 +44,7 @@ class Step:
         self.calls = calls
         self.started = context.clock.now()  # in Unix seconds
         self.records = RunRecords.open(stores, run.id, calls)
+        # The last bytes of the archive are not read again if they are in memory.
         self.archive = stores.source(run.source).pinned(run.source, run.pin, context.archive_end)
         self.destination = stores.destination(run.destination)
         self.warnings: Counter[str] = Counter()  # number of warnings, by code
@@ -75,11 +76,11 @@ class TaskAttempt(Step):
         self._earlier = TaskReport(task.id, task.kind, members=0, started=self.started)
         self._shown_counts: Counter[str] = Counter()  # the counts that the progress display shows
         self._shown_outcome_count = 0  # number of outcomes shown on the progress display
-        # `PlannedMember.work` of the members with an outcome. This is a list because threads can
-        # append to a list concurrently, but cannot safely add to a number.
-        self._works: list[int] = []
-        # Bytes of the current large member that are done; 0 again if the member is read again.
-        self.member_bytes = 0
+        # Bytes of the archive for progress: `PlannedMember.work` of each member with an outcome.
+        # This is a list because threads can append to a list, but cannot safely add to a number.
+        self._finished_bytes: list[int] = []
+        # The same for the current large member; 0 again if it has an outcome or is read again.
+        self.current_member_bytes = 0
         self._next_update = 0.0  # time of the next update, in Unix seconds
 
     @property
@@ -106,11 +107,11 @@ class TaskAttempt(Step):
         self.note(row, row.outcome(Status.EXTRACTED, size, etag))
 
     def note(self, row: PlannedMember, outcome: Outcome) -> None:
-        """Add the outcome of a member."""
+        """Add the outcome of a member, and its work to the progress if the task is whole."""
         self.outcomes.append(outcome)
         if self.task.is_whole:  # for scans and slices, `count_member_bytes` counts the work
-            self._works.append(row.work)
-            self.member_bytes = 0
+            self._finished_bytes.append(row.work)
+            self.current_member_bytes = 0  # they are part of its work
 
     def note_failed(self, row: PlannedMember, finding: errors.Finding) -> None:
         """Add the outcome of a member that could not be extracted."""
@@ -127,7 +128,7 @@ class TaskAttempt(Step):
 
     def count_member_bytes(self, size: int) -> None:
         """Add `size` bytes to the progress of a large member, counted in bytes of the archive."""
-        self.member_bytes += size
+        self.current_member_bytes += size
         self.show_progress()
 
     def count_pieces(self, pieces: Iterable[memoryview]) -> Iterator[memoryview]:
@@ -171,7 +172,7 @@ class TaskAttempt(Step):
             outcome.size for outcome in self.outcomes if outcome.status is Status.EXTRACTED
         )
         unfinished = task.members - len(self.outcomes)
-        if self.settling_adds_outcome:  # the task is finished without an outcome
+        if self.settling_adds_outcome:  # a scan or slice that has ended, without an outcome
             unfinished = 0
         return TaskReport(
             task=task.id,
@@ -181,7 +182,7 @@ class TaskAttempt(Step):
             unchanged=counts[Status.UNCHANGED],
             failed=counts[Status.FAILED],
             bytes_read=earlier.bytes_read + self.archive.bytes_read,
-            bytes_done=earlier.bytes_done + sum(self._works) + self.member_bytes,
+            bytes_done=earlier.bytes_done + sum(self._finished_bytes) + self.current_member_bytes,
             bytes_written=bytes_written,
             requests=earlier.requests + self.calls.requests,
             started=earlier.started,
@@ -198,8 +199,10 @@ class TaskAttempt(Step):
 
     def write(self) -> TaskReport:
         """Write the task's report and outcomes to the run store; return the report."""
+        # A large member without an outcome is read again, but a scan or slice that has ended is
+        # not.
         if not self.settling_adds_outcome:
-            self.member_bytes = 0  # a member that is not finished is read again
+            self.current_member_bytes = 0
         self.show_progress(now=True)
         report = self.report()
         self.records.write_outcomes(report, self.outcomes)
@@ -210,8 +213,9 @@ def count_progress(reports: Iterable[TaskReport], next_tasks: Iterable[Task] = (
     """Return the sums of the counts in the reports of tasks, for the progress display.
 
     Each member is counted once. Scans and slices add no members, because settling records the
-    outcomes of split members. If a member is streamed after all, its slices add no bytes either. If
-    settling has recorded the outcome of a member, a report of a stream does not add it again.
+    outcomes of split members, in reports of the stage DONE. If a member is streamed after all, its
+    slices add no bytes either. If settling has recorded the outcome of a member, a report of a
+    stream does not add it again.
 
     Args:
         reports: the reports of the tasks that have ended.

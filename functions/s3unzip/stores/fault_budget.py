@@ -23,8 +23,9 @@ from s3unzip.stores.ports import Kind, Store
 _log = logging.getLogger("s3unzip.calls")
 FIRST_DELAY = 0.1  # seconds; doubled after each attempt
 LONGEST_DELAY = 10.0
-SILENT_AFTER = 1 / 8  # a store that has not responded for this share of the budget is silent
-FORGET = 5  # an outage is over after this many budgets without a fault
+SILENT_AFTER = 1 / 8  # a store that has not responded for this share of the budget counts as silent
+# An outage is over after this many times `FaultBudget.seconds` without a fault.
+FORGET = 5
 
 
 def draw_delay(attempt: int, dice: random.Random) -> float:
@@ -76,7 +77,7 @@ class FaultBudget:
 
     def note_success(self, store: Store, kind: Kind, began: float) -> None:
         """Record that a store answered a call that began at `began`."""
-        self._latest_success[store, None] = began
+        self._latest_success[store, None] = began  # None: requests of any kind
         self._latest_success[store, kind] = began
         if self._outages:  # most of the time there are none, and no lock is needed
             with self._lock:
@@ -105,7 +106,7 @@ class FaultBudget:
         return min(outage.since for outage in outages)
 
     def find_spent(self, store: Store, kind: Kind, now: float) -> ServiceFaultError | None:
-        """Return the latest fault if a store or this kind of its requests has spent its budget.
+        """Return the latest fault if the budget of a store, or of this kind of request, is spent.
 
         Returns None if no budget is spent, or if there was no fault for `LONGEST_DELAY` seconds:
         the store may be working again.
@@ -126,6 +127,7 @@ class FaultBudget:
     def find_silent(self, now: float) -> Iterator[Store]:
         """Yield the stores for which a call has waited too long, although there was no fault."""
         for store, began in tuple(self.waiting.values()):
+            # The wait began with this call, or with the latest success of any kind of request.
             seconds = now - max(began, self._latest_success.get((store, None), 0.0))
             if seconds > self.seconds * SILENT_AFTER and (store, None) not in self._outages:
                 yield store
@@ -134,7 +136,7 @@ class FaultBudget:
         """Take the next turn to repeat a call; return False if that turn is later than `now`.
 
         All kinds of requests to a store share the same turns. The time between two turns doubles
-        each time, up to half of `LONGEST_DELAY`.
+        each time, up to half of `LONGEST_DELAY`. Without an outage, each call can be repeated now.
         """
         with self._lock:
             outage = self._outages.get((store, None))

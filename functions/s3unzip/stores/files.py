@@ -107,7 +107,7 @@ def _near_names(path: Path) -> str:
             entries = list(itertools.islice(folder, 10_000))
     except OSError:
         return ""
-    # A symbolic link to a missing file has the name of `path` itself.
+    # If `path` is a symbolic link to a missing file, the link itself is left out.
     names = {entry.name.lower(): entry.name for entry in entries if entry.name != path.name}
     # The cutoff is a similarity; that of equal names is 1.
     near = difflib.get_close_matches(path.name.lower(), names, n=3, cutoff=0.77)
@@ -159,7 +159,7 @@ class FileSource(Source):
                         raise errors.SourceChangedError(f"{path}: changed since it was planned")
                     if start + len(data) < stop:
                         raise errors.StorageError(
-                            f"{path}: cannot read to byte {want.stop}: "
+                            f"{path}: cannot read up to byte {want.stop}: "
                             f"the file has {pin.size} bytes"
                         )
                     yield data
@@ -174,7 +174,7 @@ class FileSource(Source):
         """
         with suppress(errors.NotFoundError):
             if self.stat(location).pin != pin:
-                raise errors.SourceChangedError(f"{location.key}: a newer file is there")
+                raise errors.SourceChangedError(f"{location.key}: a newer file has replaced it")
             with explaining(location.key):
                 Path(location.key).unlink(missing_ok=True)
 

@@ -202,7 +202,7 @@ class FolderDestination(Destination):
             run: id of the run.
         """
         prefix = own_prefix(run)
-        # `_scan` takes a path below `self.start`, but `_unlink` takes a key, which begins with it.
+        # `_scan` takes a path below `self.start`, but `_unlink` takes a key, with `self.start`.
         path = folder[len(self.start) : -1]
         names = [entry.name for entry in self._scan(path) if entry.name.startswith(prefix)]
         for name in names:
@@ -223,7 +223,7 @@ class FolderDestination(Destination):
                     os.close(file)
         except errors.AccessDeniedError:  # a folder that cannot be read is not an empty one
             raise
-        except errors.StorageError:
+        except errors.StorageError:  # it is missing, a file or a link; an I/O error is a fault
             return
 
     def check_ready(self, size: int) -> None:
@@ -294,22 +294,22 @@ class FolderDestination(Destination):
             elif key >= first and key.startswith(prefix):
                 yield StoredObject(key, size)
 
-    def _list_folder(self, start: str) -> Iterator[tuple[str, int | None]]:
+    def _list_folder(self, folder: str) -> Iterator[tuple[str, int | None]]:
         """Yield the key and size of each file in a folder, ordered by key.
 
         Subfolders are listed too: their size is None, and their keys end in "/".
 
         Args:
-            start: prefix of all keys in the folder, ending in "/".
+            folder: key of the folder, ending in "/".
         """
         listed: list[tuple[str, int | None]] = []
-        for entry in self._scan(start[len(self.start) : -1]):
-            if entry.name.startswith(OWN):
+        for entry in self._scan(folder[len(self.start) : -1]):
+            if entry.name.startswith(OWN):  # a temporary file of s3unzip
                 continue
             if entry.is_dir(follow_symlinks=False):
-                listed.append((f"{start}{entry.name}/", None))
+                listed.append((f"{folder}{entry.name}/", None))
             elif entry.is_file(follow_symlinks=False):
-                listed.append((start + entry.name, entry.stat(follow_symlinks=False).st_size))
+                listed.append((folder + entry.name, entry.stat(follow_symlinks=False).st_size))
         return iter(sorted(listed))
 
     def read(self, key: str, span: tuple[int, int] | None = None) -> Iterator[Buffer]:

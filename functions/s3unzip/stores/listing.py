@@ -7,8 +7,8 @@ Rules:
 * A listing ends even if the store never stops returning tokens: after `MAX_PAGES` pages, or at a
   page that begins with the first key of an earlier page.
 * S3 lists keys in byte order. Gateways to file systems list folder by folder, and some stores list
-  in no order. Each page says whether all keys so far were in order. Only if they were, the listing
-  ends at the first key after `last`.
+  in no order. Each page says whether all keys so far were in order. Only then may the listing end
+  at the first key after `last`.
 """
 
 from collections.abc import Callable, Iterable, Iterator

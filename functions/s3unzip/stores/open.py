@@ -4,7 +4,7 @@ Each kind of store is imported when the first location of that kind is opened, s
 --help`` needs neither botocore nor obstore. A `StoreConfig` can be sent to a worker process; the
 opened stores cannot.
 
-If the log level is DEBUG (``-vv``) when an adapter is opened, the adapter logs each attempt of a
+If the log level is DEBUG (``-vv``) when an adapter is opened, the adapter logs each attempt at a
 request with its kind, object, result and duration. Requests for the records of runs are not logged.
 """
 
@@ -118,7 +118,7 @@ class OpenedStores:
 
     Args:
         config: settings for reaching the stores.
-        session: existing session of the destination, whose clients are reused.
+        session: existing session of the destination. A source with equal settings shares it.
         ask: function that requests keys from the main process. None in the main process itself.
     """
 
@@ -126,7 +126,7 @@ class OpenedStores:
         self, config: StoreConfig, session: Session | None = None, ask: AskForKeys | None = None
     ) -> None:
         self._config = config
-        self._ask = ask
+        self._ask_main_process = ask
         # The keys of a worker, by profile; empty in the main process, which uses the shared keys.
         self._keys: dict[str | None, ProfileKeys] = {}
         self._lock = threading.Lock()
@@ -162,7 +162,7 @@ class OpenedStores:
                         self._web = _traced(WebSource(self._config), _SOURCE_TEXTS)
                 return self._web
             case _:
-                raise UsageError(f"{location}: sources are s3://, paths, http:// and https://")
+                raise UsageError(f"{location}: a source must be a path, s3:// or http(s)://")
 
     def destination(self, location: Location) -> Destination:
         match location.scheme:
@@ -182,7 +182,7 @@ class OpenedStores:
             case "nowhere":
                 return NowhereDestination()
             case _:
-                raise UsageError(f"{location}: destinations are s3:// and paths")
+                raise UsageError(f"{location}: a destination must be an s3:// URL or a path")
 
     def run_store(self, run: str, calls: Calls | None = None) -> ObjectRunStore:
         """Return the store for the objects of one run, with `calls` or calls of its own."""
@@ -222,9 +222,9 @@ class OpenedStores:
         with self._lock:
             if key not in self._sessions:
                 keys = None  # the session uses the shared keys of the main process
-                if self._ask is not None:
+                if self._ask_main_process is not None:
                     keys = self._keys.setdefault(
-                        access.profile, ProfileKeys(access.profile, self._ask)
+                        access.profile, ProfileKeys(access.profile, self._ask_main_process)
                     )
                 option = "--endpoint-url"  # the advice for an unreachable server names this option
                 is_destination = key == _session_key(self._config.at_destination())
@@ -285,7 +285,7 @@ def sign_in(config: StoreConfig, destination: Location) -> None:
 
 
 def _traced(adapter: T, texts: Mapping[str, str], root: str = "") -> T:
-    """Return `adapter`; at log level DEBUG, make it log each attempt of a request.
+    """Return `adapter`; at log level DEBUG, make it log each attempt at a request.
 
     Args:
         adapter: source or destination.
@@ -323,7 +323,7 @@ def _log_calls(method: Callable[..., Any], text: str, root: str) -> Callable[...
 @contextmanager
 def _logged(request: str) -> Iterator[None]:
     began = time.monotonic()
-    status = "ok"
+    status = "ok"  # also if the consumer of a stream closes it early
     try:
         yield
     except S3UnzipError as error:

@@ -10,8 +10,8 @@ folder with a symbolic link between the check and the use. The following rules a
    If another program moves the folder right after this check, the file is written to the moved
    folder, and never through a link that has taken the place of the folder.
 3. A descriptor is closed when nothing refers to its `OpenFolder` any more. `close` closes all
-   descriptors, also of folders that the traceback of an error still refers to. No thread may be
-   using a folder by then.
+   descriptors, even those of folders to which the traceback of an error still refers. No thread may
+   be using a folder by then.
 4. The root is opened only once. If it was deleted or replaced, a write fails, `forget` is called,
    and the next attempt reopens everything.
 """
@@ -133,7 +133,8 @@ class OpenFolders:
                 folder = OpenFolder(self._open_below(folder, name, whole, create=create))
                 self._all.add(folder)
             except OSError as error:
-                # With `create`, only a deleted parent is missing: forget the folders that are open.
+                # With `create`, a folder is missing only if its open parent was deleted. The next
+                # attempt opens all folders again.
                 if create and error.errno == errno.ENOENT:
                     self.forget()
                 raise explain_folder(error, whole, create=create) from error
@@ -170,10 +171,12 @@ def explain_folder(error: OSError, path: str, *, create: bool) -> errors.S3Unzip
     """Return the error of this package for a system error about a folder at `path`.
 
     With `create`, ENOENT indicates a race: the folder was made, and then another program removed
-    it. Without `create`, a file in place of a folder means that the folder does not exist.
+    it. Without `create`, a folder counts as missing if a file is in its place.
     """
     if create and error.errno == errno.ENOENT:
-        return errors.ServiceFaultError(f"{path}: its folder was deleted or replaced meanwhile")
+        return errors.ServiceFaultError(
+            f"{path}: its folder was deleted or replaced in the meantime"
+        )
     if not create and error.errno == errno.ENOTDIR:
         return errors.NotFoundError(f"{path}: a file is where a folder is needed")
     return translate_error(error, path)

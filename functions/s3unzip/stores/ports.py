@@ -285,7 +285,7 @@ class Destination(Protocol):
     def list_page(self, prefix: str, first: str, last: str, token: str | None) -> ListPage:
         """Return one page of the objects below `prefix` from `first` to `last`, and a token.
 
-        A page has about a thousand objects at most. They may be in any order, and keys before
+        A page has at most about a thousand objects. They may be in any order, and keys before
         `first` or after `last` may be among them (`listing.list_pages` leaves them out).
 
         Args:
@@ -333,7 +333,7 @@ class Destination(Protocol):
     ) -> Part:
         """Copy `span` of the pinned source to part `number`, within the store.
 
-        The `crc32` of the part is set only if the store returned a checksum of the part. Raises
-        `UnsupportedError` if the store cannot copy.
+        The part begins at byte `offset` of the new object. Its `crc32` is set only if the store
+        returned a checksum of the part. Raises `UnsupportedError` if the store cannot copy.
         """
         raise UnsupportedError(f"{source}: this store does not copy parts")

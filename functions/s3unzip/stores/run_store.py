@@ -134,7 +134,7 @@ class ObjectRunStore:
         try:
             data = self._run("get", lambda: b"".join(self._store.read(key, span)))
         except StorageError as error:
-            # A missing permission, bucket or object raises an error class of its own. Any other
+            # A missing permission, bucket or object each raises its own error class. Any other
             # error means that the object ends before the range begins, which S3 answers with 416.
             if span is None or type(error) is not StorageError:
                 raise
@@ -146,7 +146,7 @@ class ObjectRunStore:
         return data
 
     def stream(self, name: str) -> Iterator[bytes]:
-        """Yield the object in pieces; if a large body breaks, resume it where it broke."""
+        """Yield the object in pieces; if a large body breaks, request the rest of it."""
         location = replace(self._home, key=self._home.key + name)
         # One request returns the version and the end. For most records, the end is the whole
         # record.
@@ -161,7 +161,7 @@ class ObjectRunStore:
         yield tail.data
 
     def names(self, prefix: str) -> Iterator[str]:
-        """Yield the names of the objects in the run that begin with `prefix`, in order."""
+        """Yield, in order, the names of the run's objects that begin with `prefix`."""
         home = self._home.key
         pages = list_pages(self._store, home + prefix, partial(self._run, "list"))
         yield from sorted(

@@ -44,7 +44,8 @@ MAX_REDIRECTS = 5
 CONNECTIONS = 64  # number of connections kept open to a host
 DOWNLOAD = "download the archive first: curl -o archive.zip URL"
 CHANGED = "the archive changed since it was planned"
-NO_RANGES = frozenset({200, 416, 501})  # the server has no (suffix) ranges, or the file is empty
+# The server does not support ranges (or suffix ranges), or the file is empty.
+NO_RANGES = frozenset({200, 416, 501})
 # These answers to a suffix range say nothing about other ranges. Nexus sends 404.
 NO_SUFFIX_RANGES = NO_RANGES | {400, 404, 405, 500}
 # The last two are raised for a chunk whose length is malformed or too large.
@@ -59,7 +60,7 @@ class WebSource(Source):
 
     def __init__(self, config: StoreConfig) -> None:
         self._config = config
-        # Monotonic time from which requests to an unreachable server are retried.
+        # Until this monotonic time, a server that is unreachable is probably not the intended one.
         self.startup_ends = config.startup_ends()
         # The connection pools, by process and proxy: a fork must not use its parent's connections.
         self._pools: dict[tuple[int, str | None], PoolManager] = {}
@@ -75,8 +76,9 @@ class WebSource(Source):
                     return tail._replace(data=data)
             elif answer.status not in NO_SUFFIX_RANGES:
                 raise _explain_status(answer, location)
-        # The server did not send exactly the requested end. Request the size, then the range.
-        # `super().tail` counts only its HEAD. For an empty archive, this is one GET too many.
+        # The server did not send exactly the requested end. Request the size, then the range. The
+        # caller has counted the request above, and `super().tail` counts the request for the size.
+        # The request for the range is counted here. (For an empty archive, there is none.)
         count_request("get")
         return super().tail(location, length)
 
@@ -129,11 +131,11 @@ class WebSource(Source):
         validator = _read_validator(answer)
         # In the first second after a change, Apache sends an ETag as a weak one.
         if pin.etag and validator and validator.removeprefix("W/") != pin.etag.removeprefix("W/"):
-            raise self._investigate_change(location, pin)
+            raise self._explain_other_etag(location, pin)
         return span
 
-    def _investigate_change(self, location: Location, pin: Pin) -> errors.S3UnzipError:
-        """Return the error for a different ETag: the archive, or just the ETag, may have changed.
+    def _explain_other_etag(self, location: Location, pin: Pin) -> errors.S3UnzipError:
+        """Return the error for a different ETag: the archive, or just the ETag, has changed.
 
         Two more requests show whether the server sends the same ETag each time.
         """
@@ -141,7 +143,7 @@ class WebSource(Source):
         for _ in range(2):
             count_request("head")
             etags.append(self.stat(location).pin.etag)
-        # If each of several servers has its own ETag, the pinned ETag is returned again.
+        # If several servers have different ETags, the pinned ETag can be returned again.
         if etags[0] != etags[1] or pin.etag in etags:
             return errors.StorageError(
                 f"{location}: the server's ETag differs from answer to answer, so it is not known "
@@ -182,7 +184,7 @@ class WebSource(Source):
         except BROKEN_ANSWERS as error:
             raise self._explain_failure(error, location) from None
         if size < length:
-            raise errors.ServiceFaultError(f"{location}: {size:,} of {length:,} bytes came")
+            raise errors.ServiceFaultError(f"{location}: only {size:,} of {length:,} bytes arrived")
 
     def _follow(self, location: Location, headers: dict[str, str]) -> BaseHTTPResponse:
         """Return the response after redirects; send the password only to the host of the URL."""
@@ -211,7 +213,10 @@ class WebSource(Source):
         raise errors.StorageError(f"{location}: more than {MAX_REDIRECTS} redirects")
 
     def _check_redirect(self, location: Location, start: Url, target: Url, redirect: str) -> Url:
-        """Return the URL to which `target` redirects, if a request from `start` may go there."""
+        """Return the URL to which `target` redirects with the header `redirect`.
+
+        `start` is the URL of the first request. Other hosts are allowed only with `other_hosts`.
+        """
         with suppress(UnicodeError):  # servers send UTF-8, which http.client decodes as Latin-1
             redirect = redirect.encode("latin-1").decode()
         try:
@@ -248,7 +253,8 @@ class WebSource(Source):
         if proxy is not None:
             through = f" through the proxy {parse_url(proxy)._replace(auth=None).url}"
         cause = getattr(error, "original_error", error)  # only a `ProxyError` has another cause
-        # Hide a password with a slash: the part before the slash was taken for a port.
+        # `str` hides a user and password, unless the password has a slash: then the text before
+        # the slash was taken for a port.
         shown = re.sub("//[^/:]*:[0-9]*/.*@", "//...@", str(location))
         refusal = _explain_permanent(cause, via_proxy=proxy is not None)
         if refusal is not None:
@@ -258,14 +264,18 @@ class WebSource(Source):
         is_unreachable = isinstance(cause, NewConnectionError | ConnectTimeoutError)
         if is_unreachable or isinstance(error, ProxyError):
             text = f"cannot connect{through}: {reason}"
-        if is_unreachable and time.monotonic() < self.startup_ends:
+        if is_unreachable and time.monotonic() < self.startup_ends:  # the URL is probably wrong
             return errors.StorageError(f"{shown}: {text}; check the URL, the port and the network")
         fault = errors.ServiceFaultError(f"{shown}: {text}")
         fault.trouble = f"no answer from {shown}{through} ({reason.lower()})"
         return fault
 
     def _give_reason(self, error: Exception, cause: BaseException) -> str:
-        """Return, in a few words, why the response is missing or incomplete."""
+        """Return, in a few words, why the response is missing or incomplete.
+
+        `cause` is the error of the connection to the proxy if `error` is a `ProxyError`; otherwise,
+        it is `error`.
+        """
         if isinstance(error, ReadTimeoutError):
             return f"the server sent nothing for {self._config.stall_seconds:g} s"
         # In urllib3, the error for a refused connection is also a ConnectTimeoutError.
@@ -335,7 +345,7 @@ def _read_validator(answer: BaseHTTPResponse) -> str | None:
 
 
 def _make_tail(answer: BaseHTTPResponse, size: int) -> Tail:
-    """Return a tail without bytes, with the pin of the version that a response is from."""
+    """Return a tail without bytes, with the pin of the version that the response came from."""
     modified: float | None = None
     with suppress(ValueError, OverflowError):  # the server may send no date
         modified = parsedate_to_datetime(answer.headers.get("Last-Modified", "")).timestamp()
