@@ -93,7 +93,7 @@ def extract(  # noqa: PLR0913 - options of a public function
     """
     target = parse_destination(as_text(destination))
     config = at_endpoint(stores, endpoint_url)
-    policy = make_policy(options or Options(), password, target, limits)  # also checks the types
+    policy = make_policy(options or Options(), password, target, limits)  # refuses wrong types
     options = _note_password(options or Options(), password)
     request = make_request(parse_source(as_text(source)), target, options, after_success)
     progress = progress or Progress()

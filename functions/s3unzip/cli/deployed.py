@@ -138,7 +138,7 @@ def _may_start(verb: str, arguments: Arguments, *, count: int, dollars: float) -
 def _queue(runs: DeployedRuns, keys: list[str]) -> int:
     """Queue an event for each key of the ingest bucket; return the number of events queued."""
     queued = 0
-    now = time.time()  # not the time of the upload: the wait before is not a duration of a run
+    now = time.time()  # not the upload: the wait before this call is no part of a run's duration
     events = [(Location("s3", runs.defaults.own.ingest_bucket, key), now) for key in keys]
     try:
         for sent in send_events(runs.client("sqs"), runs.outputs["QueueUrl"], events):

@@ -422,7 +422,7 @@ def _recall_config(arguments: Arguments, recorded: StoreConfig) -> StoreConfig:
     replaced = typed | {EXCLUSIVE[field] for field in typed & EXCLUSIVE.keys()}
     recalled = {
         field: getattr(recorded, field)
-        # Empty values are not on record. `--allow` can only set `other_hosts`, not clear it.
+        # Only given options replace a value; `--allow` can set `other_hosts`, but not clear it.
         for field in (parameters.keys() | {"other_hosts"}) - replaced
         if getattr(recorded, field)
     }
