@@ -24,7 +24,7 @@ from s3unzip.pricing import Cost, Job, Platform, aws, price
 from s3unzip.printable import show_count, show_dollars
 from s3unzip.settings import Tuning
 
-# How many requests a step sends one after the other, so that it waits for each of them.
+# The number of requests that a step sends one after another, waiting for each.
 TASK_CALLS = 4  # for the records of the task, its first range and its outcomes
 # In addition, for a large member: create, header, bytes after the data, last part, complete.
 LARGE_CALLS = 5
@@ -103,9 +103,9 @@ def estimate(
     at_once = max(1, min(workers or platform.workers, platform.workers, len(tasks)))
     seconds = [_task_seconds(task, platform, tuning, at_once) for task in tasks]
     requests = _count_requests(tasks, members, platform, tuning)
-    bound = _find_bound(seconds, at_once, requests, platform)
+    bottleneck = _find_bottleneck(seconds, at_once, requests, platform)
     overhead = _overhead_seconds(tasks, members, platform, tuning)
-    billed = _billed_seconds(seconds, bound, overhead, at_once=at_once, platform=platform)
+    billed = _billed_seconds(seconds, bottleneck, overhead, at_once=at_once, platform=platform)
     return Estimate(
         title=str(job.source),
         platform=platform.name,
@@ -116,8 +116,8 @@ def estimate(
         bytes_out=sum(task.size for task in tasks),
         tasks=len(tasks),
         workers=at_once,
-        seconds=overhead + bound.seconds,
-        bound=bound.name,
+        seconds=overhead + bottleneck.seconds,
+        bound=bottleneck.name,
         requests=requests,
         cost=price(
             job, platform, members=members, requests=requests, seconds=billed, tasks=len(tasks)
@@ -139,6 +139,14 @@ def estimate_archive(
 
     On AWS, the function that receives the event extracts a small archive itself. The estimate is
     then repeated for that function, with one task that has all members.
+
+    Args:
+        request: the request for the run.
+        tasks: all tasks of the plan.
+        platform: the platform of the run.
+        tuning: the settings that were used to cut the tasks.
+        workers: number of concurrent tasks; 0: as many as the platform has workers.
+        sizes: size of each member in bytes, for a histogram.
     """
     expected = estimate(request, tasks, platform, tuning, workers=workers, sizes=sizes)
     if platform.name != "aws" or not _is_direct(expected, tasks, tuning):
@@ -151,7 +159,7 @@ def estimate_archive(
     task = Task(
         "batch-0000000",
         TaskKind.BATCH,
-        rows=(0, 0),
+        rows=(0, 0),  # an estimate does not read the rows
         members=expected.members,
         span=(0, expected.bytes_in),
         size=expected.bytes_out,
@@ -220,7 +228,7 @@ def _warn_of_timeout(seconds: Sequence[float], platform: Platform) -> tuple[str,
     )
 
 
-def _find_bound(
+def _find_bottleneck(
     seconds: Sequence[float], at_once: int, requests: Requests, platform: Platform
 ) -> _Bound:
     """Return the largest lower bound on the duration of tasks that take `seconds` each."""
@@ -235,7 +243,10 @@ def _find_bound(
 
 
 def _write_seconds(writes: int) -> float:
-    """Return the seconds for `writes` below one prefix; S3 doubles the rate that it accepts."""
+    """Return the seconds for `writes` below one prefix.
+
+    S3 doubles the rate that it accepts after each `S3_GROWTH_SECONDS` at that rate.
+    """
     rate = rates.S3_PREFIX_WRITES
     growth = rates.S3_GROWTH_SECONDS
     seconds = 0.0
@@ -252,7 +263,7 @@ def _task_seconds(task: Task, platform: Platform, tuning: Tuning, at_once: int) 
     bandwidth = min(platform.bandwidth, platform.total_bandwidth / at_once)
     inflating = task.size / (rates.INFLATE_RATE * platform.processor)
     moving = max(_bytes_read(task), task.size) / bandwidth
-    calls = 0 if platform.direct else TASK_CALLS
+    calls = 0 if platform.direct else TASK_CALLS  # `DIRECT_CALLS` are outside of tasks
     if task.kind is TaskKind.BATCH:  # reading, PUTs and inflating overlap
         putting = _put_seconds(task, platform, tuning)
         cpu = task.members * tuning.member_seconds / platform.processor + inflating
@@ -316,7 +327,7 @@ def _overhead_seconds(
         cold += rates.COLD_START_P50 + rates.EXECUTION_START_SECONDS
     scans = sum(task.kind is TaskKind.SCAN for task in tasks)
     rounds = _round_overhead_seconds(len(tasks))
-    if scans:
+    if scans:  # settling links the segments, and another round extracts them
         rounds += (
             _round_overhead_seconds(scans)
             + LINK_CALLS * latency
@@ -334,7 +345,7 @@ def _round_overhead_seconds(tasks: int) -> float:
 
 def _billed_seconds(
     seconds: Sequence[float],
-    bound: _Bound,
+    bottleneck: _Bound,
     overhead: float,
     *,
     at_once: int,
@@ -344,18 +355,18 @@ def _billed_seconds(
 
     Args:
         seconds: duration of each task.
-        bound: the largest lower bound on the total time of all tasks. The estimate assumes that
-            they take exactly that long.
+        bottleneck: the largest lower bound on the total time of all tasks. The estimate assumes
+            that they take exactly that long.
         overhead: seconds outside of tasks, used only for a direct run. They include
             `EVENT_SECONDS`, the wait for the event, which is not billed.
         at_once: number of concurrent tasks.
-        platform: the platform of the run; one function does all of a direct run.
+        platform: the platform of the run; in a direct run, one function does all the work.
     """
     if platform.direct:
-        return overhead + bound.seconds - rates.EVENT_SECONDS
+        return overhead + bottleneck.seconds - rates.EVENT_SECONDS
     billed = (at_once + 2) * rates.COLD_START_P50  # cold starts of the workers, plan and settle
-    if bound.throttled:  # workers that S3 throttles are billed while they wait
-        return billed + max(sum(seconds), at_once * bound.seconds)
+    if bottleneck.throttled:  # workers that S3 throttles are billed while they wait
+        return billed + max(sum(seconds), at_once * bottleneck.seconds)
     return billed + sum(seconds)
 
 
@@ -370,7 +381,6 @@ def _count_requests(
 
     On one machine, the records are files, which require no requests.
     """
-    beyond = _directory_bytes_beyond_tail(members, tuning)
     if platform.direct:  # the records are in memory
         gets = 1  # for the tail of the archive, which may contain all members
         archive_bytes = sum(map(_bytes_read, tasks)) + members * rates.DIRECTORY_ENTRY
@@ -379,13 +389,14 @@ def _count_requests(
         return Requests(get=gets, put=members + rates.DIRECT_WRITES)
     # Only functions have a memory size, and they keep the records in S3.
     has_record_requests = platform.memory_gb > 0
+    directory_bytes = _directory_bytes_beyond_tail(members, tuning)
     # One GET for the tail of the archive, and more for the directory before the tail.
-    counts: Counter[str] = Counter(get=1 + math.ceil(beyond / tuning.directory_piece))
+    counts: Counter[str] = Counter(get=1 + math.ceil(directory_bytes / tuning.directory_piece))
     for task in tasks:
         counts.update(_task_requests(task, tuning))
         if has_record_requests:
-            # The GET beyond `TASK_GETS` is by settling, which reads the outcomes. Tasks other than
-            # scans write only their outcomes.
+            # The GET beyond `TASK_GETS` is sent by settling, which reads the outcomes. Tasks other
+            # than scans write only their outcomes.
             counts.update(get=TASK_GETS + 1, put=SCAN_PUTS if task.kind is TaskKind.SCAN else 1)
     if has_record_requests:
         split = sum(task.part == 0 for task in tasks if task.parts > 1)  # number of split members
@@ -402,16 +413,15 @@ def _task_requests(task: Task, tuning: Tuning) -> dict[str, int]:
         return {"get": 1, "put": task.members}
     is_first = int(task.part == 0)
     requests = {"create": is_first, "complete": is_first}
+    gets = 2  # for the local header, and for the bytes after the data
     if task.kind is TaskKind.COPY:
         return requests | {
-            "get": 2,
+            "get": gets,
             "copy": max(1, math.ceil(task.size / tuning.copy_part_bytes)),
         }
-    # The size of the member is approximate if this task is a slice.
-    part_bytes = max(tuning.part_bytes, math.ceil(task.size * task.parts / MAX_PARTS))
-    parts = max(1, math.ceil(task.size / part_bytes))
-    # One GET for the local header, one for the bytes after the data, and those for the data.
-    gets = 2 + max(1, math.ceil(_bytes_read(task) / tuning.read_piece))
+    member_size = task.size * task.parts  # approximate if this task is a slice
+    part_bytes = max(tuning.part_bytes, math.ceil(member_size / MAX_PARTS))
+    gets += max(1, math.ceil(_bytes_read(task) / tuning.read_piece))
     if task.kind is TaskKind.SCAN:  # the scan and its slice read the same bytes
         gets *= 2
-    return requests | {"get": gets, "part": parts}
+    return requests | {"get": gets, "part": max(1, math.ceil(task.size / part_bytes))}

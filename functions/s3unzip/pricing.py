@@ -122,7 +122,7 @@ def price_archives(count: int, size: int) -> float:
 def price(
     job: Job, platform: Platform, *, members: int, requests: Requests, seconds: float, tasks: int
 ) -> Cost:
-    """Return the bill for a run; the PUT of each member, in its storage class, is unavoidable.
+    """Return the bill for a run. The PUTs of members, in their storage class, are unavoidable.
 
     Args:
         job: the request or report with the source, the destination and the options of the run.
@@ -192,7 +192,7 @@ def _price_services_besides_s3(
         if tasks:
             transitions = rates.TRANSITIONS + rates.TASK_TRANSITIONS * tasks
     events = 1  # for the archive
-    # The bucket of the archive sends events for all objects, so also for members written to it.
+    # The bucket of the archive sends events for all objects, including members written to it.
     if job.source.store.is_billed and job.source.bucket == job.destination.bucket:
         events += members
     logs = invocations * rates.LOG_BYTES + transitions * rates.TRANSITION_LOG_BYTES

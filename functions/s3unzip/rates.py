@@ -86,7 +86,7 @@ PRICE_LOG_BYTE = 0.50 / GB
 S3_LATENCY = 0.042  # seconds
 
 # Assumption: the rate of a prefix doubles after this many seconds of throttling. AWS says only
-# "gradually". It takes 15 to 30 minutes, says https://errorreference.com/errors/aws/SlowDown
+# "gradually". It takes 15 to 30 minutes according to https://errorreference.com/errors/aws/SlowDown
 S3_GROWTH_SECONDS = 900.0
 
 # Assumption: UploadPartCopy copies a part at about the planning rate of one connection.
@@ -127,7 +127,7 @@ TASK_TRANSITIONS = 2  # an iteration of an inline Map (or a child execution) and
 
 # Memory of the plan function in the environments that we ship. It determines the price of a direct
 # run. A direct run at the bounds of `Tuning` (256 MiB in members of 31 MiB) used at most 387 MB.
-# Less memory slows down only the handler. A cold start is not throttled, up to 3 GB.
+# Less memory slows down only the handler. Up to 3 GB, a cold start gets its full CPU.
 # https://bitesizedserverless.com/bite/lambda-cold-start-bootstrap/
 DIRECT_MEMORY_MB = 576
 
