@@ -56,7 +56,7 @@ def compile_glob(pattern: str, *, any_case: bool = False) -> Glob:
     if any_case:
         flags |= re.IGNORECASE
     try:
-        if _is_linear(tokens):
+        if _is_linear(tokens):  # for the other patterns, `re` could take very long
             parts = (_translate_part(part) for _, part in groupby(tokens, _SEPARATORS.__contains__))
             return re.compile(rf"\A{''.join(parts)}\Z", flags).match
         return _compile_automaton(tokens, flags)
@@ -74,17 +74,17 @@ def compile_name(pattern: str) -> Glob:
 
 
 def _is_linear(tokens: Sequence[str]) -> bool:
-    """Return whether `re` needs linear time for the pattern.
+    """Return whether `re` matches the pattern correctly and in linear time.
 
-    A slash separates any two wildcards if each ``**`` is a whole part. Only one part before the
-    last can be ``**``. As the last part, ``**`` matches the rest of the path in one step. A
+    A slash separates any two wildcards if each ``**`` is a whole part. At most one part before the
+    last may be ``**``. As the last part, ``**`` matches the rest of the path in one step. A
     character class that can match a slash, as in ``a[/]b``, does not separate wildcards.
     """
     text = "".join("?" if _is_class_without_slash(token) else token for token in tokens)
     parts = text.removeprefix(_SLASHES).split("/")
     is_separated = all(part == "**" or "**" not in part for part in parts)
-    # In the regular expression for ``*/b``, the part for leading slashes would also match that
-    # slash.
+    # The expression of `_SLASHES` gives back no slash. In the path ``/b``, it would take the slash
+    # that the pattern ``*/b`` needs.
     takes_slash = text.startswith(f"{_SLASHES}*/")
     # All classes that cannot match a slash are "?" in `text`.
     return is_separated and parts[:-1].count("**") <= 1 and "[" not in text and not takes_slash
@@ -93,9 +93,10 @@ def _is_linear(tokens: Sequence[str]) -> bool:
 def _translate_part(tokens: Iterable[str]) -> str:
     """Return the regular expression of one part of a linear pattern, or of separators.
 
-    The text after a ``*`` in a folder's name is matched at the first place where it fits. ``(?>``
-    makes an atomic group, so that `re` tries no other place. Only for the last ``*`` does `re` try
-    several places, because the text after it must end the name.
+    ``a*b*c`` becomes ``a(?>[^/]*?b)[^/]*c``. The text after a ``*`` is matched at the first place
+    where it fits, which leaves most text for the rest. ``(?>`` makes an atomic group, so that `re`
+    tries no other place. Only for the last ``*`` does `re` try several places, because the text
+    after it must end the name.
     """
     # No other token has the expression of ``*``, so this is the text before and after each ``*``.
     first, *texts = "".join(map(_translate, tokens)).split(_WILD["*"])
@@ -128,26 +129,27 @@ def _translate(token: str) -> str:
 class _Position(NamedTuple):
     """A position in a pattern, before one of its tokens."""
 
-    stays: re.Pattern[str]  # characters after which a match is still at this position
-    goes: re.Pattern[str]  # characters after which a match is at the next position
+    stays: re.Pattern[str]  # the characters that keep a match at this position
+    goes: re.Pattern[str]  # the characters that move a match to the next position
     skips: tuple[int, ...] = ()  # how many positions a match may skip without a character
 
 
 def _compile_automaton(tokens: Sequence[str], flags: int) -> Glob:
     """Compile a glob pattern into a deterministic automaton, which threads can share.
 
-    A state of the automaton is the set of positions in the pattern at which a match can be.
+    A state of the automaton is the set of positions in the pattern that a match may have reached.
     """
     none, slash, not_slash, any_character = (
         re.compile(text, flags) for text in ("(?!)", "/", "[^/]", ".")
     )
-    # Each of these tokens can match an empty text, so its first position also skips the token.
+    # Each of these tokens can match an empty text, so a match may skip from its first position to
+    # the position after the token.
     wild = {
         _SLASHES: [_Position(stays=slash, goes=none, skips=(1,))],
         "*": [_Position(stays=not_slash, goes=none, skips=(1,))],
         "**": [_Position(stays=any_character, goes=none, skips=(1,))],
-        # Without a folder, both positions are skipped. With folders, the second position takes all
-        # text up to a slash.
+        # Without a folder, a match skips both positions. With folders, the second position takes
+        # all text up to a slash.
         _ANY_FOLDER: [
             _Position(stays=none, goes=none, skips=(1, 2)),
             _Position(stays=any_character, goes=slash),
@@ -162,13 +164,13 @@ def _compile_automaton(tokens: Sequence[str], flags: int) -> Glob:
     end = len(positions) - 1
 
     def reach(numbers: list[int]) -> frozenset[int]:
-        """Return the given positions and the positions to which they skip."""
+        """Return the given positions and those that a match can reach from them by skipping."""
         for number in numbers:  # the loop also visits the positions that it adds
             numbers += [number + skip for skip in positions[number].skips]
         return frozenset(numbers)
 
-    # The cache makes the automaton deterministic. The cache is bounded, because names can contain
-    # any number of different characters.
+    # The cache keeps the transitions of the automaton. It is bounded, because names can contain any
+    # number of different characters.
     @lru_cache(MAX_TRANSITIONS)
     def follow(state: frozenset[int], character: str) -> frozenset[int]:
         """Return the positions that a match can reach with one more character."""
