@@ -1,8 +1,8 @@
 """Extract ZIP archives of any size from S3 to S3, in parallel and verified.
 
-`open_archive` looks into an archive, `extract` extracts it on this machine, `verify` compares a
-destination with it. `zip` and `deflate` are the cores: they take bytes and return values, do
-no I/O, and can be used alone. The names below are public; docs/reference/api.md says what that
+`open_archive` looks into an archive, `extract` extracts it on this machine, and `verify` compares a
+destination with it. `zip` and `deflate` are the cores: they take bytes and return values, do no
+I/O, and can be used alone. The names below are public; docs/reference/api.md says what that
 promises. They are loaded when they are first used, so that importing this package is cheap.
 """
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 if not TYPE_CHECKING:
-    # The public names of each module. A module that is public itself has its own name.
+    # The public names of each module. A public module is listed under its own name.
     _NAMES_OF = {
         "s3unzip.api.archive": ("Archive", "ArchiveMember", "open_archive"),
         "s3unzip.api.extraction": ("extract",),

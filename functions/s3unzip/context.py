@@ -35,16 +35,16 @@ class Progress:
     def finished(self, counts: Mapping[str, int]) -> None:
         """Receive what was added to the counts since the last call.
 
-        The counts are extracted, unchanged and failed members, and bytes read, copied, written and
-        done. The total of `bytes_done` grows up to `PlanSummary.work`. No value is negative, and
-        repeated work is counted only once.
+        The counts are: members extracted, unchanged and failed; bytes read, copied and written; and
+        bytes of work done. At the end, the sum of all `bytes_done` is `PlanSummary.work`. No value
+        is negative, and repeated work is counted only once.
         """
 
     def failed(self, outcomes: Sequence[Outcome]) -> None:
         """Receive the outcomes of members that have just failed."""
 
     def phase(self, name: str) -> None:
-        """Receive the name of a phase that begins: plan, scan, link, extract or report."""
+        """Receive the name of the phase that is beginning: plan, scan, link, extract or report."""
 
     def trouble(self, message: str) -> None:
         """Receive one line about a store that does not respond; the request is retried."""
@@ -79,7 +79,7 @@ class Context(Struct, frozen=True):
     progress: Progress | None = None
     platform: Platform | None = None  # used for estimates and costs; None: neither is computed
     environment: str = ""  # name of the deployed environment; empty: this machine
-    connections: StoreConfig | None = None  # how its stores are reached, for records and commands
+    connections: StoreConfig | None = None  # how to reach its stores; kept in records
     max_cost: float | None = None  # maximum estimated cost of a run in dollars; None: no limit
     faults: FaultBudget | None = None  # shared by all calls of the process; None: a new budget
     initial_concurrency: int = FIRST_CALLS  # of paced requests, at the beginning of a step

@@ -50,7 +50,7 @@ def check_options(
         )
     if options.as_gzip is GzipForm.ENCODING and is_folder:
         raise UsageError(
-            f"{as_gzip} encoding: a folder keeps no Content-Encoding; use {as_gzip} suffix"
+            f"{as_gzip} encoding: a folder cannot store a Content-Encoding; use {as_gzip} suffix"
         )
     properties = options.objects
     if properties is None:
@@ -82,9 +82,9 @@ def check_after_success(
 
 
 def check_delete_extra(options: Options, option: str, naming: Naming = name_typed) -> None:
-    """Refuse `option`, which deletes all objects that a run does not write, if these are members.
+    """Refuse `option`, which deletes all objects that a run does not write, if it deletes members.
 
-    They can be members that are not selected, or members of nested archives.
+    A run does not write members that are not selected, nor members of nested archives.
     """
     # `strip_components` is allowed: the members that it leaves out have no keys.
     selecting = _join_changed_options(

@@ -1,4 +1,4 @@
-"""The finding of a check, and every error that s3unzip raises deliberately, as one tree.
+"""The finding of a check, and the tree of all errors that s3unzip raises deliberately.
 
 ::
 
@@ -138,7 +138,7 @@ class NotFoundError(StorageError):
 
 
 class AccessDeniedError(StorageError):
-    """A permission is missing, the bucket has another owner, or a KMS key is denied or disabled."""
+    """A permission is missing, the bucket has another owner, or a KMS key cannot be used."""
 
 
 class LinkRefusedError(AccessDeniedError):

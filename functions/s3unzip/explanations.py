@@ -20,8 +20,8 @@ NEW_COPY = "Fetch the archive again, or ask its author for an undamaged copy."
 
 LENIENT = "If you trust the archive, --lenient lets this pass with a warning."
 RAISE_LIMIT = (
-    "If you trust the archive, raise the limit {}: with S3UNZIP_LIMITS on this machine, with "
-    "[limits] in an environment; see docs/reference/settings.md#limits."
+    "If you trust the archive, raise the limit {}: with S3UNZIP_LIMITS on this machine, or with "
+    "[limits] in an environment. See docs/reference/settings.md#limits."
 )
 EXTRACT_LATER = "Extract the member with a tool that supports it."
 DECRYPT = "Extract it with a program that supports PKWARE's encryption, such as PKZIP."
@@ -44,9 +44,10 @@ _ADVICE = {
     "offsets-unproven": USE_MACOS,
     "size-unproven": USE_MACOS,
     "part-missing": "Put all parts into one place: NAME.z01, NAME.z02, ... and NAME.zip, or "
-    "NAME.zip.001, NAME.zip.002, ... For the pipeline upload NAME.zip last, or upload it again.",
-    "part-wrong": "Check that each part has its own name and that all are of one archive; compare "
-    "their sizes with the originals.",
+    "NAME.zip.001, NAME.zip.002, ... For the pipeline, upload NAME.zip last; if it is there "
+    "already, upload it again.",
+    "part-wrong": "Check that each part has its own name and that all belong to one archive; "
+    "compare their sizes with the originals.",
     "too-many-parts": RAISE_LIMIT.format("parts"),
     "too-many-entries": RAISE_LIMIT.format("members"),
     "cd-too-large": RAISE_LIMIT.format("directory_size"),
@@ -71,15 +72,15 @@ _ADVICE = {
     "archive, give another --prefix.",
     "key-too-long": "Shorten the key with --prefix or --key-template, or rename the member.",
     "encrypted": "Give the password with --password-file or S3UNZIP_PASSWORD; "
-    "in an environment set password_secret. Then start again with s3unzip run: s3unzip resume "
+    "in an environment, set password_secret. Then start again with s3unzip run: s3unzip resume "
     "does not read these members.",
     "encrypted-directory": DECRYPT,
     "strong-encryption": DECRYPT,
     "wrong-password": "Try again with the right password, in --password-file or S3UNZIP_PASSWORD: "
-    "s3unzip resume RUN --failed; in an environment put it into the secret first.",
-    "aes-mac-mismatch": "Check the password, and try again with the right one, in --password-file "
-    "or S3UNZIP_PASSWORD: s3unzip resume RUN --failed. If it is right, the member is damaged. "
-    + NEW_COPY,
+    "s3unzip resume RUN --failed. In an environment, put it into the secret first.",
+    "aes-mac-mismatch": "Check the password. If it was wrong, try again with the right one, in "
+    "--password-file or S3UNZIP_PASSWORD: s3unzip resume RUN --failed. If it was right, the member "
+    "is damaged. " + NEW_COPY,
     "unsupported-method": EXTRACT_LATER,
     "patch-data": EXTRACT_LATER,
     "symlink": "Links are not created. --lenient writes a text file with the path of the link's "
@@ -93,7 +94,7 @@ _ADVICE = {
 # Codes that do not come from checks of the archive.
 OTHER = {
     "access-denied": Explanation(
-        "A permission is missing, or a KMS key is denied or disabled.", MEND_AND_RESUME
+        "A permission is missing, or a KMS key cannot be used.", MEND_AND_RESUME
     ),
     "execution-failed": Explanation(
         "The execution of the run failed or timed out.", MEND_AND_RESUME
@@ -104,7 +105,7 @@ OTHER = {
     ),
     "link-refused": Explanation(
         "The web server does not return the archive for this link.",
-        "Get a new link, and extract what is left with it: s3unzip run NEW-URL DEST "
+        "Get a new link, and use it to extract what is left: s3unzip run NEW-URL DEST "
         "--on-conflict skip-unchanged.",
     ),
     "not-readable": Explanation("The archive exists, but cannot be read.", MEND_AND_RESUME),
@@ -114,7 +115,8 @@ OTHER = {
         "option; the run itself keeps its options.",
     ),
     "name-is-folder": Explanation(
-        "The name of the member is also a folder of other members, and a folder has room for one.",
+        "The member has the same name as a folder of other members, and a file system cannot hold "
+        "both.",
         "Write to S3, which keeps both, or leave one of them out with --exclude.",
     ),
     "name-refused": Explanation(
@@ -130,7 +132,7 @@ OTHER = {
         "The nested archive is not the object that was extracted.", "Run the outer archive again."
     ),
     "nested-no-stem": Explanation(
-        "Nothing is left of the nested archive's name without .zip, so its members have no prefix.",
+        "Without .zip, nothing is left of the nested archive's name, so members have no prefix.",
         "Extract the nested archive by itself with s3unzip run.",
     ),
     "nested-prefix-taken": Explanation(

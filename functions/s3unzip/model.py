@@ -1,8 +1,8 @@
 """The values of the pipeline: request -> run -> plan -> tasks -> outcomes -> report.
 
 Each value is frozen, and converts to JSON and back without loss (`encode`, `decode`).
-Data flows in one direction: extraction never changes a plan, and settling takes from the outcomes
-what they contain, and does not ask the stores again.
+Data flows in one direction: extraction never changes a plan, and settling relies on what the
+outcomes contain, and does not ask the stores again.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class Pin(Struct, frozen=True):
 
     @property
     def has_strong_etag(self) -> bool:
-        """Whether a request can have the ETag as a condition: it is neither weak nor a date."""
+        """Whether a request can use the ETag as a condition: it must be neither weak nor a date."""
         return self.etag is not None and self.etag.startswith('"')
 
 
@@ -281,7 +281,7 @@ class Options(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
             "Keep deflated members compressed, re-wrapped as gzip.",
             HelpSection.OBJECTS,
         ),
-    ] = None  # how to mark gzip objects, made without inflating; None: members are inflated
+    ] = None  # how to mark members written as gzip, not inflated; None: members are inflated
     trust_crc: Annotated[
         bool,
         RunOption(help="With as_gzip: do not inflate members to check them."),
@@ -316,11 +316,11 @@ class Options(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
             value = getattr(self, option.name)
             if isinstance(value, str) and bare_type(option.type) == tuple[str, ...]:
                 raise UsageError(
-                    f"option {option.name}: give a list of texts, ({value!r},), not one text"
+                    f"option {option.name}: give a list of strings, ({value!r},), not one string"
                 )
             try:
-                # The fields of a struct are checked only if they are converted, too.
-                # Bytes stay bytes, which no option takes: they would become base64.
+                # `convert` checks the fields of a dict, but not of a struct: make it a dict first.
+                # Bytes stay bytes, which no option accepts; otherwise they would become base64.
                 plain = msgspec.to_builtins(value, builtin_types=(bytes, bytearray, memoryview))
                 force_setattr(self, option.name, msgspec.convert(plain, option.type))
             except (msgspec.ValidationError, TypeError) as error:
@@ -335,7 +335,7 @@ class Options(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
 
 
 def _check_key_template(text: str) -> None:
-    """Raise `UsageError` for an unknown field, or if all members would have one key."""
+    """Raise `UsageError` for an unknown field, or if all members would have the same key."""
     names = set(KEY_FIELD.findall(text))
     key_fields = MEMBER_FIELDS | ARCHIVE_FIELDS
     if names - key_fields or re.search(r"[{}]", KEY_FIELD.sub("", text)):
@@ -365,13 +365,13 @@ class AfterSuccess(Struct, frozen=True, omit_defaults=True):
 
     def __post_init__(self) -> None:
         if (self.action is SourceAction.TAG) != bool(self.tags):
-            raise ValueError("tags are for the action tag, and for no other")
+            raise ValueError("the action tag needs tags, and no other action may have them")
 
 
 class SourceState(StrEnum):
     """The state of the action on the archive."""
 
-    PENDING = "pending"  # the report is written, and the action is next
+    PENDING = "pending"  # the report is written; the action comes next
     DONE = "done"
     KEPT = "kept"  # nothing was done: the archive was replaced, or no member was extracted
     FAILED = "failed"  # a resumed run or a repeated event retries the action
@@ -389,8 +389,8 @@ class SourceResult(Struct, frozen=True, omit_defaults=True):
         if self.state is SourceState.DONE:
             return f"the archive is {done}"
         if self.message:
-            return f"the archive is not {done}: {self.message}"
-        return f"the archive is not {done}"
+            return f"the archive was not {done}: {self.message}"
+        return f"the archive was not {done}"
 
 
 class Route(Struct, frozen=True, omit_defaults=True):
@@ -498,7 +498,7 @@ class Task(Struct, frozen=True, omit_defaults=True):
             return Stage.SCAN
         if self.slice is not None:
             return Stage.SLICE
-        if self.parts > 1:  # a part of a copy, for which settling has not begun the upload yet
+        if self.parts > 1:  # a part of a copied member: linking will replace it with a slice
             return Stage.LINK
         if self.kind is TaskKind.STREAM:
             return Stage.STREAM
@@ -581,7 +581,7 @@ class PlannedMember(Struct, frozen=True, array_like=True, gc=False):
         return self.member.compressed_size + HEADER_BYTES
 
     def share_of_work(self, start: int, stop: int) -> int:
-        """Return the share of bytes [start, stop) of the member's content in its `work`."""
+        """Return the part of `work` for bytes [start, stop) of the member's content."""
         size = max(1, self.member.size)  # an empty member must not cause a division by 0
         return self.work * min(stop, size) // size - self.work * min(start, size) // size
 
@@ -729,8 +729,8 @@ class Report(Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         verdict: how the run ended. `ok` is true if all selected members are in the destination.
-        reason, message, offset: why the run ended, unless its members are the reason: a code, a
-            sentence, and the place in the archive.
+        reason, message, offset: a code, a sentence and a place in the archive that say why the run
+            ended; None if its members are the reason.
         members: number of members in the archive. `directories` and `excluded` count members that
             are not written. Each of the other members is extracted, unchanged (it already existed),
             failed, or missing (its task did not end).
@@ -753,7 +753,7 @@ class Report(Struct, frozen=True, omit_defaults=True):
     options: Options
     reason: str | None = None  # code for a verdict that was not caused by members
     message: str | None = None  # explanation, in printable text
-    offset: int | None = None  # offset in the archive, if the message is about a byte of it
+    offset: int | None = None  # offset in the archive, if the message is about a place in it
     members: int = 0
     directories: int = 0
     excluded: int = 0
@@ -767,7 +767,7 @@ class Report(Struct, frozen=True, omit_defaults=True):
     tasks: int = 0
     workers: int = 0  # number of concurrent workers; 0: no worker did a task
     tasks_failed: int = 0
-    bytes_in: int = 0  # bytes read from the archive: the end, for the directory, and the members
+    bytes_in: int = 0  # bytes read from the archive: its end, with the directory, and its members
     bytes_out: int = 0  # bytes written to the destination
     requests: Requests = Requests()  # requests of all steps until this report was written
     event_time: float | None = None

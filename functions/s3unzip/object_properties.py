@@ -63,7 +63,7 @@ HTTP_HEADERS = frozenset(
         "storage-class",
     }
 )
-MAX_HEADER_VALUE = 1_024  # characters of Cache-Control, and of a Content-Type
+MAX_HEADER_VALUE = 1_024  # maximum number of characters of Cache-Control, and of Content-Type
 
 _METADATA_NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _PRINTABLE = re.compile(r"[!-~](?:[ -~]*[!-~])?")  # ASCII; spaces at the ends would be lost
@@ -97,7 +97,7 @@ class ObjectProperties(Struct, frozen=True, omit_defaults=True):
         dict[str, str],
         RunOption(
             "--content-type GLOB=TYPE",
-            "Type of members that match, instead of their suffix's; the first match counts.",
+            "Type of members that match, not that of their suffix; the first match counts.",
             HelpSection.OBJECTS,
         ),
     ] = {}  # types, keyed by globs of member paths; the first match is used

@@ -30,7 +30,7 @@ class HelpSection(StrEnum):
 
 
 class RunOption(NamedTuple):
-    """How an option is typed, explained and limited; `read_options` adds data from its field."""
+    """The form, help and limits of an option; `read_options` adds what its field declares."""
 
     form: str = ""  # names and value placeholder; empty: not an option of a command
     help: str = ""
@@ -109,7 +109,7 @@ def option_words(values: Struct) -> Iterator[str]:
     """Yield the command-line words for all options that differ from their defaults."""
     for option in read_options(type(values)):
         value = getattr(values, option.field)
-        # The command line has no words for an empty value.
+        # An empty value has no words. No option accepts one if its default is not empty.
         if not option.word or not value or value == option.default:
             continue
         match value:

@@ -10,7 +10,7 @@ import re
 from datetime import UTC, datetime
 
 MANY_DOLLARS = 10.0  # from this amount on, cents are precise enough
-FEW_DOLLARS = 0.001  # below this amount, four decimals show only one digit
+FEW_DOLLARS = 0.001  # below this amount, four decimals show at most one significant digit
 MAX_DECIMALS = 12  # maximum number of decimals of an amount in dollars
 
 _IN_LINES = re.compile(r"[^\n\t]+")
@@ -41,7 +41,10 @@ def printable_lines(text: str) -> str:
 
 
 def printable_json(text: str) -> str:
-    """Return JSON of the same value, with strings that are safe in a terminal."""
+    """Return JSON of the same value, with strings that are safe in a terminal.
+
+    The JSON in `text` must be on one line, so that only strings contain what is escaped.
+    """
     if text.isprintable():
         return text
     import json  # noqa: PLC0415 - rarely needed

@@ -27,6 +27,9 @@ FOLLOW_UP_SUFFIX = "-again"
 def run_id(request: Request, pin: Pin, modified: float | None) -> str:
     """Return the id of a run: day and time of the archive, its stem, and a hash.
 
+    The id of a run that follows an earlier run of the archive (`Request.again`) ends in
+    `FOLLOW_UP_SUFFIX`.
+
     Args:
         request: the archive, the destination and the options.
         pin: the version of the archive.
@@ -61,7 +64,7 @@ def check_same_archive(
     if recorded.source.public != source.public or not is_same:
         raise UsageError(
             f"{source.public} is not extracted: its run would have the id {run}, but a run of "
-            f"{recorded.source.public} of version {recorded.pin} already has this id; put the "
+            f"version {recorded.pin} of {recorded.source.public} already has this id; put the "
             "archive under another key"
         )
 
@@ -106,7 +109,7 @@ def archive_stem(source: Location) -> str:
     """Return the name of an archive without its suffix, such as ``.zip`` or ``.zip.001``.
 
     The stem is always a valid name for a folder: if it would be empty, ``.`` or ``..``, it includes
-    the suffix.
+    the suffix. If the name itself is empty, ``.`` or ``..``, the stem is ``archive``.
     """
     name = source.name.rstrip("/").rsplit("/", 1)[-1]
     # ``.zip`` and ``.zip.001`` are always suffixes, others only if a name precedes the dot.

@@ -33,7 +33,7 @@ PROCESS_VARIABLES = {
 
 # Kinds of buckets that s3unzip does not support, keyed by the name suffixes that S3 reserves for
 # them (bucketnamingrules.html in the S3 user guide). Listings of directory buckets are not sorted,
-# and the other kinds need other signatures.
+# and the other kinds need different signatures of requests.
 OTHER_BUCKETS = {
     "--x-s3": "a directory bucket (S3 Express One Zone)",
     "--xa-s3": "an access point of a directory bucket",
@@ -82,7 +82,7 @@ METRICS = {
     "ArchivesCompleted": "Count",  # runs that ended COMPLETED
     "ArchivesWithErrors": "Count",  # runs that ended with COMPLETED_WITH_ERRORS
     "ArchivesRejected": "Count",  # archives that were REJECTED; nothing was written
-    "ArchivesChanged": "Count",  # runs that ended SOURCE_CHANGED; the newer archive has a run
+    "ArchivesChanged": "Count",  # runs that ended SOURCE_CHANGED; the newer archive has its own run
     "ArchivesFailed": "Count",  # runs that ended FAILED, timed-out runs included
     "ArchivesStopped": "Count",  # runs that a user stopped
     "ArchivesWithheld": "Count",  # archives not opened because no scan found them clean
@@ -135,7 +135,7 @@ class Tuning(Struct, frozen=True):
     put_seconds: float = 0.030  # latency of one PUT
     member_seconds: float = 0.000_3  # CPU time for one small member
     prefix_put_rate: int = 3_500  # PUTs per second to one partitioned prefix
-    rate_headroom: float = 2.5  # workers for this multiple of the rate, because S3 raises it
+    rate_headroom: float = 2.5  # plan workers for this multiple of the rate, which S3 raises
     max_workers: int = 1_000  # maximum number of concurrent tasks of one run
     min_worker_seconds: float = 0.0  # estimated work that pays for a worker; 0: any; locally 2
     max_few_tasks: int = 40  # a run with more tasks has a Distributed Map; 0: each run has one
@@ -185,7 +185,7 @@ MAX_VALUES = {
 
 
 def machine_tuning(processes: int) -> dict[str, int | float]:
-    """Return the settings that differ from the defaults with `processes` workers on one machine."""
+    """Return the settings that differ from the defaults for `processes` workers on one machine."""
     return {"max_workers": processes, "min_worker_seconds": PROCESS_PAYS_SECONDS}
 
 

@@ -48,5 +48,5 @@ def current_stage(ended: Mapping[Stage, bool]) -> Stage:
 
 
 def gives_outcome(stage: Stage | None) -> bool:
-    """Return whether tasks in `stage` set the outcomes of members; None: tasks without a stage."""
+    """Return whether tasks in `stage` set the outcomes of members; None means no stage."""
     return stage in {None, Stage.STREAM, Stage.DONE}

@@ -234,7 +234,7 @@ def test_an_archive_is_tagged_after_a_selection() -> None:
 @pytest.mark.parametrize("text", ['{"action": "tag"}', '{"action": "delete", "tags": {"a": "b"}}'])
 def test_a_rule_that_says_too_little_or_too_much_is_refused(text: str) -> None:
     """Nothing is deleted that was to be tagged."""
-    with pytest.raises(errors.UsageError, match=r"tags are for the action tag"):
+    with pytest.raises(errors.UsageError, match=r"the action tag needs tags"):
         decode(text, AfterSuccess)
 
 

@@ -601,8 +601,8 @@ def test_password_is_used_and_not_recorded(path: Path, tmp_path: Path, stores: S
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"include": "readme.txt"}, r"option include: give a list of texts, \('readme.txt',\)"),
-        ({"names": "readme.txt"}, "option names: give a list of texts"),
+        ({"include": "readme.txt"}, r"option include: give a list of strings, \('readme.txt',\)"),
+        ({"names": "readme.txt"}, "option names: give a list of strings"),
         ({"strip_components": -1}, "option strip_components=-1"),
         ({"on_conflict": "nver"}, "option on_conflict='nver': Invalid enum value"),
         ({"limit": "3"}, "option limit='3'"),
