@@ -194,8 +194,8 @@ class RunWatcher:
         plan = self._summary
         if plan is None:  # the run is still being planned
             return RunSnapshot(RunProgress(self._records.run))
-        # `_add_new_reports` returns each failure once. A fault after it would lose them, so it is
-        # the last to read.
+        # `_add_new_reports` returns each failure once, and a fault after it would lose them. So
+        # nothing is read after it.
         rounds = len(self._records.list_rounds())
         failures = self._add_new_reports()
         reports = self._finished.values()

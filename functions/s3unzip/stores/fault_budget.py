@@ -144,6 +144,7 @@ class FaultBudget:
                 return True
             if now < outage.next_turn:
                 return False
+            # Half of the longest delay in `draw_delay`, which is the average delay.
             outage.next_turn = now + min(LONGEST_DELAY, FIRST_DELAY * 2**outage.turns) / 2
             outage.turns += 1
             return True

@@ -58,7 +58,7 @@ KINDS: dict[int, tuple[type[errors.S3UnzipError], str]] = {
 
 def translate_error(error: OSError, path: str) -> errors.S3UnzipError:
     """Return the `S3UnzipError` for a system error at `path`."""
-    # An error without a message of its own may be temporary, so it is treated as a fault.
+    # An error that is not in `KINDS` may be temporary, so it is treated as a fault.
     kind, text = KINDS.get(
         error.errno or 0, (errors.ServiceFaultError, error.strerror or str(error))
     )

@@ -226,6 +226,7 @@ class WebSource(Source):
         if target.scheme == "https" and new.scheme != "https":
             raise errors.StorageError(f"{location}: redirects from https to http; not followed")
         if not (_is_same_host(start, new) or self._config.other_hosts):
+            # A host name has at most 253 characters.
             raise errors.StorageError(
                 f"{location}: redirects to another host, {str(new.host)[:253]}: give the "
                 f"URL there, or add --allow other-hosts"

@@ -164,7 +164,8 @@ class AwsSession:
     def _access_point_url(self, arn: str) -> str:
         """Return the URL of an access point, which only botocore can derive from an ARN.
 
-        The host name in this URL begins with the name of the access point.
+        The host name in this URL begins with the name of the access point, so the endpoint cannot
+        be an IP address. An alias of the access point can be in the path instead.
         """
         _refuse_ip_address(urlsplit(self.endpoint_url or ""), "give the alias of the access point")
         # Making this URL sends no request. Its path and query are dropped, so any key will do.

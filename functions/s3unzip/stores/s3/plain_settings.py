@@ -28,7 +28,7 @@ ENVIRONMENT = "env"  # botocore's name for environment variables as a source of 
 SHARED_FILE = "shared-credentials-file"
 SENDABLE = re.compile(r"[!-~]+")  # the characters that are allowed in a request header
 # Variables that affect where requests are sent or how keys are found, but are not read here.
-_UNREAD = (
+_ONLY_BOTOCORE_READS = (
     "AWS_CREDENTIAL_EXPIRATION",
     "AWS_DATA_PATH",
     "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS",
@@ -36,7 +36,7 @@ _UNREAD = (
     "AWS_USE_FIPS_ENDPOINT",
 )
 # Variables that are read here, unless they are empty. botocore treats an empty variable as set.
-_READ = (
+_READ_HERE = (
     "AWS_ACCESS_KEY_ID",
     "AWS_CA_BUNDLE",
     "AWS_CONFIG_FILE",
@@ -92,8 +92,10 @@ def read_plain_settings(profile: str | None) -> AwsSettings | None:
         profile: name of the profile. None stands for the profile set in a variable, or the default
             profile.
     """
-    # Only botocore handles these variables, and empty variables, which it treats as set.
-    if any(name in environ for name in _UNREAD) or any(environ.get(name) == "" for name in _READ):
+    # botocore treats an empty variable as set.
+    if any(name in environ for name in _ONLY_BOTOCORE_READS) or any(
+        environ.get(name) == "" for name in _READ_HERE
+    ):
         return None
     named = profile or environ.get("AWS_DEFAULT_PROFILE") or environ.get("AWS_PROFILE")
     values = _read_files(named or "default")

@@ -53,6 +53,10 @@ if TYPE_CHECKING:
 
 PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy"})  # names of variables, in lower case
 OWNER_CHECK_LASTS = 300.0  # seconds for which a checked owner is trusted
+# obstore accepts only ASCII metadata, known lengths, ranges with the status 206, and HTTP dates.
+UNREADABLE_BY_OBSTORE = re.compile(
+    "non UTF-8 char|Content-Length Header missing|non-partial response|Invalid last mod"
+)
 
 
 class Session:
@@ -308,11 +312,7 @@ class Session:
             error = self._repeat_as_get(call, error)
             answer = read_answer(error)
         fault = translate_error(error, call)
-        # obstore accepts only ASCII metadata, known lengths, ranges with status 206 and HTTP dates.
-        if re.search(
-            "non UTF-8 char|Content-Length Header missing|non-partial response|Invalid last mod",
-            answer.message,
-        ):
+        if UNREADABLE_BY_OBSTORE.search(answer.message):
             self.keys_for_botocore.add(call.key)
         if answer.code in REFUSED_KEYS:
             return self._renew_keys(fault, answer.code)
