@@ -83,8 +83,8 @@ def _is_linear(tokens: Sequence[str]) -> bool:
     text = "".join("?" if _is_class_without_slash(token) else token for token in tokens)
     parts = text.removeprefix(_SLASHES).split("/")
     is_separated = all(part == "**" or "**" not in part for part in parts)
-    # The expression of `_SLASHES` gives back no slash. In the path ``/b``, it would take the slash
-    # that the pattern ``*/b`` needs.
+    # The expression of leading slashes (`_SLASHES`) gives back no slash. In the path ``/b``, it
+    # would take the slash that the pattern ``*/b`` needs.
     takes_slash = text.startswith(f"{_SLASHES}*/")
     # All classes that cannot match a slash are "?" in `text`.
     return is_separated and parts[:-1].count("**") <= 1 and "[" not in text and not takes_slash

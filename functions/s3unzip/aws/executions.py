@@ -211,7 +211,7 @@ def start_run(
     Args:
         config: the configuration of the environment.
         archive: the current version of the archive, and its run.
-        calls: the calls of this step; their retries end before the time of the function is over.
+        calls: the calls of this step; their retries end before the function times out.
         state: the state for the first round of a run that is already planned. Only the first
             execution needs it; later executions read the records.
         report: the FAILED report of the run to resume. Executions that began before this report was

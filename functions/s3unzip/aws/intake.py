@@ -152,7 +152,7 @@ def _handle_put(put: ArchivePut, request: Request, invocation: Invocation, attem
     """
     if put.scan is not None and not passes_scan(put.source, put.scan, put.threats):
         return
-    # If the event is new, no function has begun to extract the archive.
+    # If the event is new, no earlier attempt has begun to extract the archive.
     is_new = attempts == 1 and time.time() - put.time < NEW_SECONDS
     archive = find_archive(request, invocation.context, invocation.calls)
     if archive is not None:
@@ -207,7 +207,10 @@ def _may_open(put: ArchivePut, archive: ArrivedArchive, invocation: Invocation) 
 
 
 def _report_unreadable(archive: ArrivedArchive, refusal: str, invocation: Invocation) -> None:
-    """End the run of an archive as FAILED, because the store refuses to return its bytes."""
+    """End the run of an archive as FAILED, because the store refuses to return its bytes.
+
+    A HEAD has returned the version, so the run has an id.
+    """
     context = invocation.context
     run = archive.run
     records = RunRecords.open(context.stores, run, invocation.calls)

@@ -288,7 +288,7 @@ class DeployedRuns(RunList):
     def list_pages(
         self, operation: str, bucket: str, prefix: str, **parameters: str
     ) -> Iterator[Any]:
-        """Yield the pages of a listing of the objects below a prefix.
+        """Yield the pages of a listing below a prefix; raise `StorageError` if it does not end.
 
         Args:
             operation: ``list_objects_v2`` or ``list_object_versions``.
