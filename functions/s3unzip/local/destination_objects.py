@@ -194,7 +194,7 @@ def check_extra(
     for name, location in {"the archive": request.source, "the records of runs": home}.items():
         if _is_within(location, cleared):
             raise UsageError(f"{option}: {name} ({location}) is below {prefix}")
-    _refuse_other_archives(request, cleared, home, stores)
+    _refuse_other_archives(request, cleared, home, stores, option=option)
 
 
 def clear_extra(
@@ -229,6 +229,7 @@ def clear_extra(
             replace(run.destination, key=run.key_prefix),
             context.connections.work,
             context.stores,
+            option=OPTION,
         )
     if extra and confirm(extra):
         destination = context.stores.destination(run.destination)
@@ -264,7 +265,7 @@ def _is_within(location: Location, above: Location) -> bool:
 
 
 def _refuse_other_archives(
-    request: Request, cleared: Location, home: Location, stores: Stores
+    request: Request, cleared: Location, home: Location, stores: Stores, *, option: str
 ) -> None:
     """Raise an error if a run of another archive than `request` wrote at, above or below `cleared`.
 
@@ -276,7 +277,7 @@ def _refuse_other_archives(
             plan = RunRecords.open(stores, name).find_plan()
         except UnreadableRecordError as damage:  # the run may have written to `cleared`
             raise UnreadableRecordError(
-                f"{OPTION} needs the records of all runs to find the extra objects: {damage}; if "
+                f"{option} needs the records of all runs to find the extra objects: {damage}; if "
                 f"that run is no longer needed, remove {home}runs/{name}/"
             ) from None
         if plan is None or plan.run.source.public == request.source.public:
@@ -287,6 +288,6 @@ def _refuse_other_archives(
             written.key.startswith(cleared.key) or cleared.key.startswith(written.key)
         ):
             raise UsageError(
-                f"{OPTION}: the run {name} extracted another archive, {plan.run.source}, to "
+                f"{option}: the run {name} extracted another archive, {plan.run.source}, to "
                 f"{written.key}; give each archive a prefix of its own"
             )
