@@ -124,7 +124,7 @@ lfh-name-mismatch 42 LMM The two headers name different files.
 lfh-name-variant 42 LWW The two headers spell the same path differently.
 lfh-method-mismatch 43 LMM The two headers declare different compression methods.
 lfh-size-crc-mismatch 44 LMM The two headers have different sizes or different CRC-32s.
-lfh-encryption-mismatch 45 LMM Only one of the two headers marks the member as encrypted.
+lfh-encryption-mismatch 45 LMM The two headers declare different encryption.
 dd-mismatch 46 LMM The data descriptor disagrees with the directory.
 dd-absent 46 LWW The announced data descriptor is missing; both headers contain its values.
 dd-cut 46 LWW The data descriptor is cut after 16 bytes.
