@@ -207,7 +207,7 @@ def _find_eocd(archive: ArchiveBytes, window: bytes) -> Reads[int]:
     final_stops = [stop for stop in stops.values() if padding_at <= stop <= len(window)]
     if not final_stops:
         return (yield from _find_complete_eocd(archive, window, stops))
-    # The end of the archive. A record that ends earlier is an earlier record, or is refused below.
+    # The end of the archive. If the comment of its record contains another record, it is refused.
     last_stop = max(final_stops)
     positions = [at for at, stop in stops.items() if stop == last_stop]
     offset = base + positions[0]
@@ -306,7 +306,7 @@ def _join_zip64(
     # If the directory needs no ZIP64 record and overlaps the locator, these bytes belong to the
     # directory and only look like a locator, unless there is a ZIP64 record as well.
     if not needs_zip64 and directory + eocd.directory_size > locator_at:
-        yield from _refuse_needless_record(archive, declared, locator_at)
+        yield from _refuse_ambiguous_zip64(archive, declared, locator_at)
         return DirectoryEnd(_place_directory(disks, eocd, at), at, disks)
     record_at = yield from _find_zip64_record(archive, declared, locator_at)
     fixed = yield from archive.read(record_at, record_at + ZIP64_EOCD_LENGTH)
@@ -338,8 +338,8 @@ def _place_directory(disks: Disks, record: EndRecord, at: int) -> EndRecord:
     )
 
 
-def _refuse_needless_record(archive: ArchiveBytes, declared: int, locator_at: int) -> Reads[None]:
-    """Refuse an archive that has a ZIP64 end record, although its directory needs none.
+def _refuse_ambiguous_zip64(archive: ArchiveBytes, declared: int, locator_at: int) -> Reads[None]:
+    """Refuse a ZIP64 end record if the directory needs none and overlaps the record's locator.
 
     The record is looked for at the offset that the locator declares, and directly before the
     locator. If there is none, the bytes only look like a locator: they are part of a name or of a
