@@ -76,7 +76,7 @@ def find_boundary(data: bytes, start_bit: int, stop_bit: int, *, at_end: bool) -
 
 
 def locate_boundary(layout: Segmentation, segment: int, read: Read) -> int | None:
-    """Return the position of the first bit of `segment`, the number of a segment (1 or higher).
+    """Return the position of the first bit of segment number `segment`, which is 1 or higher.
 
     Returns None if the segment joins the previous segment. Reads at most 1.5 MiB at a time.
     """

@@ -65,7 +65,7 @@ def cut(compressed_size: int, segment_size: int) -> Segmentation:
     """Return a segmentation into segments of about equal length, at most `segment_size` bytes.
 
     Raises:
-        DeflateError: The member has no compressed data.
+        DeflateError: The member has no compressed data; the shortest stream has two bytes.
     """
     if not compressed_size:
         raise DeflateError(Finding("stream-truncated", "an empty deflate stream"))

@@ -101,7 +101,7 @@ class ScannedSegment(Record, frozen=True, tag="scanned 3"):
         for index, (low, high) in enumerate(zip(resolved, self.second[start:], strict=True)):
             if low != high:  # the byte is copied from this position in the window
                 # At each position, the bytes of the two invented windows encode the position. They
-                # always differ, because the top bit of `high` is the opposite of that of `low`.
+                # always differ in the top bit (see `SECOND_WINDOW`).
                 position = low | (high & 0x7F) << 8
                 if position < missing:
                     raise IndexError(f"window of {len(window)} bytes has no position {position}")
@@ -297,7 +297,7 @@ def inflate_segment(segment: LinkedSegment, chunks: Iterable[Buffer]) -> Iterato
             if inflater.length > segment.length:
                 raise _unlike_scan(segment, f"more than {segment.length} bytes")
             yield output
-    last_output, arrival = inflater.finish()  # `arrival`: how the inflating ended
+    last_output, arrival = inflater.finish()
     if arrival.fault is not None:
         raise DeflateError(arrival.fault)
     if (arrival.ending, arrival.length) != (_expected_ending(segment.stop_bit), segment.length):
