@@ -134,8 +134,8 @@ class DirectoryReader:
         self._keys = KeyChecker(self._table, policy, selection or Selection())
         self._warnings = Counter(location.warnings)
         self._unread = b""
-        # Parts of the header that `_read_header` reads: its name, the offset of its local header,
-        # and the code and the message of its first fault.
+        # About the header that `_read_header` reads: its name, the offset of its local header, and
+        # the code and the message of its first fault.
         self._raw_name = b""
         self._offset = 0
         self._fault: tuple[str, str] | None = None
@@ -418,7 +418,7 @@ class DirectoryReader:
             aes = read_aes(extras)
             if aes is None or not form.flags & records.FLAG_ENCRYPTED:
                 self._warn_or_fail(
-                    "encryption-malformed", "method AES without its extra field or encryption flag"
+                    "encryption-malformed", "method 99 (AES) without its extra field or its flag"
                 )
                 return member
             method, cipher = aes
@@ -532,11 +532,12 @@ class DirectoryReader:
 
 
 def _is_empty(form: _HeaderForm, crc32: int, sizes: Sizes) -> bool:
-    """Return whether a directory has no content; its size can be that of the folder on a disk.
+    """Return whether a directory has no content, whatever size it declares.
 
-    A directory has no content if its CRC-32 is 0 and its data is not longer than an empty stream.
-    But encrypted data, and data of a method that is not in `_EMPTY_STREAM`, can have content even
-    if it is so short. Such a directory must declare no size, or have no data at all.
+    Some writers declare the size that the folder has on a disk. A directory has no content if its
+    CRC-32 is 0 and its data is not longer than an empty stream. But encrypted data, and data of a
+    method that is not in `_EMPTY_STREAM`, can have content even if it is so short. Such a directory
+    must declare no size, or have no data at all.
     """
     max_empty = _EMPTY_STREAM.get(form.method, _EMPTY_OTHER)
     if form.is_encrypted:

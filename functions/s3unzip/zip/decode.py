@@ -345,11 +345,11 @@ def _open_cipher(
     """Return the member's cipher, or None if its data is not encrypted.
 
     Both ciphers have the same methods and attributes. The `start` method is called with the first
-    `lead_length` bytes and uses them to check the password. For a streamed member, ZipCrypto's
-    check needs `opened`, the local header. Then `decrypt` is called with the data in order, in
-    pieces of any size. `doubt` is added to messages about the decrypted data, to warn that the
-    password might still be wrong. It is empty until `start` is called, and if `start` has confirmed
-    the password.
+    `lead_length` bytes and uses them to check the password. If the member has a data descriptor,
+    ZipCrypto's check needs `opened`, the local header. Then `decrypt` is called with the data in
+    order, in pieces of any size. `doubt` is added to messages about the decrypted data, to warn
+    that the password might still be wrong. It is empty until `start` is called, and if `start` has
+    confirmed the password.
     """
     if member.cipher is None:
         return None
@@ -441,8 +441,8 @@ class GzipMember(MemberDecoder):
         waiting = bytearray()
         for output in super().decode(pieces):
             waiting += output
-            # Keep at least one byte for the last block, in which the final bit is set. As there is
-            # output, the declared size is not 0, so `content_left` is not 0 either.
+            # Keep at least one byte for the last block, in which the final bit is set. The decoder
+            # yields at most the declared size, so `content_left` is at least 1.
             full_length = min(len(waiting), content_left - 1) // _MAX_BLOCK * _MAX_BLOCK
             for start in range(0, full_length, _MAX_BLOCK):
                 # The block is not final. The complement of the maximum length is 0.
@@ -450,6 +450,7 @@ class GzipMember(MemberDecoder):
                 yield bytes(waiting[start : start + _MAX_BLOCK])
             del waiting[:full_length]
             content_left -= full_length
-        # The content is now checked. An exclusive OR with 16 set bits gives the complement.
+        # The final block, after the check of the content. An exclusive OR with 16 set bits gives
+        # the complement of the length.
         yield _STORED_BLOCK.pack(1, content_left, content_left ^ _MAX_BLOCK)
         yield bytes(waiting)

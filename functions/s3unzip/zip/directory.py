@@ -161,7 +161,7 @@ def _find_prefix(archive: ArchiveBytes, end: DirectoryEnd) -> Reads[int]:
     declared = end.record.directory_offset
     size = end.record.directory_size
     shift = end.locator_shift
-    # Number of bytes from the declared end of the directory to its end record; can be negative.
+    # Bytes from the declared end of the directory to its end record; negative if they overlap.
     gap = end.stop - size - declared
     if shift is not None and shift != gap:
         reject(

@@ -49,7 +49,7 @@ class Name(Struct, frozen=True, gc=False):
     is_directory: bool = False
     failure: str | None = None
     warnings: Sequence[str] = ()
-    raw_name: bytes | None = None  # the declared name; None if unknown, or if `path` in ASCII
+    raw_name: bytes | None = None  # the declared name; None if it is `path` in ASCII, or unknown
 
 
 def show_name(raw: bytes) -> str:
