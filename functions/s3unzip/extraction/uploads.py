@@ -213,8 +213,7 @@ def copy_sizes(size: int, preferred: int, limits: PartLimits) -> list[int]:
     """
     smallest_size = max(limits.min_bytes, math.ceil(size / limits.max_parts))
     usual_size = max(smallest_size, min(preferred, limits.max_bytes))
-    # Equal parts are smaller than `usual_size`. With more than `max_count` of them, they would be
-    # smaller than `min_bytes`.
+    # With more parts than this, parts of equal size would be smaller than `min_bytes`.
     max_count = max(1, size // limits.min_bytes)
     part_count = min(max_count, math.ceil(size / usual_size))
     part_size = math.ceil(size / part_count)

@@ -116,9 +116,10 @@ def find_nested(run: Run, context: Context, limit: int) -> tuple[list[Outcome], 
 
 
 def _nested_prefix(key: str) -> str:
-    """Return the prefix of a nested archive's members; empty if it would end in a folder of dots.
+    """Return the prefix of a nested archive's members.
 
-    `find_nested` refuses an archive with an empty prefix. Its name is, for example, "..zip".
+    It is empty if nothing but dots is left of the name without ``.zip``, as in "..zip".
+    `find_nested` refuses such an archive.
     """
     name = key.rpartition("/")[2]
     if not name[: -len(SUFFIX)].strip("."):

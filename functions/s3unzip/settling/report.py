@@ -155,7 +155,7 @@ def make_report(
 
 
 def _explain_missing(run: Run, results: Results, stop: Stop | None, missing: int) -> Stop | None:
-    """Return why a run is FAILED, or None if it is not, because each member has its outcome."""
+    """Return why a run is FAILED; None: each member has an outcome, and none must be repeated."""
     if not (missing or results.must_begin_anew):  # then a stop does not matter
         return None
     if stop is not None:  # always, if the run must begin anew
