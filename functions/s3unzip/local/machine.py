@@ -223,7 +223,7 @@ class Machine:
         try:
             while outer_reports:
                 records = RunRecords.open(self.context.stores, outer_reports.popleft().run)
-                # An earlier attempt's record says that all nested archives have ended.
+                # The record of an earlier call says that all nested archives have ended.
                 records.store.delete([NESTED])
                 run = records.read_plan().run
                 # The results begin with those of the archives that are refused.

@@ -58,7 +58,7 @@ DAY_FOLDER = re.compile(r"\d{4}-\d\d-\d\d")  # holds the runs of archives stored
 # Another process that calls `is_at_work` holds the lock of an idle run for a moment, so the lock is
 # tried several times.
 TRIES = 5
-PAUSE = 0.02  # seconds between two attempts
+PAUSE = 0.02  # seconds between two tries
 ENDED = "ENDED"  # state of a run that no process is working on
 STOP_SECONDS = 60.0  # maximum time to wait for a stopped run to end
 

@@ -121,7 +121,7 @@ def begin_run(
     if isinstance(plan, Report):
         records = RunRecords.open(context.stores, plan.run, calls)
         report, is_first = write_report(plan, records, began, page_for=context)
-        if archive.run is None:  # the caller asks about this request, not about an earlier attempt
+        if archive.run is None:  # the caller knew no run: return this refusal, not a better report
             report = plan
         return Settled(Next(plan.run, "done"), report, is_first=is_first)
     if planned is not None:

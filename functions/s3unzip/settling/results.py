@@ -55,7 +55,7 @@ class Results(Struct):
     bytes_read: int = 0
     bytes_written: int = 0
     task_seconds: float = 0.0
-    first_object_time: float | None = None  # end of the first object, in Unix seconds
+    first_object_time: float | None = None  # when the first object was complete, in Unix seconds
     fault: str | None = None  # the last fault that ended an attempt too early
     unfinished: list[Task] = field(default_factory=list)  # tasks for the next round
     large: list[Task] = field(default_factory=list)  # all tasks except batches

@@ -62,7 +62,7 @@ class KeyChecker:
 
     * Call `check` after adding the headers of each piece of the directory, then call `finish` once.
     * Both methods change the kinds and faults of the headers in the table. `check` also shortens
-      names that do not become keys, because only messages show them.
+      names that do not become keys, to save memory.
     """
 
     def __init__(self, table: HeaderTable, policy: Policy, selection: Selection) -> None:
