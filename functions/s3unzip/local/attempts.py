@@ -45,10 +45,14 @@ def open_context(
         ask: requests keys from the main process; None in the main process itself.
     """
     start_logging()
-    stores = OpenedStores(config, ask=ask)
-    uploads = OpenUploads(config.work.key) if config.work.store.is_local else None
     return Context(
-        stores, clock, policy, tuning, progress=progress, connections=config, uploads=uploads
+        OpenedStores(config, ask=ask),
+        clock,
+        policy,
+        tuning,
+        progress=progress,
+        connections=config,
+        uploads=OpenUploads(config.work.key),
     )
 
 

@@ -359,8 +359,7 @@ def open_machine(
     # made by PyInstaller. Such a program cannot start a Python process.
     if "py" not in (sys.executable or "").rpartition("/")[2].lower() or hasattr(sys, "frozen"):
         processes = 1
-    if tuning is None:
-        tuning = make_tuning(machine_tuning(processes))
+    tuning = tuning or make_tuning(machine_tuning(processes))
     tuning = make_tuning(asdict(tuning))  # checks the values of a user's `Tuning`
     context = open_context(stores, policy, tuning, clock=Clock(), progress=progress)
     # Only this process checks that the stores can be reached.

@@ -128,7 +128,7 @@ def _hash(asset: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(asset.encode()).digest()).decode()}'"
 
 
-def _describe_verdict(report: Report, next_command: str | None) -> str:
+def _describe_verdict(report: Report, command: str | None) -> str:
     """Return sentences on how many members are in place and how they were checked."""
     present = report.extracted + report.unchanged
     proof = "checked against the archive\N{RIGHT SINGLE QUOTATION MARK}s sizes and CRC-32s"
@@ -157,12 +157,12 @@ def _describe_verdict(report: Report, next_command: str | None) -> str:
             if report.missing:
                 verb = choose_form(report.missing, "has", "have")
                 sentence = f"{show_count(report.missing, 'member')} {verb} no outcome; {sentence}"
-            if next_command is not None:
+            if command is not None:
                 sentence += ". The next command continues from here"
             return f"{sentence}."
 
 
-def _explain_end(report: Report, environment_options: str) -> Markup:
+def _explain_end(report: Report, options: str) -> Markup:
     """Return the report's message, reason code and advice; empty if it has no message or code."""
     if not (report.reason or report.message):
         return NOTHING
@@ -172,11 +172,11 @@ def _explain_end(report: Report, environment_options: str) -> Markup:
         if report.offset is not None:
             code.append(plain(f" at byte {report.offset:,}"))
         content.append(element("code", {}, *code))
-        content.append(aside(advise(report.reason, report.run, environment_options)))
+        content.append(aside(advise(report.reason, report.run, options)))
     return element("p", {"id": "cause"}, *content)
 
 
-def _list_run_facts(report: Report, next_command: str | None) -> Markup:
+def _list_run_facts(report: Report, command: str | None) -> Markup:
     """Return the source, destination, times and id of the run, and the next command."""
     pairs = [
         ("Source", text(clip(str(report.source), 2 * MAX_NAME))),
@@ -185,17 +185,17 @@ def _list_run_facts(report: Report, next_command: str | None) -> Markup:
         ("Ended", plain(_show_moment(report.finished))),
         ("Run", text(report.run)),
     ]
-    if next_command:
+    if command:
         # The button is hidden until the page's script runs, because it needs the script.
         attributes = {
             "id": "copy",
             "type": "button",
             "hidden": "hidden",
-            "value": next_command,
+            "value": command,
             "aria-label": "Copy the next command",
         }
         copy = element("button", attributes, plain("Copy"))
-        pairs.append(("Next", Markup(f"{text(next_command)} {copy}")))
+        pairs.append(("Next", Markup(f"{text(command)} {copy}")))
     return Markup(
         "".join(
             element("dt", {}, plain(name)) + element("dd", {}, value)

@@ -49,8 +49,7 @@ class AwsSession:
         self.keys = keys or shared_keys(access.profile)
         # Some keys are issued by a regional service, such as STS. That service is called in the
         # region of the first session that uses these keys.
-        if self.keys.region is None:
-            self.keys.region = access.region
+        self.keys.region = self.keys.region or access.region
         self._lock = threading.RLock()  # threads cannot share `_botocore_session`
         # Clients by process, purpose, region (None for the region of the session) and whether
         # signatures cover bodies.
