@@ -107,13 +107,17 @@ def test_a_run_that_is_pruned_does_not_end_the_list(
 
 @pytest.mark.usefixtures("run")
 def test_an_unreadable_record_does_not_end_the_list(program: Program) -> None:
-    """The run is listed as UNREADABLE with its place, and the others as they are."""
+    """The run is listed as UNREADABLE, a message has its place, and the others are as they are."""
     foreign = program.home / "runs/2026-11-23/201532-foreign-00000000"
     foreign.mkdir(parents=True)
     for content in (b'{"run": "x"', b"[]", b'{"options": {"on_conflict": "nver"}}'):
         (foreign / "report.json").write_bytes(content)
-        ended = program.run("runs").ends(0).prints("COMPLETED", "UNREADABLE", str(foreign))
+        ended = program.run("runs").ends(0, str(foreign)).prints("COMPLETED", "UNREADABLE")
     assert "--limit" not in ended.err
+    assert {(row["state"], "source" in row) for row in program.run("runs", "--json").lines} == {
+        ("COMPLETED", True),
+        ("UNREADABLE", False),
+    }
     assert program.run("runs", "--limit", "1").err.endswith("the latest 1; --limit N lists more\n")
 
 

@@ -116,7 +116,7 @@ def runs(arguments: Arguments) -> int:
             folder = f"{run_list.work_location}runs/{recent.run}/"
             warn(f"{folder}: {error}")
             state = RUNNING if recent.state == RUNNING else "UNREADABLE"
-            listed = replace(recent, state=state, source=folder)
+            listed = replace(recent, state=state)
         if listed is not None and arguments.json:
             print_json(listed)
         elif listed is not None:
@@ -557,7 +557,9 @@ def _raise_if_overdue(
 
     The state of a run on this machine is also `ENDED` between its plan and its first task.
     """
-    limit = BEGIN_SECONDS  # an execution that succeeded has written its report before its end
+    # An execution that succeeded has written its report before its end. The one that continues the
+    # run may be seen late, because DescribeExecution is eventually consistent.
+    limit = BEGIN_SECONDS
     if state not in {ENDED, SUCCEEDED}:  # the execution failed, so the report is written later
         limit = REPORT_SECONDS
     if seconds_since_end > limit:
