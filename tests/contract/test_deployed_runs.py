@@ -105,6 +105,9 @@ def test_a_call_that_is_refused(
             r"HTTP 405, but not as AWS does; check --endpoint-url",
         ),
         (DENIED, "cloudformation:DescribeStacks"),
+        # The page of a proxy or of a portal.
+        (Reply(200, b"<html/>"), "DescribeStacks: the endpoint does not answer as AWS does"),
+        (Reply(200, b"Please sign in"), "DescribeStacks: the endpoint does not answer as AWS does"),
     ],
 )
 def test_a_stack_that_cannot_be_described_is_told(refusal: Reply, line: str) -> None:

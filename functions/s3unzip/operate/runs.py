@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any
 
-from botocore import exceptions, xform_name
+from botocore import exceptions, parsers, xform_name
 from msgspec.structs import replace
 
 from s3unzip.aws.environment import CLIENT_OPTIONS, LambdaConfig, read_config
@@ -93,6 +93,10 @@ def translating_errors(action: str) -> Iterator[None]:
         ) from None
     except exceptions.ClientError as error:
         raise _translate_error(error, action) from None
+    except (parsers.ResponseParserError, KeyError):  # of XML without the element of the answer
+        raise ServiceFaultError(
+            f"{action}: the endpoint does not answer as AWS does; check --endpoint-url"
+        ) from None
     except exceptions.BotoCoreError as error:
         raise ServiceFaultError(
             f"{action}: {error}; check --region, --endpoint-url and the network"
@@ -290,11 +294,7 @@ class DeployedRuns(RunList):
     ) -> Iterator[Any]:
         """Yield the pages of a listing below a prefix; raise `StorageError` if it does not end.
 
-        Args:
-            operation: ``list_objects_v2`` or ``list_object_versions``.
-            bucket: the bucket.
-            prefix: the prefix of the keys.
-            parameters: further arguments of the operation.
+        The operation is ``list_objects_v2`` or ``list_object_versions``.
         """
         action = "ListBucketVersions" if operation == "list_object_versions" else "ListBucket"
         with translating_errors(f"s3:{action} s3://{bucket}/{prefix}"):
