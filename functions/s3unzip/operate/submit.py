@@ -45,7 +45,7 @@ from s3unzip.operate.runs import DeployedRuns, translating_errors
 from s3unzip.run_ids import check_same_archive, run_id
 from s3unzip.runs.run_list import RUNNING
 from s3unzip.settling.loop import look_up_run
-from s3unzip.settling.report import find_reports
+from s3unzip.settling.report import find_runs
 from s3unzip.stores.archives import read_whole_tail
 from s3unzip.stores.calls import Calls, map_ahead
 from s3unzip.stores.config import parse_source, split_bucket
@@ -361,8 +361,8 @@ def _assess_without_report(
     """Return what is unsettled about an archive, given that its last part's run id has no report.
 
     The id of the run of a split archive is derived from all its parts, so this looks them up. A run
-    that began before the settings were changed has another id, but its verdict counts, too.
-    Returns `RUNNING` if the run has not ended, or None if another run of this version has a report.
+    that began before the settings were changed has another id, and counts, too. Returns `RUNNING` if
+    a run has not ended, or None if another run of this version has a report.
 
     Args:
         runs: the runs of the environment.
@@ -383,16 +383,18 @@ def _assess_without_report(
         raise
     except StorageError:  # a part cannot be read, so the archive is taken as one that is not split
         tail = last_part
-    reports = find_reports(request.source, runs.stores, calls, int(tail.modified or 0.0))
+    put_together = find_runs(request.source, runs.stores, calls, int(tail.modified or 0.0))
+    reports = (runs.records(other).find_report() for other in put_together)
     if any(
         (report.source, report.pin) == (request.source, tail.pin)
         and report.verdict is not Verdict.SOURCE_CHANGED  # the same bytes have been put back
-        for report in reports
+        for report in filter(None, reports)
     ):
         return None
     run = run_id(request, tail.pin, tail.modified)
     state = runs.state(run)
-    if state == RUNNING:
+    # A run at work may be of another archive with this stem; a look-up after its end shows that.
+    if state == RUNNING or RUNNING in map(runs.state, put_together):
         return RUNNING
     recorded = look_up_run(runs.records(run))
     has_begun = state is not None or recorded.plan is not None or recorded.begins_anew

@@ -56,7 +56,7 @@ from s3unzip.planning.select import MARKER
 from s3unzip.pricing import price_run
 from s3unzip.printable import choose_form, show_count
 from s3unzip.run_ids import check_same_archive, run_stem
-from s3unzip.runs.records import PAGE, RECORD_UNREADABLE, REPORT, RunRecords
+from s3unzip.runs.records import PAGE, RECORD_UNREADABLE, RunRecords
 from s3unzip.runs.step import Step
 from s3unzip.settling.page import render_page
 from s3unzip.settling.results import Results
@@ -72,8 +72,8 @@ FIRST_REQUESTS: dict[SourceAction, Kind] = {SourceAction.DELETE: "delete", Sourc
 OVERTAKEN = f"{{}}: other writers replaced its report before each of {MAX_TRIES} writes"
 
 
-def find_reports(source: Location, stores: Stores, calls: Calls, second: int) -> list[Report]:
-    """Return the reports of archives that have the stem of `source` and were put in one second.
+def find_runs(source: Location, stores: Stores, calls: Calls, second: int) -> list[str]:
+    """Return the recorded runs of archives with the stem of `source` that were put in one second.
 
     Args:
         source: the location of an archive.
@@ -84,8 +84,13 @@ def find_reports(source: Location, stores: Stores, calls: Calls, second: int) ->
     put_at = datetime.fromtimestamp(second, UTC)
     day = f"{put_at:%Y-%m-%d}"
     names = stores.run_store(day, calls).names(f"{put_at:%H%M%S}-{run_stem(source)}")
-    # Each name is "<run id without its day>/report.json".
-    runs = (f"{day}/{name.removesuffix('/' + REPORT)}" for name in names if name.endswith(REPORT))
+    # Each name is "<run id without its day>/<record>".
+    return sorted({f"{day}/{name.partition('/')[0]}" for name in names})
+
+
+def find_reports(source: Location, stores: Stores, calls: Calls, second: int) -> list[Report]:
+    """Return the reports of the runs that `find_runs` returns."""
+    runs = find_runs(source, stores, calls, second)
     reports = (RunRecords.open(stores, run, calls).find_report() for run in runs)
     return [report for report in reports if report is not None]
 

@@ -335,15 +335,17 @@ def test_every_archive_has_its_verdict(site: Site) -> None:
     assert find_missing(site.runs, time.time() + 3_600).archives == 0  # only what was put since
 
 
-def test_a_verdict_under_earlier_settings_counts(site: Site) -> None:
-    """Other options make another run, but the archive has been extracted."""
+def test_runs_under_earlier_settings_count(site: Site) -> None:
+    """Other options make another run, but the archive has been extracted, or is at work."""
     site.extract("done.zip")
+    site.begin("going.zip")
     site.account.client("lambda").update_function_configuration(
         FunctionName="plan",
         Environment={"Variables": site.account.variables | {Variable.OPTIONS: '{"marker": true}'}},
     )
     site.account.put("lost.zip", GOOD)
-    assert [lost.source.key for lost in find_missing(site.runs, 0.0).unsettled] == ["lost.zip"]
+    missing = find_missing(site.runs, 0.0)
+    assert ([lost.source.key for lost in missing.unsettled], missing.running) == (["lost.zip"], 1)
 
 
 def test_a_lost_event_is_queued_again(site: Site) -> None:
@@ -418,7 +420,6 @@ def test_keys_and_archives_that_are_read_by_their_size(site: Site, key: str) -> 
 
 def test_unreadable_archives_and_records_are_listed(site: Site) -> None:
     """An archive that must be restored has no run; a run with damaged records has not finished."""
-    site.extract("done.zip")
     damaged = site.begin("damaged.zip")
     site.end(execution_name(damaged))
     for record in ("report", "run"):
