@@ -330,11 +330,17 @@ def find_stack(account: Account, name: str) -> DeployedStack | None:
 
 
 def stop_runs(account: Account, stack: DeployedStack) -> int:
-    """Stop all executions of a stack's state machine; return how many runs were at work.
+    """Stop a stack's functions and all executions; return how many runs were at work.
 
-    CloudFormation deletes a state machine only when its executions have ended. Executions named
-    RUN-w1, RUN-w2, ... are not counted, because they only wait.
+    An archive that arrives later would otherwise be extracted into a bucket that is being emptied,
+    and then perhaps deleted. CloudFormation deletes a state machine only when its executions have
+    ended. Executions named RUN-w1, RUN-w2, ... are not counted, because they only wait.
     """
+    client = account.client("lambda")
+    for name in stack.functions:
+        with suppress(client.exceptions.ResourceNotFoundException):  # somebody has deleted it
+            # No further invocation begins (Lambda guide, "Configuring reserved concurrency").
+            client.put_function_concurrency(FunctionName=name, ReservedConcurrentExecutions=0)
     machine = stack.outputs.get("StateMachineArn")
     if machine is None:
         return 0

@@ -264,14 +264,12 @@ def destroy(arguments: Arguments) -> int:
     _say(
         f"This deletes the stack {stack.name} of account {account.id} in {account.region}"
         + (", and with all their objects the buckets" if stack.buckets else "; its buckets stay")
+        + "".join(f"\n  {bucket}" for bucket in stack.buckets)
     )
-    for bucket in stack.buckets:
-        _say(f"  {bucket}")
     if not arguments.yes and _ask(f"Type {stack.name} to go on: ") != stack.name:
         raise RefusedError("nothing was deleted")
     stopped = stop_runs(account, stack)
-    if stopped:
-        _say(f"{show_count(stopped, 'run')} stopped")
+    _say(f"functions stopped, {show_count(stopped, 'run')} stopped")
     for bucket in stack.buckets:
         _say(f"emptying {bucket}")  # many objects take long, and an error names no bucket
         _say(f"{bucket}: {empty_bucket(account, bucket):,} objects deleted")
@@ -364,14 +362,13 @@ def main() -> None:
     """Run one command; exit with its exit code, or with one line that says what is wrong."""
     try:
         command, arguments = _read_arguments()
-        code = command(arguments)
+        sys.exit(command(arguments))
     except (RefusedError, S3UploadFailedError) as error:
         sys.exit(str(error))
     except (BotoCoreError, ClientError) as error:
         sys.exit(explain(error))
     except KeyboardInterrupt:
         sys.exit(130)
-    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -40,6 +40,7 @@ from tests.support.assemblies import (
 )
 from tests.support.processes import make_checkout, make_machine, run_process, run_program
 from tests.support.servers import require_embedded_aws
+from tests.support.zips import Entry, build
 
 REGION = "eu-west-1"
 OWN = "s3unzip: ZIP archives in S3 to objects in S3 (dev)"  # the description of a stack
@@ -61,13 +62,8 @@ def test_make_passes_the_words_on(tmp_path: Path) -> None:
     """What `make put` is given reaches the command, and its line the terminal."""
     if not cdk_cli.COMMAND.is_file():
         pytest.skip("no CDK CLI: make it with `make cdk`")
-    words = (
-        "ENV=dev",
-        "SET=ingest.suffix=.jar ingest.prefix=o'brien/",
-        "KEY=a/",
-    )
     done = run_process(
-        ["make", "put", *words],
+        ["make", "put", "ENV=dev", "SET=ingest.suffix=.jar ingest.prefix=o'brien/", "KEY=a/"],
         make_checkout(tmp_path / "checkout"),
         make_machine(tmp_path / "bin"),
     )
@@ -80,8 +76,11 @@ def test_make_passes_the_words_on(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("answer", "agrees"), [("1", True), ("yes", True), ("no", False)])
 def test_only_a_yes_is_a_yes(answer: str, *, agrees: bool) -> None:
     """`YES=no` and `YES=0` ask, as if nothing were said: `make destroy` deletes buckets."""
-    words = ["make", "--dry-run", "destroy", "ENV=dev", f"YES={answer}"]
-    done = run_process(words, bundle.ROOT, {"PATH": os.environ["PATH"]})
+    done = run_process(
+        ["make", "--dry-run", "destroy", "ENV=dev", f"YES={answer}"],
+        bundle.ROOT,
+        {"PATH": os.environ["PATH"]},
+    )
     assert done.returncode == 0, done.stderr
     assert (b"--yes" in done.stdout) is agrees
 
@@ -279,8 +278,12 @@ def test_a_key_may_be_in_the_region_of_its_bucket(account: Account) -> None:
     """A destination may be in another region than the stack, and its key is there."""
     key = account.client("kms", REGION).create_key()["KeyMetadata"]["Arn"]
     account.client("s3").create_bucket(Bucket="far-members")
-    settings = {"destination.existing": "far-members", "destination.kms_key": key}
-    check_resources(account, load_environment("dev", settings=settings))
+    check_resources(
+        account,
+        load_environment(
+            "dev", settings={"destination.existing": "far-members", "destination.kms_key": key}
+        ),
+    )
 
 
 @pytest.mark.parametrize(
@@ -340,8 +343,9 @@ def test_a_copy_does_not_take_over_the_stack_of_its_original(
     )
     assert fit(account, "dev") == []
     (tmp_path / "qa.toml").write_text((FOLDER / "dev.toml").read_text())
-    typed = ('options.include=["*.csv"]',)
-    qa = deployment.Arguments(load_environment("qa", tmp_path), typed, yes=True, archive=None)
+    qa = deployment.Arguments(
+        load_environment("qa", tmp_path), ('options.include=["*.csv"]',), yes=True, archive=None
+    )
     with pytest.raises(
         RefusedError, match=r"is of the environment dev: give .*qa\.toml a stack"
     ) as refused:
@@ -354,8 +358,11 @@ def test_a_copy_does_not_take_over_the_stack_of_its_original(
 def test_dev_fits_into_a_new_account(small_account: Account) -> None:
     """Only the limit of intake is lower, so that the queue does not throttle it."""
     assert fit(small_account, "dev") == ["-c", "intake.concurrency=5"]
-    reserved: dict[str, object] = {"functions.intake.reserved_concurrency": 8}  # is left out
-    assert fit(small_account, "dev", **reserved)[-1] == "intake.concurrency=5"
+    # A reservation is left out.
+    assert (
+        fit(small_account, "dev", **{"functions.intake.reserved_concurrency": 8})[-1]
+        == "intake.concurrency=5"
+    )
 
 
 def test_dev_deploys_into_a_new_account(
@@ -379,18 +386,31 @@ def test_a_creation_that_nobody_confirmed_is_a_stack(account: Account) -> None:
     assert (find_stack(account, "unconfirmed"), stop_runs(account, stack)) == (stack, 0)
 
 
-def test_runs_are_stopped_before_their_machine_goes(account: Account) -> None:
-    """CloudFormation would wait for them; an execution that only waits is no run."""
+def test_functions_and_runs_are_stopped_before_they_go(account: Account) -> None:
+    """CloudFormation would wait for the runs; an execution that only waits is no run."""
     states = account.client("stepfunctions")
-    waiting = {"Type": "Wait", "Seconds": 600, "End": True}
+    functions = account.client("lambda")
+    functions.create_function(
+        FunctionName="intake",
+        Runtime="python3.13",
+        Role="arn:aws:iam::000000000000:role/any",
+        Handler="intake.handler",
+        Code={"ZipFile": build(Entry("intake.py", b""))},
+    )
+    machine = make_machine_of(states, {"Type": "Wait", "Seconds": 600, "End": True})
     stack = DeployedStack(
-        "waits", {"StateMachineArn": make_machine_of(states, waiting)}, protected=False, buckets=()
+        "waits",
+        {"StateMachineArn": machine},
+        protected=False,
+        buckets=(),
+        functions=("deleted-by-hand", "intake"),
     )
     execution = states.start_execution(stateMachineArn=stack.outputs["StateMachineArn"])
     states.start_execution(stateMachineArn=stack.outputs["StateMachineArn"], name="run-w1")
     assert stop_runs(account, stack) == 1
     assert states.describe_execution(executionArn=execution["executionArn"])["status"] == "ABORTED"
     assert stop_runs(account, stack) == 0
+    assert 0 in functions.get_function_concurrency(FunctionName="intake").values()
 
 
 def make_machine_of(states: Any, state: dict[str, Any]) -> str:
@@ -454,8 +474,12 @@ def test_runs_of_every_way_are_listed(account: Account) -> None:
     machine = make_machine_of(states, {"Type": "Succeed"})
     for name in ("2026-11-23-201532-a-2", "2026-11-23-201532-b-1", "2026-11-22-201532-a-1"):
         states.start_execution(stateMachineArn=machine, name=name)
-    outputs = {"StateMachineArn": machine, "WorkBucket": "records", "WorkPrefix": "below/"}
-    stack = DeployedStack("listed", outputs, protected=False, buckets=())
+    stack = DeployedStack(
+        "listed",
+        {"StateMachineArn": machine, "WorkBucket": "records", "WorkPrefix": "below/"},
+        protected=False,
+        buckets=(),
+    )
     put_at = datetime(2026, 11, 23, 20, 15, 32, tzinfo=UTC)
     assert list_runs(account, stack, Location("s3", "in", "in/a.zip"), put_at) == {
         "2026-11-23/201532-a-1",
