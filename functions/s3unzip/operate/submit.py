@@ -361,8 +361,8 @@ def _assess_without_report(
     """Return what is unsettled about an archive, given that its last part's run id has no report.
 
     The id of the run of a split archive is derived from all its parts, so this looks them up. A run
-    that began before the settings were changed has another id, and counts, too. Returns `RUNNING` if
-    a run has not ended, or None if another run of this version has a report.
+    that began before the settings were changed has another id, but counts, too. Returns `RUNNING`
+    if a run has not ended, or None if another run of this version has a report.
 
     Args:
         runs: the runs of the environment.
