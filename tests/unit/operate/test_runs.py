@@ -493,7 +493,7 @@ def test_a_run_of_another_archive_is_no_verdict(site: Site) -> None:
     site.account.put(report[0], report[1].replace(b'"a.zip"', b'"b/a.zip"'), bucket="work")
     (lost,) = find_missing(site.runs, 0.0).unsettled
     assert (lost.state, lost.run) == ("not readable", run)
-    assert "but a run of s3://arrivals/b/a.zip of version" in str(lost.message)
+    assert "of s3://arrivals/b/a.zip already has this id" in str(lost.message)
     assert "put the archive under another key" in str(lost.message)
 
 
