@@ -78,7 +78,7 @@ class ArchiveMember:
         return f"<ArchiveMember {self.name!r}: {self.size} bytes>"
 
     def __eq__(self, other: object) -> bool:
-        # `_stream` is a method of the archive: equal only for members of the same `Archive`.
+        # `_stream` is a bound method, so it is equal only for members of the same `Archive`.
         return (
             isinstance(other, ArchiveMember)
             and self._stream == other._stream
@@ -135,7 +135,7 @@ class ArchiveMember:
 
     @property
     def compressed_size(self) -> int:
-        """Size in the archive in bytes, as the directory declares it."""
+        """Size of the compressed data in bytes, as the directory declares it."""
         return self._member.compressed_size
 
     @property
@@ -191,7 +191,7 @@ class _MemberFile(io.RawIOBase):
         try:
             self._piece = io.BytesIO(next(self._content, b""))
         except BaseException:  # also on Ctrl-C
-            self.close()  # to a reader that goes on, the error would look like the end
+            self.close()  # otherwise, a later read would return b"", as at the end of the content
             raise
         return self._piece.readinto(buffer)
 
@@ -345,7 +345,7 @@ class Archive(Mapping[str, ArchiveMember]):
         return self[name]
 
     def read(self, name: str | ArchiveMember) -> bytes:
-        """Return a member's content; raise `NotFoundError` or an error of `ArchiveMember.read`."""
+        """Return a member's content; raise `NotFoundError`, or as `ArchiveMember.read` does."""
         return self.getinfo(name).read()
 
     def extract(self, name: str | ArchiveMember, path: str | os.PathLike[str] | None = None) -> str:
@@ -356,7 +356,7 @@ class Archive(Mapping[str, ArchiveMember]):
             NotFoundError, UsageError, SourceChangedError: as for `extractall`.
         """
         report = self.extractall(path, [name])
-        # The file below `path` has the key that the options of the run give to the member.
+        # The keys of NOWHERE have no prefix, so a key is the path of a file below `path`.
         key_of = parse_template(Request(self._location, NOWHERE, report.options)).key_of()
         # `pathlib` would damage a URL.
         return os.path.join(os.path.expanduser(path or ""), key_of(self.getinfo(name).name))  # noqa: PTH111, PTH118
@@ -485,14 +485,14 @@ class Archive(Mapping[str, ArchiveMember]):
         for data in decoder.decode(raw):
             yield bytes(data)  # copies only buffers that are not bytes
         self._index.warnings.update(decoder.warnings)
-        # A descriptor may follow the data, up to the next member; an empty range takes no request.
+        # A descriptor may precede the next header (`member.stop`). An empty range takes no request.
         descriptor = read(ByteRange(stop, min(member.stop, stop + AFTER_LENGTH)))
         self._index.warnings.update(close_member(member, opened, descriptor))
 
     def _reader(self, member: Member) -> Callable[[ByteRange], bytes]:
         """Return a function that reads ranges of a member; a small member is read here, at once."""
         whole = ByteRange(member.offset, member.stop)
-        # Each member has its own `Calls`: one that has used up its retry budget retries no more.
+        # Each member has its own `Calls`: a `Calls` whose retry budget is used up never retries.
         read = partial(self._context.calls().read, self._pinned)
         if whole.length > WHOLE_BYTES:
             return read
@@ -526,7 +526,7 @@ def open_archive(  # noqa: PLR0913 - options of a public function
         pin: the required version, from `Archive.pin`; another version raises `SourceChangedError`.
 
     Raises:
-        RejectedError: the archive is not a ZIP, is broken, or is ambiguous.
+        RejectedError: the source is not a ZIP archive, or the archive is broken or ambiguous.
         NothingSelectedError: no member has a requested name, or `options` select nothing.
         UsageError: `source` cannot be an archive, or an option is wrong.
         StorageError: the archive cannot be read.

@@ -184,9 +184,9 @@ def find_archives(words: Sequence[str], config: StoreConfig) -> list[Location]:
     """Return the archives that `words` name, in the order of the words and without duplicates.
 
     A folder or a prefix names all archives below it, at any depth, whose names end in ``.zip`` or
-    ``.zip.001`` in upper or lower case. A glob leaves out the other parts of an archive. In a glob,
-    ``**`` matches slashes and ``*`` does not. A word that looks like a glob but is the key of an
-    object names that object.
+    ``.zip.001`` in upper or lower case. A glob names archives with any suffix, but not the other
+    parts of a split archive (``a.z01``, ``a.zip.002``). In a glob, ``**`` matches slashes and ``*``
+    does not. A word that looks like a glob but is the key of an object names that object.
 
     Raises:
         NotFoundError: a folder, a prefix or a glob contains no archive.
@@ -224,7 +224,7 @@ def _list_archives(word: str, stores: Stores) -> list[Location]:
         archives = [parse_source(str(path)) for path in sorted(_list_files(word))]
         container = "folder"
     # Later pieces (a.zip.002) and earlier parts (a.z01) are left out: they are read with the file
-    # that `advise_name` advises to give instead.
+    # that `advise_name` names.
     archives = [archive for archive in archives if advise_name(archive) is None]
     if archives:
         return archives
@@ -293,7 +293,7 @@ def select_keys(word: str) -> tuple[str, Callable[[str], object]]:
     prefix = fixed_part(key)
     if prefix == key:  # not a glob: all keys below the prefix
         return prefix, is_object
-    glob = compile_glob(f"/{key}")  # without a slash it would match the names in all folders
+    glob = compile_glob(f"/{key}")  # as in .gitignore, the slash anchors the glob at the start
     return prefix, lambda listed: is_object(listed) and (listed == key or glob(listed))
 
 

@@ -391,7 +391,7 @@ class _ObjectComparison:
         looked up or read afterwards.
 
         Args:
-            any_order: whether the store may list keys in any order, and some of them again. If so,
+            any_order: whether the store may list keys in any order, and some of them twice. If so,
                 all keys are in one range.
         """
         size = self._effort.range_keys
@@ -456,7 +456,7 @@ class _ObjectComparison:
                     extra.append(Difference(listed.key, Kind.EXTRA, found=_show_size(listed)))
             self._compare_page(pairs, extra)
         missing = [
-            _size_difference(member, stored=None)
+            _missing_or_resized(member, stored=None)
             for member in unlisted.values()
             if member.is_selected
         ]
@@ -480,7 +480,7 @@ class _ObjectComparison:
                 # The member can have the listed size.
                 member = replace(member, size=listed.size)  # noqa: PLW2901 - the same object
             if listed.size != member.size:
-                differences.append(_size_difference(member, listed))
+                differences.append(_missing_or_resized(member, listed))
                 continue
             is_as_written = self._written.match(member.key, member.size, member.crc32, listed.etag)
             if is_as_written:
@@ -514,8 +514,8 @@ class _ObjectComparison:
         """Return what HEAD says about an object, with its proof; None: the object does not exist.
 
         The store's own checksum covers the bytes of the object. In a gzip file, these are not the
-        bytes of the member, so the CRC-32 in the metadata is used. If the store keeps no metadata,
-        the gzip file is read.
+        bytes of the member, so the CRC-32 in the metadata is used. A store without metadata reads
+        the object in `head` to compute the CRC-32, but it does not inflate gzip files.
         """
         keeps_metadata = self._destination.keeps_metadata
         if self._is_gzip and not keeps_metadata:
@@ -525,7 +525,6 @@ class _ObjectComparison:
             return None
         if stored.checksum is not None and not self._is_gzip:
             return Proof.CHECKSUM, stored._replace(crc32=stored.checksum)
-        # A store without metadata reads the object to answer HEAD.
         return Proof.METADATA if keeps_metadata else Proof.READ, stored
 
     def _read(self, key: str) -> tuple[Proof, StoredObject] | None:
@@ -545,7 +544,7 @@ def _show_size(sized: _Expected | StoredObject) -> str:
     return f"{sized.size} bytes"
 
 
-def _size_difference(member: _Expected, stored: StoredObject | None) -> Difference:
+def _missing_or_resized(member: _Expected, stored: StoredObject | None) -> Difference:
     """Return the difference if the object is missing (`None`) or has another size."""
     if stored is None:
         return Difference(member.key, Kind.MISSING, _show_size(member))
@@ -563,10 +562,10 @@ def _prove_content(
             the object does not exist.
     """
     if answer is None:
-        return _size_difference(member, stored=None)
+        return _missing_or_resized(member, stored=None)
     proof, stored = answer
     if stored.size != member.size:  # changed since the listing
-        return _size_difference(member, stored)
+        return _missing_or_resized(member, stored)
     if member.crc32 is None:
         return Proof.SIZE
     expected = f"{member.crc32:08x}"
