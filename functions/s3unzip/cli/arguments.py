@@ -324,7 +324,7 @@ class Arguments(Struct, frozen=True):
 
         return DeployedRuns(self.env or "", replace(self.config(), check_reachable=False))
 
-    def check_places(self, source: Location, destination: Location | None = None) -> None:
+    def check_locations(self, source: Location, destination: Location | None = None) -> None:
         """Refuse S3 options for locations outside S3, and names that S3 does not allow."""
         config = self.config()
         check_access(config, source, destination)
@@ -376,7 +376,7 @@ def _read_pairs(option: RunOption, texts: Iterable[str]) -> dict[str, str]:
 
 
 @contextmanager
-def suggesting_prefix(source: Location) -> Iterator[None]:
+def hint_at_prefix_if_missing(source: Location) -> Iterator[None]:
     """Add a hint to the error of a missing object: its key may have been meant as a prefix."""
     try:
         yield

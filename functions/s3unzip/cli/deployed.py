@@ -40,7 +40,8 @@ REQUIRED = {"required": True}
 def submit(arguments: Arguments) -> int:
     """Queue archives that are already there.
 
-    The same command can be given again: archives whose runs have begun or ended start nothing.
+    The same command can be given again: no second run starts for an archive whose run has begun
+    or ended.
 
     With --missing, compares the ingest bucket with the runs, and queues or resumes the archives
     whose event or verdict never arrived. Also finds archives that should have been deleted or
@@ -91,7 +92,7 @@ def _submit_named(arguments: Arguments, runs: DeployedRuns) -> int:
     else:
         explanation = ""  # --dry-run, or the answer was no
         if ended and not count:
-            explanation = f": each archive has its verdict: s3unzip runs{runs.env_options}"
+            explanation = f": every archive has its verdict: s3unzip runs{runs.env_options}"
         elif not count:
             explanation = f": there is no archive that {runs.environment} takes"
         sys.stderr.write(f"nothing is queued{explanation}\n")
@@ -142,7 +143,7 @@ def _queue(runs: DeployedRuns, keys: list[str]) -> int:
     events = [(Location("s3", runs.defaults.own.ingest_bucket, key), now) for key in keys]
     try:
         for sent in send_events(runs.client("sqs"), runs.outputs["QueueUrl"], events):
-            if sent // REPORT_EVERY > queued // REPORT_EVERY:  # a further line is due
+            if sent // REPORT_EVERY > queued // REPORT_EVERY:  # time for another line
                 sys.stderr.write(f"queued {sent:,} archives\n")
             queued = sent
     except KeyboardInterrupt:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 import s3unzip
 from s3unzip import Archive, ArchiveMember
 from s3unzip.api.options import make_policy
-from s3unzip.cli.arguments import Arguments, globs_of, suggesting_prefix
+from s3unzip.cli.arguments import Arguments, globs_of, hint_at_prefix_if_missing
 from s3unzip.cli.commands import (
     ARCHIVE_OPTIONS,
     KEY_OPTIONS,
@@ -80,8 +80,8 @@ class ListedMember(Struct, frozen=True, omit_defaults=True):
 
 def _open_archive(arguments: Arguments) -> Archive:
     source = parse_source(arguments.src)
-    arguments.check_places(source)
-    with suggesting_prefix(source):
+    arguments.check_locations(source)
+    with hint_at_prefix_if_missing(source):
         return s3unzip.open_archive(
             arguments.src,
             arguments.options(),
@@ -111,7 +111,7 @@ def ls(arguments: Arguments) -> int:
 
 
 def _list_member(member: ArchiveMember) -> ListedMember:
-    """Return the JSON line for a member; for a refused member, with a problem and no data."""
+    """Return the JSON line for a member. A refused one has only a name, sizes and a problem."""
     problem = member.problem
     if problem is not None:
         return ListedMember(
@@ -213,7 +213,7 @@ def test(arguments: Arguments) -> int:
     source = parse_source(arguments.src)
     # The report names members by their keys, so the keys are the names as `ls` shows them.
     options = replace(arguments.options(), key_template="{member}")
-    arguments.check_places(source)
+    arguments.check_locations(source)
     display = RunDisplay(quiet=arguments.quiet)
     with explaining("TMPDIR, the folder for temporary files"):
         folder = tempfile.TemporaryDirectory(prefix="s3unzip-test-")
@@ -227,7 +227,7 @@ def test(arguments: Arguments) -> int:
             progress=display,
         ) as machine,
         display,
-        suggesting_prefix(source),
+        hint_at_prefix_if_missing(source),
     ):
         report = machine.run(
             Request(source, NOWHERE, options),
@@ -259,7 +259,7 @@ def verify(arguments: Arguments) -> int:
     """
     yield_to_others()  # the many threads of a verification preempt no other process
     source = parse_source(arguments.src)
-    arguments.check_places(source, parse_destination(arguments.dest))
+    arguments.check_locations(source, parse_destination(arguments.dest))
     # The environment is looked up first: if it does not exist, the --objects file is not
     # overwritten.
     records: Iterable[RunRecords] | None = None  # None means the records of this machine
@@ -318,7 +318,7 @@ def print_verification(verification: "Verification", out: TextIO) -> None:
     )
     if verification.refused:
         out.write(
-            f"  {verification.refused:,} more are refused, not compared: s3unzip run --dry-run\n"
+            f"  {verification.refused:,} refused, not compared; s3unzip run --dry-run shows why\n"
         )
     out.writelines(f"  {count:,} {PROOFS[proof]}\n" for proof, count in verification.proofs.items())
     requests = verification.requests

@@ -321,8 +321,8 @@ def print_problem(report: Report) -> None:
     """If the exit code of a run is not 0, print why, without totals or advice."""
     if exit_code(report):
         _print_verdict(report, _title(report), sys.stderr)
-    if report.archive_left:  # print why the archive was not deleted or tagged
-        sys.stderr.write(f"  {printable(str(report.after_success))}\n")
+        if report.archive_left:  # print why the archive was not deleted or tagged
+            sys.stderr.write(f"  {printable(str(report.after_success))}\n")
 
 
 def describe_nested(run: NestedRun) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import asdict, replace
 
 from s3unzip.api.options import open_context
-from s3unzip.cli.arguments import Arguments, suggesting_prefix
+from s3unzip.cli.arguments import Arguments, hint_at_prefix_if_missing
 from s3unzip.cli.commands import (
     ARCHIVE_OPTIONS,
     KEY_OPTIONS,
@@ -49,7 +49,7 @@ PLANNED_REQUESTS = ("get", "put", "create", "part", "copy", "complete", "list")
 def plan(arguments: Arguments) -> int:
     """Estimate a run: its work, time and cost; nothing is written."""
     source = parse_source(arguments.src)
-    arguments.check_places(source)
+    arguments.check_locations(source)
     max_cost = arguments.max_cost
     if arguments.env is None:  # the run is on this machine, or on AWS with the default settings
         request = Request(source, parse_destination(arguments.dest or "."), arguments.options())
@@ -79,7 +79,7 @@ def plan(arguments: Arguments) -> int:
         request.destination,
         tuning=tuning,
     )
-    with suggesting_prefix(source):
+    with hint_at_prefix_if_missing(source):
         estimate = _estimate(request, context, platform)
     if arguments.json:
         print_json(estimate)
@@ -162,7 +162,7 @@ def _print_estimate(estimate: Estimate) -> None:
 def _size_rows(sizes: Sequence[Bin]) -> list[tuple[str, ...]]:
     """Return the titles and rows of a histogram of member sizes.
 
-    If there would be more than `MAX_BINS` rows, the smallest sizes share the first row.
+    The bins of the `MAX_BINS` largest sizes have a row each; the smaller sizes share one.
     """
     bins = list(sizes[-MAX_BINS:])
     smaller = sum(span.members for span in sizes[:-MAX_BINS])

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from s3unzip.api.options import make_policy, open_context
-from s3unzip.cli.arguments import Arguments, suggesting_prefix
+from s3unzip.cli.arguments import Arguments, hint_at_prefix_if_missing
 from s3unzip.cli.commands import (
     AFTER_RUN_OPTIONS,
     ARCHIVE_OPTIONS,
@@ -112,7 +112,7 @@ def _make_requests(arguments: Arguments, stores: StoreConfig) -> list[Request]:
 
     destination = parse_destination(arguments.dest)
     for word in arguments.sources:
-        arguments.check_places(parse_location(word), destination)
+        arguments.check_locations(parse_location(word), destination)
     options = arguments.options()  # before the listing, so that a mistake costs no requests
     try:
         sources = find_archives(arguments.sources, stores)
@@ -146,7 +146,7 @@ def _extract_one(request: Request, arguments: Arguments, stores: StoreConfig) ->
     may_delete = None
     with (
         output,
-        suggesting_prefix(request.source),
+        hint_at_prefix_if_missing(request.source),
         open_machine(
             stores,
             make_policy(request.options, arguments.password(), request.destination),
@@ -174,7 +174,7 @@ def _list_decisions(request: Request, arguments: Arguments, password: bytes | No
     if deletes:
         check_extra(request, config.work, context.stores)
     counts = Counter[str]()
-    with suggesting_prefix(request.source):
+    with hint_at_prefix_if_missing(request.source):
         for decision in preview_run(request, context, warn, delete_extra=deletes):
             counts[decision.action] += 1
             if arguments.json:
@@ -313,7 +313,7 @@ def _print_batch(archives: Sequence[ArchiveEnd], stores: StoreConfig) -> None:
         )
         if report.failed or command:
             sys.stderr.write(f"{printable(str(report.source))}\n")
-            print_failures(report, sys.stderr, "")
+            print_failures(report, sys.stderr, env_options="")
         if report.archive_left:  # then there is also a command, so the heading is printed
             sys.stderr.write(f"  {printable(str(report.after_success))}\n")
         if command:

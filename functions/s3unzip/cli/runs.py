@@ -418,7 +418,7 @@ def _recall_config(arguments: Arguments, recorded: StoreConfig) -> StoreConfig:
         for field, parameter in parameters.items()
         if source_of(parameter) is ParameterSource.COMMANDLINE
     }
-    # A typed option also replaces the recorded option that it excludes.
+    # A typed option also replaces a recorded one with which it cannot be combined.
     replaced = typed | {EXCLUSIVE[field] for field in typed & EXCLUSIVE.keys()}
     recalled = {
         field: getattr(recorded, field)
@@ -504,7 +504,7 @@ def watch(arguments: Arguments) -> int:
 def _follow(run: str, run_list: RunList, display: RunDisplay, arguments: Arguments) -> Report:
     """Show the progress of a run until it ends; return its report."""
     watcher = RunWatcher(run_list.records(run))
-    printed: RunProgress | None = None  # as JSON
+    printed: RunProgress | None = None  # the last one, as JSON
     read_at = time.monotonic()  # the time of the last successful read
     ended_at: float | None = None  # the time when the end was first seen; None: not yet
     while True:
@@ -514,16 +514,16 @@ def _follow(run: str, run_list: RunList, display: RunDisplay, arguments: Argumen
             state = run_list.state(run)
             report = run_list.records(run).find_report()
             snapshot = watcher.read()
-            map_counts = {}
+            task_counts = {}  # of the tasks that are waiting, running and lost
             if state == RUNNING:
-                map_counts = run_list.map_counts(run)
+                task_counts = run_list.map_counts(run)
             read_at = now
         except ServiceFaultError:  # the next round tries again
             if now - read_at > FAULT_SECONDS:
                 raise
             time.sleep(arguments.interval)
             continue
-        progress = replace(snapshot.progress, state=state or "", **map_counts)
+        progress = replace(snapshot.progress, state=state or "", **task_counts)
         if arguments.json and progress != printed:
             printed = progress
             print_json(progress)
@@ -532,8 +532,7 @@ def _follow(run: str, run_list: RunList, display: RunDisplay, arguments: Argumen
         if state != RUNNING and report is not None:
             return report
         if state not in {RUNNING, None}:  # None: the run has not begun
-            ended_at = ended_at or now
-            # The report may follow some time after the end.
+            ended_at = ended_at or now  # the report may follow some time after the end
             _raise_if_overdue(run, state, run_list, seconds_since_end=now - ended_at)
         time.sleep(arguments.interval)
 
@@ -579,6 +578,7 @@ def _describe_tasks(plan: PlanSummary, progress: RunProgress) -> str:
         tasks += f" ({states})"
     parts.append(tasks)
     if progress.first_object is not None:
+        # The wait begins with the event that started the run, if there was one.
         seconds = max(0.0, progress.first_object - (plan.run.event_time or plan.started))
         parts.append(f"first object after {show_seconds(seconds)}")
     if progress.throttled or progress.retries:

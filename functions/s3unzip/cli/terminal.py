@@ -197,7 +197,7 @@ class Stopping:
                 sys.unraisablehook = replaced_hook
             else:
                 # The hook stays, because the program ends and frees objects: this may discard the
-                # exception again. The timer is that of `_stop`.
+                # exception again. `_stop` started the timer that is replaced here.
                 _, interval = signal.setitimer(signal.ITIMER_REAL, *self._replaced_timer)
                 is_lost = interval > 0  # the timer still runs, so the exception was not handled
             for signal_number, handler in self._handlers.items():

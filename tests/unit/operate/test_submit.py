@@ -152,7 +152,7 @@ def test_archives_that_have_a_verdict(shell: Shell, monkeypatch: pytest.MonkeyPa
     ended = shell(f"{BUCKET}*a*.zip", "--yes", "--json").ends(0)
     assert (check_lines("submit", ended.out)[0]["ended"], ended.err) == (
         2,
-        "nothing is queued: each archive has its verdict: s3unzip runs --env dev\n",
+        "nothing is queued: every archive has its verdict: s3unzip runs --env dev\n",
     )
     monkeypatch.setattr("s3unzip.operate.submit.MAX_LOOKED_UP", 3)
     shell(BUCKET, "--yes").ends(0)
