@@ -95,8 +95,6 @@ def price_run(report: Report, platform: Platform | None) -> Cost | None:
     ):
         return None
     requests = report.requests
-    if not report.source.store.is_billed:
-        requests = replace(requests, get=0)
     # On AWS, a step ends with the PUT of its record, which the step itself cannot count.
     if platform.memory_gb:
         last_writes = rates.DIRECT_WRITES
