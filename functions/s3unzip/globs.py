@@ -129,8 +129,8 @@ def _translate(token: str) -> str:
 class _Position(NamedTuple):
     """A position in a pattern, before one of its tokens."""
 
-    stays: re.Pattern[str]  # the characters that keep a match at this position
-    goes: re.Pattern[str]  # the characters that move a match to the next position
+    stays_on: re.Pattern[str]  # the characters that keep a match at this position
+    advances_on: re.Pattern[str]  # the characters that move a match to the next position
     skips: tuple[int, ...] = ()  # how many positions a match may skip without a character
 
 
@@ -145,22 +145,23 @@ def _compile_automaton(tokens: Sequence[str], flags: int) -> Glob:
     # Each of these tokens can match an empty text, so a match may skip from its first position to
     # the position after the token.
     wild = {
-        _SLASHES: [_Position(stays=slash, goes=none, skips=(1,))],
-        "*": [_Position(stays=not_slash, goes=none, skips=(1,))],
-        "**": [_Position(stays=any_character, goes=none, skips=(1,))],
+        _SLASHES: [_Position(stays_on=slash, advances_on=none, skips=(1,))],
+        "*": [_Position(stays_on=not_slash, advances_on=none, skips=(1,))],
+        "**": [_Position(stays_on=any_character, advances_on=none, skips=(1,))],
         # Without a folder, a match skips both positions. With folders, the second position takes
         # all text up to a slash.
         _ANY_FOLDER: [
-            _Position(stays=none, goes=none, skips=(1, 2)),
-            _Position(stays=any_character, goes=slash),
+            _Position(stays_on=none, advances_on=none, skips=(1, 2)),
+            _Position(stays_on=any_character, advances_on=slash),
         ],
     }
     positions: list[_Position] = []
     for token in tokens:
         positions += wild.get(token) or [
-            _Position(stays=none, goes=re.compile(_translate(token), flags))
+            _Position(stays_on=none, advances_on=re.compile(_translate(token), flags))
         ]
-    positions.append(_Position(stays=none, goes=none))  # the end, where a match is complete
+    # The end, where a match is complete.
+    positions.append(_Position(stays_on=none, advances_on=none))
     end = len(positions) - 1
 
     def reach(numbers: list[int]) -> frozenset[int]:
@@ -174,8 +175,8 @@ def _compile_automaton(tokens: Sequence[str], flags: int) -> Glob:
     @lru_cache(MAX_TRANSITIONS)
     def follow(state: frozenset[int], character: str) -> frozenset[int]:
         """Return the positions that a match can reach with one more character."""
-        numbers = [n for n in state if positions[n].stays.match(character)]
-        numbers += [n + 1 for n in state if positions[n].goes.match(character)]
+        numbers = [n for n in state if positions[n].stays_on.match(character)]
+        numbers += [n + 1 for n in state if positions[n].advances_on.match(character)]
         return reach(numbers)
 
     start = reach([0])
