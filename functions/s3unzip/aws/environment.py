@@ -48,7 +48,7 @@ CLIENT_OPTIONS: dict[str, Any] = {  # options for the clients of AWS's control p
     "read_timeout": 20,
     "retries": {"total_max_attempts": 6, "mode": "standard"},
 }
-PASSWORD_SECONDS = 300  # a changed secret is read after at most this time
+PASSWORD_SECONDS = 300  # a changed secret takes effect after at most this time
 SECRET_SCHEME = "secretsmanager:"  # noqa: S105 - the prefix of a password reference
 # docs.aws.amazon.com/secretsmanager/latest/apireference/API_GetSecretValue.html
 SECRET_ERRORS: dict[str, type[errors.S3UnzipError]] = {
@@ -126,7 +126,7 @@ class LambdaConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def command_name(self) -> str:
-        """The name by which commands find the environment: that of its stack, or the end of it."""
+        """The name of the stack without `STACK_PREFIX`; commands find the environment by it."""
         return self.stack.removeprefix(STACK_PREFIX) or self.environment
 
     def covers(self, source: Location) -> bool:

@@ -111,7 +111,7 @@ class ArchivePut(NamedTuple):
         The version ids must be equal, and also the ETags if the event contains one. If either side
         has no version id, only the ETags are compared.
         """
-        is_etag_equal = self.etag == (pin.etag or "").strip('"')
+        is_etag_equal = self.etag == (pin.etag or "").strip('"')  # only a pin has the quotes
         if self.version_id in UNVERSIONED or pin.version_id is None:
             return is_etag_equal
         return self.version_id == pin.version_id and (self.etag is None or is_etag_equal)
@@ -288,7 +288,7 @@ def redeliver_later(
             QueueUrl=load_config().queue, ReceiptHandle=receipt, VisibilityTimeout=seconds
         )
     except (BotoCoreError, ClientError) as fault:
-        logger.warning("visibility of a message not changed: %s", fault)
+        logger.warning("the visibility of a message could not be changed: %s", fault)
 
 
 def publish_run_event(client: EventBridgeClient, config: LambdaConfig, report: Report) -> None:

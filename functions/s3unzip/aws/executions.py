@@ -90,7 +90,7 @@ class RunInput(Struct, frozen=True):
     request: Request | None = None
     pin: Pin | None = None  # the version of the archive
     failed: bool = False  # whether failed members are extracted again
-    wait: int = 0  # seconds; not 0 only in an execution that waits, then compares the archive
+    wait: int = 0  # seconds; 0 except in an execution that waits, then compares the archive
 
 
 class Execution(NamedTuple):
@@ -347,7 +347,7 @@ def _start_current_version(request: Request, config: LambdaConfig, context: Cont
         return
     if archive is None:
         return
-    if archive.refusal is not None:  # the intake function reports it at the event of this version
+    if archive.refusal is not None:  # the intake of this version's event reports it
         logger.warning("archive cannot be read", error=archive.refusal)
         return
     pin = archive.tail.pin

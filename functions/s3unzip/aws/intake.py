@@ -24,9 +24,9 @@ The rules:
 
 The rules of a run whose records are in memory (`_MemoryRun`):
 
-- The records are in memory until the function leaves the run. Then the records are written, the
-  outcomes before the report. Records of another invocation are replaced only if its verdict is
-  worse.
+- The records are in memory until the function stops its work on the run. Then the records are
+  written, the outcomes before the report. Records of another invocation are replaced only if its
+  verdict is worse.
 - For a COMPLETED run, only the outcomes and the report are written, because nobody resumes the run.
   The plan is also written if the archive or its nested archives still need it.
 - A run that is not COMPLETED is left to another invocation if that one has planned or ended it.
@@ -377,7 +377,7 @@ class _MemoryRun:
         """Run the rounds until the run ends or the function is about to time out."""
         context = self._context
         while settled.report is None and context.clock.remaining() > context.tuning.margin_seconds:
-            run = self._records.read_plan().run
+            run = self._records.read_plan().run  # a run that has a report may have no plan
             for task in settled.next.tasks:
                 try:
                     measure_task(run_task(run, task, context))
@@ -389,8 +389,8 @@ class _MemoryRun:
     def write_records(self, settled: Settled) -> Settled | None:
         """Write the records to the run store, the report last; return what is now on record.
 
-        Returns None and writes nothing if another invocation has planned the run. A run that this
-        invocation has COMPLETED is always written: no other verdict is better.
+        Returns None and writes nothing if another invocation has planned the run. If the verdict of
+        this invocation is COMPLETED, it is always written: no other verdict is better.
         """
         own = settled.report
         archive = self._archive

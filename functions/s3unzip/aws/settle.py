@@ -51,9 +51,9 @@ def handler(event: dict[str, Any], invocation: LambdaContext) -> dict[str, Any]:
 
     - With ``detail``: EventBridge's "Step Functions Execution Status Change".
     - With ``state`` and ``execution``: the data of the state machine, and the name of the
-      execution. A state with ``wait`` is that of an execution that has only waited until the
-      functions of a failed execution ended. Until then, these functions could overwrite objects of
-      a newer version of the archive. If there is a newer version, it is therefore extracted again.
+      execution. A state with ``wait`` belongs to an execution that only waited for the functions
+      of a failed execution to end. Until then, these functions could overwrite objects of a newer
+      version of the archive. If there is a newer version, it is therefore extracted again.
     """
     config = load_config()
     if "detail" in event:

@@ -51,16 +51,16 @@ def try_canary(runs: DeployedRuns, seconds: float) -> Iterator[CheckResult]:
         seconds: maximum time to wait for the report of the run.
     """
     canary = Canary(runs)
-    result = run_check("canary", partial(_attempt, canary.put))
+    result = run_check("canary", partial(_warn_if_gone, canary.put))
     if result.status is OK:  # the result of the extraction replaces it
-        result = run_check("canary", partial(_attempt, canary.check, seconds))
+        result = run_check("canary", partial(_warn_if_gone, canary.check, seconds))
     yield result
     if canary.is_put:
         keep_run = result.status is FAILURE or not canary.has_ended
         yield run_check("canary removal", partial(canary.remove, keep_run=keep_run))
 
 
-def _attempt(check: Callable[..., Answer], *arguments: float) -> Answer:
+def _warn_if_gone(check: Callable[..., Answer], *arguments: float) -> Answer:
     """Return the answer of a check, or a warning if the archive, a member or a record is gone.
 
     Somebody else may delete or move them, so this is no failure of the environment.

@@ -149,7 +149,7 @@ def check_events(runs: DeployedRuns) -> Answer:
 
 
 def _check_topic(runs: DeployedRuns, topic: str) -> Answer:
-    """Is the queue subscribed to the topic from which the events of archives come?"""
+    """Is the queue subscribed to the topic that sends the events of archives?"""
     try:
         subscription = runs.resource_names("AWS::SNS::Subscription", "IntakeQueue")[0]
         runs.ask(

@@ -225,7 +225,7 @@ def start_missing(runs: DeployedRuns, archives: Sequence[Unsettled]) -> None:
                 runs.resume(archive.run)
     events = [(archive.source, time.time()) for archive in archives if archive.state == "no run"]
     for _ in send_events(runs.client("sqs"), runs.outputs["QueueUrl"], events):
-        pass  # the iterator sends the events, and its counts are not used
+        pass  # the loop sends the events; the counts are not needed
 
 
 def send_events(client: Any, queue: str, events: Sequence[tuple[Location, float]]) -> Iterator[int]:
@@ -431,7 +431,7 @@ def _send_batch(client: Any, queue: str, messages: Sequence[dict[str, str]]) -> 
     """
     for attempt in range(ATTEMPTS):
         if attempt:
-            # Wait for a random time, of which the maximum doubles with each attempt.
+            # Wait for a random time. Its maximum doubles with each attempt.
             time.sleep(random.uniform(0, min(LONGEST_WAIT, 0.1 * 2**attempt)))  # noqa: S311
         with translating_errors("sqs:SendMessage"):
             answer = client.send_message_batch(QueueUrl=queue, Entries=messages)
