@@ -16,7 +16,8 @@ def main() -> None:
     except SystemExit as end:
         from contextlib import suppress
 
-        # A failed command has reported its own error. Ctrl-C ends the wait for a paused reader.
+        # A command that failed to write has reported the error. While a reader is paused, `flush`
+        # waits for it, until Ctrl-C.
         with suppress(OSError, KeyboardInterrupt):
             sys.stdout.flush()
         # All files are closed. Python would now wait for threads that an error left behind, and it

@@ -82,7 +82,7 @@ class Context(Struct, frozen=True):
     connections: StoreConfig | None = None  # how to reach its stores, for records and commands
     max_cost: float | None = None  # maximum estimated cost of a run in dollars; None: no limit
     faults: FaultBudget | None = None  # shared by all calls of the process; None: a new budget
-    initial_concurrency: int = FIRST_CALLS  # of paced requests, at the beginning of a step
+    initial_concurrency: int = FIRST_CALLS  # concurrent paced requests when a step begins
     archive_end: bytes = b""  # the last bytes of the run's archive, if they are in memory
     uploads: UploadNotes | None = None  # None: uploads are recognized by their keys, as on AWS
 

@@ -142,7 +142,7 @@ class AccessDeniedError(StorageError):
 
 
 class LinkRefusedError(AccessDeniedError):
-    """A web server does not serve the archive at this URL. The URL may have expired."""
+    """The web server does not serve the archive at this URL. The URL may have expired."""
 
 
 class RangesUnsupportedError(StorageError):
@@ -196,7 +196,7 @@ class ServiceFaultError(S3UnzipError):
     wait_seconds = 0.0  # time that the server asks the client to wait
 
     def as_given_up(self) -> ServiceFaultError:
-        """Return a copy for a later call that is not sent, because the budget is spent."""
+        """Return a copy for a later call that is not sent, because the time budget is spent."""
         fault = ServiceFaultError(str(self))
         fault.trouble = self.trouble
         fault.gave_up = True

@@ -272,7 +272,9 @@ def _task_seconds(task: Task, platform: Platform, tuning: Tuning, at_once: int) 
         calls += LARGE_CALLS
     if task.kind is TaskKind.COPY:
         return calls * platform.latency + task.size / rates.S3_REQUEST_COPY / tuning.parts_in_flight
-    last_part = min(tuning.part_bytes, task.size) / platform.upload_rate  # sent after inflating all
+    last_part = (
+        min(tuning.part_bytes, task.size) / platform.upload_rate
+    )  # sent when all is inflated
     seconds = calls * platform.latency + last_part + max(moving, inflating)
     if task.kind is TaskKind.SCAN:  # a segment is read twice: for the scan, then for the extraction
         seconds += _scan_seconds(task, platform, bandwidth)
@@ -288,12 +290,12 @@ def _put_seconds(task: Task, platform: Platform, tuning: Tuning) -> float:
 
 
 def _scan_seconds(task: Task, platform: Platform, bandwidth: float) -> float:
-    """Return the seconds to find both boundaries of a segment and its last bytes of output."""
+    """Return the seconds to find both boundaries of a segment and the window after it."""
     reading = _bytes_read(task) / bandwidth
     computing = (  # a segment has two boundaries
         rates.SCAN_INFLATES * task.size / rates.INFLATE_RATE + 2 * rates.BOUNDARY_SECONDS
     )
-    # The scan is a separate task, and reads the local header.
+    # The scan is a task of its own. It also sends a request for the local header.
     return (TASK_CALLS + 1) * platform.latency + max(reading, computing)
 
 

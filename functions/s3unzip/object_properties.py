@@ -192,7 +192,7 @@ def check_tags(tags: Mapping[str, str]) -> None:
     if len(tags) > MAX_TAGS:
         raise UsageError(f"tags: {len(tags)} are given; an object can have {MAX_TAGS}")
     for key, value in tags.items():
-        refused = [c for c in key + value if not c.isalnum() and c not in TAG_PUNCTUATION]
+        refused = "".join(c for c in key + value if not c.isalnum() and c not in TAG_PUNCTUATION)
         length = len(value)
         _refuse_if_any(
             f"tag {key[:MAX_TAG_KEY]!r}",
@@ -201,7 +201,7 @@ def check_tags(tags: Mapping[str, str]) -> None:
                 f"its value has {length} characters; S3 allows {MAX_TAG_VALUE}": length
                 > MAX_TAG_VALUE,
                 "keys that begin with aws: belong to AWS": key.lower().startswith("aws:"),
-                f"S3 takes no {''.join(refused[:1])!r} in a tag; it takes letters, digits, "
+                f"S3 takes no {refused[:1]!r} in a tag; it takes letters, digits, "
                 "spaces and + - = . _ : / @": bool(refused),
             },
         )

@@ -36,7 +36,7 @@ AFTER_TASKS = {Stage.SCAN: Stage.LINK, Stage.SLICE: Stage.FINISH, Stage.STREAM: 
 
 
 def current_stage(ended: Mapping[Stage, bool]) -> Stage:
-    """Return the stage of a member.
+    """Return the stage of a member: the latest on record or, if its tasks have ended, the next one.
 
     Args:
         ended: for each stage with a task or an outcome on record, whether all its tasks have ended.
