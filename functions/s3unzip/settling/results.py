@@ -55,7 +55,7 @@ class Results(Struct):
     bytes_read: int = 0
     bytes_written: int = 0
     task_seconds: float = 0.0
-    first_object_time: float | None = None  # when the first object was complete, in Unix seconds
+    first_object: float | None = None  # when the first object was complete, in Unix seconds
     fault: str | None = None  # the last fault that ended an attempt too early
     unfinished: list[Task] = field(default_factory=list)  # tasks for the next round
     large: list[Task] = field(default_factory=list)  # all tasks except batches
@@ -99,8 +99,8 @@ class Results(Struct):
         self.task_seconds += report.seconds
         self.warnings.update(report.warnings)
         self.fault = report.fault or self.fault
-        self.first_object_time = min(
-            filter(None, (self.first_object_time, report.first_object)), default=None
+        self.first_object = min(
+            filter(None, (self.first_object, report.first_object)), default=None
         )
         if gives_outcome(report.stage):
             self.add_outcomes(recorded.outcomes, report.task)
@@ -149,7 +149,7 @@ class Results(Struct):
             started=plan.started,
             plan_seconds=plan.plan_seconds,
             task_seconds=round(self.task_seconds, 6),
-            first_object=self.first_object_time,
+            first_object=self.first_object,
         )
 
 
@@ -251,8 +251,8 @@ def do_split_members(step: Step, results: Results) -> None:
             outcome = tasks_or_outcome
             results.add_outcomes([outcome], task_id=_record_member(step, outcome))
             results.done += 1
-            if outcome.status is Status.EXTRACTED and results.first_object_time is None:
-                results.first_object_time = step.context.clock.now()
+            if outcome.status is Status.EXTRACTED and results.first_object is None:
+                results.first_object = step.context.clock.now()
         else:
             results.unfinished += tasks_or_outcome
 
