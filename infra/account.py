@@ -20,6 +20,7 @@ from botocore.exceptions import (
     EndpointConnectionError,
     NoCredentialsError,
 )
+from botocore.parsers import ResponseParserError
 
 from infra import RefusedError
 from infra.environment import Environment
@@ -36,6 +37,7 @@ MEMORY_LIMIT = re.compile(r"memorySize\W.*?less than or equal to (\d+)", re.IGNO
 # topic of another region, and the secrets and the work bucket are used in this region only. So must
 # `kms_key`, if the stack creates a bucket: S3 uses keys of the bucket's region (SSE-KMS guide).
 SAME_REGION = ("alarms.topic", "password_secret", "work.kms_key")
+AWS_ERRORS = (BotoCoreError, ClientError, ResponseParserError)  # that a boto3 client raises
 MISSING = re.compile("NotFound|NoSuch|404")  # part of the error code for a missing resource
 CLIENT_CONFIG = Config(connect_timeout=10, read_timeout=30, retries={"total_max_attempts": 3})
 
@@ -144,8 +146,8 @@ def _find_region(session: boto3.Session, environment: str) -> str:
     return region or variable or ""
 
 
-def explain(error: BotoCoreError | ClientError) -> str:
-    """Return a message for an error of boto3: what it means for a deployment, and what to do."""
+def explain(error: Exception) -> str:
+    """Return a message for one of `AWS_ERRORS`: what it means for a deployment, and what to do."""
     match error:
         case NoCredentialsError():
             return (
@@ -156,6 +158,8 @@ def explain(error: BotoCoreError | ClientError) -> str:
             return f"AWS does not answer ({error}): check the network, AWS_ENDPOINT_URL, the region"
         case ClientError():
             return f"AWS refused the credentials or the request: {error}"
+        case ResponseParserError():  # such as a page of a proxy; the error contains the whole page
+            return "an answer is not from AWS: check the network, HTTPS_PROXY and AWS_ENDPOINT_URL"
     return f"AWS cannot be reached with this configuration: {error}"
 
 
@@ -376,9 +380,12 @@ def list_runs(
     objects = account.client("s3").list_objects_v2(
         Bucket=stack.outputs["WorkBucket"], Prefix=prefix + beginning
     )
-    keys = (row["Key"].removeprefix(prefix) for row in objects.get("Contents", ()))
-    # A key is DAY/REST_OF_ID/NAME; intake leaves records of small archives without an execution.
-    return executed | {"/".join(key.split("/", 2)[:2]) for key in keys}
+    # A key is PREFIX/DAY/REST_OF_ID/NAME; intake leaves records of small archives without an
+    # execution.
+    return executed | {
+        "/".join(row["Key"].removeprefix(prefix).split("/", 2)[:2])
+        for row in objects.get("Contents", ())
+    }
 
 
 def empty_bucket(account: Account, bucket: str) -> int:
@@ -396,8 +403,9 @@ def empty_bucket(account: Account, bucket: str) -> int:
             if not rows:  # DeleteObjects refuses an empty list
                 continue
             versions = [{"Key": row["Key"], "VersionId": row["VersionId"]} for row in rows]
-            answer = s3.delete_objects(Bucket=bucket, Delete={"Objects": versions, "Quiet": True})
-            for error in answer.get("Errors", []):
+            for error in s3.delete_objects(
+                Bucket=bucket, Delete={"Objects": versions, "Quiet": True}
+            ).get("Errors", []):
                 raise RefusedError(
                     f"s3://{bucket}/{error['Key']} was not deleted: {error.get('Message')}"
                 )

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from boto3.exceptions import S3UploadFailedError
-from botocore.exceptions import BotoCoreError, ClientError
 
 from infra import RefusedError
 from infra.account import (
+    AWS_ERRORS,
     Account,
     DeployedStack,
     check_bootstrap,
@@ -365,7 +365,7 @@ def main() -> None:
         sys.exit(command(arguments))
     except (RefusedError, S3UploadFailedError) as error:
         sys.exit(str(error))
-    except (BotoCoreError, ClientError) as error:
+    except AWS_ERRORS as error:
         sys.exit(explain(error))
     except KeyboardInterrupt:
         sys.exit(130)

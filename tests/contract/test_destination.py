@@ -104,7 +104,7 @@ def test_head(place: Place) -> None:
     """
     place.fill("a", b"123456789", ObjectFacts("text/plain", {"zip-crc32": "cbf43926"}))
     place.fill("other", b"123456789", ObjectFacts("text/plain", {}))
-    heads = [place.destination.head(place.key(name)) for name in ("a", "other", "b", "a/b")]
+    heads = (place.destination.head(place.key(name)) for name in ("a", "other", "b", "a/b"))
     assert [stored and stored[:3] for stored in heads] == [
         (place.key("a"), 9, 0xCBF43926),
         (place.key("other"), 9, None if place.keeps_metadata else 0xCBF43926),
@@ -139,8 +139,10 @@ def test_listings_are_in_utf8_order(place: Place) -> None:
     everything = list_all(place.destination, place.root.key, keys[0], keys[-1])
     assert [entry[:2] for entry in everything] == ordered
     assert list_all(place.destination, place.root.key, keys[2], keys[5]) == everything[2:6]
-    below = list_all(place.destination, place.key("b/"), place.key("b/"), place.key("b/z"))
-    assert [entry.key for entry in below] == [place.key("b/c.d"), place.key("b/c/d")]
+    assert [
+        entry.key
+        for entry in list_all(place.destination, place.key("b/"), place.key("b/"), place.key("b/z"))
+    ] == [place.key("b/c.d"), place.key("b/c/d")]
     assert list_all(place.destination, place.key("no/")) == []
 
 
@@ -169,8 +171,12 @@ def test_many_pages(place: Place) -> None:
     """A listing continues over pages."""
     for number in range(1_100):
         place.fill(f"n/{number:05d}", b"")
-    listed = list_all(place.destination, place.key("n/"), place.key("n/00050"), place.key("n/z"))
-    assert [entry.key for entry in listed] == [place.key(f"n/{n:05d}") for n in range(50, 1_100)]
+    assert [
+        entry.key
+        for entry in list_all(
+            place.destination, place.key("n/"), place.key("n/00050"), place.key("n/z")
+        )
+    ] == [place.key(f"n/{n:05d}") for n in range(50, 1_100)]
 
 
 @each_object_store

@@ -181,10 +181,9 @@ def _put(s3: S3Client, where: Location, body: bytes) -> Pin:
 
 def bodies(s3: S3Client, bucket: str) -> list[bytes]:
     """Return what all versions of a bucket hold; delete markers are none."""
-    found = s3.list_object_versions(Bucket=bucket).get("Versions", [])
     return sorted(
         s3.get_object(Bucket=bucket, Key=one["Key"], VersionId=one["VersionId"])["Body"].read()
-        for one in found
+        for one in s3.list_object_versions(Bucket=bucket).get("Versions", [])
     )
 
 
@@ -456,17 +455,20 @@ def test_type_encoding_and_metadata_are_stored(s3: Place) -> None:
     )
     for name in ("single", "parts"):
         answer = _control(s3).head_object(Bucket=s3.root.bucket, Key=s3.key(name))
-        stored = ports.ObjectFacts(
+        assert facts == ports.ObjectFacts(
             answer["ContentType"], answer["Metadata"], answer["ContentEncoding"]
-        )
-        assert stored == facts, name
+        ), name
 
 
 def test_the_store_verifies_what_it_gets(s3: Place) -> None:
     """A single PUT is stored with its CRC64NVME, a part with a wrong CRC-32 is refused."""
     where = s3.fill("a", b"123456789")
-    answer = _control(s3).head_object(Bucket=where.bucket, Key=where.key, ChecksumMode="ENABLED")
-    assert answer["ChecksumCRC64NVME"] == "rosUhgp5mIg="
+    assert (
+        _control(s3).head_object(Bucket=where.bucket, Key=where.key, ChecksumMode="ENABLED")[
+            "ChecksumCRC64NVME"
+        ]
+        == "rosUhgp5mIg="
+    )
     upload = _upload(s3, "b")
     with pytest.raises(S3UnzipError, match=r"s3:PutObject s3://bucket.*/b: \w+"):
         s3.destination.upload_part(upload, 1, 0, b"flipped", 1)

@@ -403,7 +403,8 @@ def test_redirects_to_other_hosts(*, allowed: bool) -> None:
 )
 def test_redirects_to_nonsense(target: str) -> None:
     """A target that is no URL of HTTP is refused, and not repeated."""
-    with HttpServer(lambda asked: Reply(302, headers={"Location": target})) as server:
-        where = Location("http", server.url.removeprefix("http://"), "a.zip")
-        with pytest.raises(StorageError, match="redirects to"):
-            WebSource(FAST).tail(where, 10)
+    with (
+        HttpServer(lambda asked: Reply(302, headers={"Location": target})) as server,
+        pytest.raises(StorageError, match="redirects to"),
+    ):
+        WebSource(FAST).tail(Location("http", server.url.removeprefix("http://"), "a.zip"), 10)

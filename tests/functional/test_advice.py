@@ -399,8 +399,12 @@ def _names_tried(code: str) -> set[str]:
         path, test = TRIED_ELSEWHERE[code]
         assert f"def {test}(" in (Path(__file__).parents[1] / path).read_text("utf-8")
         return NAMED[code]
-    typed = [f"{trial.typed} {trial.advised}" for trial in TRIALS if trial.code == code]
-    names = {name for words in typed for name in NAMES.findall(words)}
+    names = {
+        name
+        for trial in TRIALS
+        if trial.code == code
+        for name in NAMES.findall(f"{trial.typed} {trial.advised}")
+    }
     if code in SOFT:
         names.add(LENIENT)
     if code in LIMITED:

@@ -39,7 +39,7 @@ from tests.support.assemblies import (
     synthesize_once,
 )
 from tests.support.processes import make_checkout, make_machine, run_process, run_program
-from tests.support.servers import require_embedded_aws
+from tests.support.servers import HttpServer, Reply, require_embedded_aws
 from tests.support.zips import Entry, build
 
 REGION = "eu-west-1"
@@ -187,6 +187,17 @@ def test_what_is_missing_is_said(
     with pytest.raises(SystemExit) as end:
         deployment.main()
     assert [said in line for line in str(end.value.code).split("\n")] == [True]
+
+
+def test_a_page_in_place_of_an_answer_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy may answer with a page; no page is printed, and no traceback."""
+    monkeypatch.setattr(sys, "argv", ["infra.deployment", "diff", "--env=dev"])
+    with HttpServer(lambda _: Reply(403, b"<html><p>Blocked")) as server:
+        _set(
+            monkeypatch, {"AWS_REGION": REGION, "AWS_ENDPOINT_URL": server.url, **SOME_CREDENTIALS}
+        )
+        with pytest.raises(SystemExit, match=r"^an answer is not from AWS: .* HTTPS_PROXY"):
+            deployment.main()
 
 
 def _set(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:

@@ -145,8 +145,11 @@ def extract(out: MemoryBucket, tuning: Tuning) -> tuple[World, Report]:
 
 def _read_by_tasks(world: World, report: Report) -> int:
     records = world.records(report.run)
-    ended = records.read_outcomes(records.recorded_task_ids())
-    return sum(found.report.bytes_read for _, found in ended if found is not None)
+    return sum(
+        found.report.bytes_read
+        for _, found in records.read_outcomes(records.recorded_task_ids())
+        if found is not None
+    )
 
 
 @each_way
@@ -314,8 +317,9 @@ def test_a_flipped_bit_fails_the_member_by_name(
     data[int(place * len(data))] ^= 0x10
     big = zips.Entry("big", MIXED, method, data=bytes(data))
     world = World(tuning, MemoryStores(out=MemoryBucket(part_checksums=checksums)))
-    archive = zips.build(big, zips.Entry("ok", b"ok"))
-    (failure,) = world.run(archive, verdict="COMPLETED_WITH_ERRORS").failures
+    (failure,) = world.run(
+        zips.build(big, zips.Entry("ok", b"ok")), verdict="COMPLETED_WITH_ERRORS"
+    ).failures
     assert failure.key == KEY + "big"
     assert failure.offset is not None
     assert method != zips.STORED or failure.reason == "crc-mismatch"
