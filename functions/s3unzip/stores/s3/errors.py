@@ -174,6 +174,7 @@ HEADER_OPTIONS = {
 }
 # Advice by words in the message, for codes that have many causes.
 _MESSAGE_ADVICE = {
+    "explicit deny": "whoever manages the policy that denies it can allow it",
     "form of Server Side Encryption": (
         "objects that are encrypted with a customer's key (SSE-C) are not supported: copy it "
         "with another encryption"
@@ -445,14 +446,14 @@ def _advise(answer: ServerAnswer, call: Call) -> str:
     """Return advice on what the user can do about a response, or "" if there is none."""
     if answer.code in ADVICE:
         return ADVICE[answer.code]
+    for phrase, advice in _MESSAGE_ADVICE.items():
+        if phrase in answer.message:
+            return advice
     if answer.status == 403 and answer.code in DENIED:
         return (
             f"{_missing_right(answer, call)} may be missing in the role, the bucket policy or the "
             "key policy"
         )
-    for phrase, advice in _MESSAGE_ADVICE.items():
-        if phrase in answer.message:
-            return advice
     if answer.status == 412 and call.pinned:
         return "the archive has been overwritten since it was planned"
     # The advice by status is for responses without a code. S3's response to a HEAD has no code
