@@ -18,7 +18,7 @@ from s3unzip.cli.main import main as s3unzip
 from s3unzip.context import Context
 from s3unzip.errors import UsageError
 from s3unzip.model import Location, Pin, Report, Request
-from s3unzip.operate.runs import DeployedRuns, find_final_report
+from s3unzip.operate.runs import DeployedRuns
 from s3unzip.operate.submit import count_messages
 from s3unzip.planning.select import parse_template
 from s3unzip.run_ids import run_id
@@ -127,7 +127,7 @@ class Site:
             after: a report that was finished earlier, in Unix seconds, is not it.
         """
         for _ in self.looks(self.seconds):
-            report = find_final_report(self.runs, put.run)
+            report = self.runs.find_final_report(put.run)
             if report is not None and report.finished > after:
                 return report
         state = self.runs.state(put.run)

@@ -6,11 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from s3unzip.errors import (
-    AccessDeniedError,
-    S3UnzipError,
-    ServiceFaultError,
-)
+from s3unzip.errors import AccessDeniedError, S3UnzipError, ServiceFaultError, StorageError
 from s3unzip.operate.runs import DeployedRuns
 from s3unzip.stores.config import StoreConfig
 from tests.support.servers import Asked, HttpServer, Reply, s3_error
@@ -60,8 +56,8 @@ class Account:
             return DENIED
         if not operation and b"Action=DescribeStacks" in asked.body:
             return Reply(200, STACK.encode(), {"Content-Type": "text/xml"})
-        name = json.loads(asked.body).get("executionArn", "").rpartition(":")[2]
-        execution = (200, DESCRIBED) if name == RUN.replace("/", "-") else (400, GONE)
+        is_known = json.loads(asked.body).get("executionArn", "").endswith(RUN.replace("/", "-"))
+        execution = (200, DESCRIBED) if is_known else (400, GONE)
         status, answer = self.states.get(operation, execution)  # else DescribeExecution
         return Reply(status, json.dumps(answer).encode())
 
@@ -80,19 +76,33 @@ OPERATIONS: dict[str, Callable[[DeployedRuns], object]] = {
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize(
-    ("status", "code", "kind"),
+    ("status", "code", "message", "kind", "line"),
     [
-        (400, "AccessDeniedException", AccessDeniedError),
-        (400, "UnrecognizedClientException", AccessDeniedError),
-        (500, "InternalFailure", ServiceFaultError),
+        (400, "AccessDeniedException", "because", AccessDeniedError, "AccessDeni.*: because$"),
+        (
+            400,
+            "UnrecognizedClientException",
+            "no",
+            AccessDeniedError,
+            "no; .* enabled the region",
+        ),
+        (
+            403,
+            "InvalidSignatureException",
+            "no",
+            AccessDeniedError,
+            "no; .* this machine's clock",
+        ),
+        (403, "", "<html>Blocked", StorageError, "HTTP 403, but not as AWS does; check"),
+        (500, "InternalFailure", "because", ServiceFaultError, "InternalFailure: because$"),
     ],
 )
 def test_a_call_that_is_refused(
-    operation: str, status: int, code: str, kind: type[S3UnzipError]
+    operation: str, status: int, code: str, message: str, kind: type[S3UnzipError], line: str
 ) -> None:
-    """An operator learns which action was refused, and why."""
-    account = Account({operation: (status, {"__type": code, "message": "because"})})
-    with HttpServer(account) as server, pytest.raises(kind, match=f"states:{operation}"):
+    """An operator learns which action was refused, why, and what to do."""
+    account = Account({operation: (status, {"__type": code, "message": message})})
+    with HttpServer(account) as server, pytest.raises(kind, match=f"states:{operation}: .*{line}"):
         OPERATIONS[operation](_runs_at(server))
 
 

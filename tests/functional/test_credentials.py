@@ -133,7 +133,12 @@ class Login:
             new = self.shared.with_name(f"new-{threading.get_ident()}")
             new.write_text(f"[kept]\n{KEYS.format(self.renews)}")
             new.replace(self.shared)
-        return s3_error(*self.refusal, "The provided token has expired")
+        # Clients of S3 and of other services read this form.
+        status, code = self.refusal
+        error = (
+            f"<Error><Code>{code}</Code><Message>The provided token has expired</Message></Error>"
+        )
+        return Reply(status, f"<ErrorResponse>{error}</ErrorResponse>".encode())
 
 
 @pytest.fixture
@@ -237,13 +242,25 @@ def test_a_server_has_regions_of_its_own(login: Login, by: str) -> None:
     login.program.start("ls", SOURCE, "--profile", "kept").ends(0)
 
 
-def test_expired_keys_end_a_command_at_once(login: Login) -> None:
-    """The command ends after one refusal, with what to do."""
+@pytest.mark.parametrize(
+    ("words", "refusals", "renewed"),
+    [
+        (("ls", SOURCE), 1, (0, "")),
+        # The stack is looked for by two names. This server answers with its buckets.
+        (("runs", "--env", "dev"), 2, (5, "does not answer as AWS does")),
+    ],
+)
+def test_expired_keys_end_a_command_at_once(
+    login: Login, words: tuple[str, ...], refusals: int, renewed: tuple[int, str]
+) -> None:
+    """The command ends after one refusal, with what to do, unless the profile has new keys."""
     login.expired = "OLD"
-    login.start("ls", SOURCE, "--profile", "kept").ends(
+    login.start(*words, "--profile", "kept").ends(
         6, "ExpiredToken: The provided token has expired; get new credentials"
     )
-    assert login.in_vain == 1
+    assert login.in_vain == refusals
+    login.renews = "NEW"
+    login.start(*words, "--profile", "kept").ends(*renewed)
 
 
 TOLD = {

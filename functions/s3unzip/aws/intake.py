@@ -221,8 +221,13 @@ def _report_unreadable(archive: ArrivedArchive, refusal: str, invocation: Invoca
         logger.info("run is known", run=run)
         return
     now = context.clock.now()
-    stop = Stop(Verdict.FAILED, NOT_READABLE, refusal)
-    failed = report_unplanned(run, archive.request, archive.tail.pin, stop, now=now)
+    failed = report_unplanned(
+        run,
+        archive.request,
+        archive.tail.pin,
+        Stop(Verdict.FAILED, NOT_READABLE, refusal),
+        now=now,
+    )
     report, is_first = write_report(failed, records, now, page_for=context)
     end_run(report, invocation.config, context, is_first=is_first)
 

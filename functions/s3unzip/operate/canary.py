@@ -16,7 +16,7 @@ from functools import partial
 from s3unzip.errors import AccessDeniedError, NotFoundError, S3UnzipError
 from s3unzip.model import Report, Status, Verdict
 from s3unzip.operate.checks import FAILURE, OK, WARNING, Answer, CheckResult, run_check
-from s3unzip.operate.runs import IAM_ACTIONS, DeployedRuns, find_final_report, translating_errors
+from s3unzip.operate.runs import IAM_ACTIONS, DeployedRuns, translating_errors
 from s3unzip.planning.select import parse_template
 from s3unzip.run_ids import run_id
 from s3unzip.runs.records import RUNS
@@ -119,10 +119,10 @@ class Canary:
     def check(self, seconds: float) -> Answer:
         """Wait for the report of the run, and compare its objects with the archive's members."""
         began = time.monotonic()
-        report = find_final_report(self._runs, self._run)
-        while report is None and time.monotonic() < began + seconds:
+        while (
+            report := self._runs.find_final_report(self._run)
+        ) is None and time.monotonic() < began + seconds:
             time.sleep(POLL_SECONDS)
-            report = find_final_report(self._runs, self._run)
         took = time.monotonic() - began
         if report is None:
             return self._explain_missing_report(seconds)
@@ -221,8 +221,9 @@ class Canary:
     def _read_object(self, key: str) -> bytes:
         """Return the content of a member's object, inflated if it was written as gzip."""
         with translating_errors("s3:GetObject"):  # also translates errors while the body is read
-            bucket = self._request.destination.bucket
-            body: bytes = self._runs.ask("s3:GetObject", Bucket=bucket, Key=key)["Body"].read()
+            body: bytes = self._runs.ask(
+                "s3:GetObject", Bucket=self._request.destination.bucket, Key=key
+            )["Body"].read()
         if self._request.options.as_gzip is not None and body.startswith(GZIP_MAGIC):
             return gzip.decompress(body)
         return body

@@ -137,9 +137,10 @@ def check_events(runs: DeployedRuns) -> Answer:
     if topic is not None:
         return _check_topic(runs, topic)
     bucket = runs.outputs["IngestBucket"]
-    notifications = runs.ask("s3:GetBucketNotificationConfiguration", Bucket=bucket)
     # If events are enabled, this object exists and is empty.
-    if "EventBridgeConfiguration" not in notifications:
+    if "EventBridgeConfiguration" not in runs.ask(
+        "s3:GetBucketNotificationConfiguration", Bucket=bucket
+    ):
         return Answer(
             FAILURE,
             f"{bucket} does not send events to EventBridge: no archive will start a run",

@@ -30,7 +30,7 @@ from s3unzip.errors import (
     UnsupportedError,
     UsageError,
 )
-from s3unzip.model import Location, Report, Verdict
+from s3unzip.model import Location, Verdict
 from s3unzip.run_ids import (
     FOLLOW_UP_SUFFIX,
     execution_name,
@@ -58,12 +58,21 @@ STOP_SECONDS = 60.0  # maximum time to wait for a stopped execution to end
 UNSUPPORTED = re.compile(
     "InvalidAction|NotImplemented(Exception)?|UnknownOperation(Exception)?|UnsupportedOperation|404"
 )
-# Patterns for the error codes of AWS, with the corresponding error classes of this package.
-ERROR_KINDS: dict[str, type[S3UnzipError]] = {
-    "403|.*AccessDenied.*|.*Unauthorized.*|AuthorizationError": AccessDeniedError,  # last: SNS
-    "ExpiredToken(Exception)?|InvalidClientTokenId|UnrecognizedClientException": AccessDeniedError,
-    ".*Throttl.*|TooManyRequestsException": ThrottledError,
-    "NoSuch.*|.*DoesNotExist.*|(Resource)?NotFound(Exception)?": NotFoundError,
+# Patterns for the error codes of AWS, with the error class of this package and the advice.
+ERROR_KINDS: dict[str, tuple[type[S3UnzipError], str]] = {
+    # SNS sends AuthorizationError.
+    "403|.*AccessDenied.*|.*Unauthorized.*|AuthorizationError": (AccessDeniedError, ""),
+    # In a region that the account has not enabled, AWS refuses valid keys, too.
+    "ExpiredToken(Exception)?|InvalidClientTokenId|UnrecognizedClientException": (
+        AccessDeniedError,
+        "; check the credentials, and that the account has enabled the region",
+    ),
+    "SignatureDoesNotMatch|InvalidSignatureException": (
+        AccessDeniedError,
+        "; check the credentials (AWS_SECRET_ACCESS_KEY) and this machine's clock",
+    ),
+    ".*Throttl.*|TooManyRequestsException": (ThrottledError, ""),
+    "NoSuch.*|.*DoesNotExist.*|(Resource)?NotFound(Exception)?": (NotFoundError, ""),
 }
 # The operations that require IAM actions of other names, with these actions.
 IAM_ACTIONS = {
@@ -79,11 +88,7 @@ def translating_errors(action: str) -> Iterator[None]:
     """Translate the errors of a request that requires the IAM action `action`."""
     try:
         yield
-    except (
-        exceptions.NoCredentialsError,
-        exceptions.PartialCredentialsError,
-        exceptions.CredentialRetrievalError,
-    ) as error:
+    except exceptions.NoCredentialsError as error:
         raise AccessDeniedError(
             f"{action}: {error}; set AWS_PROFILE or AWS_ACCESS_KEY_ID"
         ) from None
@@ -108,17 +113,18 @@ def _translate_error(error: exceptions.ClientError, action: str) -> S3UnzipError
     fault = error.response.get("Error", {})
     code = fault.get("Code", "")
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    if not code and status < 500:
+    message = fault.get("Message") or ""
+    if UNSUPPORTED.fullmatch(code) or "not yet implemented" in str(error).lower():
+        return UnsupportedError(f"this endpoint does not support {action}")
+    if (not code or message.lstrip().startswith("<")) and status < 500:  # the page of a web server
         return StorageError(
             f"{action}: the endpoint answers with HTTP {status}, but not as AWS does; check "
             "--endpoint-url and AWS_ENDPOINT_URL"
         )
-    text = f"{action}: {code}: {fault.get('Message', '')}"
-    if UNSUPPORTED.fullmatch(code) or "not yet implemented" in str(error).lower():
-        return UnsupportedError(f"this endpoint does not support {action}")
-    for pattern, kind in ERROR_KINDS.items():
+    text = f"{action}: {code}: {message}"
+    for pattern, (kind, advice) in ERROR_KINDS.items():
         if re.fullmatch(pattern, code):
-            return kind(text)
+            return kind(text + advice)
     if "does not exist" in text:  # CloudFormation has no error code for a missing stack
         return NotFoundError(text)
     if status >= 500:
@@ -178,8 +184,9 @@ class DeployedRuns(RunList):
             except AccessDeniedError as error:  # the user may have the right for the other name
                 refusal = error
                 continue
-            outputs = {output["OutputKey"] for output in stack.get("Outputs", ())}
-            if outputs >= {"PlanFunction", "StateMachineArn", "WorkBucket"}:
+            if {"PlanFunction", "StateMachineArn", "WorkBucket"} <= {
+                output["OutputKey"] for output in stack.get("Outputs", ())
+            }:
                 return stack
             raise NotFoundError(f"stack {name} has no outputs of s3unzip; is it deployed?")
         raise refusal
@@ -193,6 +200,7 @@ class DeployedRuns(RunList):
             client = self._session.client(
                 service, region=region, endpoint_url=self._endpoint_url, **CLIENT_OPTIONS
             )
+            client.meta.events.register_first("needs-retry", self._session.renew_refused_keys)
             if service == "s3" and PAYER_OUTPUT in self.outputs:
                 client.meta.events.register("before-call.s3", let_requester_pay)
             self._clients[service, region] = client
@@ -270,23 +278,22 @@ class DeployedRuns(RunList):
         The time of a run is when its archive was put. An execution named RUN-w1, RUN-w2, ... only
         waits for the functions of a failed execution to end, so its run is not at work.
         """
-        names = (
-            execution["name"]
+        running = {
+            run_of_execution(execution["name"])
             for execution in self.ask(
                 "states:ListExecutions",
                 stateMachineArn=self._machine,
                 statusFilter=RUNNING,
                 maxResults=1_000,  # the maximum that one response contains
             )["executions"]
-        )
-        running = {run_of_execution(name) for name in names if not re.search(r"-w\d+\Z", name)}
+            if not re.search(r"-w\d+\Z", execution["name"])
+        }
         recorded = (
             run
             for day in reversed(self._list_folders(""))
-            for run in reversed(self._list_folders(day))
+            for run in reversed(self._list_folders(f"{day}/"))
         )
-        runs = {*running, *itertools.islice(recorded, limit)}
-        for run in sorted(runs, reverse=True)[:limit]:  # an id begins with the time
+        for run in sorted({*running, *itertools.islice(recorded, limit)}, reverse=True)[:limit]:
             yield ListedRun(run, RUNNING if run in running else "", time_of_run(run))
 
     def list_pages(
@@ -306,13 +313,13 @@ class DeployedRuns(RunList):
             )
 
     def _list_folders(self, day: str) -> list[str]:
-        """Return the ids of a day's runs, in order; without a day, the days that have runs."""
+        """Return, in order, the days that have runs if `day` is empty; for "DAY/", its run ids."""
         root = f"{self.work_location.key}{RUNS}"
-        prefix = f"{root}{day}/" if day else root
-        pages = self.list_pages("list_objects_v2", self.work_location.bucket, prefix, Delimiter="/")
         return [
             folder["Prefix"].removeprefix(root).rstrip("/")
-            for page in pages
+            for page in self.list_pages(
+                "list_objects_v2", self.work_location.bucket, root + day, Delimiter="/"
+            )
             for folder in page.get("CommonPrefixes", ())
         ]
 
@@ -328,7 +335,7 @@ class DeployedRuns(RunList):
         runs = [
             run
             for day in (put, put + timedelta(days=1))
-            for run in self._list_folders(f"{day:%Y-%m-%d}")
+            for run in self._list_folders(f"{day:%Y-%m-%d}/")
             if stem in run
         ]
         return sorted(runs, key=lambda run: (run.endswith(FOLLOW_UP_SUFFIX), run))
@@ -440,11 +447,3 @@ class DeployedRuns(RunList):
             return str(self.ask("states:DescribeExecution", executionArn=self._arn(name))["status"])
         except NotFoundError:
             return None
-
-
-def find_final_report(runs: DeployedRuns, run: str) -> Report | None:
-    """Return the report of a run; None if the run has not ended or has no report yet."""
-    # The state is read first, so that a report that is read after the end is the final report.
-    if runs.state(run) == RUNNING:
-        return None
-    return runs.records(run).find_report()

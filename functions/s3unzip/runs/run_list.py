@@ -25,6 +25,7 @@ from s3unzip.model import (
     Location,
     Outcome,
     PlanSummary,
+    Report,
     Status,
     TaskReport,
 )
@@ -103,6 +104,13 @@ class RunList(ABC):
         if matches:
             raise UsageError(f"{run}: {len(matches)} runs begin with it; {advice}")
         raise NotFoundError(f"{run}: no such run {self.location}; {advice}")
+
+    def find_final_report(self, run: str) -> Report | None:
+        """Return the report of a run; None if the run is still at work or has no report yet."""
+        # The state is read first, so that a report that is read after the end is the final report.
+        if self.state(run) == RUNNING:
+            return None
+        return self.records(run).find_report()
 
     @abstractmethod
     def recent(self, limit: int) -> Iterator[ListedRun]:

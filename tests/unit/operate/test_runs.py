@@ -22,7 +22,7 @@ from s3unzip.errors import NotFoundError, S3UnzipError, StorageError, UsageError
 from s3unzip.model import Location, NestedRun, Verdict, decode
 from s3unzip.operate.canary import Canary
 from s3unzip.operate.checks import OK
-from s3unzip.operate.runs import DeployedRuns, find_final_report
+from s3unzip.operate.runs import DeployedRuns
 from s3unzip.operate.submit import find_missing, list_archives, start_missing
 from s3unzip.pricing import aws, price_run
 from s3unzip.run_ids import execution_name, time_of_run
@@ -116,9 +116,9 @@ def test_a_stopped_run_is_resumed(site: Site) -> None:
     assert (runs.state(nothing), runs.map_counts(nothing)) == (None, {})
     runs.resume(run)
     assert set(site.account.executions()) == {execution_name(run), f"{execution_name(run)}-r2"}
-    assert (runs.state(run), find_final_report(runs, run)) == ("RUNNING", None)
+    assert (runs.state(run), runs.find_final_report(run)) == ("RUNNING", None)
     site.work(run, 2)
-    assert find_final_report(runs, run) == site.report(run)
+    assert runs.find_final_report(run) == site.report(run)
     assert (site.report(run).verdict, site.report(run).extracted) == (Verdict.COMPLETED, 2)
     # Step Functions redrives the first execution.
     backend = get_backend("stepfunctions")["123456789012"]["us-east-1"]
@@ -135,7 +135,7 @@ def test_failed_members_are_done_again(site: Site) -> None:
         runs.resume(run, failed=True)
         assert site.given(f"{execution_name(run)}-r{number}") == {"failed": True, "run": run}
         site.work(run, number)
-        report = find_final_report(runs, run)
+        report = runs.find_final_report(run)
         assert report == site.report(run)
         assert (report.verdict, report.failed) == (Verdict.COMPLETED_WITH_ERRORS, 1)
 

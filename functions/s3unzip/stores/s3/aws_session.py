@@ -16,7 +16,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from msgspec.structs import replace
 
-from s3unzip.errors import UsageError
+from s3unzip.errors import AccessDeniedError, UsageError
 from s3unzip.stores.config import ARN, StoreConfig, check_endpoint
 from s3unzip.stores.s3.credentials import ProfileKeys, shared_keys
 from s3unzip.stores.s3.plain_settings import DEFAULT_REGION, AwsSettings, read_plain_settings
@@ -224,6 +224,30 @@ class AwsSession:
                 endpoint_url=endpoint_url,
                 **settings,
             )
+
+    def renew_refused_keys(self, response: Any, attempts: int, **_: object) -> int | None:
+        """Look for other keys if a service has refused these; return 0 to repeat the request.
+
+        botocore calls this after each attempt, as a handler of its event ``needs-retry``.
+
+        Args:
+            response: the response and its parsed content; None if there is no response.
+            attempts: how often the request has been sent. Only the first attempt is repeated.
+
+        Raises:
+            AccessDeniedError: the keys have expired, and no other keys were found.
+        """
+        from s3unzip.stores.s3.errors import EXPIRED, REFUSED_KEYS
+
+        match response:
+            case (_, {"Error": {"Code": code, "Message": message}}) if (
+                attempts == 1 and code in REFUSED_KEYS
+            ):
+                if self.keys.find_new_keys(self.keys.renewals):
+                    return 0
+                if code in EXPIRED:
+                    raise AccessDeniedError(f"{code}: {message}; {self.keys.require().advice}")
+        return None
 
 
 def _refuse_ip_address(server: SplitResult, advice: str) -> None:

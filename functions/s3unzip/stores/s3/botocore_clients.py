@@ -99,8 +99,9 @@ def load_credentials(session: Session) -> Credentials | None:
 
     The chain may ask the user for an MFA code.
     """
-    region = session.get_config_variable("region") or DEFAULT_REGION
-    chain = create_credential_resolver(session, region_name=region)
+    chain = create_credential_resolver(
+        session, region_name=session.get_config_variable("region") or DEFAULT_REGION
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GetPassWarning)  # the code may be read from a pipe
         credentials: Credentials | None = chain.load_credentials()

@@ -75,8 +75,12 @@ CAUSES = {
     "WRONG_VERSION": "it does not speak TLS",
 }
 EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"})
-# After these codes, keys are looked up again: the profile may contain other keys by now.
-REFUSED_KEYS = EXPIRED | {"InvalidAccessKeyId", "InvalidToken", "InvalidTokenId"}
+# After these codes, keys are looked up again: the profile may contain other keys by now. The last
+# row is from services other than S3.
+REFUSED_KEYS = EXPIRED | {
+    *("InvalidAccessKeyId", "InvalidToken", "InvalidTokenId"),
+    *("InvalidClientTokenId", "UnrecognizedClientException"),
+}
 # The codes of a missing permission. A 403 with another code has another cause, such as a quota.
 DENIED = frozenset({"", "AccessDenied", "Forbidden"})
 _MISPLACED_CODES = {"AuthorizationHeaderMalformed", "IllegalLocationConstraintException"}
