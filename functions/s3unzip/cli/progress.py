@@ -38,6 +38,7 @@ EXTRACTING = "extract"
 VERIFYING = "verify"
 PHASE_TITLES = {
     "plan": "reading the directory",
+    "check": "checking what earlier attempts wrote",
     "scan": "scanning for places to split",
     "link": "joining what was scanned",
     EXTRACTING: "extracting",
@@ -120,7 +121,7 @@ class RunDisplay(Progress):
             self._end_display = None
 
     def phase(self, name: str) -> None:
-        """Show that a phase begins: plan, scan, link, extract, report or verify."""
+        """Show that a phase begins: plan, check, scan, link, extract, report or verify."""
         with self._lock:
             self._phase = name
             self._phase_start = time.monotonic()
@@ -132,9 +133,8 @@ class RunDisplay(Progress):
         with self._lock:
             self.counts.clear()
             self.plan = plan
-            self._phase = EXTRACTING
-            self._phase_start = time.monotonic() - elapsed
-        self._start()
+        self.phase(EXTRACTING)
+        self._phase_start -= elapsed
 
     def finished(self, counts: Mapping[str, int]) -> None:
         """Add increments to the counts."""
@@ -172,26 +172,35 @@ class RunDisplay(Progress):
             done = counts["extracted"] + counts["unchanged"] + counts["failed"]
             if self._phase == VERIFYING and done:
                 return _figures_of_verify(counts, done / elapsed)
-            if plan is None or self._phase != EXTRACTING:
-                return Figures(PHASE_TITLES.get(self._phase, self._phase), None, note=self.note)
+            title = PHASE_TITLES.get(self._phase, self._phase)
+            # Other members are extracted while a huge one is scanned.
+            if plan is None or self._phase not in {"scan", EXTRACTING}:
+                return Figures(title, None, note=self.note)
             # Both count compressed bytes and a constant for each member (`PlannedMember.work`).
             share = min(1.0, max(0.0, counts["bytes_done"] / max(1, plan.work)))
+            # The share does not include what is scanned, so it says nothing about its end.
+            has_estimate = (
+                self._phase == EXTRACTING and elapsed >= MIN_SECONDS and MIN_SHARE <= share < 1
+            )
             earlier = self._remember(_Moment(now, share, done))
         interval = max(now - earlier.time, 1e-3)
         speed = (share - earlier.share) / interval  # fraction of the run per second
         remaining = ""
-        has_estimate = elapsed >= MIN_SECONDS and MIN_SHARE <= share < 1
         if has_estimate and speed > 0:
             remaining = f"about {show_seconds((1 - share) / speed)} left"
-        members_rate = f"{(done - earlier.members) / interval:,.0f} members/s"
-        size = plan.bytes_out
+        rate = ""
+        if earlier.time < now:  # the first look of a phase has no earlier moment
+            rate = (
+                f"{(done - earlier.members) / interval:,.0f} members/s, "
+                f"{show_bytes(speed * plan.bytes_out)}/s"
+            )
         return Figures(
-            PHASE_TITLES[EXTRACTING],
+            title,
             share,
             members=f"{done:,}/{plan.selected:,} members",
             failed=f"{counts['failed']:,} failed",
-            size=f"{show_bytes(share * size)} of {show_bytes(size)}",
-            rate=f"{members_rate}, {show_bytes(speed * size)}/s",
+            size=f"{show_bytes(share * plan.bytes_out)} of {show_bytes(plan.bytes_out)}",
+            rate=rate,
             remaining=remaining,
             note=self.note,
         )

@@ -191,6 +191,7 @@ class Machine:
             show(plan)
         run_step = Step(plan.run, self.context, self.context.calls())
         try:
+            self._progress.phase("check")
             remove_leftovers(run_step)
             forget_lost(run_step, self._home)
             note_start(self._home, run)

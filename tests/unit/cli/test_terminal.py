@@ -103,22 +103,34 @@ def test_percent_is_work_done_of_all_work(counts: Mapping[str, int], percent: st
     shown.finished(counts)
     assert shown.figures().percent == percent
     shown.planned(_plan())  # what was told before the plan of a retry is of another plan
-    figures = shown.figures()
-    assert (figures.percent, figures.members) == ("0%", f"0/{SELECTED:,} members")
-    for phase in ("plan", "scan", "link", "report"):
+    assert shown.figures()[1:3] == (0.0, f"0/{SELECTED:,} members")
+    for phase in ("plan", "check", "link", "report"):
         shown.phase(phase)  # none of them is part of what extraction has done
         assert shown.figures() == progress.Figures(progress.PHASE_TITLES[phase], share=None)
 
 
 @pytest.mark.parametrize(
-    ("gone", "done", "told"), [(0.0, 2, False), (3_600.0, 100, False), (3_600.0, 2, True)]
+    ("gone", "done", "phase", "told"),
+    [
+        (0.0, 2, "extract", False),
+        (3_600.0, 100, "extract", False),
+        (3_600.0, 2, "scan", False),
+        (3_600.0, 2, "extract", True),
+    ],
 )
-def test_the_time_left_is_told_when_it_means_something(gone: float, done: int, told: bool) -> None:  # noqa: FBT001 - a case
-    """Not in the first seconds of the extraction, nor before a part of it is done."""
+def test_the_time_left_is_told_when_it_means_something(
+    gone: float,
+    done: int,
+    phase: str,
+    told: bool,  # noqa: FBT001 - a case
+) -> None:
+    """Not in the first seconds, before a part is done, or while a scan does what is not counted."""
     shown, _ = display(quiet=True, gone=gone)
+    shown._phase = phase
     shown.figures()
     shown.finished({"bytes_done": WORK // done})
     assert shown.figures().remaining.endswith(" left") is told
+    assert shown.figures().share == 1 / done
 
 
 def test_a_log_gets_whole_lines(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +138,6 @@ def test_a_log_gets_whole_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "LINE_SECONDS", 0.01)
     shown, out = display()
     with shown:
-        shown.phase("plan")
         shown.planned(_plan())
         shown.finished({"bytes_done": WORK // 2, "extracted": 10, "failed": 1})
         while "members" not in out.getvalue():
@@ -173,9 +184,9 @@ def test_failures_are_printed_as_they_come(quiet: bool, monkeypatch: pytest.Monk
 
 
 def test_bytes_are_shown_while_one_member_is_extracted() -> None:
-    """Half of the work of a run without an outcome is half of its bytes, with a rate."""
+    """Half of the work of a run without an outcome is half of its bytes; then a rate is known."""
     shown, _ = display(quiet=True, gone=60.0)
-    shown.figures()
+    assert not shown.figures().rate
     shown.finished({"bytes_done": WORK // 2})
     figures = shown.figures()
     assert figures.size == f"{show_bytes(BYTES)} of {show_bytes(2 * BYTES)}"

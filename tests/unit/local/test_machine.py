@@ -338,7 +338,7 @@ def note_and_hang(started: str, *_: object) -> NoReturn:
 
 
 def test_ctrl_c_stops_cleanly_and_resume_continues(tmp_path: Path) -> None:
-    """Finished work is on record; `resume` does the rest."""
+    """Finished work is on record; `resume` checks that it is there, and does the rest."""
     folder = Folder(tmp_path)
     folder.shown.on_extracted = partial(os.kill, os.getpid(), signal.SIGINT)
     with pytest.raises(
@@ -348,7 +348,11 @@ def test_ctrl_c_stops_cleanly_and_resume_continues(tmp_path: Path) -> None:
         folder.run()
     with folder.machine() as machine:
         report = machine.resume(str(stopped.value).rpartition(" ")[2])
-    assert (report.verdict, folder.written()) == (Verdict.COMPLETED, MEMBERS)
+    assert (report.verdict, folder.written(), folder.shown.phases[-3:]) == (
+        Verdict.COMPLETED,
+        MEMBERS,
+        ["check", "extract", "report"],
+    )
 
 
 SCRIPT = """
