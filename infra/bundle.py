@@ -1,4 +1,4 @@
-"""The Lambda asset: the package and its dependencies from the lock file, without docker.
+"""The Lambda asset: the package and its dependencies from the lock file, without Docker.
 
 The asset is for Lambda (arm64, Python 3.13). Building it takes seconds to minutes, so it is built
 only if its inputs have changed. The same inputs always give the same bytes: the lock file fixes the
@@ -129,9 +129,10 @@ def find_uv() -> str:
 
 def _remove_unused(asset: Path) -> None:
     for pattern in UNUSED:
-        for path in sorted(asset.glob(pattern)):
+        # A folder may contain other matches, so it comes after them.
+        for path in sorted(asset.glob(pattern), reverse=True):
             if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
+                shutil.rmtree(path)
             else:
                 path.unlink()
 
