@@ -74,8 +74,8 @@ class Environment(Section):
 
     @property
     def all_routes(self) -> list[RouteSection]:
-        """The routes in order; the last one has no name, and the environment's own settings."""
-        own = RouteSection.model_construct(
+        """The routes in order; the last one is the environment's own, which has no name."""
+        own = RouteSection.model_construct(  # not validated: a route of the file needs a name
             name="",
             prefix=self.ingest.prefix,
             suffix=self.ingest.suffix,
@@ -169,7 +169,7 @@ class Environment(Section):
                 yield (
                     f"functions.{name}.timeout: {timeout} s is too little for {work} with "
                     f"tuning.margin_seconds ({tuning.margin_seconds:.0f}) to spare: make it "
-                    f"{needed} or more, or lower them"
+                    f"{needed} or more, or lower the margin"
                 )
 
     def _explain_plan_memory(self) -> Iterator[str]:
@@ -232,7 +232,7 @@ class Environment(Section):
                         "because only those send events and keep what a run writes"
                     )
             if re.fullmatch(IP_ADDRESS, name):
-                yield f"{setting}.existing: {name} is like an IP address, so S3 has no such bucket"
+                yield f"{setting}.existing: {name} looks like an IP address; S3 has no such bucket"
 
     def _explain_prefixes(self) -> Iterator[str]:
         """Yield a message for each prefix that CDK would refuse with a traceback."""
@@ -241,14 +241,15 @@ class Environment(Section):
             **{f"routes.{number}": route.prefix for number, route in enumerate(self.routes)},
         }
         for setting, prefix in prefixes.items():
+            # The ids of cdk-nag's findings contain ARNs, and CDK requires pairs of brackets in ids.
             if re.search(r"[][()]", re.sub(r"\([^][()]*\)|\[[^][()]*\]", "", prefix)):
                 yield (
-                    f"{setting}.prefix: {prefix}: synthesis with CDK needs brackets in pairs, "
-                    "without brackets inside: use another prefix"
+                    f"{setting}.prefix: {prefix}: synthesis with CDK needs brackets in pairs, and "
+                    "nested pairs are not supported: use another prefix"
                 )
 
     def _explain_keys(self) -> Iterator[str]:
-        """Yield a message for each key or owner of a bucket or secret that is not set."""
+        """Yield a message for each key or owner that is set without its bucket or secret."""
         for setting, bucket in self.buckets():
             if getattr(bucket, "owner", None) and not bucket.existing:
                 yield (
@@ -271,8 +272,9 @@ class Environment(Section):
 
     def _explain_tags(self) -> Iterator[str]:
         """Yield a message for each tag that AWS would refuse, of archives or of resources."""
-        resources = [("stack", {key: value}) for key, value in self.stack.tags.items()]
-        for section, checked in [("after_success", self.after_success.tags), *resources]:
+        # One at a time: the check allows as many tags as an object can have; a stack can have more.
+        of_stack = [("stack", {key: value}) for key, value in self.stack.tags.items()]
+        for section, checked in [("after_success", self.after_success.tags), *of_stack]:
             try:
                 check_tags(checked)
             except UsageError as error:
@@ -281,7 +283,7 @@ class Environment(Section):
     def _explain_after_success(self) -> Iterator[str]:
         rule = self.after_success
         if (rule.action == "tag") != bool(rule.tags):
-            yield 'after_success.tags: action = "tag" needs at least one, and others have none'
+            yield 'after_success.tags: action = "tag" needs at least one; others have none'
         if rule.action == "tag" and self.ingest.existing and not self.ingest.versioned:
             yield (
                 "after_success.action: S3 cannot tag one version in a bucket without versioning: "
@@ -289,7 +291,7 @@ class Environment(Section):
             )
         if rule.action == "delete":
             for path, route in self.by_path().items():
-                check_after_success(
+                check_after_success(  # raises UsageError
                     AfterSuccess(SourceAction.DELETE),
                     route.options,
                     "after_success.action:",

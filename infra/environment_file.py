@@ -39,6 +39,7 @@ def load_environment(
         return Environment.model_validate({**values, "name": name})
     except ValidationError as error:
         message = first_line(error)
+        # A message begins with the setting: if it is one of `settings`, the file is not to blame.
         typed = tuple(f"{setting}{end}" for setting in settings or () for end in ".: ")
         if message.startswith(typed):
             raise RefusedError(f"-c {message}") from error
@@ -66,10 +67,12 @@ def replace_settings(values: dict[str, Any], settings: Mapping[str, object]) -> 
         table = values
         for section in sections:
             table = table.setdefault(section, {})
-            if not isinstance(table, dict):  # the validation refuses the value of the file
+            if not isinstance(table, dict):  # the validation refuses the file's value
                 break
         else:
-            table[name] = _read(value) if isinstance(value, str) and not _is_text(kind) else value
+            table[name] = (
+                _read(value) if isinstance(value, str) and not _accepts_text(kind) else value
+            )
 
 
 def _kind_of(path: str) -> Any:
@@ -94,12 +97,13 @@ def _near(kind: Any, name: str) -> str:
     return f"; near: {', '.join(near)}" if near else ""
 
 
-def _is_text(kind: Any) -> bool:
+def _accepts_text(kind: Any) -> bool:
+    """Return whether a setting can be a text, so that a given text is not parsed as TOML."""
     origin = get_origin(kind)
     if origin is Literal:
         return any(isinstance(value, str) for value in get_args(kind))
     if origin in {Union, types.UnionType, Annotated}:
-        return any(_is_text(alternative) for alternative in get_args(kind))
+        return any(_accepts_text(alternative) for alternative in get_args(kind))
     return kind is str
 
 

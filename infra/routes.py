@@ -13,7 +13,6 @@ The rules:
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
@@ -67,7 +66,7 @@ def _ends_with(suffix: str, end: str) -> bool:
 
 
 def widest(routes: Sequence[RouteSection]) -> list[RouteSection]:
-    """Return the routes that no other route contains; together they match the same keys as all.
+    """Return the routes that no other route contains; they match the same keys as all routes.
 
     If routes match the same keys, only the first one is returned.
     """
@@ -75,6 +74,7 @@ def widest(routes: Sequence[RouteSection]) -> list[RouteSection]:
         route
         for number, route in enumerate(routes)
         if not any(
+            # The other route matches more keys, or the same keys and comes earlier.
             is_inside(route, wide) and (position < number or not is_inside(wide, route))
             for position, wide in enumerate(routes)
             if position != number
@@ -93,13 +93,13 @@ def widest_prefixes(routes: Sequence[RouteSection]) -> list[str]:
 
 
 def key_patterns(routes: Sequence[RouteSection]) -> list[dict[str, str]]:
-    """Return EventBridge's patterns for the keys that start a run by any route.
+    """Return EventBridge's patterns for the keys that start a run by any route; one must match.
 
-    The pattern of a single route has the prefix and the suffix, because separate patterns would
-    mean "or". EventBridge refuses a rule as too complex if more than ten parts of wildcards can
-    match one value (eb-create-pattern-operators), and four routes have twelve. So the rule of
-    several routes lets each key below a prefix pass, and `intake` leaves out those that no route
-    takes.
+    A single route has a pattern of its prefix and suffix for each spelling of the suffix. For
+    several routes this can be too much: EventBridge refuses a rule as too complex if more than ten
+    parts of wildcards can match one value (eb-create-pattern-operators), and four routes with three
+    spellings have twelve. So their patterns are prefixes alone, or suffixes for routes without a
+    prefix, and `intake` leaves out the keys that no route takes.
     """
     wide = widest(routes)
     if len(wide) == 1:
@@ -119,12 +119,13 @@ def explain_patterns(routes: Sequence[RouteSection]) -> Iterator[str]:
     if size > MAX_PATTERN:
         yield (
             f"routes: their prefixes and suffixes make a pattern of about {size:,} characters, and "
-            f"EventBridge allows {MAX_PATTERN:,}: shorten them, or let ingest.prefix contain them"
+            f"EventBridge allows {MAX_PATTERN:,}: shorten them, or choose an ingest.prefix "
+            "with which all keys begin"
         )
 
 
 def are_below(first: BucketSection, second: BucketSection) -> bool:
-    """Return whether a key can be below both prefixes; created buckets are never the same."""
+    """Return whether a key can be below both prefixes: never, if the stack creates a bucket."""
     if first.existing is None or first.existing != second.existing:
         return False
     return first.prefix.startswith(second.prefix) or second.prefix.startswith(first.prefix)
@@ -138,21 +139,21 @@ def explain_order(routes: Sequence[RouteSection]) -> Iterator[str]:
     names = [route.name for route in routes]
     for number, name in enumerate(names):
         if name in names[:number]:
-            yield f"routes.{number}.name: there are two routes {name}: name each in its own way"
+            yield f"routes.{number}.name: two routes have the name {name}: give each its own"
     for (_, earlier), (number, later) in combinations(enumerate(routes), 2):
         if not overlap(earlier, later):
             continue
         setting = f"routes.{number}.prefix" if later.name else "ingest.prefix"
         if is_inside(later, earlier):
             yield (
-                f"{setting}: no archive comes here, because the route {earlier.name} before it "
-                f"takes all of {earlier.prefix}*{earlier.suffix}: put the narrower one first"
+                f"{setting}: no archive takes this route, because the route {earlier.name} before "
+                f"it takes all of {earlier.prefix}*{earlier.suffix}: put the narrower one first"
             )
-        if not is_inside(earlier, later):
+        elif not is_inside(earlier, later):
             yield (
                 f"{setting}: some archives fit this route and the route {earlier.name} before it "
-                f"({earlier.prefix}*{earlier.suffix}), and neither is a part of the other: change "
-                "a prefix or a suffix"
+                f"({earlier.prefix}*{earlier.suffix}), and neither route includes the other: "
+                "change a prefix or a suffix"
             )
 
 
@@ -170,8 +171,8 @@ def explain_writes(
         if setting == "ingest":
             continue
         for route in routes:
-            scope = ingest.model_copy(update={"prefix": route.prefix})
-            if are_below(scope, written):
+            archives = ingest.model_copy(update={"prefix": route.prefix})
+            if are_below(archives, written):
                 whose = "the trigger's scope"
                 if route.name:
                     whose = f"the scope of the route {route.name}"
@@ -183,8 +184,7 @@ def explain_writes(
     work = buckets["work"]
     for setting, written in buckets.items():
         if setting not in {"ingest", "work"} and are_below(written, work):
-            owner = re.sub("^destination", "the destination", setting)
             yield (
-                f"work.prefix: s3://{work.existing}/{work.prefix} and {owner} overlap, so a "
-                "member could replace a plan: choose another bucket or prefix"
+                f"work.prefix: s3://{work.existing}/{work.prefix} and {setting}.prefix overlap, so "
+                "a member could replace a plan: choose another bucket or prefix"
             )

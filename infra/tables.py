@@ -73,7 +73,7 @@ def _check_value(value: Struct) -> None:
     if isinstance(value, ObjectProperties):
         value.check()
     elif isinstance(value, Options):
-        check_options(value, naming=str)
+        check_options(value, naming=str)  # a message names an option as the file does
 
 
 def _make_section(
@@ -88,7 +88,7 @@ def _make_section(
 
 
 def _option_settings(made_of: type[Struct]) -> dict[str, tuple[Any, Any]]:
-    """Return the type and the default of each option that the fields of `made_of` declare."""
+    """Return the type and the default of each field of `made_of` that a file can set."""
     return {
         row.field: (_setting_type(row), _setting_default(row))
         for row in read_options(made_of)

@@ -161,7 +161,10 @@ def test_a_wrong_file_is_one_line(tmp_path: Path, before: str, after: str, line:
         ({"work.prefix": "a\nb/"}, "work.prefix must match"),
         ({"ingest.existing": "my..bucket"}, "ingest.existing must match"),
         ({"ingest.existing": "my-.bucket"}, "ingest.existing must match"),
-        ({"ingest.existing": "192.168.0.1"}, "ingest.existing: 192.168.0.1 is like an IP address"),
+        (
+            {"ingest.existing": "192.168.0.1"},
+            "ingest.existing: 192.168.0.1 looks like an IP address",
+        ),
         (
             {"work.prefix": "a(b]/"},
             "work.prefix: a(b]/: synthesis with CDK needs brackets in pairs",
@@ -425,11 +428,11 @@ def load(folder: Path, text: str) -> Environment:
         (f'{ACME}password_kms_key = "{KMS_KEY}"\n', "routes.0.password_kms_key: is the key of"),
         (f'{ACME}destination.kms_key = "{KMS_KEY}"\n', "routes.0.destination.kms_key: is the key"),
         (f'{ACME}destination.existing = "a--x-s3"\n', "routes.0.destination.existing: a--x-s3 is"),
-        (ACME + ACME, "routes.1.name: there are two routes acme"),
+        (ACME + ACME, "routes.1.name: two routes have the name acme"),
         # The second one would never get an archive.
         (
             f'{ACME}[[routes]]\nname = "daily"\nprefix = "acme/daily/"\n',
-            "routes.1.prefix: no archive comes here, because the route acme before it takes all of",
+            "routes.1.prefix: no archive takes this route, because the route acme before it takes",
         ),
         (WIDE, "routes: their prefixes and suffixes make a pattern of about 2,"),
         # A key may fit both, and nothing says which one is meant.
@@ -439,7 +442,7 @@ def load(folder: Path, text: str) -> Environment:
         ),
         (
             '[[routes]]\nname = "all"\n',
-            "ingest.prefix: no archive comes here, because the route all before it takes all of",
+            "ingest.prefix: no archive takes this route, because the route all before it takes",
         ),
         # Members could start runs, of whichever route.
         (
