@@ -33,9 +33,8 @@ from s3unzip.settings import SERVICE
 BOOTSTRAP_VERSION = "/cdk-bootstrap/{qualifier}/version"
 NO_FUNCTION = "s3unzip-asks-for-the-memory-limit"
 MEMORY_LIMIT = re.compile(r"memorySize\W.*?less than or equal to (\d+)", re.IGNORECASE | re.DOTALL)
-# The ends of settings whose resources must be in the region of the stack: an alarm cannot notify a
-# topic of another region, and the secrets and the work bucket are used in this region only. So must
-# `kms_key`, if the stack creates a bucket: S3 uses keys of the bucket's region (SSE-KMS guide).
+# Suffixes of the settings whose resources must be in the stack's region: an alarm cannot notify a
+# topic of another region, and the secrets and the work bucket are used in this region only.
 SAME_REGION = ("alarms.topic", "password_secret", "work.kms_key")
 AWS_ERRORS = (BotoCoreError, ClientError, ResponseParserError)  # that a boto3 client raises
 MISSING = re.compile("NotFound|NoSuch|404")  # part of the error code for a missing resource
@@ -117,7 +116,7 @@ def find_account(environment: Environment) -> Account:
     """Return the account of this shell's credentials, and the region of the environment."""
     session = boto3.Session()
     region = environment.stack.region or _find_region(session, environment.name)
-    account = Account("", region, session)
+    account = Account("", region, session)  # the id is not known yet
     account_id: str = account.client("sts").get_caller_identity()["Account"]
     setting = environment.stack.account
     if setting is not None and setting != account_id:
@@ -209,6 +208,7 @@ def check_resources(account: Account, environment: Environment) -> None:
         region = account.region
         if shown.startswith("arn:"):  # the resource may be in another region
             region = shown.split(":")[3] or region
+        # S3 uses keys of the bucket's region (SSE-KMS guide), and created buckets use `kms_key`.
         encrypts_created = setting == "kms_key" and not all(
             bucket.existing for _, bucket in environment.buckets()
         )
@@ -249,6 +249,7 @@ def _resource_settings(environment: Environment) -> list[_ResourceSetting]:
                 f"{path}password_secret",
                 "secretsmanager.describe_secret",
                 "SecretId",
+                # The part after # is a field of a JSON secret.
                 route.password_secret and route.password_secret.partition("#")[0],
             )
             for path, route in routes
@@ -364,21 +365,21 @@ def stop_runs(account: Account, stack: DeployedStack) -> int:
 def list_runs(
     account: Account, stack: DeployedStack, archive: Location, put_at: datetime
 ) -> set[str]:
-    """Return the ids of the runs of an archive; ids begin with the time at which it was put."""
-    beginning = f"{put_at:%Y-%m-%d/%H%M%S}-{run_stem(archive)}-"
+    """Return the ids of an archive's runs; an id begins with `put_at` and the archive's name."""
+    id_beginning = f"{put_at:%Y-%m-%d/%H%M%S}-{run_stem(archive)}-"
     executions = account.client("stepfunctions").list_executions(
         stateMachineArn=stack.outputs["StateMachineArn"],
         maxResults=100,  # the latest ones
     )
-    name = beginning.replace("/", "-")  # an execution is named by its run
+    name_beginning = id_beginning.replace("/", "-")  # names of executions are ids without slashes
     executed = {
-        beginning + row["name"].removeprefix(name)
+        id_beginning + row["name"].removeprefix(name_beginning)
         for row in executions["executions"]
-        if row["name"].startswith(name)
+        if row["name"].startswith(name_beginning)
     }
     prefix = f"{stack.outputs.get('WorkPrefix', '')}runs/"
     objects = account.client("s3").list_objects_v2(
-        Bucket=stack.outputs["WorkBucket"], Prefix=prefix + beginning
+        Bucket=stack.outputs["WorkBucket"], Prefix=prefix + id_beginning
     )
     # A key is PREFIX/DAY/REST_OF_ID/NAME; intake leaves records of small archives without an
     # execution.

@@ -150,6 +150,7 @@ def fit_account(account: Account, arguments: Arguments) -> list[str]:
     If the account has too little concurrency, reservations are left out, with a warning. At least
     100 concurrent executions stay free for functions without a reservation (Lambda guide,
     "Configuring reserved concurrency"). A new account may have only 10 in total, and less memory.
+    If the credentials may not read the account's concurrency, there are no options.
 
     Raises:
         RefusedError: a function needs more memory than the account allows.
@@ -162,17 +163,18 @@ def fit_account(account: Account, arguments: Arguments) -> list[str]:
     if free is None:
         return []
     settings = []
-    at_once = environment.intake_concurrency
+    intake_concurrency = environment.intake_concurrency
     total = sum(reserved.values())
     if total and total + UNRESERVED > free:
         settings = [f"functions.{name}.reserved_concurrency=0" for name in reserved]
-        at_once = environment.intake.concurrency or DEFAULT_INTAKE
+        # Without a reservation, the default of intake is another one.
+        intake_concurrency = environment.intake.concurrency or DEFAULT_INTAKE
         _say(
             f"warning: Lambda has {free:,} concurrent executions left in this account, too few for "
             f"the reservations of {environment.name} ({total:,}): they are left out, so runs can "
             "take what other functions need. Ask for a higher quota: docs/howto/bursts.md"
         )
-    if at_once > free:
+    if intake_concurrency > free:
         # The event source of a queue has at least 2.
         settings.append(f"intake.concurrency={max(2, free // 2)}")
     return [word for setting in settings for word in ("-c", setting)]
@@ -211,13 +213,14 @@ def put(arguments: Arguments) -> int:
         raise RefusedError(
             f"the stack {stack.name} was never created completely: docs/howto/first-deployment.md"
         )
-    # The deployed settings count: the file may have changed, or `SET` replaced its settings.
-    taken = json.loads(stack.outputs["IngestKeys"])
-    key = arguments.key or taken[-1][0]
+    # The deployed settings count: the file may have changed, or `SET` replaced its settings. Each
+    # route has a pair of a prefix and a suffix; the environment's own route is the last.
+    routes = json.loads(stack.outputs["IngestKeys"])
+    key = arguments.key or routes[-1][0]
     if key.endswith("/") or not arguments.key:
         key += archive.name
-    if not any(key.startswith(prefix) and key.endswith(spellings(end)) for prefix, end in taken):
-        patterns = " and ".join("*".join(pair) for pair in taken)
+    if not any(key.startswith(prefix) and key.endswith(spellings(end)) for prefix, end in routes):
+        patterns = " and ".join("*".join(pair) for pair in routes)
         raise RefusedError(
             f"{key}: only keys of {patterns} start runs: name another one, KEY=prefix/archive.zip, "
             f"or change infra/environments/{arguments.environment.name}.toml and deploy"
@@ -229,7 +232,7 @@ def put(arguments: Arguments) -> int:
     _say(f"put to s3://{bucket}/{key}")
     put_at = s3.head_object(Bucket=bucket, Key=key, **payer)["LastModified"]
     deadline = time.monotonic() + BEGIN_SECONDS
-    while not (begun := list_runs(account, stack, Location("s3", bucket, key), put_at)):
+    while not (run_ids := list_runs(account, stack, Location("s3", bucket, key), put_at)):
         if time.monotonic() > deadline:
             raise RefusedError(
                 f"no run began in {BEGIN_SECONDS:.0f} s: read the log of the function "
@@ -237,7 +240,7 @@ def put(arguments: Arguments) -> int:
             )
         time.sleep(1)
     _say(
-        f"run {min(begun)} began: .venv/bin/s3unzip watch "
+        f"run {min(run_ids)} began: .venv/bin/s3unzip watch "
         f"--env {stack.name.removeprefix(STACK_PREFIX)} --region {account.region}"
     )
     return 0
@@ -263,10 +266,10 @@ def destroy(arguments: Arguments) -> int:
         )
     _say(
         f"This deletes the stack {stack.name} of account {account.id} in {account.region}"
-        + (", and with all their objects the buckets" if stack.buckets else "; its buckets stay")
+        + (", and these buckets with all objects:" if stack.buckets else "; its buckets stay")
         + "".join(f"\n  {bucket}" for bucket in stack.buckets)
     )
-    if not arguments.yes and _ask(f"Type {stack.name} to go on: ") != stack.name:
+    if not arguments.yes and _ask(f"Type {stack.name} to continue: ") != stack.name:
         raise RefusedError("nothing was deleted")
     stopped = stop_runs(account, stack)
     _say(f"functions stopped, {show_count(stopped, 'run')} stopped")
@@ -299,14 +302,14 @@ def _find_own_stack(account: Account, arguments: Arguments) -> DeployedStack | N
     stack = find_stack(account, arguments.environment.stack.name)
     if stack is not None and not stack.is_own:
         raise RefusedError(
-            f"the stack {stack.name} in account {account.id}, region {account.region} is not one "
-            f"of s3unzip: give infra/environments/{name}.toml a stack.name of its own"
+            f"the stack {stack.name} in account {account.id}, region {account.region} is not a "
+            f"stack of s3unzip: give infra/environments/{name}.toml a stack.name of its own"
         )
     if stack is not None and stack.outputs.get("Environment", name) != name:
         raise RefusedError(
-            f"the stack {stack.name} in account {account.id}, region {account.region} is of the "
-            f"environment {stack.outputs['Environment']}: give infra/environments/{name}.toml a "
-            "stack.name of its own; if the file was renamed, run once: "
+            f"the stack {stack.name} in account {account.id}, region {account.region} belongs to "
+            f"the environment {stack.outputs['Environment']}: give infra/environments/{name}.toml "
+            "a stack.name of its own; if the file was renamed, run once: "
             f".venv/bin/cdk deploy {shlex.join(arguments.context)}"
         )
     return stack

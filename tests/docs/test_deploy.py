@@ -34,7 +34,10 @@ SIZE = (24, 80)  # rows and columns, of a terminal that nobody enlarged
 ENDED = re.compile(re.escape(DONE) + r"(\d+)\r?\n")
 COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 # What the documented commands ask, and what a reader who goes on types.
-QUESTIONS = ((re.compile(r"\(y/n\)[^\n]*$"), "y"), (re.compile(r"Type (\S+) to go on: $"), r"\1"))
+QUESTIONS = (
+    (re.compile(r"\(y/n\)[^\n]*$"), "y"),
+    (re.compile(r"Type (\S+) to continue: $"), r"\1"),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -358,7 +358,7 @@ def test_a_copy_does_not_take_over_the_stack_of_its_original(
         load_environment("qa", tmp_path), ('options.include=["*.csv"]',), yes=True, archive=None
     )
     with pytest.raises(
-        RefusedError, match=r"is of the environment dev: give .*qa\.toml a stack"
+        RefusedError, match=r"belongs to the environment dev: give .*qa\.toml a stack"
     ) as refused:
         deployment.fit_account(account, qa)
     command = str(refused.value).partition("run once: ")[2]
