@@ -89,7 +89,7 @@ def _find_asset(app: Application) -> lambda_.Code:
     if folder:
         return lambda_.Code.from_asset(folder)
     if app.node.try_get_context(BUNDLING_STACKS) == []:
-        # The command does not read the asset: build nothing, and let any folder stand in for it.
+        # `ls` and `destroy` do not read the asset: build nothing; any folder stands in for it.
         return lambda_.Code.from_asset(str(PACKAGE))
     return lambda_.Code.from_asset(str(ensure_asset()))
 

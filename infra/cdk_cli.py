@@ -41,8 +41,9 @@ def install_cdk() -> None:
 
 
 def _shim() -> str:
-    # The path of Node contains no links: tests use checkouts made of links, which may be removed
-    # before this script is.
+    """Return the script ``.venv/bin/cdk``."""
+    # The path of Node must not go through a link: a test may install this script from a checkout
+    # made of links, which is removed earlier than the script.
     paths = (NODE.resolve(), SCRIPT, COMPILED)
     node, script, compiled = (shlex.quote(str(path)) for path in paths)
     return (

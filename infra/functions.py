@@ -65,6 +65,7 @@ class Functions(Construct):
         self._removal = storage.removal
         self._variables = _variables(environment, storage)
         stack = cdk.Stack.of(self)
+        # From its name: the state machine is created later, because it refers to the functions.
         self._variables[Variable.STATE_MACHINE] = states_arn(
             stack, "stateMachine", environment.stack.name
         )
@@ -249,23 +250,21 @@ def _differences(options: Options, own: Options) -> dict[str, Any]:
 
 
 MAX_VARIABLES = 4_096  # maximum size of all names and values, in bytes (quotas of Lambda)
-LATER_VARIABLES = 700  # bytes reserved for values that are not known yet: bucket names, ARNs, a URL
+RESERVED_BYTES = 700  # for values that are not known yet: bucket names, ARNs, a URL
 
 
 def _check_size(variables: Mapping[str, str]) -> None:
     """Refuse settings that do not fit into the environment variables of a function."""
-    size = LATER_VARIABLES + sum(
-        len(f"{name}{value}".encode()) for name, value in variables.items()
-    )
+    size = RESERVED_BYTES + sum(len(f"{name}{value}".encode()) for name, value in variables.items())
     if size <= MAX_VARIABLES:
         return
     routes = len(variables[Variable.ROUTES].encode())
-    largest = "options, limits and tuning take"
+    problem = f"options, limits and tuning take {size:,} bytes"
     advice = "shorten options.include and options.exclude"
     if routes > size // 2:
-        largest = f"routes: they take {routes:,} of the"
+        problem = f"routes: they take {routes:,} of the {size:,} bytes"
         advice = "use fewer routes, or set in [options] what they share"
     raise RefusedError(
-        f"{largest} {size:,} bytes of the functions' environment variables; Lambda allows "
+        f"{problem} of the functions' environment variables; Lambda allows "
         f"{MAX_VARIABLES:,} in total: {advice}"
     )

@@ -91,12 +91,13 @@ class Intake(Construct):
         )
 
     def keep_failed_reports(self, settle: lambda_.Function) -> None:
-        """Keep the events of failed executions that `settle` failed to handle three times.
+        """Keep the events of failed executions that `settle` could not handle in three attempts.
 
         EventBridge invokes the function asynchronously, so the rule's own dead-letter queue gets
         only events that Lambda did not accept.
         """
         queue = self.dead_letters["FailedReports"]
+        # After the role: Lambda refuses a destination to which the function may not send.
         lambda_.CfnEventInvokeConfig(
             self,
             "SettleAttempts",
@@ -128,7 +129,7 @@ class Intake(Construct):
 def _event_pattern(environment: Environment, bucket: str) -> events.EventPattern:
     """Return the pattern of the events that start runs: S3's events, or GuardDuty's scan results.
 
-    All results match, also bad ones, so that the pipeline can count the archives that it does not
+    All results match, even bad ones, so that the pipeline can count the archives that it does not
     open. The format: docs.aws.amazon.com/guardduty, monitor-with-eventbridge-s3-malware-protection.
     """
     keys = key_patterns(environment.all_routes)

@@ -50,7 +50,7 @@ WILDCARDS = (
     Wildcard(
         r"states:(DescribeExecution|StopExecution|RedriveExecution)",
         r"arn:.+:execution:(?!\*).+:\*",
-        "Executions have no ARNs before they exist; the state machine is exact.",
+        "Executions have no ARNs before they exist; the state machine in the ARN is exact.",
     ),
 )
 

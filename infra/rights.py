@@ -46,7 +46,7 @@ class Rights:
     def by_function(self) -> dict[str, list[iam.PolicyStatement]]:
         """Return the statements of each function, by its name."""
         rights = {"extract": self._tasks(), **{name: self._runs() for name in ENDERS}}
-        # A run that is resumed deletes its stop and the outcomes of failed members.
+        # A resumed run deletes its `stop.json` and the outcomes of failed members.
         rights["plan"].append(allow(["s3:DeleteObject"], self._runs_arn))
         for name in READERS:
             rights[name] += self._secrets()
@@ -138,6 +138,7 @@ class Rights:
             iam.PolicyStatement(
                 actions=["events:PutEvents"],
                 resources=[bus],
+                # IfExists, because the embedded AWS does not set this key.
                 conditions={"StringEqualsIfExists": {"events:source": "s3unzip"}},
             ),
             *self._archive_actions(),

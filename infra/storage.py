@@ -19,7 +19,7 @@ UPLOAD_DAYS = 7  # the same for archives; the upload of a large archive may take
 
 
 class Storage(Construct):
-    """The buckets; `key` encrypts those that are created, None means SSE-S3."""
+    """The buckets; `key` encrypts those that the stack creates; None: SSE-S3."""
 
     def __init__(self, scope: Construct, *, environment: Environment) -> None:
         super().__init__(scope, "Storage")

@@ -61,7 +61,7 @@ class _RoundReader(sfn.S3JsonLItemReader):
 
     @jsii.member(jsii_name="providePolicyStatements")
     def provide_policy_statements(self) -> list[iam.PolicyStatement]:
-        """Return nothing: `Workflow` allows the objects of rounds."""
+        """Return nothing: `Workflow` grants access to the objects of rounds."""
         return []
 
 
@@ -70,12 +70,12 @@ class _ResultWriter(sfn.ResultWriterV2):
 
     @jsii.member(jsii_name="providePolicyStatements")
     def provide_policy_statements(self) -> list[iam.PolicyStatement]:
-        """Return nothing: `Workflow` allows the objects of rounds."""
+        """Return nothing: `Workflow` grants access to the objects of rounds."""
         return []
 
 
 class Workflow(Construct):
-    """The `state_machine`, which has the name of the stack."""
+    """The `state_machine`, which is named after the stack."""
 
     def __init__(
         self, scope: Construct, *, environment: Environment, storage: Storage, functions: Functions
