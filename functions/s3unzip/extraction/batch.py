@@ -60,7 +60,9 @@ def extract_batch(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
         for neighbours in _group_neighbours(rows, tuning.gap_bytes):
             oversized += _extract_neighbours(attempt, neighbours, pool)
         pool.close()
-        writer.note_refusals()  # only now: if the store refuses every member, an error ends the run
+        # If the store refuses every member, an error ends the run before this line. Otherwise, each
+        # refusal is the fault of its own member.
+        writer.note_refusals()
     except BaseException:
         attempt.calls.end()  # from now on, a PUT that fails is not retried
         pool.abandon()

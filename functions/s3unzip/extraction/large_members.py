@@ -86,20 +86,21 @@ class MemberData(Struct, frozen=True):
 
 
 def read_range(run_step: Step, byte_range: ByteRange) -> Iterator[memoryview]:
-    """Yield a range of the archive in pieces of about a MiB, reading ahead.
+    """Yield a range of the archive in chunks of about a MiB, reading ahead.
 
-    Pieces are small because allocating pages for large buffers takes longer than filling them.
+    One request reads a larger piece, and its answer arrives in chunks. Chunks are small because
+    allocating pages for large buffers takes longer than filling them.
     """
     tuning = run_step.context.tuning
-    for pieces in read_ahead(
+    for chunks in read_ahead(
         lambda want: list(run_step.calls.stream(run_step.archive, want)),
         byte_range,
         tuning.read_piece,
         tuning.reads_ahead,
     ):
-        for data in pieces:
+        for chunk in chunks:
             run_step.check_time()
-            yield memoryview(data)
+            yield memoryview(chunk)
 
 
 def open_data(run_step: Step, row: PlannedMember) -> MemberData:

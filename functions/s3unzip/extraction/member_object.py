@@ -32,7 +32,7 @@ from s3unzip.zip.decode import (
 )
 
 DEFAULT_TYPE = "application/octet-stream"
-OWNER_READS = 0o400  # always added, because some writers store no permission to read
+OWNER_READS = 0o400
 # The properties that become facts of the object without any change.
 PASSED_ON = {*ObjectProperties.__struct_fields__} & {*ObjectFacts.__struct_fields__} - {"metadata"}
 
@@ -264,7 +264,8 @@ def object_facts(key: str, member: Member, run: Run) -> ObjectFacts:
     if member.mtime is not None:
         metadata[MTIME_KEY] = str(member.mtime)
     if member.mode is not None:
-        metadata[MODE_KEY] = f"{member.mode & 0o7777 | OWNER_READS:o}"  # without the file type
+        # The file type is left out. Some writers do not store the owner's permission to read.
+        metadata[MODE_KEY] = f"{member.mode & 0o7777 | OWNER_READS:o}"
     encoding = "gzip" if run.options.as_gzip is GzipForm.ENCODING else None
     properties = run.options.objects
     if properties is None:

@@ -249,7 +249,7 @@ def check_whole(parts: Iterable[Part], row: PlannedMember) -> PlannedMember:
     The size in the directory may be too small by a multiple of 4 GiB (`is_wrapped`).
     """
     combined = combine_parts(parts)
-    size, crc = combined or (0, 0)  # the message has zeros if a CRC-32 is missing
+    size, crc = combined or (0, 0)  # the message shows zeros if a CRC-32 is missing
     if combined is None or crc != row.member.crc32 or not row.member.has_size(size):
         raise errors.MemberError(
             row.finding(
@@ -290,6 +290,7 @@ def upload_parts(
     pending: deque[Future[Part]] = deque()
     parts: list[Part] = []
     with ThreadPoolExecutor(at_once, thread_name_prefix="part") as pool:
+        # `_cut_parts` reuses the buffer of a part that is no longer in flight.
         for number, (body, crc) in enumerate(_cut_parts(content, sizes, at_once), first_number):
             if len(pending) == at_once:
                 parts.append(pending.popleft().result())

@@ -61,7 +61,7 @@ class AttemptEnd(Struct, frozen=True):
 
     error: S3UnzipError | None = None
     lost: bool = False  # ended by this machine, not by a store; its counts may not be on record
-    died: bool = False  # the worker process died
+    worker_died: bool = False  # the worker process died; the attempt is then lost, too
 
 
 class SendingProgress(Progress):
@@ -91,7 +91,7 @@ class SendingProgress(Progress):
 def do_attempt(run: Run, task: Task, context: Context) -> AttemptEnd:
     """Attempt a task once; return the error instead of raising it, so that other tasks continue.
 
-    After a lack of memory, the attempt is lost: its outcomes may not be on record. An error that is
+    If memory runs out, the attempt is lost: its outcomes may not be on record. An error that is
     neither an `S3UnzipError` nor caused by a lack of memory is a bug, and is raised.
     """
     is_over = threading.Event()

@@ -132,12 +132,13 @@ class Machine:
             self._begin_anew(run)
 
         def accept(plan: Plan) -> None:
+            """Raise an error if the caller rejects the plan, or the destination lacks space."""
             if planned is not None:
                 planned(plan)
-            # A gzip file is about as large as the member's compressed data.
-            size = plan.summary.bytes_in
-            if request.options.as_gzip is None:
-                size = plan.summary.bytes_out
+            size = plan.summary.bytes_out
+            if request.options.as_gzip is not None:
+                # A gzip file is about as large as the member's compressed data.
+                size = plan.summary.bytes_in
             context.stores.destination(request.destination).check_ready(size)
 
         settled = loop.begin_run(

@@ -55,9 +55,7 @@ BOOT = "boot"
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 DAY_FOLDER = re.compile(r"\d{4}-\d\d-\d\d")  # holds the runs of archives stored on that day
-# Another process that calls `is_at_work` holds the lock of an idle run for a moment, so the lock is
-# tried several times.
-TRIES = 5
+TRIES = 5  # maximum number of tries to lock a run
 PAUSE = 0.02  # seconds between two tries
 ENDED = "ENDED"  # state of a run that no process is working on
 STOP_SECONDS = 60.0  # maximum time to wait for a stopped run to end
@@ -78,6 +76,7 @@ def lock_run(home: str, run: str) -> BufferedWriter:
             file = closing.enter_context(
                 open(folder / LOCK, "ab", opener=partial(os.open, mode=0o600))
             )
+        # Another process that calls `is_at_work` holds the lock of an idle run for a moment.
         for _ in range(TRIES):
             with _explaining_records(folder), suppress(BlockingIOError):
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -342,7 +341,7 @@ class LocalRuns(RunList):
         report = records.find_report()
         return report is not None and (
             report.reason == STOPPED
-            # The runs of nested archives come after the report, and this record comes after them:
-            # without it, the stop ended one of these runs.
+            # This record is written after the report and the runs of nested archives: if it is
+            # missing, the stop ended one of these runs.
             or (has_nested(report) and not any(records.store.names(NESTED)))
         )

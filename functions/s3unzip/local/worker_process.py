@@ -75,7 +75,7 @@ class WorkerProcess:
                 take(message)
         fault = ServiceFaultError(f"{task.id}: its worker process died{self._explain_death()}")
         self.close()
-        return AttemptEnd(fault, lost=True, died=True)
+        return AttemptEnd(fault, lost=True, worker_died=True)
 
     def _request_attempt(
         self, run: Run, task: Task

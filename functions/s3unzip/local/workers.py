@@ -68,7 +68,7 @@ class WorkerTally:
         self._lock = threading.Lock()
 
     def note_recorded(self, counts: Mapping[str, int], *, new_run: bool) -> None:
-        """Set the sums to the recorded counts; a new run starts from zero."""
+        """Set the sums to the recorded counts; for a new run, the display starts from zero."""
         with self._lock:
             if new_run:
                 self._shown.clear()
@@ -226,7 +226,7 @@ class Workers:
             end = worker.do_attempt(run, task, partial(self._tally.take, counts))
             if end.lost:  # the next attempt counts the same members again
                 self._tally.subtract(counts)
-            if end.died:  # not `|=`: two threads at once could lose the value
+            if end.worker_died:  # not `|=`: two threads at once could lose the value
                 self.has_lost_process = True
             pending.note_end(task, end)
 
@@ -307,13 +307,14 @@ class _PendingTasks:
                 return
             if error.gave_up:  # the store would not answer in another round either
                 self.deferred_fault = error
-            if end.died:
+            if end.worker_died:
                 self._deaths += 1
                 if self._tasks is not None:
                     self._tasks.append(task)
             if not end.lost:  # a lost attempt is no evidence about the store
                 self._faults += 1
-            elif not end.died and not self._has_ended_task:  # no task has had enough memory yet
+            elif not end.worker_died and not self._has_ended_task:
+                # No task has had enough memory yet.
                 self.memory_fault = error
             if self._deaths > MAX_DEATHS or self._faults >= self._max_faults or error.is_down:
                 self.ending_fault = error

@@ -1,4 +1,6 @@
-"""Decides the next round of a run, or ends it: writes the report and page, finds nested archives.
+"""Decides the next round of a run, or ends the run.
+
+At the end, it writes the report and the page, and finds nested archives.
 
 `loop` is the entry point; the functions on AWS and `local.machine` call it.
 """

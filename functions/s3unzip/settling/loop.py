@@ -63,7 +63,7 @@ from s3unzip.zip import ByteRange
 
 MAX_IDLE_ROUNDS = 3  # maximum number of consecutive rounds in which no task ends
 EXECUTION_FAILED = "execution-failed"  # reason code of a run whose execution failed
-NOTHING_DONE = -1  # for `Next.done`: below every count, so the round before a resume is not idle
+NOTHING_DONE = -1  # `Next.done` of a resumed run: below every count, so it is not idle at first
 NOT_READABLE = "not-readable"  # reason code of a run whose archive the store refuses to return
 
 
@@ -115,7 +115,7 @@ def begin_run(
             return resume(archive.run, context, calls)
         report = recorded.report
         if report is not None and report.verdict is not Verdict.FAILED:
-            # A small or refused archive leaves only a report. Unless it is FAILED, the run is over.
+            # The run is over. A small or refused archive leaves a report, but no plan.
             return Settled(Next(archive.run, "done"), report, is_first=False)
     plan = _plan_archive(request, archive, context, calls, begins_anew=begins_anew, check=check)
     if isinstance(plan, Report):
@@ -360,7 +360,7 @@ def settle_failed(  # noqa: PLR0913 - all known facts
         step = Step(plan.run, context, calls)
         results = read_results(step, plan)
         stop = results.stop or records.find_stop() or stop
-        # The requests of settling and the number of rounds were in the execution's state.
+        # Only the execution's state has the requests of settling and the number of rounds.
         report = make_report(step, plan, results, stop, requests=Requests(), rounds=0)
     elif request is not None:
         report = report_unplanned(run, request, pin, stop, now=began)

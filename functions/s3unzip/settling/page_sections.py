@@ -180,7 +180,7 @@ def _cost_tile(report: Report, cost: Cost) -> Markup:
     total = figure(show_dollars(cost.total))
     if not report.extracted:
         return _tile("Cost", total)
-    # The cost depends on the number of members if they are below 1 MB, and otherwise on the bytes.
+    # The cost of members below 1 MB depends on their number, that of larger ones on their bytes.
     if report.bytes_out > report.extracted * 1e6:
         unit_price = f"{show_dollars(cost.total / report.bytes_out * 1e12)} a TB written"
     else:
@@ -212,7 +212,7 @@ def failures(report: Report, environment_options: str) -> Markup:
 
 
 def _reasons_table(report: Report, row_reasons: list[str], environment_options: str) -> Markup:
-    """Return the table of reasons; `row_reasons` has the reason of each row of failures."""
+    """Return the table of reasons; `row_reasons` holds the reason for each row of failures."""
     columns = (
         Column("Reason", is_header=True),
         Column("Members", "number"),
@@ -255,7 +255,7 @@ def _code_button(code: str, row_reasons: list[str]) -> Markup:
 def _filter(row_reasons: list[str]) -> Markup:
     """Return the form that filters the rows; it stays hidden if the page's script does not run.
 
-    `row_reasons` has the reason of each row.
+    `row_reasons` holds the reason for each row.
     """
     choices = [
         element("option", {"value": reason}, plain(f"{reason} ({row_reasons.count(reason):,})"))
@@ -366,7 +366,7 @@ def details(report: Report) -> Markup:
             "div",
             {},
             _counts_table("Requests", "Call", requests),
-            _counts_table("Warnings", "Warning", warnings, note="Oddities that were let pass."),
+            _counts_table("Warnings", "Warning", warnings, note="Oddities that were tolerated."),
         ),
     )
 

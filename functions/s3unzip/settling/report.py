@@ -212,7 +212,7 @@ def write_report(
     """
     has_page = False
     for _ in range(MAX_TRIES):
-        data, earlier = looked_up or records.look_up_report()
+        stored_bytes, earlier = looked_up or records.look_up_report()
         looked_up = None  # the next attempt reads the report
         check_same_archive(report.run, report.source, report.pin, earlier)
         report = _keep_done_action(report, earlier)
@@ -228,7 +228,7 @@ def write_report(
             records.store.write(PAGE, [render_page(report, page_for)])
             has_page = True
         with suppress(ConflictError):  # another writer was faster: read the report again
-            records.put_report(report, data)
+            records.put_report(report, over=stored_bytes)
             return report, earlier is None
     raise ServiceFaultError(OVERTAKEN.format(records.run))
 
@@ -260,10 +260,10 @@ def amend_report(report: Report, change: Callable[[Report], Report], records: Ru
         records: the records of the run.
     """
     for _ in range(MAX_TRIES):
-        data, recorded = records.look_up_report()
+        stored_bytes, recorded = records.look_up_report()
         amended = change(recorded or report)
         with suppress(ConflictError):  # another writer was faster: read the report again
-            records.put_report(amended, data)
+            records.put_report(amended, over=stored_bytes)
             return amended
     raise ServiceFaultError(OVERTAKEN.format(records.run))
 

@@ -189,8 +189,8 @@ def _read_rounds(records: RunRecords, plan: PlanSummary, results: Results) -> No
                 split_members[outcomes.report.member][Stage.DONE] = []  # a stage without tasks
             continue
         if outcomes is not None:
-            # If settling has recorded the outcome of the member, that of a late stream does not
-            # count. Settling's record is read first, because "member-" sorts before "stream-".
+            # If settling has recorded the outcome of the member, an outcome from a late stream does
+            # not count. Settling's record is read first, because "member-" sorts before "stream-".
             counted = outcomes
             if Stage.DONE in split_members.get(task.member, {}):
                 counted = replace(outcomes, outcomes=[])
@@ -222,11 +222,10 @@ def _sort_member(results: Results, stages: _Stages) -> None:
                 [task for task, _ in stages.get(Stage.SCAN) or stages[Stage.LINK]]
             )
         case Stage.FINISH:
-            # In this stage, all outcomes exist.
-            ended_slices = [
-                (task, outcomes) for task, outcomes in stages[Stage.SLICE] if outcomes is not None
-            ]
-            results.to_finish.append(ended_slices)
+            # All outcomes exist in this stage; the condition is only for the type checker.
+            results.to_finish.append(
+                [(task, outcomes) for task, outcomes in stages[Stage.SLICE] if outcomes is not None]
+            )
         case Stage.SCAN | Stage.SLICE | Stage.STREAM as stage:
             for task, outcomes in stages[stage]:
                 if outcomes is None or not outcomes.is_complete:
