@@ -61,10 +61,10 @@ class Record(Struct, frozen=True):
             plain = inflate.decompress(data, _MAX_RECORD)
             # zlib compares the checksum only at the end of the stream.
             if not inflate.eof or inflate.unused_data:
-                raise _not_joined(f"a {cls.__name__} with too many or too few bytes")
+                raise _join_error(f"a {cls.__name__} with too many or too few bytes")
             return msgpack.decode(plain, type=cls)
         except (zlib.error, DecodeError) as error:
-            raise _not_joined(f"not a {cls.__name__} of this version: {error}") from error
+            raise _join_error(f"not a {cls.__name__} of this version: {error}") from error
 
 
 class ScannedSegment(Record, frozen=True, tag="scanned 3"):
@@ -145,7 +145,7 @@ def _extend_tails(tails: Sequence[bytes], outputs: Sequence[Iterable[bytes]]) ->
 
 
 def _extend_tail(tail: bytes, outputs: Iterable[bytes]) -> bytes:
-    """Return the last 32 KiB of `tail` followed by `outputs`."""
+    """Return the last 32 KiB of the concatenation of `tail` and `outputs`."""
     for output in outputs:
         if len(output) < WINDOW_SIZE:
             tail = (tail + output)[-WINDOW_SIZE:]
@@ -251,8 +251,8 @@ def link_segments(scans: Iterable[ScannedSegment], compressed_size: int) -> Iter
         try:
             window = scan.resolve(window, offset)  # of the next segment, which begins at `offset`
         except IndexError as error:  # a byte was copied from before the beginning of the stream
-            raise _not_joined(f"segment from bit {scan.start_bit}: {error}") from error
-    raise _not_joined(f"no scan starts at bit {next_bit}")
+            raise _join_error(f"segment from bit {scan.start_bit}: {error}") from error
+    raise _join_error(f"no scan starts at bit {next_bit}")
 
 
 def _check_arrival(scan: ScannedSegment, compressed_size: int) -> None:
@@ -268,14 +268,14 @@ def _check_arrival(scan: ScannedSegment, compressed_size: int) -> None:
             )
         )
     if arrival.ending != _expected_ending(scan.stop_bit):
-        raise _not_joined(f"segment from bit {scan.start_bit} ended as {arrival.ending}")
+        raise _join_error(f"segment from bit {scan.start_bit} ended as {arrival.ending}")
 
 
 def _expected_ending(stop_bit: int | None) -> Ending:
     return "final" if stop_bit is None else "boundary"
 
 
-def _not_joined(reason: str, code: str = "corrupt-stream") -> DeflateError:
+def _join_error(reason: str, code: str = "corrupt-stream") -> DeflateError:
     return DeflateError(
         Finding(code, f"the segments do not join: {reason}; the member is inflated as one stream")
     )
@@ -306,7 +306,7 @@ def inflate_segment(segment: LinkedSegment, chunks: Iterable[Buffer]) -> Iterato
 
 
 def _unlike_scan(segment: LinkedSegment, output: str) -> DeflateError:
-    return _not_joined(
+    return _join_error(
         f"segment from bit {segment.start_bit} has {output}, its scan had {segment.length} bytes",
         "size-mismatch",
     )
