@@ -331,7 +331,7 @@ class DirectoryReader:
 
         A sentinel stands for another value only if the ZIP64 field exists (4.4.8, 4.4.9). Writers
         store a file of exactly 4 GiB - 1 byte in this way. The end of its data and its CRC-32 are
-        still checked. Sizes that no member can have are not literal: the field has been omitted.
+        still checked. If no member can have these sizes, the writer has omitted the field.
         """
         if form.method == records.METHOD_STORED and not form.is_encrypted:  # encryption adds bytes
             return sizes.size == sizes.compressed

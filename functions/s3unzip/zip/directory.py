@@ -92,7 +92,10 @@ def locate_directory(
     elif prefix:
         archive.warnings.append("prefix-unadjusted")
         yield from _check_prefix(
-            archive, prefix, "offsets-unproven" if can_wrap else "offsets-ambiguous"
+            archive,
+            prefix,
+            # If the prefix is a multiple of 4 GiB, the offsets might still be modulo 4 GiB.
+            "offsets-unproven" if can_wrap else "offsets-ambiguous",
         )
     return DirectoryLocation(
         start=start,
@@ -129,7 +132,8 @@ def _check_limits(end: DirectoryEnd, policy: Policy) -> None:
 def _check_empty(archive: ArchiveBytes, stop: int) -> Reads[None]:
     """Refuse an empty directory if headers or a ZIP64 end record precede its end record.
 
-    Readers that search for signatures would use those headers or that record.
+    The end record begins at `stop`. Readers that search for signatures would use those headers or
+    that record.
     """
     start = max(0, stop - EOCD_ROOM)
     data = yield from archive.read(start, stop)
@@ -142,7 +146,7 @@ def _check_empty(archive: ArchiveBytes, stop: int) -> Reads[None]:
             )
     for at in records.find_all(data, records.ZIP64_EOCD_SIGNATURE):
         size = int.from_bytes(data[at + 4 : at + ZIP64_LEAD], "little")
-        # The record is at least as long as a plain record, and does not extend past the end record.
+        # The record is at least as long as a plain record, and does not extend past `stop`.
         if records.ZIP64_EOCD_LENGTH - ZIP64_LEAD <= size <= len(data) - at - ZIP64_LEAD:
             reject(
                 "zip64-ambiguous",
@@ -244,9 +248,10 @@ def inspect_prefix(location: DirectoryLocation, first: int) -> Reads[list[str]]:
 
     `location.prefix` is the number of bytes that the offsets do not include. The first and the last
     `EOCD_ROOM` bytes before `first` are searched for a record, and the first `MAX_SEARCHED` bytes
-    for a whole archive. If the offsets include all bytes, they can be read in only one way. Then an
-    archive inside the program of a self-extractor causes a warning instead of an error. The warning
-    is needed because readers that search from the first byte would extract that archive.
+    for a whole archive. If the offsets count from the first byte of the file, they can be read in
+    only one way. Then an archive inside the program of a self-extractor causes a warning instead of
+    an error. The warning is needed because readers that search from the first byte would extract
+    that archive.
 
     Raises:
         RejectedError: the bytes contain another archive (`stacked-archive`) or a record
@@ -310,6 +315,7 @@ def _find_archive(archive: ArchiveBytes, start: int, stop: int) -> Reads[int | N
 
 def _has_directory(data: bytes, at: int) -> bool:
     """Return whether the `_END_RECORD` at `at` is complete, and directly follows its directory."""
+    # The size of the directory is in bytes 12 to 15, which `_END_RECORD` has matched.
     directory_at = at - int.from_bytes(data[at + 12 : at + 16], "little")
     return (
         directory_at >= 0

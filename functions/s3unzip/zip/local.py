@@ -164,7 +164,7 @@ def _compare_content(member: Member, header: LocalHeader, extras: records.Extras
 
     If a descriptor follows the data, the header can contain zeros or sentinels instead of these
     values. If the member is also encrypted, Info-ZIP writes the time, shifted by 16 bits, instead
-    of the CRC-32, and for a stored member the length without the encryption.
+    of the CRC-32. For a stored member, it writes the length without the encryption.
     """
     sizes = records.resolve_zip64(extras, records.Sizes(header.size, header.compressed))
     local = (header.crc32, sizes.compressed, sizes.size)  # the order of all values below
