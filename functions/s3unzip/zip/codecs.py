@@ -153,7 +153,7 @@ class _SlicedStream:
             self._output = memoryview(self._decompress(bytes(self._input[:length])))
             if self._input_left is None:  # the library reports how much of the slice is unused
                 length -= len(self._library.unused_data)
-            else:  # the whole slice counts as used
+            else:  # no report, so the whole slice counts as used
                 self._input_left -= length
             self._input = self._input[length:]
         output = self._output[:max_length]

@@ -265,7 +265,7 @@ class _ZipCrypto:
         self._member = member
         self._opened = opened
         self._decrypt = StandardZipDecrypter(password)
-        self.doubt = ""
+        self.doubt = ""  # end of messages; set once the check byte has accepted the password
 
     def start(self, lead: bytes) -> None:
         """Check the last byte of `lead`, the encryption header, which is encrypted like the data.
@@ -303,7 +303,7 @@ class _WinZipAes:
         # The salt is half as long as a key.
         self.lead_length = cipher.key_length // 2 + _VERIFIER_LENGTH
         self._data_left = member.decrypted_length
-        self._mac = bytearray()
+        self._received_mac = bytearray()
 
     def start(self, lead: bytes) -> None:
         """Derive the keys from the password and the salt, and check the verifier."""
@@ -328,12 +328,12 @@ class _WinZipAes:
     def decrypt(self, data: Buffer) -> Buffer:
         body = data[: self._data_left]
         self._data_left -= len(body)
-        self._mac += data[len(body) :]
+        self._received_mac += data[len(body) :]  # the authentication code follows the data
         self._hmac.update(body)
         return self._aes.decrypt(body)
 
     def finish(self) -> None:
-        if not hmac.compare_digest(self._hmac.digest()[:_AES_MAC], bytes(self._mac)):
+        if not hmac.compare_digest(self._hmac.digest()[:_AES_MAC], bytes(self._received_mac)):
             self._member.fail(
                 "aes-mac-mismatch", "the authentication code differs: the bytes were altered"
             )

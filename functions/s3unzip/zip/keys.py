@@ -145,7 +145,7 @@ class KeyChecker:
         elif len(self._directories) < self._policy.limits.folder_memory // _HASH_BYTES:
             self._directories.add(hash(path))
         if utf8_length(path) > self._policy.limits.key_bytes:
-            table.kinds[number] = SKIPPED_FOLDER  # skipped: all keys below it are too long, too
+            table.kinds[number] = SKIPPED_FOLDER  # all keys below it are also too long
             table.shorten_name(number)
 
     def finish(self) -> None:
@@ -195,8 +195,8 @@ class KeyChecker:
         first_key, *later_keys = last_numbers
         for key in later_keys:
             if fold_key(key) == fold_key(first_key):
-                is_same_case = fold_form(key) == fold_form(first_key)  # only the Unicode form
-                code = "unicode-collision" if is_same_case else "case-collision"
+                only_form_differs = fold_form(key) == fold_form(first_key)
+                code = "unicode-collision" if only_form_differs else "case-collision"
                 self.warnings[code] += 1
                 break
 
