@@ -69,8 +69,8 @@ def find_long_members(table: HeaderTable, start: int) -> Reads[dict[int, int]]:
     Raises:
         RejectedError: the local headers do not prove that there is only one interpretation.
     """
-    total = (start - table.stops[-1]) // WRAP  # number of wraps that the sizes lack in total
-    # How many 4 GiB wraps to add to the smallest possible offset, by number of the local header.
+    total = (start - table.stops[-1]) // WRAP  # number of wraps to add to all lengths together
+    # How many 4 GiB wraps to add to the smallest possible offset, by header number.
     wraps = {0: 0, len(table.offsets): total}
     probes = _Probes(table, start)
     min_wraps = 0  # the number of wraps never decreases from one header to the next
@@ -126,7 +126,11 @@ class _Probes:
         name = member.name_bytes  # only the beginning of the name if it was cut
         self._probes_left -= len(candidates)
         if self._probes_left < 0:
-            reject(UNPROVEN, f"local headers at more than {MAX_PROBES:,} places", member.offset)
+            reject(
+                UNPROVEN,
+                f"local headers could be at more than {MAX_PROBES:,} places",
+                member.offset,
+            )
         fitting: list[int] = []
         for wraps in candidates:
             at = member.offset + wraps * WRAP
