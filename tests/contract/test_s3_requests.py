@@ -18,6 +18,7 @@ from s3unzip.errors import (
     NotFoundError,
     S3UnzipError,
     ServiceFaultError,
+    SourceChangedError,
     StorageError,
     ThrottledError,
     UnconfirmedError,
@@ -527,6 +528,25 @@ def test_a_version_is_not_read_to_finish_it(
     with scripted(lambda _: Reply(200, b"<Tagging><TagSet/></Tagging>")) as (stores, asked):
         finish(stores.source(_at("a.zip")), _at("a.zip"))
     assert [request.method for request in asked if "versionId=" in request.path] == methods
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        (s3_error(412, "PreconditionFailed"), pytest.raises(SourceChangedError, match="newer")),
+        (s3_error(404, "NoSuchKey"), nullcontext()),
+    ],
+    ids=["replaced", "deleted"],
+)
+def test_an_archive_that_changes_just_before_it_is_deleted(
+    reply: Reply, expected: AbstractContextManager[object]
+) -> None:
+    """S3 compares the ETag with the DELETE, too; an archive that is gone needs no DELETE."""
+    with (
+        scripted(lambda asked: answer(asked) if asked.method == "HEAD" else reply) as (stores, _),
+        expected,
+    ):
+        stores.source(_at("a.zip")).delete(_at("a.zip"), PIN)
 
 
 @pytest.mark.parametrize("key", ["key", "odd//key"])

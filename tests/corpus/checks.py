@@ -372,7 +372,11 @@ ROWS = [
         ),
     ),
     rejects("zip64-eocd-mismatch", wide(eocd={"entries": 7}), wide(eocd=ONE_ENTRY)),
-    rejects("zip64-ambiguous", _one(comment=ZIP64_NOTHING), _one(comment=bytes(76))),
+    rejects(
+        "zip64-ambiguous",
+        _one(comment=ZIP64_NOTHING),
+        _one(comment=bytes(56) + ZIP64_NOTHING[56:]),
+    ),
     rejects(
         "zip64-ambiguous",
         raw(

@@ -174,6 +174,9 @@ def test_the_archive_and_the_records_are_not_extra(place: Place) -> None:
     (home / "out/site/a.zip").write_bytes((home / "a.zip").read_bytes())
     (home / "link.zip").symlink_to(home / "out/site/a.zip")
     place.site("--delete-extra", "1000", source="link.zip").ends(2, "the archive (")
+    place.extract(
+        "s3://same/site/a.zip", "s3://same", "--prefix", "site", "--delete-extra", "1"
+    ).ends(2, "the archive (s3://same/site/a.zip)")
     (home / "out/root").symlink_to("/")
     place.extract("a.zip", "out", "--prefix", "root", "--delete-extra", "1").ends(
         2, "the archive ("

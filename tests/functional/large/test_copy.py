@@ -27,12 +27,19 @@ from s3unzip.extraction import large_members, uploads
 from s3unzip.local import recovery, runs
 from s3unzip.model import Location, Part, Pin, Report, Task, Verdict
 from s3unzip.runs.step import Step
-from s3unzip.settings import Tuning
+from s3unzip.settings import MIB, Tuning
 from s3unzip.settling.loop import begin_run
 from s3unzip.stores.ports import Buffer, Destination, ObjectFacts, PartLimits, Upload
 from s3unzip.zip import ByteRange
 from tests.support import zips
-from tests.support.memory import KEY, WHOLE, MemoryBucket, MemoryStores, World, put_archive
+from tests.support.memory import (
+    KEY,
+    WHOLE,
+    MemoryBucket,
+    MemoryStores,
+    World,
+    put_archive,
+)
 
 CONTENT = random.Random(3).randbytes(200_000)
 ARCHIVE = zips.build(zips.Entry("s.bin", CONTENT), zips.Entry("next", b"n"))
@@ -208,8 +215,14 @@ def test_throttling_is_no_refusal_to_copy() -> None:
 @each_way
 @pytest.mark.parametrize("lost", [0, 2])
 def test_a_complete_without_an_etag_is_looked_at(tuning: Tuning, lost: int) -> None:
-    """The object tells whether it is there; where it is not, Complete is sent again."""
-    extract(SilentCompletes(lost), tuning)
+    """The object tells whether it is there; where it is not, Complete is sent again.
+
+    So it is with the object of a member and with a record in parts.
+    """
+    world, _ = extract(SilentCompletes(lost), tuning)
+    world.buckets.records = SilentCompletes(lost)
+    work = world.buckets.run_store("run", world.context.calls())
+    assert work.write("members.jsonl", [bytes(16 * MIB)]) == len(work.read("members.jsonl"))
 
 
 @pytest.mark.parametrize("method", ["create_upload", "complete_upload"])

@@ -21,6 +21,7 @@ from tests.support import memory_server, processes, zips
 from tests.support.mac_zips import GIB, WRAP, MacFile, Sparse, build_mac, crc_of_zeros, deflated
 from tests.support.memory import (
     KEY,
+    LIMITS,
     MODIFIED,
     OUT,
     TINY,
@@ -302,7 +303,10 @@ class Mac:
     def __init__(self, *files: MacFile, **tuning: int) -> None:
         self.files = files
         archive = build_mac(*files)
-        stores = MemoryStores(out=ForgetfulBucket(archive))
+        # Of 64 MiB each, so few parts have no room for a member that is 4 GiB larger than guessed.
+        stores = MemoryStores(
+            out=ForgetfulBucket(archive, part_limits=LIMITS._replace(max_parts=60))
+        )
         vars(stores)["source"] = lambda _: SparseSource(archive)
         self.world = World(replace(settings.Tuning(), **tuning), stores)
 
@@ -333,6 +337,7 @@ class Mac:
         (BIG, {"copy_task_bytes": 2 * GIB}, TaskKind.COPY, 3, "offsets-wrapped"),
         (WIDE, {"small_member": 16 * settings.MIB}, TaskKind.BATCH, 2, "size-wrapped"),
         (WIDE, {}, TaskKind.STREAM, 3, "size-wrapped"),
+        (deflated("low.bin", WRAP + GIB), {}, TaskKind.STREAM, 3, "size-wrapped"),
         (WIDE, {"split_from": settings.MIB}, TaskKind.SCAN, 4, "size-wrapped"),
     ],
 )

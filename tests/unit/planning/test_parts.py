@@ -69,6 +69,10 @@ def _fill(world: World, files: Files) -> Request:
             _without(PIECES, "a.zip.004"),
             r".*is missing: a\.zip\.004; the first 3 do not contain the archive's end.*",
         ),
+        (
+            {"a.002": PIECES["a.zip.002"], "a.001": PIECES["a.zip.001"]},
+            r".*is missing: a\.003; the first 2 do not contain the archive's end.*",
+        ),
         (_without(PIECES, "a.zip.002") | {"a.zip.001": b"no archive"}, "no-eocd.*"),
     ],
     ids=[
@@ -81,6 +85,7 @@ def _fill(world: World, files: Files) -> Request:
         *(f"{name} lacks {lost} bytes" for name in NAMES[:3] for lost in (1, 500)),
         "a later piece",
         "a piece is missing",
+        "a piece of any file is missing",
         "no archive",
     ],
 )
