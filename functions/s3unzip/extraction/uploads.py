@@ -38,9 +38,6 @@ from s3unzip.stores.ports import Buffer, Kind, PartLimits, Upload
 class UploadGoneError(errors.ServiceFaultError):
     """The upload was aborted elsewhere; the task begins a new one."""
 
-    def __init__(self, error: errors.NotFoundError) -> None:
-        super().__init__(f"{error}; another process aborted the upload")
-
 
 class CopyRefusedError(errors.StorageError):
     """The store cannot copy a member, or copied it wrongly, so the member is streamed."""
@@ -79,7 +76,7 @@ def finish_upload(
     try:
         etag = complete_once(attempt, row, upload, parts)
     except errors.NotFoundError as gone:
-        raise UploadGoneError(gone) from gone
+        raise UploadGoneError(f"{gone}; another process aborted the upload") from gone
     except errors.ConflictError:  # another object has the key, and `on_conflict` keeps it
         abort_upload(attempt, upload)
         attempt.note(row, explain_refusal(row, attempt))
@@ -351,4 +348,4 @@ def send_part(run_step: Step, kind: Kind, send: Callable[[], Part]) -> Part:
     try:
         return run_step.calls.paced(kind, send)
     except errors.NotFoundError as gone:
-        raise UploadGoneError(gone) from gone
+        raise UploadGoneError(f"{gone}; another process aborted the upload") from gone

@@ -1,6 +1,7 @@
 """What bounds memory and time in a worker, and how the upload of a large member goes on."""
 
 import gzip
+import pickle
 import posixpath
 import threading
 import time
@@ -167,9 +168,11 @@ def test_an_upload_that_somebody_aborted_is_told_as_gone() -> None:
     attempt, row = _begin(world)
     upload = begin_upload(attempt, row)
     world.out.abort_upload(upload)
-    with pytest.raises(UploadGoneError):
+    with pytest.raises(UploadGoneError) as gone:
         finish_upload(attempt, row, upload, ())
     assert attempt.outcomes == []
+    # A worker process sends the error to its program.
+    assert str(pickle.loads(pickle.dumps(gone.value))) == str(gone.value)  # noqa: S301 - our own
 
 
 @dataclass(eq=False)
