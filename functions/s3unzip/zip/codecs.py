@@ -295,6 +295,7 @@ class _LzmaStream:
         self._memory_limit = min(policy.limits.decoder_memory, _MAX_DICTIONARY)
         self._stream: lzma.LZMADecompressor | None = None  # None until its header has arrived
         self._input: Buffer = b""  # bytes that liblzma has not received yet
+        self.unused_data: Buffer = b""  # bytes after the end of the stream
 
     @property
     def eof(self) -> bool:
@@ -312,12 +313,6 @@ class _LzmaStream:
             return True
         return self._stream.needs_input and not self._input
 
-    @property
-    def unused_data(self) -> Buffer:
-        if self._stream is None:
-            return b""
-        return self._stream.unused_data
-
     def decompress(self, data: Buffer, max_length: int) -> Buffer:
         self._input_left -= len(data)
         self._input = b"".join((self._input, data))
@@ -331,6 +326,7 @@ class _LzmaStream:
         output = self._stream.decompress(self._input, max_length)
         self._input = b""  # liblzma keeps the input that it has not used
         self._output_left -= len(output)
+        self.unused_data = self._stream.unused_data
         return output
 
     def _start(self) -> lzma.LZMADecompressor | None:
