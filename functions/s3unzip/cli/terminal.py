@@ -19,7 +19,6 @@ import io
 import os
 import signal
 import sys
-import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -174,11 +173,8 @@ class Stopping:
         """Raise `KeyboardInterrupt` inside the block for SIGINT and the `STOPPING` signals.
 
         If Python discards the exception, a timer raises it again. Ignored signals stay ignored, as
-        nohup requires. Only the main thread can set handlers; in other threads, nothing changes.
+        nohup requires. Only the main thread can set handlers.
         """
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
         replaced_hook = sys.unraisablehook
 
         def report_others(discarded: sys.UnraisableHookArgs) -> None:
