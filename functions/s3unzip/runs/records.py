@@ -383,8 +383,7 @@ class RunRecords:
         names = [
             name for prefix in RECORDS if prefix not in keep for name in self.store.names(prefix)
         ]
-        if names:
-            self.store.delete(names)
+        self.store.delete(names)
 
     def _decode(self, name: str, data: bytes, kind: type[T]) -> T:
         try:
