@@ -279,8 +279,6 @@ class FolderDestination(Destination):
         ``a.txt`` comes before ``a/b``, as in S3. Symbolic links are neither followed nor listed.
         """
         top = prefix[: prefix.rfind("/") + 1]  # the deepest folder that contains all these keys
-        if not top.startswith(self.start):  # the prefix is a part of the folder's own path
-            top = self.start
         stack = [self._list_folder(top)]  # the folders being listed, each in the one before it
         while stack:
             key, size = next(stack[-1], ("", None))
