@@ -385,22 +385,18 @@ class DeployedRuns(RunList):
                 raise NotFoundError(f"{run}: there is no record of it; upload the archive again")
             # The run has no plan, or its plan cannot be read: the run is planned again. The new
             # plan has all members, so `failed` is not needed.
-            data = self._copy_input(last=execution_name(run, number), first=execution_name(run))
+            data = self._copy_input(execution_name(run))
         name = execution_name(run, number + 1)
         self.ask("states:StartExecution", stateMachineArn=self._machine, name=name, input=data)
 
-    def _copy_input(self, last: str, first: str) -> str:
-        """Return the input for an execution that plans a run again.
+    def _copy_input(self, first: str) -> str:
+        """Return the input for an execution that plans a run again: that of the `first` one.
 
-        It is that of the execution `last` or, if that one has no request, of `first`, which has one
-        unless somebody started it by hand.
+        The input of the first execution has the request; that of a resumed one may have none.
         """
-        for name in (last, first):
-            copied = json.loads(
-                self.ask("states:DescribeExecution", executionArn=self._arn(name))["input"]
-            )
-            if "request" in copied:  # an execution that resumed the run has no request
-                break
+        copied = json.loads(
+            self.ask("states:DescribeExecution", executionArn=self._arn(first))["input"]
+        )
         return json.dumps(
             {field: copied[field] for field in ("run", "request", "pin") if field in copied}
         )
