@@ -423,8 +423,6 @@ def _classify_text(answer: BaseHTTPResponse) -> str | None:
     # Some servers send a ZIP file with a text content type.
     if not is_text or body.startswith(b"PK"):
         return None
-    if media_type == "text/html":
-        return "a web page"
     return f"a file of type {media_type[:50]}"
 
 
