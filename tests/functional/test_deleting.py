@@ -25,7 +25,7 @@ from s3unzip.model import (
     encode,
 )
 from s3unzip.runs.records import REPORT, RUN
-from s3unzip.settling import loop
+from s3unzip.settling import loop, report as reports
 from s3unzip.stores.config import StoreConfig, parse_destination
 from tests.support import memory, memory_server, streams
 from tests.support.processes import Ended, Program
@@ -276,9 +276,12 @@ def test_a_run_without_a_plan_is_resumed_with_the_rule_of_its_environment(
     store = world.records(failed.run).store
     store.delete([RUN])
     store.write(REPORT, [encode(failed)])
-    assert world.finish(
-        loop.resume(failed.run, world.context, after_success=rule)
-    ).after_success == SourceResult(SourceAction.TAG, SourceState.PENDING)
+    resumed = world.finish(loop.resume(failed.run, world.context, after_success=rule))
+    assert resumed.after_success == SourceResult(SourceAction.TAG, SourceState.PENDING)
+    world.request(build(BROKEN))  # another archive, which the rule of this run must not touch
+    assert reports.finish_source(rule, resumed, world.context).after_success == SourceResult(
+        SourceAction.TAG, SourceState.KEPT, f"{failed.source}: a newer archive has replaced it"
+    )
 
 
 class Target:
