@@ -257,13 +257,13 @@ def test_refused_members_are_not_excluded(
 
 
 def test_long_names_make_no_long_report(world: World) -> None:
-    """Two hundred names of 65 KB are cut wherever they are shown."""
+    """Two hundred names of 65 KB are cut wherever they are shown; the report has some of them."""
+    world.tune(failures_listed=150)
     names = [f"{start}{n:03}" + "n" * 65_000 for start in ("../", "") for n in range(100)]
     report = world.run(build(*map(Entry, names), Entry("fine", b"1")), failed=200, extracted=1)
     work = world.buckets.run_store(report.run)
-    for name in ("report.json", "outcomes/plan.jsonl"):
-        assert len(work.read(name)) < 200 * 1_000
-    assert all(len(failure.key) < 300 for failure in report.failures)
+    assert max(len(work.read(name)) for name in ("report.json", "outcomes/plan.jsonl")) < 200_000
+    assert [len(failure.key) < 300 for failure in report.failures] == [True] * 150
     shown = io.StringIO()
     print_report(report, shown)
     assert len(shown.getvalue()) < 10_000
