@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -32,6 +33,7 @@ from tests.support.servers import (
     HttpServer,
     Reply,
     WebFiles,
+    make_tls,
     nobody,
     raw_server,
 )
@@ -408,3 +410,15 @@ def test_redirects_to_nonsense(target: str) -> None:
         pytest.raises(StorageError, match="redirects to"),
     ):
         WebSource(FAST).tail(Location("http", server.url.removeprefix("http://"), "a.zip"), 10)
+
+
+def test_no_redirect_leaves_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The query of a presigned URL is never sent in the clear, whatever hosts are allowed."""
+    tls = make_tls(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert.pem"))
+    moved = b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1/a.zip\r\nContent-Length: 0\r\n\r\n"
+    with (
+        raw_server(lambda one: one.sendall(moved), tls) as host,
+        pytest.raises(StorageError, match="redirects from https to http; not followed"),
+    ):
+        WebSource(StoreConfig(other_hosts=True)).stat(Location("https", host, "a.zip"))

@@ -8,10 +8,9 @@ import boto3
 import botocore.session
 import pytest
 from botocore.config import Config
-from botocore.exceptions import NoRegionError
 from msgspec.structs import replace
 
-from s3unzip.errors import AccessDeniedError, UsageError
+from s3unzip.errors import AccessDeniedError
 from s3unzip.stores.config import StoreConfig
 from s3unzip.stores.s3 import botocore_clients, credentials
 from s3unzip.stores.s3.aws_session import AwsSession
@@ -127,15 +126,6 @@ def test_a_file_that_is_no_configuration_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "config").write_text("[default")
     with pytest.raises(AccessDeniedError, match="config"):
         AwsSession(StoreConfig()).reaches_aws  # noqa: B018 - reads the settings
-
-
-def test_an_unknown_profile_is_an_error() -> None:
-    """The first client reports that the profile does not exist, or that there is no region."""
-    with pytest.raises(UsageError, match="nobody"):
-        AwsSession(StoreConfig(profile="nobody")).client("s3")
-    with pytest.raises(NoRegionError):
-        AwsSession(StoreConfig()).client("sqs")
-    assert AwsSession(StoreConfig()).keys.current() is None
 
 
 KEYS_OF_FILE = "aws_access_key_id = AKIDFILE\naws_secret_access_key = made-up\n"
