@@ -99,8 +99,6 @@ def choose_form(count: int, singular: str, plural: str) -> str:
 
 def show_share(part: float, whole: float) -> str:
     """Return a share in percent with two digits, or with four if it is above 99 %."""
-    if not whole:
-        return "0 %"
     percent = 100 * part / whole
     if 0 < percent < 0.1:
         return "under 0.1 %"

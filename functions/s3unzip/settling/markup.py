@@ -163,9 +163,7 @@ def bar(part: float, whole: float, tone: str) -> Markup:
 
 
 def aside(note: str) -> Markup:
-    """Return a line in muted style below a text; nothing for an empty note."""
-    if not note:
-        return NOTHING
+    """Return a line in muted style below a text."""
     return element("span", {"class": "quiet below"}, text(note))
 
 
