@@ -426,10 +426,10 @@ def test_leftovers_are_removed_below_the_folder_only(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     target = FolderDestination(f"{tmp_path}/out")
     for folder in ("../", "a/../../", "./"):
-        assert target.remove_own(f"{target.start}{folder}", "run") == 0
+        assert target.remove_own(f"{target.root_prefix}{folder}", "run") == 0
     assert all((tmp_path / name).exists() for name in names)
-    assert target.remove_own(target.start, "run") == 1
-    assert target.remove_own(f"{target.start}a/", "run") == 1
+    assert target.remove_own(target.root_prefix, "run") == 1
+    assert target.remove_own(f"{target.root_prefix}a/", "run") == 1
     assert [(tmp_path / name).exists() for name in names] == [True, False, False]
 
 

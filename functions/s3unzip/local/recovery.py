@@ -63,7 +63,7 @@ def remove_leftovers(step: Step) -> int:
     destination = step.destination
     if not isinstance(destination, FolderDestination):
         return 0
-    folders = {destination.start}  # the destination itself and the folders of the members
+    folders = {destination.root_prefix}  # the destination itself and the folders of the members
     # All slices of a member have the same rows.
     for rows in {task.rows for task in step.records.tasks()}:
         folders.update(dirname(row.key) + "/" for row in step.read_rows(rows))

@@ -83,15 +83,15 @@ class FolderDestination(Destination):
 
     def __init__(self, root: str, *, private: bool = False) -> None:
         self.root = root.rstrip("/") or "/"
-        self.start = root.rstrip("/") + "/"  # prefix of all keys
+        self.root_prefix = root.rstrip("/") + "/"  # prefix of all keys
         self._folders = OpenFolders(self.root, PRIVATE if private else 0o777)
         self._is_private = private
 
     def _check_key(self, key: str) -> str:
         """Return `key`; raise `StorageError` if no member below the folder can have it."""
-        below = key[len(self.start) :]
+        below = key[len(self.root_prefix) :]
         parts = below.split("/")
-        if not key.startswith(self.start) or NO_NAMES.intersection(parts) or "\0" in key:
+        if not key.startswith(self.root_prefix) or NO_NAMES.intersection(parts) or "\0" in key:
             raise errors.StorageError(f"{key!r}: not a path below {self.root}")
         # The first test is only an optimization.
         if OWN in below and any(part.startswith(OWN) for part in parts):
@@ -107,7 +107,7 @@ class FolderDestination(Destination):
             key: absolute path of the file.
             create: whether to create missing folders.
         """
-        folder, _, name = key[len(self.start) :].rpartition("/")
+        folder, _, name = key.removeprefix(self.root_prefix).rpartition("/")
         return self._folders.get(folder, create=create), name
 
     def _open_file(self, key: str, flags: int = os.O_RDONLY) -> FileIO:
@@ -202,8 +202,8 @@ class FolderDestination(Destination):
             run: id of the run.
         """
         prefix = own_prefix(run)
-        # `_scan` takes a path below `self.start`, but `_unlink` takes a key, with `self.start`.
-        path = folder[len(self.start) : -1]
+        # `_scan` takes a path below the root, but `_unlink` takes a key, with `root_prefix`.
+        path = folder[len(self.root_prefix) : -1]
         names = [entry.name for entry in self._scan(path) if entry.name.startswith(prefix)]
         for name in names:
             self._unlink(folder + name)
@@ -257,7 +257,7 @@ class FolderDestination(Destination):
 
     def make_folder(self, key: str) -> None:
         """Create a folder and its parent folders if they are missing."""
-        self._folders.get(self._check_key(key)[len(self.start) :], create=True)
+        self._folders.get(self._check_key(key).removeprefix(self.root_prefix), create=True)
 
     def head(self, key: str) -> StoredObject | None:
         """Return the size of a file and the CRC-32 of its bytes, or None if it is missing."""
@@ -301,7 +301,7 @@ class FolderDestination(Destination):
             folder: key of the folder, ending in "/".
         """
         listed: list[tuple[str, int | None]] = []
-        for entry in self._scan(folder[len(self.start) : -1]):
+        for entry in self._scan(folder[len(self.root_prefix) : -1]):
             if entry.name.startswith(OWN):  # a temporary file of s3unzip
                 continue
             if entry.is_dir(follow_symlinks=False):
@@ -348,7 +348,7 @@ class FolderDestination(Destination):
     def complete_upload(self, upload: Upload, parts: Sequence[Part], *, if_absent: bool) -> None:
         """Check the size of the file, and set its final mode, time and name."""
         parts_key = self._own_key(upload.upload_id)
-        note = self._own_key(upload.upload_id, NOTE)
+        note_key = self._own_key(upload.upload_id, NOTE)  # with the facts from `create_upload`
         key = self._check_key(upload.key)
         try:
             with self._open_own(parts_key, os.O_WRONLY) as file:
@@ -358,13 +358,13 @@ class FolderDestination(Destination):
                     raise errors.StorageError(
                         f"{key}: its parts have {size} bytes, but the file has {written}"
                     )
-                _, facts = self._read_note(note)
+                _, facts = self._read_note(note_key)
                 clear_mode_bits(file.fileno(), self._choose_mode(facts.metadata))
                 restore_time(file.fileno(), facts.metadata)
             folder, name = self._locate(key, create=True)
             root, parts_name = self._locate(parts_key)
             rename(parts_name, root.file, name, folder.file, if_absent=if_absent)
-            self._unlink(note)
+            self._unlink(note_key)
         except OSError as error:
             if if_absent and isinstance(error, FileExistsError):
                 self.abort_upload(upload)
@@ -382,7 +382,7 @@ class FolderDestination(Destination):
                 # There is no readable note if the upload has just been completed, or after a power
                 # failure.
                 with contextlib.suppress(errors.NotFoundError, errors.UsageError):
-                    key, _ = self._read_note(self.start + name)
+                    key, _ = self._read_note(self.root_prefix + name)
                     if key.startswith(prefix):
                         yield Upload(key, name.removeprefix(OWN).removesuffix(NOTE))
 
@@ -390,7 +390,7 @@ class FolderDestination(Destination):
         """Return the key of the file for an upload, or of its note if `ending` is `NOTE`."""
         if not upload_id.isalnum():
             raise errors.StorageError(f"{upload_id!r}: not an upload of {self.root}")
-        return f"{self.start}{OWN}{upload_id}{ending}"
+        return f"{self.root_prefix}{OWN}{upload_id}{ending}"
 
     def _open_own(self, key: str, flags: int) -> FileIO:
         """Open a temporary file, but refuse a hard link to another file."""
