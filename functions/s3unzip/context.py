@@ -99,6 +99,6 @@ class Context(Struct, frozen=True):
             self.clock,
             self.tuning.retry_seconds,
             self.tuning.puts_in_flight,
-            first=self.initial_concurrency,
+            first_limit=self.initial_concurrency,
             faults=self.faults,
         )

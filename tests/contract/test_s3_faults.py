@@ -597,7 +597,7 @@ RECORD_CALLS: dict[str, Callable[[run_store.RunStore], object]] = {
 def test_a_run_store_spends_one_budget(call: str) -> None:
     """Only the step's calls retry and count requests, so the budget is spent once."""
     clock = ManualClock()
-    calls = Calls(clock, budget=2.0, at_once=4)
+    calls = Calls(clock, budget_seconds=2.0, at_once=4)
     with (
         scripted(lambda _: s3_error(503, "ServiceUnavailable")) as (stores, asked),
         pytest.raises(ThrottledError),

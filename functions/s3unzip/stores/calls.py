@@ -121,28 +121,28 @@ class Calls:
 
     Args:
         clock: clock of the process.
-        budget: seconds for which calls are repeated; used only if `faults` is None.
+        budget_seconds: time for which calls are repeated; used only if `faults` is None.
         at_once: maximum number of concurrent paced calls.
-        first: maximum number of concurrent paced calls when the step begins (see `AimdLimiter`).
+        first_limit: the same when the step begins (see `AimdLimiter`).
         faults: budget shared by all calls of the process. If None, this step has its own.
     """
 
     def __init__(
         self,
         clock: Clock,
-        budget: float,
+        budget_seconds: float,
         at_once: int,
-        first: int = FIRST_CALLS,
+        first_limit: int = FIRST_CALLS,
         faults: FaultBudget | None = None,
     ) -> None:
         self._clock = clock
-        self._faults = faults or FaultBudget(budget)
+        self._faults = faults or FaultBudget(budget_seconds)
         self._counts: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._ended = threading.Event()
         # The fault that used up the budget. After this fault, no call of this step is repeated.
         self._final_fault: ServiceFaultError | None = None
-        self.pace = AimdLimiter(at_once, first)
+        self.pace = AimdLimiter(at_once, first_limit)
 
     def run(self, kind: Kind, call: Callable[[], T], store: Store | None = None) -> T:
         """Return the result of `call`; retry while the budget lasts.

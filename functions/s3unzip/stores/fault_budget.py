@@ -97,7 +97,8 @@ class FaultBudget:
             for scope in (store, None), (store, kind):  # all requests, then those of this kind
                 outage = self._outages.get(scope)
                 if outage is None or now - outage.latest > FORGET * self.seconds:
-                    # The outage began after the last success, even if this call began before it.
+                    # An earlier outage is over. The new one began after the last success, even if
+                    # this call began before it.
                     outage = _Outage(max(began, self._latest_success.get(scope, 0.0)))
                     self._outages[scope] = outage
                 outage.latest = now

@@ -299,7 +299,12 @@ def _traced(adapter: T, texts: Mapping[str, str], root: str = "") -> T:
 
 
 def _log_calls(method: Callable[..., Any], text: str, root: str) -> Callable[..., Any]:
-    """Return a method that logs its calls; a generator is logged when it ends."""
+    """Return a method that logs its calls; a generator is logged when it ends.
+
+    Args:
+        text: text to log, with {root} and the names of parameters of the method in braces.
+        root: text to put before each key.
+    """
     import inspect
 
     signature = inspect.signature(method)

@@ -59,7 +59,7 @@ class Clock:
         self._clock = clock
         self._remaining = remaining
         self.now = time.time
-        if clock is not None:
+        if clock is not None:  # it overrides `remaining`
             self._remaining = clock.remaining
             self.now = clock.now
         self._stopped = threading.Event()
