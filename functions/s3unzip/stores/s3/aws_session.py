@@ -69,7 +69,7 @@ class AwsSession:
 
     @cached_property
     def settings(self) -> AwsSettings:
-        """The settings from environment variables and files."""
+        """The settings from environment variables and files, read by botocore only if necessary."""
         plain = read_plain_settings(self.access.profile)
         if plain is not None:
             return plain

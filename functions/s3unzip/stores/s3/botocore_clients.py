@@ -82,12 +82,14 @@ class SharedCredentials(Credentials):
 
 
 def open_session(profile: str | None, region: str | None) -> Session:
-    """Return a botocore session. If profile or region is None, variables and files set it."""
+    """Return a botocore session. A profile or region of None is taken from variables and files."""
     session = Session(profile=profile)
     try:
-        session.get_scoped_config()  # reads the files now: concurrent threads would miss profiles
+        # Reads the files now. If a thread read them later, other threads could use the profiles
+        # before botocore has added all of them.
+        session.get_scoped_config()
     except exceptions.BotoCoreError as error:
-        raise explain_missing_keys(error, profile_name(profile)) from None
+        raise explain_profile_error(error, profile_name(profile)) from None
     session.set_default_client_config(PATIENCE)
     if region is not None:
         session.set_config_variable("region", region)
@@ -166,7 +168,7 @@ def read_settings(profile: str | None, session: Session) -> AwsSettings:
             ),
         )
     except exceptions.BotoCoreError as error:
-        raise explain_missing_keys(error, profile_name(profile)) from None
+        raise explain_profile_error(error, profile_name(profile)) from None
 
 
 def _find_endpoint(session: Session) -> str | None:
@@ -182,8 +184,8 @@ def _find_endpoint(session: Session) -> str | None:
     return endpoint
 
 
-def explain_missing_keys(error: Exception, profile: str) -> errors.S3UnzipError:
-    """Return an error that explains why botocore's chain found no keys.
+def explain_profile_error(error: Exception, profile: str) -> errors.S3UnzipError:
+    """Return the error for an exception that the settings or keys of a profile caused.
 
     Args:
         profile: name of the profile, or "" for the default profile.

@@ -44,7 +44,7 @@ _log = logging.getLogger("s3unzip.calls")
 # caches the keys from the main process for 4 minutes.
 CREDENTIALS_LIFETIME = timedelta(minutes=10)
 ANSWER_SECONDS = 240.0  # time for which a worker caches the keys from the main process
-RENEWAL_SECONDS = 90.0  # minimum time between renewals, because a slow PUT can take so long
+RENEWAL_SECONDS = 90.0  # minimum time between renewals, because a slow PUT can take this long
 RELOOK_SECONDS = 2.0  # time until the next lookup if the same keys were found
 MAX_PROFILES = 8  # maximum number of profiles whose keys a process keeps
 # The exceptions that the files and programs of a profile can cause.
@@ -132,13 +132,13 @@ class ProfileKeys:
         otherwise for `RELOOK_SECONDS`.
 
         Args:
-            renewals: value of `self.renewals` when the caller began to use the refused keys.
+            renewals: value of `self.renewals` when the caller last began to use other keys.
         """
         with self._lock:
             if renewals != self.renewals:  # another caller renewed the keys in the meantime
                 return True
-            # After finding new keys, wait longer before the next lookup: refusals of requests that
-            # other threads signed with the old keys may still arrive.
+            # After finding new keys, wait longer before the next lookup: the refused request may
+            # have been signed with the old keys, before the caller began to use the new ones.
             valid_seconds = RENEWAL_SECONDS if self._found_new_keys else RELOOK_SECONDS
             if time.monotonic() - self._looked <= valid_seconds:
                 if self._lookup_error is not None:
@@ -211,9 +211,9 @@ class ProfileKeys:
         try:
             yield
         except CHAIN_ERRORS + botocore_errors() as error:
-            from s3unzip.stores.s3.botocore_clients import explain_missing_keys
+            from s3unzip.stores.s3.botocore_clients import explain_profile_error
 
-            self.failure = explain_missing_keys(error, profile_name(self._profile))
+            self.failure = explain_profile_error(error, profile_name(self._profile))
             if self._keys is None and isinstance(self.failure, errors.ServiceFaultError):
                 # The service has never issued keys, so its address is probably wrong.
                 self.failure = errors.StorageError(f"{self.failure}; check the network")

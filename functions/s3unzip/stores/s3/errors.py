@@ -33,7 +33,7 @@ from s3unzip.errors import (
 from s3unzip.stores.config import PROXY_LOGIN
 from s3unzip.stores.s3.plain_settings import botocore_errors
 
-UNTRUSTED = "UntrustedCertificate"  # not a code of S3: the client rejected the certificate
+UNTRUSTED = "UntrustedCertificate"  # not an S3 code: the client rejected the certificate
 NOT_S3 = "the answer does not follow the S3 protocol"
 NO_ETAG = "ETag Header missing from response"  # end of an obstore message
 # The field that `botocore_clients` adds to the response to ListObjectsV2. It contains a `ListPage`;
@@ -55,9 +55,9 @@ _XML_FIELDS = {  # by field of `ServerAnswer`
     "message": re.compile(r"<Message>([^<]{1,500})</Message>"),
     "request_id": re.compile(r"<RequestId>([\w-]{1,100})</RequestId>"),
 }
-_CAUSE = re.compile(r" - (HTTP error: [^\n]{1,200})")
+_HTTP_ERROR = re.compile(r" - (HTTP error: [^\n]{1,200})")
 _CERTIFICATE = re.compile(r"InvalidCertificate\(\s*(\w+)(?:\(\s*\w+\(\s*(\w+))?")
-_REASON = re.compile(r'(?:message|error): "([^"\n]{1,200})"')
+_HTTP_CAUSE = re.compile(r'(?:message|error): "([^"\n]{1,200})"')
 _CONNECTING = re.compile(r"legacy::Error\(\s*Connect,")
 # Messages of servers that do not support a header: Cloudflare R2 sends status 501, Backblaze B2
 # sends 400.
@@ -244,12 +244,12 @@ def _explain_without_status(text: str, details: str) -> ServerAnswer:
         # obstore cannot use the response: it has another range, no range or a malformed header.
         # Without a response, obstore adds "HTTP error".
         return ServerAnswer(None, "", f"{NOT_S3}: {message.removeprefix(_GENERIC)}")
-    cause = _CAUSE.search(text)
-    if cause is not None:
-        reason = _REASON.search(details)
-        message = cause[1]
-        if reason is not None:
-            message += f": {reason[1]}"
+    http_error = _HTTP_ERROR.search(text)
+    if http_error is not None:
+        cause = _HTTP_CAUSE.search(details)
+        message = http_error[1]
+        if cause is not None:
+            message += f": {cause[1]}"
     unreachable = ""
     if _CONNECTING.search(details):
         unreachable = _why_unreachable(text + details)
@@ -355,7 +355,7 @@ def translate_error(error: Exception, call: Call) -> S3UnzipError:
     """Return the error for an exception that botocore or obstore raised during `call`.
 
     Raises:
-        KeyboardInterrupt: Ctrl-C interrupted our credential provider.
+        KeyboardInterrupt: Ctrl-C interrupted our credential provider, and obstore wrapped it.
     """
     if isinstance(error, UnauthenticatedError) and _INTERRUPTED.match(str(error)):
         raise KeyboardInterrupt from error
@@ -404,7 +404,7 @@ def is_missing_right(answer: ServerAnswer) -> bool:
 
 
 def _choose_error_class(answer: ServerAnswer, call: Call) -> type[S3UnzipError]:
-    """Return the class of the error, based on its code and status, and then on `call`."""
+    """Return the class of the error, based on its code or status, or otherwise on `call`."""
     if is_unsupported(answer):
         return UnsupportedError
     if "Throttl" in answer.code:  # in codes of AWS services such as KMS

@@ -62,7 +62,7 @@ _PLAIN_SETTINGS = frozenset(
 )
 # Sections that botocore may rename: those with quotes, or with white space other than single
 # spaces.
-_ALIAS = re.compile(r"^profile default$|[\"'\\]|^ |  | $|[^\S ]")
+_RENAMED_BY_BOTOCORE = re.compile(r"^profile default$|[\"'\\]|^ |  | $|[^\S ]")
 _URL = re.compile(r"https?://[^/?#\s]+/?")
 
 Profile = dict[str, str]
@@ -222,7 +222,7 @@ def _read_sections(path: str) -> dict[str, Profile] | None:
     except configparser.Error:
         return None
     sections = {name: dict(parser[name]) for name in parser.sections()}
-    if any(map(_ALIAS.search, sections)):
+    if any(map(_RENAMED_BY_BOTOCORE.search, sections)):
         return None
     return sections
 

@@ -80,7 +80,7 @@ class Session:
         # account.
         self._owned: dict[tuple[str, str], float] = {}
         self._checked: set[str] = set()  # buckets that need no further check
-        self._unversioned: set[str] = set()  # buckets whose versions cannot be read
+        self._version_denied: set[str] = set()  # buckets that deny reading versions
         self._renewals_of_stores = 0  # `ProfileKeys.renewals` when `_stores` was last cleared
         # Until this monotonic time, a server that is unreachable is probably not the intended one.
         self.startup_ends = aws.access.startup_ends()
@@ -120,7 +120,7 @@ class Session:
 
     def reader(self, bucket: str) -> S3Store:
         """Return the obstore client that reads `bucket`."""
-        key = (bucket, False, None)
+        key = (bucket, False, None)  # False: does not write
         return self._stores.get(key) or self._open_store(key)  # reading from a dict needs no lock
 
     def writer(self, bucket: str, kms_key: str | None) -> S3Store:
@@ -129,7 +129,7 @@ class Session:
         Args:
             kms_key: KMS key to write with. Defaults to the default encryption of the bucket.
         """
-        key = (bucket, True, kms_key)
+        key = (bucket, True, kms_key)  # True: writes
         return self._stores.get(key) or self._open_store(key)
 
     def _write_settings(self, kms_key: str | None) -> S3Config:
@@ -206,7 +206,7 @@ class Session:
             "user_agent": "s3unzip",
         }
         if not PROXIES.isdisjoint(map(str.lower, os.environ)):
-            # obstore would read them in its own way. To use no proxy, the host must be excluded.
+            # obstore would read them in its own way. Only excluding the host avoids a proxy.
             options["proxy_url"] = find_proxy(url) or url
             if options["proxy_url"] == url:
                 options["proxy_excludes"] = urlsplit(url).hostname or ""
@@ -283,7 +283,7 @@ class Session:
         later requests have only the ETag, because credentials without that permission may still be
         able to read the archive.
         """
-        if bucket in self._unversioned and pin.has_strong_etag:
+        if bucket in self._version_denied and pin.has_strong_etag:
             return None
         return pin.version_id
 
@@ -317,7 +317,7 @@ class Session:
         if answer.code in REFUSED_KEYS:
             return self._renew_keys(fault, answer.code)
         if call.action == "GetObjectVersion" and is_missing_right(answer):
-            self._unversioned.add(call.bucket)  # the next attempt specifies no version
+            self._version_denied.add(call.bucket)  # the next attempt specifies no version
             return errors.ServiceFaultError(str(fault))  # allows the next attempt
         if is_misplaced(answer):  # `fault` allows a retry, which goes to the region of the bucket
             if self._aws.is_wrong_region(answer.status) or not self._switch_region(call.bucket):
@@ -349,7 +349,7 @@ class Session:
         The error is a `ServiceFaultError`, which allows a retry, if other keys were found or may be
         found later.
         """
-        # When a program starts, keys that are wrong but not expired are a mistake of the user.
+        # When a program starts, keys that are wrong but not expired are a user error.
         if code not in EXPIRED and self._is_starting:
             return refusal
         keys = self._aws.keys

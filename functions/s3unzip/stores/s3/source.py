@@ -225,7 +225,8 @@ class S3Source(Source):
                 f"{call}: the store gives neither an ETag nor a version nor a date, so a change "
                 f"during a run could not be detected; {CHECK_ENDPOINT}"
             )
-        if not etag and modified is not None:  # the date replaces the ETag
+        # In the pin, the date replaces a missing ETag. It is compared, but not sent (see `Pin`).
+        if not etag and modified is not None:
             from email.utils import format_datetime
 
             etag = format_datetime(meta["last_modified"], usegmt=True)
@@ -342,8 +343,9 @@ def content_length(call: Call, answer: Mapping[str, Any]) -> int:
 def _version_request(location: Location, pin: Pin) -> tuple[str | None, dict[str, Any]]:
     """Return the version id, and the parameters of a request about that version.
 
-    The id is None if the bucket has no versioning. A request with these parameters then refers
-    to the current object, which may be newer.
+    The id is None if the object was written without versioning: it has no id, or `NO_VERSION`,
+    which a newer object can have, too. A request with these parameters then refers to the current
+    object, which may be newer.
     """
     request = {"Bucket": location.bucket, "Key": location.key}
     if pin.version_id in {None, NO_VERSION}:
