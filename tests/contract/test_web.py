@@ -205,7 +205,7 @@ def test_every_status_has_one_meaning(status: int, kind: type[S3UnzipError]) -> 
         source.stat(Location("http", f"me:SECRET@{where.bucket}", where.key))
     assert (type(caught.value), len(server.asked)) == (kind, 1)
     assert "SECRET" not in str(caught.value)
-    assert ("refuses the user or the password" in str(caught.value)) == (status == 401)
+    assert ("refuses the user name or the password" in str(caught.value)) == (status == 401)
 
 
 @pytest.mark.parametrize("status", [429, 503])

@@ -142,7 +142,9 @@ class TaskCutter:
         self._batch = Load(members, bytes_in, bytes_out)
 
     def end_batch(self, row_stop: int) -> None:
-        """Make the task of the current batch, unless it is empty; `add` begins the next batch.
+        """Make the task of the current batch, unless it is empty.
+
+        The sums of the batch are left as they are, because `add` sets them for the next batch.
 
         Args:
             row_stop: the offset in members.jsonl at which the rows of the batch end.

@@ -141,9 +141,9 @@ class RunList(ABC):
         """Return the configuration with which commands reach the stores of a run."""
 
     def map_counts(self, run: str) -> dict[str, int]:  # noqa: ARG002 - used in a subclass
-        """Return how many tasks of the last Map of a run are waiting, running and lost.
+        """Return how many tasks of the last Map Run of a run are waiting, running and lost.
 
-        The keys are fields of `RunProgress`. The result is empty if the run had no Map Run.
+        The keys are fields of `RunProgress`. The result is empty if there was none.
         """
         return {}
 

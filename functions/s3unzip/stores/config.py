@@ -65,7 +65,7 @@ def parse_source(text: str) -> Location:
             "curl -o archive.zip URL, then s3unzip run archive.zip DEST"
         )
     location = parse_location(text)
-    # In another process, /dev/stdin and /dev/fd/3 are other files.
+    # In another process, /dev/stdin and /dev/fd/3 refer to other files.
     if location.store.is_local and location.key.startswith(("/dev/", "/proc/")):
         with suppress(OSError):  # the error is raised when the archive is opened
             location = replace(location, key=str(Path(location.key).resolve(strict=True)))
@@ -316,7 +316,7 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
         str | None,
         RunOption(
             "--addressing-style <path|virtual>",
-            "Where requests have the bucket: in the path or in the host name.",
+            "Where requests put the bucket: in the path or in the host name.",
             HelpSection.STORES,
         ),
     ] = None
@@ -436,7 +436,7 @@ class StoreConfig(Struct, frozen=True, omit_defaults=True):
         return (
             access.endpoint_url == self.endpoint_url
             and access.profile == self.profile
-            and not self.unsigned
+            and not self.unsigned  # else the credentials may not be allowed to read the archive
         )
 
 

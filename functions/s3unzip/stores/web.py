@@ -406,7 +406,7 @@ def _explain_status(answer: BaseHTTPResponse, location: Location) -> errors.S3Un
     if status >= 500 or status == 408:  # 408: Request Timeout
         return errors.ServiceFaultError(text)
     if status == 401 and "@" in location.bucket:
-        return errors.LinkRefusedError(f"{text}: the server refuses the user or the password")
+        return errors.LinkRefusedError(f"{text}: the server refuses the user name or the password")
     error, advice = REFUSALS.get(
         status, (errors.StorageError, "; check that the URL is that of the download itself")
     )
