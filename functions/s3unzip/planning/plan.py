@@ -208,7 +208,7 @@ def preview_plan(request: Request, context: Context) -> tuple[Reading, list[Task
     reading = read_archive(request, context, context.calls())
     cutter = make_cutter(request, reading, context)
     for _ in cut_and_encode(reading, cutter):
-        pass  # only the cutter is used, not the rows
+        pass  # this fills the cutter; the encoded rows are not needed
     return reading, [*order_tasks(cutter.tasks), *cutter.copies]
 
 
@@ -236,7 +236,7 @@ def cut_and_encode(reading: Reading, cutter: TaskCutter) -> Iterator[bytes]:
     encode_rows = msgspec.json.Encoder().encode_lines
     position = 0  # offset in members.jsonl
     while chunk := list(itertools.islice(members, ROWS_AT_ONCE)):
-        # If each key is the prefix and the path, a row is a tuple that contains only the member.
+        # If each key is the prefix followed by the path, a row contains only the member.
         rows: Iterator[tuple[object, ...]] = zip(chunk)
         if not has_plain_keys:
             rows = ((member, key_of(member.path)) for member in chunk)

@@ -47,7 +47,7 @@ class KeyTemplate(Struct, frozen=True):
 
     @property
     def plain(self) -> bool:
-        """Whether each key is the prefix and the path."""
+        """Whether each key is the prefix followed by the path."""
         return self.fields == "{member}" and not self.ending and not self.strip
 
     @property

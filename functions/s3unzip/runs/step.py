@@ -158,7 +158,8 @@ class TaskAttempt(Step):
         self._shown_counts = counts
         progress.finished(increase)
         failed = [outcome for outcome in new if outcome.status is Status.FAILED]
-        if failed and self.task.is_whole:  # settling adds the outcomes of split members
+        # A failed scan or slice is not shown, because settling determines its member's outcome.
+        if failed and self.task.is_whole:
             progress.failed(failed[:MAX_FAILURES])
 
     def report(self) -> TaskReport:

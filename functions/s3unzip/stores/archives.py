@@ -145,7 +145,7 @@ def read_whole_tail(
     # There is no end record. This may be a piece of a file that was cut, or a part before the last.
     if first_piece is not None:  # a file such as a.001
         return _read_pieces(source, location, calls, length=length, max_parts=max_parts)
-    advice = advise_name(location)
+    advice = advise_name(location)  # for a name such as a.z01: give a.zip as the archive
     if advice is not None:
         tail = _refuse(tail, "multi-disk", advice)
     return tail
@@ -207,7 +207,7 @@ def _read_pieces(
 
 
 def _stat_part(source: Source, location: Location, calls: Calls, number: int) -> Tail | None:
-    """Return part `number` as a tail without bytes, or None if the part is missing."""
+    """Return part `number` as a tail without bytes; None if it is missing or has no known name."""
     part = locate_part(location, number)
     if part is None:
         return None

@@ -235,9 +235,10 @@ class OpenedStores:
 
 
 def check_buckets(config: StoreConfig, source: Location, destination: Location) -> None:
-    """Check, with a request to each bucket, that both exist and can be reached.
+    """Check, with a request to each bucket, that it exists and can be reached.
 
-    The main process does this once, so that its workers need not.
+    Locations outside S3 are not checked. The main process does this once, so that its workers need
+    not.
     """
     stores = OpenedStores(config)
     for location, access in ((source, config), (destination, config.at_destination())):

@@ -71,7 +71,7 @@ class OpenFolders:
         self._root: OpenFolder | None = None
         self._is_made = False  # whether `_root` was opened with `create`
         self._open: dict[str, OpenFolder] = {}  # open folders by path
-        # All open folders, including those referenced only by threads or errors.
+        # All open folders, including those referenced only by a thread or a traceback.
         self._all: WeakSet[OpenFolder] = WeakSet()
 
     def get(self, path: str, *, create: bool = False) -> OpenFolder:

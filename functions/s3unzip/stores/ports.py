@@ -110,7 +110,7 @@ class Tail(NamedTuple):
 
     data: bytes  # the last bytes; may be the whole archive
     pin: Pin
-    modified: float | None = None  # Unix time; None if the store returns none
+    modified: float | None = None  # Unix time; None if the store does not return it
     refusal: Finding | None = None  # reason why parts of a split archive could not be joined
 
     def locate_directory(self, policy: Policy) -> Reads[DirectoryLocation]:

@@ -427,7 +427,7 @@ def _classify_text(answer: BaseHTTPResponse) -> str | None:
 
 
 def _describe_status(answer: BaseHTTPResponse) -> str:
-    """Return a space and what a status means: the code and message of S3, or HTTP's reason."""
+    """Return what a status means, after a space: the code and message of S3, or HTTP's reason."""
     body = _first_bytes(answer)
     # Only these two fields are shown, because tokens and ids in errors from S3 may be secret.
     code = re.search(rb"<Code>([^<]{1,100})</Code>", body)

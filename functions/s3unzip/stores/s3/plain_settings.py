@@ -4,8 +4,8 @@ Rules:
 
 * This module reads environment variables, and profiles with plain values. The results are the same
   as those of botocore.
-* `read_plain_settings` returns None if a variable, profile or line is unknown. botocore then reads
-  everything.
+* `read_plain_settings` returns None if it finds a variable, profile or line that it does not know.
+  botocore then reads everything.
 * Keys are read here only if botocore's chain would use them: from variables, or from a profile
   without any other source of keys.
 """
