@@ -94,9 +94,9 @@ def _translate_part(tokens: Iterable[str]) -> str:
     """Return the regular expression of one part of a linear pattern, or of separators.
 
     ``a*b*c`` becomes ``a(?>[^/]*?b)[^/]*c``. The text after a ``*`` is matched at the first place
-    where it fits, which leaves most text for the rest. ``(?>`` makes an atomic group, so that `re`
-    tries no other place. Only for the last ``*`` does `re` try several places, because the text
-    after it must end the name.
+    where it fits, which leaves the most text for the rest. ``(?>`` makes an atomic group, so that
+    `re` tries no other place. Only for the last ``*`` does `re` try several places, because the
+    text after it must end the name.
     """
     # No other token has the expression of ``*``, so this is the text before and after each ``*``.
     first, *texts = "".join(map(_translate, tokens)).split(_WILD["*"])

@@ -115,7 +115,7 @@ def machine_data(state: Next, config: LambdaConfig) -> dict[str, Any]:
 
 
 def continue_run(state: Next, config: LambdaConfig, execution: str) -> dict[str, Any]:
-    """Return the data with which the execution continues after Settle; "done" ends the execution.
+    """Return the data with which the execution continues after Settle, or ends (`next` is "done").
 
     After `EXECUTION_ROUNDS` rounds, this execution ends, and the next one is started, unless this
     execution was stopped. The next execution begins with the next round. If it exists already,
@@ -389,7 +389,7 @@ def extract_if_replaced(
     # Each cause starts at most one run, so a repeated comparison does not start a second one. A
     # resumed run ends again with more rounds, and that end may start another run.
     cause = f"{report.run} {report.rounds}"
-    if late:  # the first comparison may have started a run, so this one needs another cause
+    if late:  # the first comparison may have started a run for this cause
         cause += " late"
     extract_current_version(repeat_request(report, config.after_success), cause, config, context)
 

@@ -178,7 +178,7 @@ class RunDisplay(Progress):
                 return Figures(title, None, note=self.note)
             # Both count compressed bytes and a constant for each member (`PlannedMember.work`).
             share = min(1.0, max(0.0, counts["bytes_done"] / max(1, plan.work)))
-            # The share does not include what is scanned, so it says nothing about its end.
+            # The share does not count scanned bytes, so it does not tell when a scan ends.
             has_estimate = (
                 self._phase == EXTRACTING and elapsed >= MIN_SECONDS and MIN_SHARE <= share < 1
             )

@@ -422,9 +422,9 @@ def _recall_config(arguments: Arguments, recorded: StoreConfig) -> StoreConfig:
     replaced = typed | {EXCLUSIVE[field] for field in typed & EXCLUSIVE.keys()}
     recalled = {
         field: getattr(recorded, field)
-        # Only given options replace a value; `--allow` can set `other_hosts`, but not clear it.
+        # `other_hosts` has no option of its own: `--allow` sets it, and nothing clears it.
         for field in (parameters.keys() | {"other_hosts"}) - replaced
-        if getattr(recorded, field)
+        if getattr(recorded, field)  # a value that the run did not have replaces nothing
     }
     return replace(arguments.config(), **recalled)
 

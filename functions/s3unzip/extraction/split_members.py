@@ -241,8 +241,8 @@ def _link_segments(run_step: Step, row: PlannedMember, first_scan: Task) -> list
                 f"the segments have {total} bytes, but the directory declares {row.member.size}",
             )
         )
-    # There are at most as many slices as scans. Each slice may round up its number of parts, so
-    # reserve one part of the upload for each slice.
+    # There are at most as many slices as scans (`first_scan.parts`). Each slice may round up its
+    # number of parts, so reserve one part of the upload for each slice.
     reduced_limits = limits._replace(max_parts=limits.max_parts - first_scan.parts)
     part_size = choose_part_size(total, run_step.context.tuning.part_bytes, reduced_limits)
     return [

@@ -136,9 +136,9 @@ def complete_once(
 
 
 def abort_quietly(run_step: Step, upload: Upload) -> None:
-    """Abort an upload with a single try, and ignore an error of this try.
+    """Abort an upload with a single request, and ignore an error.
 
-    If the try fails, a lifecycle rule of the bucket aborts the upload later.
+    If the request fails, a lifecycle rule of the bucket aborts the upload later.
     """
     run_step.calls.count("abort")
     with suppress(errors.S3UnzipError):

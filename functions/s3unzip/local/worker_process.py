@@ -63,7 +63,7 @@ class WorkerProcess:
     def do_attempt(self, run: Run, task: Task, take: Callable[[TaskMessage], object]) -> AttemptEnd:
         """Send a task to the process, and wait until the attempt or the process has ended.
 
-        The messages about the task are passed to `take`. The keys that the process asks for are
+        The messages about the task are passed to `take`. If the process asks for AWS keys, they are
         sent to it.
         """
         for message in self._request_attempt(run, task):

@@ -207,7 +207,8 @@ def _find_eocd(archive: ArchiveBytes, window: bytes) -> Reads[int]:
     final_stops = [stop for stop in stops.values() if padding_at <= stop <= len(window)]
     if not final_stops:
         return (yield from _find_complete_eocd(archive, window, stops))
-    # The end of the archive. If the comment of its record contains another record, it is refused.
+    # Of several end records, the one whose comment ends last is used. The archive is refused below
+    # if this comment contains another one.
     last_stop = max(final_stops)
     positions = [at for at, stop in stops.items() if stop == last_stop]
     offset = base + positions[0]

@@ -164,7 +164,7 @@ def _compare_content(member: Member, header: LocalHeader, extras: records.Extras
 
     If a descriptor follows the data, the header can contain zeros or sentinels instead of these
     values. If the member is also encrypted, Info-ZIP writes the time, shifted by 16 bits, instead
-    of the CRC-32. For a stored member, it writes the length without the encryption.
+    of the CRC-32, and if the member is stored, the length without the encryption.
     """
     sizes = records.resolve_zip64(extras, records.Sizes(header.size, header.compressed))
     local = (header.crc32, sizes.compressed, sizes.size)  # the order of all values below
@@ -319,7 +319,7 @@ def _check_descriptor(member: Member, opened: OpenedMember, tail: Buffer) -> tup
             descriptor = signature + form
             if start.startswith(descriptor):
                 return len(descriptor), warnings
-            # The 16 bytes before the next header can be the beginning of a longer descriptor.
+            # The next header begins 16 bytes after the data: Java has cut a longer descriptor.
             if len(start) == _COPIED_LENGTH and descriptor.startswith(start):
                 return _COPIED_LENGTH, ["dd-cut"]
     data_stop = member.offset + opened.data_start + member.compressed_size
