@@ -40,7 +40,7 @@ class KeyTemplate(Struct, frozen=True):
     """
 
     prefix: str
-    fields: str  # the text after the prefix; "{member}" in nearly every run
+    after_prefix: str  # the text with the fields; "{member}" in nearly every run
     archive: dict[str, str]  # values of the fields of the archive
     ending: str = ""  # ".gz" if members stay compressed
     strip: int = 0  # number of leading folders of the path that the key leaves out
@@ -48,7 +48,7 @@ class KeyTemplate(Struct, frozen=True):
     @property
     def plain(self) -> bool:
         """Whether each key is the prefix followed by the path."""
-        return self.fields == "{member}" and not self.ending and not self.strip
+        return self.after_prefix == "{member}" and not self.ending and not self.strip
 
     @property
     def marker(self) -> str:
@@ -68,7 +68,7 @@ class KeyTemplate(Struct, frozen=True):
         `strip` removes the whole path.
         """
         parts = path.strip("/").split("/", self.strip)  # the last part holds all further folders
-        if self.fields != "{member}" or len(parts) <= self.strip:
+        if self.after_prefix != "{member}" or len(parts) <= self.strip:
             return None
         return self.prefix + parts[-1]
 
@@ -81,9 +81,9 @@ class KeyTemplate(Struct, frozen=True):
         folder, name = posixpath.split(path)
         stem, suffix = posixpath.splitext(name)
         member = {"member": path, "dir": folder, "name": name, "stem": stem, "suffix": suffix}
-        after_prefix = _fill(self.fields, self.archive | member)
+        filled = _fill(self.after_prefix, self.archive | member)
         # An empty field, such as the folder of a member at the top, leaves a double slash.
-        return self.prefix + re.sub(r"/{2,}", "/", after_prefix).lstrip("/") + self.ending
+        return self.prefix + re.sub(r"/{2,}", "/", filled).lstrip("/") + self.ending
 
 
 PATHS = KeyTemplate("", "{member}", {})  # the key of each member is its path
@@ -194,7 +194,7 @@ def check_selection(
     """
     is_empty = not index.selected and not index.failures
     missing_names, unmatched_globs = find_unmatched(
-        options, lambda: index.paths, len(index.selected)
+        options, lambda: index.paths, selected_count=len(index.selected)
     )
     causes = missing_names
     if is_empty and not missing_names:  # nothing is selected because of the globs
@@ -212,7 +212,7 @@ def check_selection(
 
 
 def find_unmatched(
-    options: Options, paths: Callable[[], Iterable[str]], selected: int
+    options: Options, paths: Callable[[], Iterable[str]], selected_count: int
 ) -> tuple[list[str], list[str]]:
     """Return a sentence for each name that no member has, and for each glob that matches none.
 
@@ -221,7 +221,7 @@ def find_unmatched(
     Args:
         options: the names and globs.
         paths: function that returns the names of all members; it can be called several times.
-        selected: number of selected members.
+        selected_count: number of selected members.
     """
     missing = set(options.names)
     if missing:
@@ -233,7 +233,7 @@ def find_unmatched(
     ]
     unmatched_globs: list[str] = []
     # A selected member matches at least one glob, and there is only one.
-    if selected and len(options.include) == 1:
+    if selected_count and len(options.include) == 1:
         return missing_names, unmatched_globs
     for pattern in options.include:
         if any(map(compile_name(pattern), paths())):
