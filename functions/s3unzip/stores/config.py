@@ -52,6 +52,9 @@ _ARN = (
     r"(?s)arn:aws[a-z-]*:(?P<service>[a-z0-9-]+):(?P<region>[a-z0-9-]*):(?P<account>|[0-9]{12})"
     r":(?P<resource>.*)\Z"
 )
+# Text after the last colon of a host. It may be the beginning of a password with a slash, which
+# ends the host, so it must not be shown.
+_NOT_A_PORT = r":(?![0-9]*\Z)[^]:@]*\Z"
 _ACCESS_POINT = r"(?s)accesspoint[:/](?P<name>[a-z0-9-]{3,50})(?:/(?P<key>.*))?\Z"
 
 
@@ -96,11 +99,13 @@ def parse_location(text: str) -> Location:
     scheme, separator, path = text.partition("://")
     scheme = scheme.lower()
     if not separator:
-        # Text that begins with s3:/, s3// or arn: is a mistake, never a path: a path can be written
-        # as ./s3:/a. The advice drops the match, which is empty for the ARN of an access point.
-        mistake = re.match(r"(?i)(s3:/?|s3//|arn:aws[a-z-]*:s3:::|(?=arn:aws))(?=[^/])", text)
-        if mistake is not None:
-            raise UsageError(f"{text}: no location; did you mean s3://{text[mistake.end() :]}?")
+        # This text is never read as a path, because such a path can be written as ./s3:/a. The
+        # advice keeps the ARN of an access point, for which the match is empty.
+        wrong_prefix = re.match(r"(?i)(s3:/?|s3//|arn:aws[a-z-]*:s3:::|(?=arn:aws))(?=[^/])", text)
+        if wrong_prefix is not None:
+            raise UsageError(
+                f"{text}: no location; did you mean s3://{text[wrong_prefix.end() :]}?"
+            )
         return Location("file", "", absolute_path(text))
     if scheme == "file":
         host, slash, path_below = path.partition("/")
@@ -118,9 +123,7 @@ def parse_location(text: str) -> Location:
         if not host or not key:
             # The query string of a presigned URL is secret.
             raise UsageError(f"{text.partition('?')[0]}: an address without host or path")
-        # The text after the last colon is no port: it may be the beginning of a password with a
-        # slash, which ends the host. The password must not be shown.
-        if re.search(r":(?![0-9]*\Z)[^]:@]*\Z", host):
+        if re.search(_NOT_A_PORT, host):
             raise UsageError(
                 f"{scheme}://{host.partition(':')[0]}:...: the port is not a number; a slash in a "
                 "password is written %2F"
@@ -196,7 +199,7 @@ def absolute_path(text: str) -> str:
 def check_endpoint(url: str, name: str = "--endpoint-url") -> None:
     """Raise `UsageError` if `url`, the value of `name`, is not an HTTP URL with a valid host.
 
-    For some other URLs, obstore panics.
+    obstore panics on some of the URLs that this function refuses.
     """
     import socket  # noqa: PLC0415 - most commands have no endpoint
 
@@ -224,17 +227,16 @@ def check_endpoint(url: str, name: str = "--endpoint-url") -> None:
     except (OSError, ValueError):  # a port that is not a number, or a broken IP address
         is_valid = False
     if not is_valid or re.search(r"[?#<>`\s\x00-\x1f\x7f]", url):
-        example = ""
-        if url.startswith(("http://", "https://")):
-            example = ", with a valid host and port"
-        almost = _ALMOST_ENDPOINT.fullmatch(url)
-        if "@" in url:  # a user and a password
-            url = f"...@{url.rpartition('@')[2]}"
-        elif almost:  # show the URL with http://, with both slashes and without a query
-            example = f", like {almost['scheme'] or 'http'}://{almost['server']}"
-            if almost["query"]:
-                example = f" and has no query{example}"
-        raise UsageError(f"{name} {url}: not a URL that begins with http:// or https://{example}")
+        refusal = "not a URL that begins with http:// or https://"
+        almost_valid = _ALMOST_ENDPOINT.fullmatch(url)
+        if almost_valid and "@" not in url:  # no example may contain a password
+            if almost_valid["query"]:
+                refusal += " and has no query"
+            refusal += f", like {almost_valid['scheme'] or 'http'}://{almost_valid['server']}"
+        elif url.startswith(("http://", "https://")):
+            refusal += ", with a valid host and port"
+        shown_url = re.sub("(?s).*@", "...@", url)  # without the user and the password
+        raise UsageError(f"{name} {shown_url}: {refusal}")
 
 
 def runs_home() -> Location:
