@@ -156,7 +156,7 @@ class AwsSession:
             return server.geturl(), False
         _refuse_ip_address(server, "--addressing-style path reaches the bucket")
         url = server._replace(netloc=f"{bucket}.{server.netloc}").geturl()
-        if "xn--" in url:  # obstore panics if this is not the prefix of Punycode
+        if "xn--" in url:  # obstore panics unless valid Punycode follows
             check_endpoint(url, f"s3://{bucket}:")
         return url, True
 

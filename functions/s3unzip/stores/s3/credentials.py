@@ -6,7 +6,7 @@
   botocore's chain, for which botocore is imported.
 * A worker process requests keys from the main process, through the pipe that delivers its tasks
   (`local.workers`). Keys exist only in the memory of these processes and in the pipe: they are
-  never written to a file, argument, variable or log.
+  never written to a file, an argument, an environment variable or a log.
 * Any number of threads may request keys concurrently: one thread looks up the keys while the other
   threads wait.
 * botocore renews temporary keys before they expire. When a store refuses keys, a new botocore
@@ -138,7 +138,7 @@ class ProfileKeys:
             if renewals != self.renewals:  # another caller renewed the keys in the meantime
                 return True
             # After finding new keys, wait longer before the next lookup: the refused request may
-            # have been signed with the old keys, before the caller began to use the new ones.
+            # have been sent before the caller began to use them.
             valid_seconds = RENEWAL_SECONDS if self._found_new_keys else RELOOK_SECONDS
             if time.monotonic() - self._looked <= valid_seconds:
                 if self._lookup_error is not None:
@@ -163,7 +163,7 @@ class ProfileKeys:
     def _repeat_lookup(self) -> Keys | None:
         """Return the keys found by a new lookup, or None if there are none."""
         if self._ask_main_process is not None:
-            # The request names the access key that was refused, or None without earlier keys.
+            # The request names the access key that was refused, or None if there were no keys.
             return self._ask_main_process(
                 KeysRequest(self._profile, getattr(self._keys, "access_key", None))
             )

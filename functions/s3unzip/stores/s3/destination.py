@@ -64,7 +64,7 @@ DELETE_BATCH = 1_000  # maximum number of keys in one DeleteObjects request
 # VersityGW responds with InvalidPart if the upload was aborted.
 RESTART_CODES = frozenset({"ConditionalRequestConflict", "InvalidPart"})
 
-COPY_ABOVE_BYTES = 5 * 1024**2  # UploadPartCopy copies a range only of a larger source
+COPY_ABOVE_BYTES = 5 * 1024**2  # UploadPartCopy can copy a range only from a larger object
 _CRC = re.compile(r"[0-9a-fA-F]{1,8}")
 # Four bytes in base64. An object uploaded in parts has a checksum of checksums, such as "...-3".
 _CHECKSUM = re.compile(r"[A-Za-z0-9+/]{6}==")
@@ -447,7 +447,7 @@ class S3Destination(Destination):
         )
 
     def _may_have_size(self, upload: Upload, number: int, size: int) -> bool:
-        """Return whether a part has `size` bytes, or its size is unknown.
+        """Return False if the server says that a part does not have `size` bytes.
 
         Some servers ignore the range of a copy, or copy a byte too many.
         """
@@ -661,7 +661,7 @@ def _require_field(answer: Mapping[str, Any], field: str, key: str) -> Any:
     If a connection closes early, headers of the response can be missing.
     """
     if not answer.get(field):
-        raise UnconfirmedError(f"{key}: the answer came without its {field}")
+        raise UnconfirmedError(f"{key}: the answer has no {field}")
     return answer[field]
 
 

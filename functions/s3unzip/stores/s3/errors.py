@@ -460,8 +460,8 @@ def _advise(answer: ServerAnswer, call: Call) -> str:
         )
     if answer.status == 412 and call.pinned:
         return "the archive has been overwritten since it was planned"
-    # The advice by status is for responses without a code. S3's response to a HEAD has no code
-    # either, but it has a request id. The advice for 400 is only for servers that send no id.
+    # The advice by status is for responses without a code. The advice for 400 is not for S3, whose
+    # response to a HEAD has no code either, but has a request id.
     if answer.code or (answer.status == 400 and answer.request_id):
         return ""
     return _STATUS_ADVICE.get(answer.status, "")

@@ -206,13 +206,13 @@ class Session:
             "user_agent": "s3unzip",
         }
         if not PROXIES.isdisjoint(map(str.lower, os.environ)):
-            # obstore would read them in its own way. Only excluding the host avoids a proxy.
+            # With a `proxy_url`, obstore does not read these variables in its own way. To use no
+            # proxy, one must be set, too, and the host excluded from it.
             options["proxy_url"] = find_proxy(url) or url
             if options["proxy_url"] == url:
                 options["proxy_excludes"] = urlsplit(url).hostname or ""
         elif url.startswith("http://"):
-            # Without TLS there are no certificates to check. With this setting, the client does not
-            # parse the root certificates, which takes 3 ms.
+            # Saves the 3 ms for parsing the root certificates, which are not needed without TLS.
             options["allow_invalid_certificates"] = True
         certificates = self._aws.settings.ca_bundle or os.environ.get("REQUESTS_CA_BUNDLE")
         # "" stands for the default certificates. For a section, botocore returns a dict.
@@ -220,8 +220,9 @@ class Session:
             try:
                 options["root_certificate"] = Path(certificates).read_bytes()
             except OSError as error:
-                where = f"AWS_CA_BUNDLE or REQUESTS_CA_BUNDLE: {certificates}"
-                raise errors.UsageError(f"{where}: {error.strerror}") from None
+                raise errors.UsageError(
+                    f"AWS_CA_BUNDLE or REQUESTS_CA_BUNDLE: {certificates}: {error.strerror}"
+                ) from None
         return options
 
     def confirm_owner(self, bucket: str, owner: str | None) -> None:
@@ -249,8 +250,7 @@ class Session:
     def check_bucket(self, bucket: str) -> None:
         """Raise an error if credentials or the bucket are missing, or the endpoint is unreachable.
 
-        Only the first call for a bucket sends a request. Other errors are reported by later
-        requests.
+        Only the first call for a bucket sends a request. Later requests report other errors.
         """
         if bucket in self._checked or self.is_forked():  # in a fork, obstore never returns
             return
@@ -306,9 +306,9 @@ class Session:
         if keys.failure is not None and PROVIDER in str(error):  # obstore keeps only its text
             return keys.failure
         answer = read_answer(error)
-        has_no_code = answer.status in {400, 403} and not answer.code
-        # Perhaps it was a HEAD, whose response has no code. A pinned call is never a HEAD.
-        if call.action == "GetObject" and not call.pinned and has_no_code:
+        # A HEAD requires s3:GetObject, too, and is never pinned. Its response has no code.
+        may_be_head = call.action == "GetObject" and not call.pinned
+        if may_be_head and answer.status in {400, 403} and not answer.code:
             error = self._repeat_as_get(call, error)
             answer = read_answer(error)
         fault = translate_error(error, call)
@@ -319,11 +319,12 @@ class Session:
         if call.action == "GetObjectVersion" and is_missing_right(answer):
             self._version_denied.add(call.bucket)  # the next attempt specifies no version
             return errors.ServiceFaultError(str(fault))  # allows the next attempt
-        if is_misplaced(answer):  # `fault` allows a retry, which goes to the region of the bucket
+        if is_misplaced(answer):
             if self._aws.is_wrong_region(answer.status) or not self._switch_region(call.bucket):
-                return errors.NotFoundError(f"{fault}; {self._advice}")  # a retry would not help
+                fault = errors.NotFoundError(f"{fault}; {self._advice}")  # a retry would not help
+            # Otherwise, `fault` allows a retry, which goes to the region of the bucket.
         elif isinstance(fault, errors.ServiceFaultError):
-            return self._explain_fault(fault, answer, call)
+            fault = self._explain_fault(fault, answer, call)
         return fault
 
     def _repeat_as_get(self, call: Call, head_error: Exception) -> Exception:

@@ -44,7 +44,9 @@ NO_VERSION = "null"  # version id of objects without versioning, or while it is 
 # object. For the suffix of an empty object, S3 responds with 416. Emulators respond with 200, or a
 # wrong Content-Range.
 NO_SUFFIX = re.compile("non-partial response|CONTENT_RANGE|InvalidRange|NotImplemented")
-_ODD = re.compile(r"(?:^|/)\.{0,2}(?:/|$)|[\x00-\x1f\x7f]")
+# Keys that obstore changes or refuses: a part of the path is empty, "." or "..", or there is a
+# control character.
+_NOT_FOR_OBSTORE = re.compile(r"(?:^|/)\.{0,2}(?:/|$)|[\x00-\x1f\x7f]")
 _LENGTH = re.compile(r"[0-9]{1,19}")  # int() refuses thousands of digits
 CHECK_ENDPOINT = "check that the endpoint is an S3 server, or copy the object elsewhere"
 NO_DATE = datetime.fromtimestamp(0, UTC)  # used if a response contains no date
@@ -61,10 +63,11 @@ def needs_botocore(session: Session, key: str) -> bool:
         or len(session.keys_for_botocore) > MAX_KEYS_FOR_BOTOCORE  # then for all keys
     ):
         return True
-    # Only a few keys need the regular expression, which takes five times as long.
+    # Most keys pass this test, which takes a fifth of the time of the regular expression. Of these
+    # keys, only those that end in a slash match it.
     if key.isprintable() and "//" not in key and "/." not in key and key[:1] not in ("", "/", "."):
         return key.endswith("/")
-    return _ODD.search(key) is not None
+    return _NOT_FOR_OBSTORE.search(key) is not None
 
 
 def get_object(
@@ -326,6 +329,7 @@ class S3Source(Source):
 
     def tags(self, location: Location, pin: Pin) -> dict[str, str]:
         version, request = _version_request(location, pin)
+        # The permission is s3:GetObjectTagging or s3:GetObjectVersionTagging.
         call = Call(f"{get_action(version)}Tagging", location.bucket, location.key, pinned=True)
         with self._session.explaining(call):
             answer = self._session.client("control").get_object_tagging(**request)
