@@ -259,7 +259,7 @@ class RunRecords:
         self.store.delete([outcomes_name(task)])
 
     def recorded_task_ids(self) -> list[str]:
-        """Return the ids of all tasks that have a record; also that of the plan, `PLAN_TASK`."""
+        """Return the ids of all tasks that have a record, including `PLAN_TASK`, the plan."""
         return [
             name.removeprefix(OUTCOMES).removesuffix(".jsonl")
             for name in self.store.names(OUTCOMES)

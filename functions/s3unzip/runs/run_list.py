@@ -116,8 +116,8 @@ class RunList(ABC):
     def recent(self, limit: int) -> Iterator[ListedRun]:
         """Yield at most `limit` runs, latest first, without reading their records.
 
-        Only the id, the state and the start are set. The state is empty if it is not known. The
-        start is approximate.
+        Only the id, the state and the start time are set. The state is empty if it is not known.
+        The start time is approximate.
         """
 
     def begun(self, limit: int) -> Iterator[str]:
@@ -202,8 +202,8 @@ class RunWatcher:
         plan = self._summary
         if plan is None:  # the run is still being planned
             return RunSnapshot(RunProgress(self._records.run))
-        # `_add_new_reports` returns each failure once, and a fault after it would lose them. So
-        # nothing is read after it.
+        # `_add_new_reports` returns each failure only once, so a fault in a later read would lose
+        # it. Nothing is read after it.
         rounds = len(self._records.list_rounds())
         failures = self._add_new_reports()
         reports = self._finished.values()

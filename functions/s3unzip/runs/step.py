@@ -79,7 +79,7 @@ class TaskAttempt(Step):
         # Bytes of the archive for progress: `PlannedMember.work` of each member with an outcome.
         # This is a list because threads can append to a list, but cannot safely add to a number.
         self._finished_bytes: list[int] = []
-        # The same for the current large member; 0 again if it has an outcome or is read again.
+        # The same for the current large member; 0 if it has an outcome, or must be read again.
         self.current_member_bytes = 0
         self._next_update = 0.0  # time of the next update, in Unix seconds
 
@@ -213,10 +213,8 @@ class TaskAttempt(Step):
 def count_progress(reports: Iterable[TaskReport], next_tasks: Iterable[Task] = ()) -> Counter[str]:
     """Return the sums of the counts in the reports of tasks, for the progress display.
 
-    Each member is counted once. Scans and slices add no members, because settling records the
-    outcomes of split members, in reports of the stage DONE. If a member is streamed after all, its
-    slices add no bytes either. If settling has recorded the outcome of a member, a report of a
-    stream does not add it again.
+    Each member is counted once: a split member in the report of settling (stage DONE), not in those
+    of its scans and slices. If it is streamed after all, its slices add no bytes either.
 
     Args:
         reports: the reports of the tasks that have ended.
@@ -235,6 +233,7 @@ def count_progress(reports: Iterable[TaskReport], next_tasks: Iterable[Task] = (
         counts["bytes_read"] += report.bytes_read
         if report.stage is not Stage.SCAN:  # a scan only reads data that a slice extracts later
             counts.update(bytes_done=report.bytes_done, bytes_written=report.bytes_written)
+        # Settling may have recorded the outcome of a stream, too.
         is_repeated = report.stage is not Stage.DONE and report.member in settled
         if gives_outcome(report.stage) and not is_repeated:
             counts.update(

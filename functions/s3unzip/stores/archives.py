@@ -236,7 +236,7 @@ def blaming_parts(disks: Disks) -> Iterator[None]:
         yield
     except RejectedError as refusal:
         finding = refusal.finding
-        # With a part of the wrong size, members seem to overlap or to be out of bounds.
+        # If a part has the wrong size, members seem to overlap or to be out of bounds.
         if not disks.is_split or finding.code not in {"overlap", "member-out-of-bounds"}:
             raise
         raise RejectedError(
@@ -331,8 +331,8 @@ def locate_part(location: Location, number: int, *, is_last: bool = False) -> Lo
 def make_archive_test(location: Location, pin: Pin, destination: Location) -> Callable[[str], bool]:
     """Return a function that tests whether a key is that of the archive or of one of its parts.
 
-    A file can have several paths, because of links or case-insensitive file systems. This is
-    tested only if the archive lies below the folder `destination`, because the test takes time.
+    A file can have several paths, because of linked folders or case-insensitive file systems. This
+    is tested only if the archive lies below the folder `destination`, because the test takes time.
     """
     count = len(pin.parts or ())
     parts = [
@@ -344,7 +344,8 @@ def make_archive_test(location: Location, pin: Pin, destination: Location) -> Ca
     folder = os.path.realpath(destination.key).rstrip("/") + "/"
     if not any(fold_key(os.path.realpath(key)).startswith(fold_key(folder)) for key in keys):
         return keys.__contains__
-    # To save system calls, `is_part` compares a file only with the part that has the same name.
+    # To save system calls, `is_part` compares a file only with the part that has the same name. A
+    # part at the end of a symbolic link has two names: that of the link and that of the file.
     paths_by_name = {
         fold_key(path.name): path for key in keys for path in (Path(key), Path(key).resolve())
     }
@@ -354,7 +355,7 @@ def make_archive_test(location: Location, pin: Pin, destination: Location) -> Ca
         if path is None:  # no part has this name
             return False
         with suppress(OSError, ValueError):  # one of the two files does not exist
-            # A symbolic link to the archive would be replaced, so it is not the archive.
+            # A member at `key` would replace a symbolic link to the archive, not the archive.
             return key in keys or os.path.samestat(os.lstat(key), path.stat())
         return False
 

@@ -344,7 +344,10 @@ class Calls:
     def _count_fault(
         self, progress: _Progress, request: tuple[Store, Kind], fault: ServiceFaultError
     ) -> float:
-        """Count a failed attempt; return when the store or, if earlier, this call began to fail."""
+        """Count a failed attempt, and return when the outage began.
+
+        It began when the store or this call began to fail, whichever is earlier.
+        """
         if isinstance(fault, ThrottledError):
             self.count("throttled")
         now = self._clock.now()

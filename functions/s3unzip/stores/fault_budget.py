@@ -1,4 +1,4 @@
-"""A limit on how long stores may fail, and turns for retrying a failing store.
+"""A limit on how long stores may fail; calls take turns at retrying a failing store.
 
 Rules:
 
@@ -145,7 +145,7 @@ class FaultBudget:
                 return True
             if now < outage.next_turn:
                 return False
-            # Half of the longest delay in `draw_delay`, which is the average delay.
+            # The average delay of `draw_delay`, which is half of its longest delay.
             outage.next_turn = now + min(LONGEST_DELAY, FIRST_DELAY * 2**outage.turns) / 2
             outage.turns += 1
             return True

@@ -58,7 +58,7 @@ OWN = ".s3unzip-"  # prefix of the names of temporary files, which no member may
 NOTE = ".note"  # suffix of the file with the key and facts of an upload
 _FILE = os.O_CLOEXEC | os.O_NOFOLLOW
 _NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY | _FILE
-# The reasons why a name that cannot be opened is not a regular file.
+# If opening a name fails with one of these errors, it is not the name of a regular file.
 _NO_FILE: dict[int | None, str] = {
     errno.ELOOP: "not a file",  # a symbolic link
     errno.ENXIO: "not a file",  # a socket or a FIFO
@@ -223,7 +223,7 @@ class FolderDestination(Destination):
                     os.close(file)
         except errors.AccessDeniedError:  # a folder that cannot be read is not an empty one
             raise
-        except errors.StorageError:  # it is missing, a file or a link; an I/O error is a fault
+        except errors.StorageError:  # it is missing, a file or a link (I/O errors are not caught)
             return
 
     def check_ready(self, size: int) -> None:

@@ -1,7 +1,7 @@
 """Archives on the web: all ranges read from a URL must belong to the same version.
 
-Some servers do not support suffix ranges, and some have no ranges at all. Some ignore If-Match, and
-others refuse their own ETags in it, so no request has this condition. This module checks each
+Some servers do not support suffix ranges, and some support no ranges at all. Some ignore If-Match,
+and others refuse their own ETags in it, so no request has this condition. This module checks each
 response: the size and ETag (or date) are compared each time, no more of a body is read than was
 requested, and numbers are parsed with bounds. A redirect is followed within the same host, and to
 another host only with `StoreConfig.other_hosts`. Credentials in the URL are sent only to its host.
