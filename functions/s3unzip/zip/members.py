@@ -11,7 +11,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from itertools import groupby, islice
 from operator import gt
 from struct import Struct as PackedStruct
 from typing import TypeVar, overload
@@ -194,32 +194,25 @@ class HeaderTable:
     def _refuse_overlap(self, order: Sequence[int], bounds: array[int]) -> None:
         """Refuse members that share bytes; correct the `bounds` of members that are listed twice.
 
-        ``bounds[at]`` is the upper bound of header ``order[at]``. A member that is listed twice
-        does not overlap itself: the upper bound for its last header applies to all of its headers.
+        `order` is sorted by offset. The member of header ``order[at]`` must end by ``bounds[at]``,
+        where the next header's member or the directory begins. A member that is listed twice does
+        not overlap itself: the bound of its last header applies to all of its headers.
         """
-        offsets = self.offsets
-        # Iterate backwards, so that the bound of the last header reaches all earlier ones.
-        for at in range(len(order) - 2, -1, -1):
-            number, next_number = order[at : at + 2]
-            is_same = offsets[number] == offsets[next_number]
-            if is_same and self.path(number) == self.path(next_number):
-                bounds[at] = bounds[at + 1]
-        for at, bound in enumerate(bounds):
-            number = order[at]
-            stop = self.stops[number]
-            # This cannot be the last member, because `DirectoryReader` has refused a member that
-            # ends after the start of the directory.
-            if stop > bound:
-                path = cut_name(self.path(number))
-                next_path = cut_name(self.path(order[at + 1]))
-                raise RejectedError(
-                    Finding(
-                        "overlap",
-                        f"it ends at {stop} or later, but {next_path!r} begins at {bound}",
-                        offsets[number],
-                        path,
-                    )
-                )
+        identities = ((self.offsets[number], self.path(number)) for number in order)
+        first = 0
+        for (offset, path), headers in groupby(identities):
+            next_first = first + sum(1 for _ in headers)  # where the next member is in `order`
+            bound = bounds[next_first - 1]
+            for at in range(first, next_first):
+                bounds[at] = bound
+                stop = self.stops[order[at]]
+                # This cannot be the last member, because `DirectoryReader` has refused a member
+                # that ends after the start of the directory.
+                if stop > bound:
+                    next_path = cut_name(self.path(order[next_first]))
+                    message = f"it ends at {stop} or later, but {next_path!r} begins at {bound}"
+                    raise RejectedError(Finding("overlap", message, offset, cut_name(path)))
+            first = next_first
 
 
 def _pack_path(path: str) -> str | bytes:

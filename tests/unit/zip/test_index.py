@@ -223,14 +223,23 @@ def test_normalising_is_bounded() -> None:
     assert [has_long_marks(marks[:length]) for length in (200, 20)] == [True, False]
 
 
+@pytest.mark.parametrize("listings", [1, 3])
 @pytest.mark.parametrize("place", [0, 2])
-def test_a_member_that_reaches_the_next_one_is_refused(place: int) -> None:
-    """Its header alone has 30 bytes; the finding names both, and where the first one begins."""
-    entries = [Entry(name, b"12345") for name in "abcd"]
-    entries[place] = Entry("abcd"[place], b"12345", central={"compressed_size": 7, "size": 7})
-    with pytest.raises(RejectedError) as caught:
-        _index_of(*entries)
+def test_a_member_that_reaches_the_next_one_is_refused(place: int, listings: int) -> None:
+    """The finding names both, and where each begins, even if the first is listed several times."""
     offset = 36 * place
+    entries = [Entry(name, b"12345") for name in "abcd"]
+    entries[place : place + 1] = [
+        Entry(
+            "abcd"[place],
+            b"12345",
+            central={"compressed_size": 7, "size": 7, "offset": offset},
+            present=not repetition,
+        )
+        for repetition in range(listings)
+    ]
+    with pytest.raises(RejectedError) as caught:
+        _index_of(*entries, policy=Policy(lenient=True))
     assert str(caught.value) == (
         f"{'abcd'[place]!r}: overlap at byte {offset}: it ends at {offset + 37} or later, but "
         f"{'abcd'[place + 1]!r} begins at {offset + 36}"
