@@ -119,8 +119,8 @@ def _find_headers(chunk: bytes, size: int) -> NDArray[np.int64]:
     )
     hclen = _read_bits(words64, offsets + _HEADER_BITS - 4) & 15
     code_lengths = _read_bits(words64, offsets + _HEADER_BITS) & _LENGTH_MASKS[hclen]
-    # The code-length code is complete if the sum of 128 / 2**length is 128. The 19 lengths have 57
-    # bits in total; the table adds four lengths at a time.
+    # The code-length code is complete if the sum of 128 / 2**length, over all lengths except 0, is
+    # 128. The 19 lengths have 57 bits in total; the table adds four lengths at a time.
     total = np.zeros(len(offsets), np.uint16)
     for shift in range(0, 60, 12):
         total += _KRAFT[code_lengths >> shift & 0xFFF]

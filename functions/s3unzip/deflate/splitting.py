@@ -190,7 +190,7 @@ def scan_segment(
     for _ in range(_MAX_SCANS):
         stop_bit = next(boundaries, None)
         # The allowed segments have no boundary left, so the scan would go on to the end of the
-        # stream. If there are later segments, it would cover too many.
+        # stream: if there are later segments, through more of them than allowed.
         if stop_bit is None and segment + max_segments < layout.count:
             return None
         chunks = read(*segment_span(start_bit, stop_bit, layout.size))
@@ -216,8 +216,8 @@ def link_segments(scans: Iterable[ScannedSegment], compressed_size: int) -> Iter
 
     The first segment starts at bit 0. Each further segment starts at the stop bit of the one before
     it. A scan that does not start at such a bit is ignored: either its boundary is false, or the
-    previous segment continues through its bytes. The function holds one window and
-    one scan in memory at a time, and needs a few ms for each segment.
+    previous segment continues through its bytes. The function holds one window and one scan in
+    memory at a time, and needs a few ms for each segment.
 
     Args:
         scans: all scans in ascending order of `start_bit`; the first scan starts at bit 0.

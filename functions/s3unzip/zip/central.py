@@ -350,7 +350,7 @@ class DirectoryReader:
         self._warnings.update(name.warnings)
         # Only `_check_file` reports "name-empty", because a directory can have an empty name.
         if name.failure not in (None, "name-empty"):
-            self._warn_or_fail(
+            self._warn_or_fail(  # always fails: the policy does not tolerate a name's `failure`
                 name.failure, f"it cannot be written; its bytes are {encoded[:40].hex()}"
             )
         # A raw name is stored only if it differs from the path or is not ASCII.
@@ -492,7 +492,7 @@ class DirectoryReader:
         return Members(self._table, numbers, self._table.member)
 
     def _unwrap(self) -> Reads[None]:
-        """Set the sizes of members of 4 GiB or more, and the offsets of the members that follow."""
+        """Set the least plausible sizes of members of 4 GiB or more, and the offsets after them."""
         table = self._table
         limit = self._policy.limits.member_size
         long_members = yield from wrapped.find_long_members(table, self._location.start)

@@ -342,7 +342,7 @@ class _LzmaStream:
         properties = header[4]  # lc + 9 * lp + 45 * pb (5.8.8)
         lc = properties % 9
         lp = properties // 9 % 5
-        # liblzma does not support an lc + lp above 4. Properties from 225 = 9 * 5 * 5 on are
+        # liblzma does not support an lc + lp above 4. Properties of 225 (9 * 5 * 5) or more are
         # invalid: liblzma refuses them.
         if properties < 225 and lc + lp > 4:
             self._member.fail(

@@ -241,7 +241,7 @@ def _inflate_whole(member: Member, data: Buffer, policy: Policy) -> Decoded:
         content = stream.decompress(data, member.size + 1)  # one more byte, to detect an overrun
     except IGZIP_ERROR as error:
         raise MemberError(member.finding("corrupt-stream", explain_igzip(error))) from error
-    if len(content) > member.size:  # a member that `is_wrapped` is streamed after this error
+    if len(content) > member.size:  # if the member `is_wrapped`, the caller then streams it
         member.fail("size-overrun", f"more than {member.size} bytes")
     warnings = check_end(
         member,
@@ -281,7 +281,7 @@ class _ZipCrypto:
                 check_bytes.append(self._opened.time_high)
         if self._decrypt(lead)[-1] not in check_bytes:
             self._member.fail("wrong-password", "the check byte differs")
-        self.doubt = "; or the password is wrong: ZipCrypto accepts 1 of 256 wrong ones"
+        self.doubt = "; or the password is wrong: ZipCrypto accepts 1 in 256 wrong ones"
 
     def decrypt(self, data: Buffer) -> Buffer:
         plain: bytes = self._decrypt(bytes(data))

@@ -340,11 +340,11 @@ def _place_directory(disks: Disks, record: EndRecord, at: int) -> EndRecord:
 
 
 def _refuse_ambiguous_zip64(archive: ArchiveBytes, declared: int, locator_at: int) -> Reads[None]:
-    """Refuse a ZIP64 end record if the directory needs none and overlaps the record's locator.
+    """Refuse a ZIP64 end record whose locator lies in a directory that needs no ZIP64 record.
 
-    The record is looked for at the offset that the locator declares, and directly before the
-    locator. If there is none, the bytes only look like a locator: they are part of a name or of a
-    comment.
+    The caller has found that the locator lies there. The record is looked for at the offset that
+    the locator declares, and directly before it. If there is none, the bytes only look like a
+    locator: they are part of a name or of a comment.
     """
     last_at = locator_at - ZIP64_EOCD_LENGTH
     for record_at in (declared, last_at):
@@ -489,10 +489,10 @@ def _follows_directory(window: bytes, at: int) -> bool:
 def count_disks(tail: bytes) -> int:
     """Return the number of disks of an archive, according to the end record in its last bytes.
 
-    If there are several end records, the function uses the one whose comment ends last. If other
-    bytes follow an end record, the record counts only if it is directly after a directory. Without
-    a directory, its signature can be a constant in the code of an archiving program. If there is no
-    complete end record, the function returns 1, and `locate_directory` refuses the archive.
+    If there are several end records, the function uses the one whose comment ends last. An end
+    record with other bytes after it counts only if a directory is directly before it: elsewhere,
+    its signature can be a constant in the code of an archiving program. If there is no complete end
+    record, the function returns 1, and `locate_directory` refuses the archive.
     """
     window = tail[-EOCD_ROOM:]
     stops = {
@@ -510,4 +510,4 @@ def count_disks(tail: bytes) -> int:
     locator = tail.removesuffix(window[at:])[-ZIP64_LOCATOR_LENGTH:]
     if len(locator) < ZIP64_LOCATOR_LENGTH or not locator.startswith(ZIP64_LOCATOR_SIGNATURE):
         return 1
-    return max(1, int(_ZIP64_LOCATOR.unpack(locator)[2]))
+    return max(1, int(_ZIP64_LOCATOR.unpack(locator)[2]))  # its last field: the number of disks

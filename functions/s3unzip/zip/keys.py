@@ -37,7 +37,7 @@ class Selection(NamedTuple):
 def _hash_folders(
     folders: Iterator[str], memory: int, fold: Callable[[str], str] = str
 ) -> Iterator[int]:
-    """Yield the hashes of the folders and of their parents, folded by `fold`; `str` folds nothing.
+    """Yield the hashes of the folders and of their parents, folded by `fold`; `str` keeps them.
 
     Each hash is usually yielded only once. Once the yielded hashes occupy `memory` bytes, they are
     all forgotten and may be yielded again.
@@ -217,7 +217,7 @@ class KeyChecker:
     def _find_clashes(self, hashes: set[int]) -> set[int]:
         """Return those of `hashes`, the hashes of all folded keys, that are also hashes of folders.
 
-        Failed members count too, as where keys are compared with each other.
+        As in `_group_repeated`, members that failed count, too.
         """
         parents = (key.rpartition("/")[0] for key in self._keys(SELECTED, FAILED))
         folders = chain(parents, map(self._selection.key_of, self._selected_folders()))

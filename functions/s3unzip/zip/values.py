@@ -156,7 +156,7 @@ class Member(Struct, frozen=True, array_like=True, gc=False):
         return Finding(code, message, self.offset if at is None else at, self.path[:SHOWN_NAME])
 
     def fail(self, code: str, message: str, at: int | None = None) -> NoReturn:
-        """Refuse the member."""
+        """Refuse the member: raise `MemberError`."""
         raise MemberError(self.finding(code, message, at))
 
     def fail_size(self, code: str, message: str, at: int | None = None) -> NoReturn:
@@ -165,7 +165,7 @@ class Member(Struct, frozen=True, array_like=True, gc=False):
         The code is "size-unproven" if the headers certainly contain only the lower 32 bits of the
         sizes.
         """
-        # Without ZIP64, a length of 4 GiB or more cannot be declared: the offsets revealed it.
+        # Without ZIP64, no header can declare 4 GiB or more: the offsets have shown this length.
         if self.is_wrapped and self.compressed_size >= WRAP:
             code = "size-unproven"
         self.fail(code, message, at)
