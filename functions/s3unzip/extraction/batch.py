@@ -258,7 +258,7 @@ class PutPool(Generic[T]):
 
     def _wait_for_room(self, size: int) -> None:
         """Wait until a body of `size` bytes may be submitted; the caller holds the lock."""
-        self._awaited_size = size
+        self._awaited_size = size  # `_work` notifies only when this size may be submitted
         while not self._may_submit(size):
             self._changed.wait()
         self._awaited_size = None

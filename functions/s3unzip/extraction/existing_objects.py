@@ -159,7 +159,7 @@ def resolve_conflict(
             row = row.with_crc(read_crc())
         if row.member.cipher is not None and stored.crc32 is None:
             # A large AE-2 member was written before the CRC-32 of its content was known, so read
-            # the object to compute it. After a deletion since `find_object`, it stays unknown.
+            # the object to compute it. If it was deleted after `find_object`, it stays unknown.
             stored = (
                 calls.paced(
                     "get",
@@ -216,6 +216,8 @@ def _find_possible_conflicts(
     rows: Sequence[PlannedMember], options: Options, destination: Destination, calls: Calls
 ) -> Iterator[PlannedMember]:
     """Yield the rows whose keys may have an object that must be kept.
+
+    With `skip-unchanged`, only an object with equal content is kept, so its size must be equal.
 
     A page of a listing costs as much as `LIST_PRICE` HEADs. If the keys are far apart, the listing
     has many pages of other keys. The listing therefore stops after `max_pages`, and all rows after

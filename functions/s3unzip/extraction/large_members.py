@@ -355,7 +355,7 @@ def _run_copy(attempt: TaskAttempt, request: Callable[[], Part]) -> Part:
     Raises:
         CopyRefusedError: the store refuses the copy, or its response contains a wrong checksum. The
             member is then streamed.
-        ThrottledError: the store throttles the copy even after the retries; this is no refusal.
+        ThrottledError: the store throttles the copy even after the retries, but does not refuse it.
         UploadGoneError: another process aborted the upload.
     """
     faults = 0  # number of faults of this part, without throttling

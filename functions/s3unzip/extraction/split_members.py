@@ -67,7 +67,7 @@ from s3unzip.zip import ByteRange
 from s3unzip.zip.values import WRAP
 
 SEGMENTS_AT_ONCE = 32  # number of records that are read or written concurrently
-SEGMENTS_AHEAD = 128  # maximum number of records in memory, of up to 65 KiB each
+SEGMENTS_AHEAD = 128  # maximum number of records in memory; each has up to 65 KiB
 
 
 def scan_member(attempt: TaskAttempt, row: PlannedMember) -> None:
@@ -84,8 +84,8 @@ def scan_member(attempt: TaskAttempt, row: PlannedMember) -> None:
         return
     segmentation = _segmentation_of(task, row)
     # A scan goes on through later segments that have no boundary. If it would cover more than half
-    # of the member, there is no record: its bytes would be inflated twice, by the scan and by a
-    # slice, which takes longer than inflating the member once.
+    # of the member, there is no record: inflating these bytes twice, first for the scan and later
+    # for a slice, would take longer than inflating the whole member once.
     max_segments = max(1, segmentation.count // 2)
     segment = deflate.scan_segment(segmentation, task.part, _ScanReader(data).read, max_segments)
     if segment is not None:
@@ -118,7 +118,7 @@ class _ScanReader:
         self._start = 0  # position of the first bytes
 
     def read(self, start: int, stop: int) -> Iterator[bytes | memoryview]:
-        """Yield bytes [start, stop) of the member's data."""
+        """Yield bytes [start, stop) of the member's data; keep the bytes of the first read."""
         is_held = self._start <= start < self._start + len(self._first_bytes)
         if is_held:
             held_bytes = self._first_bytes[start - self._start : stop - self._start]
@@ -190,7 +190,7 @@ def _begin_slices(
     upload_id = begin_upload(data.run_step, row).upload_id
     # Part of the ids of the tasks, so that slices of two uploads do not mix.
     upload_mark = f"{zlib.crc32(upload_id.encode()):08x}"
-    # The tasks take about equally long.
+    # Each of the tasks takes about the same time.
     seconds_per_byte = first_task.seconds * first_task.parts / max(1, row.member.size)
     tasks: list[Task] = []
     offset = 0  # offset of the slice in the object
@@ -349,7 +349,7 @@ def _inflate_slice(attempt: TaskAttempt, row: PlannedMember) -> Iterator[bytes]:
 def _stream_task(first_task: Task, row: PlannedMember) -> Task:
     """Return the task that streams a member whose segments or slices are incomplete.
 
-    `first_task` is the first of the equal tasks among which the member was split.
+    `first_task` is the first of the equal tasks into which the member was split.
     """
     return Task(
         id=f"stream-{row.member.index:08d}",

@@ -105,7 +105,7 @@ def _do_remaining(attempt: TaskAttempt, rows: list[PlannedMember]) -> None:
         else:
             for row in remaining:  # the only member, or nothing if it already has an outcome
                 extract(attempt, row)
-    except RUN_FAULTS:  # these stop the run, whichever the task
+    except RUN_FAULTS:  # these stop the run, whichever task raises them
         raise
     except errors.StorageError as refusal:
         if is_batch and isinstance(refusal, errors.UnsupportedError):

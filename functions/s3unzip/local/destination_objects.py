@@ -168,8 +168,8 @@ def check_extra(
         request: archive, destination and options.
         home: the location of the records of this machine's runs.
         stores: used to read these records.
-        option: what the caller calls ``--delete-extra``, for messages.
-        naming: returns what the caller calls any other option, also for messages.
+        option: the caller's name of ``--delete-extra``, for messages.
+        naming: returns the caller's name of any other option, for messages.
 
     Raises:
         UsageError: not all members are extracted, the prefix is missing, or the objects below the

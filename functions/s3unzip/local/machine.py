@@ -85,7 +85,7 @@ class Machine:
         self._home = stores.work.key
         self._progress = context.progress or Progress()
         self._workers = workers
-        # The outermost run, if this machine extracts nested archives. A stop of that run also stops
+        # The outermost run, if this machine extracts nested archives. Stopping that run also stops
         # this machine.
         self.outermost_run: RunRecords | None = None
         self._resources = ExitStack()  # the workers, the lock, and the machine for nested archives
@@ -316,7 +316,7 @@ class Machine:
                     raise KeyboardInterrupt  # noqa: TRY301 - handled in the same way as Ctrl-C
             _make_folders(run, records, context)
             if self._workers.has_lost_process and settled.report.verdict in EXTRACTED:
-                with suppress(S3UnzipError):  # the members are complete even if leftovers stay
+                with suppress(S3UnzipError):  # the members are complete even if leftovers remain
                     drop_leftovers(Step(run, context, context.calls()))
         except KeyboardInterrupt as interrupt:
             raise _report_interruption(interrupt, settled, run, context) from interrupt
@@ -357,8 +357,8 @@ def open_machine(
         processes = len(available_processors())
     if processes < 1:
         raise UsageError(f"workers must be at least 1; it is {processes}")
-    # The executable may not be Python, but a program that embeds it, such as uWSGI or a program
-    # made by PyInstaller. Such a program cannot start a Python process.
+    # The executable can be another program that embeds Python, such as uWSGI or a program made by
+    # PyInstaller. Such a program cannot start a Python process.
     if "py" not in (sys.executable or "").rpartition("/")[2].lower() or hasattr(sys, "frozen"):
         processes = 1
     tuning = tuning or make_tuning(machine_tuning(processes))

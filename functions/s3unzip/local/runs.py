@@ -290,9 +290,9 @@ class LocalRuns(RunList):
         return removed, resumable
 
     def _is_resumable(self, run: str) -> bool:
-        """Return whether a run did not finish; True if the record that shows this cannot be read.
+        """Return whether `resume` can continue a run; True if its records cannot be read.
 
-        A run that was stopped did not finish: `resume` can continue it.
+        A run that was stopped can be continued.
         """
         records = self.records(run)
         try:

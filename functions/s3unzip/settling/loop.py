@@ -214,8 +214,8 @@ def _write_plan(plan: Plan, context: Context, calls: Calls) -> Settled:
     """Write the first round and then the plan; settle a run without tasks immediately.
 
     Before that, each member that several tasks copy is linked: its upload is created, and the tasks
-    copy slices of this upload. If a fault ends the run meanwhile, the stop is recorded, and the
-    round contains the copy tasks of the members that are not linked yet: settling links them later.
+    copy slices of this upload. If a fault ends the run meanwhile, the stop is recorded. The round
+    then contains the copy tasks of the members that are not linked yet; settling links them later.
     """
     run = plan.summary.run
     records = RunRecords.open(context.stores, run.id, calls)
@@ -238,8 +238,8 @@ def _write_plan(plan: Plan, context: Context, calls: Calls) -> Settled:
     if context.connections is not None:
         stores = to_builtins(context.connections.recorded())
     records.write_plan(replace(plan.summary, requests=calls.requests, stores=stores))
-    if not tasks:  # the first round, of "few" tasks, is empty, so it ends now
-        return settle(Next(run.id, "few"), context)
+    if not tasks:  # the first round is empty, so it ends now
+        return settle(Next(run.id, "few"), context)  # "many" would do, too
     return Settled(replace(_state_for_round(records, tasks, number=0, context=context), done=done))
 
 
@@ -284,7 +284,7 @@ def resume(
         results.stop = stop_for(damage)
         results.must_begin_anew = failed  # otherwise, the failed members would stay failed
     last_round = len(records.list_rounds()) - 1  # rounds are numbered from 0
-    state = Next(run, "few", last_round, done=NOTHING_DONE, reopened=failed)  # "few" is not read
+    state = Next(run, "few", last_round, done=NOTHING_DONE, reopened=failed)  # or "many"
     return _finish_round(step, plan, results, state)
 
 
@@ -385,7 +385,7 @@ def _finish_round(step: Step, plan: PlanSummary, results: Results, state: Next) 
         step: the step that settles the run.
         plan: the plan of the run.
         results: the results of the rounds so far.
-        state: the state of the round that ended.
+        state: the state of the round that ended, whether it had few or many tasks.
     """
     stop = results.stop or step.records.find_stop()
     idle = 0 if results.done > state.done else state.idle + 1

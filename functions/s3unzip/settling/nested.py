@@ -163,7 +163,8 @@ def nested_requests(run: Run, report: Report, context: Context) -> Iterator[Requ
     """
     budget = first_budget(context.tuning)
     own_budget = run.options.nested_budget
-    if own_budget is not None:  # the outer run has already subtracted this run's archive
+    if own_budget is not None:
+        # `subtract_run` also subtracts this run's archive, which the outer run has already done.
         budget = replace(subtract_run(own_budget, report, context), archives=own_budget.archives)
     archives, refused = find_nested(run, context, budget.archives)
     if refused:

@@ -37,19 +37,19 @@ def next_command(
     # This message of `RunRecords` says that a record is damaged or lost. On this machine, `resume`
     # needs this record.
     if f"its record {RUN} is" in (report.message or "") and not environment:
-        continuation = _run_again(report, connections)
+        continuation = _command_to_run_again(report, connections)
     match report.verdict:
         case Verdict.COMPLETED_WITH_ERRORS:
             return _command_after_failures(report, environment, connections)
         case Verdict.FAILED if report.reason == "link-refused":  # `resume` would use the old link
-            return _run_again(report, connections, source="NEW-URL")
+            return _command_to_run_again(report, connections, source="NEW-URL")
         case Verdict.FAILED if report.reason != "not-implemented":  # else: other options are needed
             return continuation
         case Verdict.COMPLETED if report.archive_left:
             return continuation
         # In an environment, the new archive is extracted without a command.
         case Verdict.SOURCE_CHANGED if not report.source.store.is_local and not environment:
-            return _run_again(report, connections)
+            return _command_to_run_again(report, connections)
     return None
 
 
@@ -80,7 +80,7 @@ def _command_after_failures(
     retry: str | None = f"s3unzip resume {report.run} --failed{options}"
     # The plan refuses encrypted members if it has no password, so `resume` does not read them.
     if "encrypted" in codes and not (report.options.password_ref or environment):
-        retry = _run_again(report, connections, PASSWORD)
+        retry = _command_to_run_again(report, connections, PASSWORD)
     # An environment has its password in a secret, so no option can give it another password.
     elif codes & MAY_HAVE_WRONG_PASSWORD and not environment:
         retry = f"{retry} {PASSWORD}"
@@ -92,7 +92,7 @@ def _command_after_failures(
     return retry
 
 
-def _run_again(
+def _command_to_run_again(
     report: Report,
     connections: StoreConfig | None,
     more_options: str = "",

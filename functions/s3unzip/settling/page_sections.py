@@ -199,7 +199,7 @@ def failures(report: Report, environment_options: str) -> Markup:
     # The only reason of a refused archive is in the header of the page.
     if not report.reasons or report.verdict is Verdict.REJECTED:
         return NOTHING
-    rows = list(_failure_rows(report))
+    rows = list(_failure_rows(report))  # of the first failures, as many as fit on the page
     row_reasons = [failure.reason for failure in report.failures[: len(rows)]]
     reasons_table = _reasons_table(report, row_reasons, environment_options)
     content = [element("div", {"id": "reasons"}, reasons_table)]

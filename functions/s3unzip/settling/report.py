@@ -182,7 +182,7 @@ def write_marker(step: Step, report: Report) -> None:
     body = encode({"run": report.run, "verdict": report.verdict, "extracted": report.extracted})
     facts = ObjectFacts("application/json", {})
     properties = step.run.options.objects
-    if properties is not None:  # a bucket policy may require them of every object
+    if properties is not None:  # a bucket policy may require them for every object
         facts = with_properties(facts, properties)
     step.calls.run("put", lambda: step.destination.put(key, body, facts, if_absent=False))
 

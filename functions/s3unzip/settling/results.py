@@ -202,7 +202,7 @@ def _read_rounds(records: RunRecords, plan: PlanSummary, results: Results) -> No
             results.unfinished.append(task)
     for stages in split_members.values():
         _sort_member(results, stages)
-    results.done += results.members  # a batch that does not end makes progress, too
+    results.done += results.members  # so the members of a batch that does not end count as progress
 
 
 # The tasks of one member in each stage, with their outcomes if they are on record.
