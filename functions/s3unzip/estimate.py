@@ -243,7 +243,7 @@ def _find_bottleneck(
 
 
 def _write_seconds(writes: int) -> float:
-    """Return the seconds for `writes` below one prefix.
+    """Return the seconds that this number of writes below one prefix takes.
 
     S3 doubles the rate that it accepts after each `S3_GROWTH_SECONDS` at that rate.
     """
@@ -322,9 +322,9 @@ def _overhead_seconds(
     report += rates.REPORT_FIXED_SECONDS + REPORT_CALLS * latency
     if not platform.memory_gb:  # the run works on one machine
         return rates.LOCAL_START_SECONDS + plan + report
-    cold = rates.COLD_START_P50
+    cold = rates.COLD_START_P50  # of the function that receives the event
     if len(tasks) > 1:
-        cold += rates.COLD_START_P99  # the slowest of many cold starts
+        cold += rates.COLD_START_P99  # of the slowest worker
     if _directory_bytes_beyond_tail(members, tuning):  # another function plans the run
         cold += rates.COLD_START_P50 + rates.EXECUTION_START_SECONDS
     scans = sum(task.kind is TaskKind.SCAN for task in tasks)
@@ -397,8 +397,8 @@ def _count_requests(
     for task in tasks:
         counts.update(_task_requests(task, tuning))
         if has_record_requests:
-            # The GET beyond `TASK_GETS` is sent by settling, which reads the outcomes. Tasks other
-            # than scans write only their outcomes.
+            # One more GET than `TASK_GETS`: settling reads the outcomes. Tasks other than scans
+            # write only their outcomes.
             counts.update(get=TASK_GETS + 1, put=SCAN_PUTS if task.kind is TaskKind.SCAN else 1)
     if has_record_requests:
         split = sum(task.part == 0 for task in tasks if task.parts > 1)  # number of split members

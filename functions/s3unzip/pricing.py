@@ -96,11 +96,10 @@ def price_run(report: Report, platform: Platform | None) -> Cost | None:
         return None
     requests = report.requests
     # On AWS, a step ends with the PUT of its record, which the step itself cannot count.
-    if platform.memory_gb:
-        last_writes = rates.DIRECT_WRITES
-        if not platform.direct:
-            last_writes = report.tasks + rates.RUN_WRITES
-        requests = replace(requests, put=requests.put + last_writes)
+    if platform.direct:  # one function extracted the archive, without the state machine
+        requests = replace(requests, put=requests.put + rates.DIRECT_WRITES)
+    elif platform.memory_gb:  # the state machine called a function for each task
+        requests = replace(requests, put=requests.put + report.tasks + rates.RUN_WRITES)
     return price(
         report,
         platform,
