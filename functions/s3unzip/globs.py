@@ -76,17 +76,20 @@ def compile_name(pattern: str) -> Glob:
 def _is_linear(tokens: Sequence[str]) -> bool:
     """Return whether `re` matches the pattern correctly and in linear time.
 
-    A slash separates any two wildcards if each ``**`` is a whole part. At most one part before the
-    last may be ``**``. As the last part, ``**`` matches the rest of the path in one step. A
-    character class that can match a slash, as in ``a[/]b``, does not separate wildcards.
+    All of these must be true:
+
+    - Each ``**`` is a whole part, so that a slash separates it from other wildcards.
+    - At most one part before the last is ``**``. The last part may also be ``**``, because it
+      matches the rest of the path in one step.
+    - No character class can match a slash, as in ``a[/]b``.
+    - The pattern does not begin with ``*/``. The expression of leading slashes gives back no slash:
+      in the path ``/b``, it would take the slash that ``*/b`` needs.
     """
+    # Classes that cannot match a slash become "?".
     text = "".join("?" if _is_class_without_slash(token) else token for token in tokens)
     parts = text.removeprefix(_SLASHES).split("/")
     is_separated = all(part == "**" or "**" not in part for part in parts)
-    # The expression of leading slashes (`_SLASHES`) gives back no slash. In the path ``/b``, it
-    # would take the slash that the pattern ``*/b`` needs.
     takes_slash = text.startswith(f"{_SLASHES}*/")
-    # All classes that cannot match a slash are "?" in `text`.
     return is_separated and parts[:-1].count("**") <= 1 and "[" not in text and not takes_slash
 
 
@@ -131,7 +134,7 @@ class _Position(NamedTuple):
 
     stays_on: re.Pattern[str]  # the characters that keep a match at this position
     advances_on: re.Pattern[str]  # the characters that move a match to the next position
-    skips: tuple[int, ...] = ()  # how many positions a match may skip without a character
+    skips: tuple[int, ...] = ()  # numbers of positions to skip without using a character
 
 
 def _compile_automaton(tokens: Sequence[str], flags: int) -> Glob:
